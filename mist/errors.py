@@ -1,0 +1,274 @@
+"""Every error mist raises on purpose: one tree, each class with a stable `code`.
+
+`code` is what protocols, metrics and logs key on; a protocol owns one table from
+`code` to its wire form (`mist/protocols/`). The text of an error is written for the
+person who reads it, and never holds a token or a secret.
+
+    MistError
+    ├── CommandError            a peer's command can't be carried out
+    │   ├── UnknownCommand, WrongArguments, ExpectedOnOff, NotAllowed
+    │   ├── EmptyTag, InvalidTag, TooManyTags, NotGranted
+    │   ├── LineTooLong, DataTooLong
+    │   ├── InvalidToken, TokenNotFound, TokenExists, RegistryUnavailable
+    │   ├── TooManySubscriptions
+    │   ├── HistoryOff
+    │   └── Unauthorized
+    ├── ProtocolViolation       a peer broke the protocol; its session ends
+    ├── StartupError            the server can't start as configured
+    │   └── ConfigError
+    └── ClientError             raised by mist.client
+        ├── ConnectError, ConnectionLost, ClientClosed
+        └── RemoteError         the server answered with an error
+"""
+
+from typing import ClassVar
+
+__all__ = [
+    "ClientClosed",
+    "ClientError",
+    "CommandError",
+    "ConfigError",
+    "ConnectError",
+    "ConnectionLost",
+    "DataTooLong",
+    "EmptyTag",
+    "ExpectedOnOff",
+    "HistoryOff",
+    "InvalidTag",
+    "InvalidToken",
+    "LineTooLong",
+    "MistError",
+    "NotAllowed",
+    "NotGranted",
+    "ProtocolViolation",
+    "RegistryUnavailable",
+    "RemoteError",
+    "StartupError",
+    "TokenExists",
+    "TokenNotFound",
+    "TooManySubscriptions",
+    "TooManyTags",
+    "Unauthorized",
+    "UnknownCommand",
+    "WrongArguments",
+]
+
+
+class MistError(Exception):
+    """Root of the tree. Catch it to catch everything mist raises on purpose."""
+
+    code: ClassVar[str] = "error"
+    message: ClassVar[str] = "error"
+
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(self.message if message is None else message)
+
+
+class CommandError(MistError):
+    """A command that can't be carried out. The session that sent it lives on."""
+
+
+class UnknownCommand(CommandError):
+    """No such command.
+
+    Attributes:
+        fields: the command as it was written, fields joined by single spaces. Bytes, since
+            a peer may send anything.
+    """
+
+    code = "unknown_command"
+    message = "Unknown command"
+
+    def __init__(self, fields: bytes = b"") -> None:
+        super().__init__()
+        self.fields = fields
+
+
+class WrongArguments(CommandError):
+    """A command with too few or too many arguments.
+
+    Attributes:
+        fields: as in `UnknownCommand`.
+    """
+
+    code = "wrong_arguments"
+    message = "Incorrect number of arguments"
+
+    def __init__(self, fields: bytes = b"") -> None:
+        super().__init__()
+        self.fields = fields
+
+
+class ExpectedOnOff(CommandError):
+    """A switch was given something other than `on` or `off`."""
+
+    code = "expected_on_off"
+    message = "Expected on or off"
+
+
+class NotAllowed(CommandError):
+    """The command exists, but not for this kind of session."""
+
+    code = "not_allowed"
+    message = "not allowed"
+
+
+class EmptyTag(CommandError):
+    """A tag of length zero, or a list of tags without any."""
+
+    code = "empty_tag"
+    message = "Empty tag"
+
+
+class InvalidTag(CommandError):
+    """A tag that breaks the rules of `mist.message`."""
+
+    code = "invalid_tag"
+    message = "Invalid tag"
+
+
+class TooManyTags(CommandError):
+    """More distinct tags than the limit for this use.
+
+    Attributes:
+        limit: the largest number allowed.
+    """
+
+    code = "too_many_tags"
+    message = "Too many tags"
+
+    def __init__(self, limit: int = 0) -> None:
+        super().__init__()
+        self.limit = limit
+
+
+class NotGranted(CommandError):
+    """The session's token doesn't allow this subscription."""
+
+    code = "not_granted"
+    message = "not granted by the token"
+
+
+class LineTooLong(CommandError):
+    """A line longer than the limit; the rest of it was skipped."""
+
+    code = "line_too_long"
+    message = "Line too long"
+
+
+class DataTooLong(CommandError):
+    """A message's data over the limit (1 MiB unless configured)."""
+
+    code = "data_too_long"
+    message = "Data too long"
+
+
+class InvalidToken(CommandError):
+    """Not usable as a token: empty, over 255 bytes, control characters or spaces."""
+
+    code = "invalid_token"
+    message = "Invalid token"
+
+
+class TokenNotFound(CommandError):
+    """The registry has no such token."""
+
+    code = "token_not_found"
+    message = "Token not found"
+
+
+class TokenExists(CommandError):
+    """The registry already has this token."""
+
+    code = "token_exists"
+    message = "already exists"
+
+
+class RegistryUnavailable(CommandError):
+    """The change could not be stored (a full disk, say), so it was not made."""
+
+    code = "registry_unavailable"
+    message = "Registry is unavailable"
+
+
+class TooManySubscriptions(CommandError):
+    """The session holds as many subscriptions as it may."""
+
+    code = "too_many_subscriptions"
+    message = "Too many subscriptions"
+
+
+class HistoryOff(CommandError):
+    """The command needs a message history, and this server keeps none."""
+
+    code = "history_off"
+    message = "History is off"
+
+
+class Unauthorized(CommandError):
+    """A secret or a token was demanded, and this was not it."""
+
+    code = "unauthorized"
+    message = "Unauthorized"
+
+
+class ProtocolViolation(MistError):
+    """The peer broke the protocol beyond what its session can survive."""
+
+    code = "protocol_violation"
+    message = "Protocol violation"
+
+
+class StartupError(MistError):
+    """The server can't start: a port in use, a folder that can't be written, a bad certificate.
+
+    The text is one line, fit to print as it is.
+    """
+
+    code = "startup"
+
+
+class ConfigError(StartupError):
+    """A setting that can't be used: an unknown key, a bad value, two that contradict."""
+
+    code = "config"
+
+
+class ClientError(MistError):
+    """Root of what `mist.client` raises."""
+
+    code = "client"
+
+
+class ConnectError(ClientError):
+    """The server could not be reached, or refused the connection."""
+
+    code = "connect"
+
+
+class ConnectionLost(ClientError):
+    """The connection broke while an answer was awaited."""
+
+    code = "connection_lost"
+    message = "connection lost"
+
+
+class ClientClosed(ClientError):
+    """The client was closed, by this side."""
+
+    code = "client_closed"
+    message = "client is closed"
+
+
+class RemoteError(ClientError):
+    """The server answered with an error.
+
+    Attributes:
+        text: the server's words, without the leading `error `.
+    """
+
+    code = "remote"
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text

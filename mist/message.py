@@ -1,0 +1,190 @@
+"""What travels: tags, tag sets and messages; their rules and limits.
+
+A *tag* is a short text. A *message* carries a set of tags T and opaque data. A
+*subscription* names a set of tags S. It matches exactly when S ⊆ T:
+
+    subscription {a, b}   message {a, b, c}   matches
+    subscription {a, b}   message {a}         does not
+    subscription {a}      message {ab}        looks as if it should, but does not: tags are
+                                              compared whole, never by prefix
+
+A *tag list* is the wire form of a tag set: tags joined by commas, UTF-8, in any order and
+with repeats. Its *canonical* form is sorted bytewise without repeats; code point order is
+the same as the byte order of UTF-8, so `sorted()` on `str` is that order.
+"""
+
+from collections.abc import Iterable
+
+import attrs
+
+from mist.errors import CommandError, EmptyTag, InvalidTag, InvalidToken, TooManyTags
+
+__all__ = [
+    "GRANT",
+    "MAX_DATA",
+    "MAX_MESSAGE_TAGS",
+    "MAX_SUBSCRIPTION_TAGS",
+    "MAX_TAG",
+    "MAX_TOKEN",
+    "MAX_TOKEN_TAGS",
+    "PLAIN",
+    "Limits",
+    "Message",
+    "TagSet",
+    "TagUse",
+    "check_tag",
+    "check_token",
+    "format_tags",
+    "parse_tag_list",
+    "parse_tags",
+]
+
+MAX_TAG = 255  # bytes of UTF-8 in one tag
+MAX_TOKEN = 255  # bytes of UTF-8 in one token
+MAX_DATA = 1_048_576  # bytes of data in one message
+MAX_MESSAGE_TAGS = 64  # distinct tags in one message
+MAX_SUBSCRIPTION_TAGS = 16  # distinct tags in one subscription
+MAX_TOKEN_TAGS = 64  # distinct tags in one token command
+
+TagSet = frozenset[str]
+"""A message's or a subscription's tags. Never empty where it came through the parsers here."""
+
+
+@attrs.frozen
+class Limits:
+    """How large what a peer sends may be. Every door checks the same object.
+
+    Attributes:
+        data: bytes of data in a message.
+        line: bytes of one line of a text protocol, its LF not counted.
+        message_tags: distinct tags in a message.
+        subscription_tags: distinct tags in a subscription.
+        token_tags: distinct tags in one token command.
+        frame: bytes of one WebSocket message sent to the server.
+    """
+
+    data: int = MAX_DATA
+    line: int = MAX_DATA + 65_536
+    message_tags: int = MAX_MESSAGE_TAGS
+    subscription_tags: int = MAX_SUBSCRIPTION_TAGS
+    token_tags: int = MAX_TOKEN_TAGS
+    frame: int = 131_072
+
+
+class TagUse:
+    """What a tag is used for; decides which beginnings and ends are reserved.
+
+    PLAIN (publish, subscribe): may not end in `*` (a grant's prefix mark), nor begin with
+    `..` (derived tags) or `>` (a right to publish).
+    GRANT (token commands): may not begin with `..`; both marks keep their meaning.
+    """
+
+    __slots__ = ("reserved_ends", "reserved_starts")
+
+    def __init__(self, reserved_starts: tuple[str, ...], reserved_ends: tuple[str, ...]) -> None:
+        self.reserved_starts = reserved_starts
+        self.reserved_ends = reserved_ends
+
+
+PLAIN = TagUse(("..", ">"), ("*",))
+GRANT = TagUse(("..",), ())
+
+
+@attrs.frozen
+class Message:
+    """One message as a subscriber sees it.
+
+    Attributes:
+        tags: the tags it was published with.
+        data: opaque bytes, exactly as published.
+        id: its place in the history, from 1, ascending; None where there is no history.
+    """
+
+    tags: TagSet
+    data: bytes
+    id: int | None = None
+
+    @property
+    def text(self) -> str:
+        """The data as text; bytes that are not UTF-8 become U+FFFD."""
+        return self.data.decode("utf-8", "replace")
+
+
+def _has_control(text: str) -> bool:
+    # Unicode's category Cc is C0, DEL and C1, nothing else. isprintable() is C speed and
+    # true for nearly every tag that is ever sent, so the loop runs for the odd ones only.
+    return not text.isprintable() and any(c < " " or "\x7f" <= c <= "\x9f" for c in text)
+
+
+def _utf8_length(text: str, error: type[CommandError]) -> int:
+    try:
+        return len(text) if text.isascii() else len(text.encode())
+    except UnicodeEncodeError:  # a lone surrogate, which JSON can spell
+        raise error from None
+
+
+def check_tag(tag: str, use: TagUse = PLAIN) -> str:
+    """Return `tag` unchanged where the rules allow it for `use`.
+
+    `room:1`, `Ä`, `/a/b`, `.x` pass; `a b`, `a,b`, a lone surrogate and `\\x00` do not;
+    `room:*` passes as GRANT but not as PLAIN.
+
+    Raises:
+        EmptyTag: it has no characters.
+        InvalidTag: a space, comma or control character, over 255 bytes, not encodable
+            as UTF-8, or reserved for another use.
+    """
+    if not tag:
+        raise EmptyTag
+    if " " in tag or "," in tag or _has_control(tag):
+        raise InvalidTag
+    if tag.startswith(use.reserved_starts) or tag.endswith(use.reserved_ends):
+        raise InvalidTag
+    if _utf8_length(tag, InvalidTag) > MAX_TAG:
+        raise InvalidTag
+    return tag
+
+
+def parse_tags(tags: Iterable[str], limit: int, use: TagUse = PLAIN) -> TagSet:
+    """A tag set from texts, in any order and with repeats.
+
+    Raises:
+        EmptyTag, InvalidTag: for the first bad one in the order given, or if there is none.
+        TooManyTags: more than `limit` distinct ones; looked at last.
+    """
+    found = frozenset(check_tag(tag, use) for tag in tags)
+    if not found:
+        raise EmptyTag
+    if len(found) > limit:
+        raise TooManyTags(limit)
+    return found
+
+
+def _decode_tag(raw: bytes) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        raise InvalidTag from None
+
+
+def parse_tag_list(raw: bytes, limit: int, use: TagUse = PLAIN) -> TagSet:
+    """A tag set from its wire form, `b"b,a,b"` → `{a, b}`. Raises as `parse_tags`."""
+    return parse_tags(map(_decode_tag, raw.split(b",")), limit, use)
+
+
+def format_tags(tags: Iterable[str]) -> str:
+    """The canonical form: sorted bytewise, without repeats, joined by commas."""
+    return ",".join(sorted(set(tags)))
+
+
+def check_token(token: str) -> str:
+    """Return `token` unchanged where it can be one.
+
+    Raises:
+        InvalidToken: empty, over 255 bytes of UTF-8, a control character or a space.
+    """
+    if not token or " " in token or _has_control(token):
+        raise InvalidToken
+    if _utf8_length(token, InvalidToken) > MAX_TOKEN:
+        raise InvalidToken
+    return token

@@ -1,0 +1,1 @@
+"""Tests of mist; the folders mirror the package."""
