@@ -13,7 +13,7 @@ with repeats. Its *canonical* form is sorted bytewise without repeats; code poin
 the same as the byte order of UTF-8, so `sorted()` on `str` is that order.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import attrs
 
@@ -28,8 +28,12 @@ __all__ = [
     "MAX_TOKEN",
     "MAX_TOKEN_TAGS",
     "PLAIN",
+    "Batch",
+    "Entry",
     "Limits",
     "Message",
+    "Run",
+    "TagList",
     "TagSet",
     "TagUse",
     "check_tag",
@@ -108,6 +112,67 @@ class Message:
     def text(self) -> str:
         """The data as text; bytes that are not UTF-8 become U+FFFD."""
         return self.data.decode("utf-8", "replace")
+
+
+Run = tuple[bytes, bytes, int]
+"""Consecutive messages with one tag list: `(tag list as written, wire, number of messages)`.
+
+`wire` is the messages in line form, `publish TAGS DATA` and LF each. That form stands for a
+message inside the server because most messages arrive and many leave in it: what needs
+another form derives it, once, and only when somebody wants it.
+"""
+
+
+@attrs.frozen
+class Batch:
+    """Messages on their way through the server, in the order published.
+
+    What one read brought is one batch, so the layers between the socket and the outboxes are
+    crossed once a read instead of once a message. Tag lists in it are not checked yet:
+    whoever resolves them (`mist.broker`) does, and only for those it has not seen before.
+
+    Attributes:
+        runs: see `Run`. More than one message stands in a run only where no data holds LF.
+        framable: False where some data may hold LF, so that its line form can't be sent as
+            a line. Messages that arrived as lines never do.
+    """
+
+    runs: Sequence[Run]
+    framable: bool = True
+
+    @classmethod
+    def of(cls, tags: TagSet, data: bytes) -> "Batch":
+        """A batch of one message, with data of any content."""
+        tag_list = format_tags(tags).encode()
+        return cls([(tag_list, b"publish %b %b\n" % (tag_list, data), 1)], b"\n" not in data)
+
+
+class TagList:
+    """A tag list that has been checked, with what is derived from it once.
+
+    Attributes:
+        tags: the set.
+        canonical: its canonical wire form.
+        head: what a line-form message with these tags begins with: `publish a,b `.
+        prefixes: what other wire forms begin such a message with; each form keeps its own.
+    """
+
+    __slots__ = ("canonical", "head", "prefixes", "tags")
+
+    def __init__(self, tags: TagSet) -> None:
+        self.tags = tags
+        self.canonical = format_tags(tags).encode()
+        self.head = b"publish %b " % self.canonical
+        self.prefixes: dict[object, bytes] = {}
+
+    def split(self, wire: bytes, count: int) -> list[bytes]:
+        """The data of each message in a canonical `Run`'s wire."""
+        data = wire[len(self.head) : -1]
+        return [data] if count == 1 else data.split(b"\n" + self.head)
+
+
+Entry = tuple[TagList, bytes, int]
+"""A `Run` on its way out: its checked tag list, its canonical wire, its number of messages."""
 
 
 def _has_control(text: str) -> bool:

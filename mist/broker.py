@@ -1,0 +1,387 @@
+"""Who gets a message: subscriptions, matching, fan-out.
+
+Three steps, each cheaper because of the one before:
+
+1. *Index* (`mist.index`): a message's tag set → the groups whose tag set it contains. A
+   `Group` is all subscribers of one tag set.
+2. *Memo*: a tag list as written → its `Route`. A publisher uses few tag lists, so nearly
+   every message is one dict lookup. A route knows its groups; a new tag set forgets exactly
+   the routes it matches, a further subscriber of a known tag set forgets none.
+3. *Targets*: the distinct outboxes behind a route's groups, by wire form. Routes with the
+   same outboxes share one `Targets` object, so that "same destination" is an identity check,
+   and consecutive messages with the same destination are joined and appended once.
+
+What a publish costs is therefore a dict lookup a message, and an append for each run of
+messages and subscriber. Nothing here waits, locks, or allocates for a delivery.
+
+A message reaches an outbox once, however many of its subscriptions match, and messages reach
+an outbox in the order published.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+from weakref import WeakSet, WeakValueDictionary
+
+import attrs
+
+from mist.errors import CommandError
+from mist.index import Index, Memo
+from mist.message import (
+    Batch,
+    Entry,
+    Limits,
+    TagList,
+    TagSet,
+    format_tags,
+    parse_tag_list,
+)
+from mist.outbox import Outbox
+from mist.protocols import WireForm
+
+__all__ = ["Broker", "BrokerStatistics", "Group"]
+
+# Up to here, two sets of outboxes are told to be equal by comparing them; above, only by the
+# groups they come from. Comparing costs a set of that size for each distinct destination.
+_SMALL: Final = 64
+
+# Outboxes in all the targets kept, repeats counted: 8 to 80 bytes each. Without a bound, ten
+# thousand tag lists that each reach ten thousand subscribers would keep a hundred million.
+_MAX_AIMED: Final = 1_000_000
+
+
+def _ignore(error: CommandError) -> None:
+    pass
+
+
+class Group:
+    """The subscribers of one tag set, in the order they came.
+
+    Attributes:
+        tag_list: the canonical wire form of the tag set.
+    """
+
+    # A million subscriptions may be a million groups of one subscriber, so a lone subscriber
+    # is held without a dict, and routes only once there is one.
+    __slots__ = ("_members", "_routes", "tag_list")
+
+    def __init__(self, tag_list: bytes) -> None:
+        self.tag_list = tag_list
+        self._members: Outbox | dict[Outbox, None] | None = None
+        self._routes: WeakSet[_Route] | None = None
+
+    @property
+    def tags(self) -> TagSet:
+        """The tag set."""
+        return frozenset(self.tag_list.decode().split(","))
+
+    @property
+    def members(self) -> Iterable[Outbox]:
+        """The subscribers."""
+        members = self._members
+        if members is None:
+            return ()
+        return members if isinstance(members, dict) else (members,)
+
+    def __contains__(self, outbox: object) -> bool:
+        members = self._members
+        return outbox in members if isinstance(members, dict) else outbox is members
+
+    def add(self, outbox: Outbox) -> None:
+        """Take a subscriber in; one who is in already stays where it is."""
+        members = self._members
+        if members is None:
+            self._members = outbox
+        elif isinstance(members, dict):
+            members[outbox] = None
+        elif members is not outbox:
+            self._members = {members: None, outbox: None}
+        self.changed()
+
+    def discard(self, outbox: Outbox) -> None:
+        """Let a subscriber go; nothing happens where it isn't in."""
+        members = self._members
+        if members is outbox:
+            self._members = None
+        elif isinstance(members, dict):
+            members.pop(outbox, None)
+            if not members:
+                self._members = None
+        self.changed()
+
+    def __bool__(self) -> bool:
+        return self._members is not None
+
+    def watch(self, route: "_Route") -> None:
+        """Have `route` forget its targets at the next change."""
+        if self._routes is None:
+            self._routes = WeakSet()
+        self._routes.add(route)
+
+    def changed(self) -> None:
+        """Forget every target that was computed from these members."""
+        # A route enters again when somebody asks for its targets, so a change costs what the
+        # routes used since the last one cost to compute, and no more.
+        if self._routes:
+            for route in self._routes:
+                if route.targets is not None:
+                    route.targets.stale = True
+                    route.targets = None
+            self._routes.clear()
+
+
+class _Targets:
+    """The outboxes of a destination, by the form they want.
+
+    Attributes:
+        stale: whether a group behind them has changed since. Routes let go of stale targets
+            at once; the mark keeps a new route from being handed them.
+    """
+
+    __slots__ = ("__weakref__", "by_form", "stale")
+
+    def __init__(self, outboxes: Iterable[Outbox]) -> None:
+        self.stale = False
+        by_form: dict[WireForm, list[Outbox]] = {}
+        for outbox in outboxes:
+            by_form.setdefault(outbox.form, []).append(outbox)
+        self.by_form = [(form, tuple(members)) for form, members in by_form.items()]
+
+
+class _Route(TagList):
+    """A tag list as somebody wrote it, and where it leads.
+
+    Attributes:
+        written: the prefix of a line that carries this tag list as written, where that isn't
+            the canonical one; else None, and a line can be passed on as it came.
+        groups: the groups it matches.
+        targets: None where it has to be computed.
+    """
+
+    __slots__ = ("__weakref__", "groups", "targets", "written")
+
+    def __init__(self, written: bytes, tags: TagSet, groups: Sequence[Group]) -> None:
+        super().__init__(tags)
+        self.written = None if written == self.canonical else b"publish %b " % written
+        self.groups = groups
+        self.targets: _Targets | None = None
+
+    def canonical_wire(self, wire: bytes, count: int) -> bytes:
+        """A run's wire with the canonical tag list in the place of the written one."""
+        assert self.written is not None
+        rest = wire[len(self.written) :]
+        if count > 1:  # then no data holds LF
+            rest = rest.replace(b"\n" + self.written, b"\n" + self.head)
+        return self.head + rest
+
+
+@attrs.frozen
+class BrokerStatistics:
+    """Counts of a broker since it was made.
+
+    Attributes:
+        published: messages accepted.
+        rejected: messages refused for their tags.
+        unmatched: messages that nobody was subscribed to.
+        tag_sets: distinct tag sets subscribed to now.
+        dropped: messages not delivered, by reason, over all outboxes, gone ones included.
+    """
+
+    published: int
+    rejected: int
+    unmatched: int
+    tag_sets: int
+    dropped: dict[str, int]
+
+
+class Broker:
+    """Subscriptions and fan-out. Knows outboxes and wire forms; no session, socket or task.
+
+    Args:
+        limits: rules for what is published and subscribed.
+
+    Attributes:
+        ready: outboxes with something to flush. Pass it to each `Outbox`; call `flush` when
+            a chunk of work is done.
+    """
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.limits = Limits() if limits is None else limits
+        self.ready: list[Outbox] = []
+        self._index: Index[Group] = Index()
+        self._memo: Memo[_Route] = Memo()
+        self._targets: WeakValueDictionary[frozenset[Outbox] | frozenset[Group], _Targets] = (
+            WeakValueDictionary()
+        )
+        self._aimed = 0
+        self._nobody = _Targets(())
+        self._published = 0
+        self._rejected = 0
+        self._unmatched = 0
+        self.dropped: Counter[str] = Counter()
+
+    # subscriptions
+
+    def subscribe(self, outbox: Outbox, tags: TagSet) -> Group:
+        """Deliver messages that carry all of `tags` to `outbox`. Idempotent.
+
+        Returns:
+            the group, which `unsubscribe` takes.
+        """
+        group = self._index.get(tags)
+        if group is None:
+            group = Group(format_tags(tags).encode())
+            self._index.add(tags, group)
+            self._memo.invalidate(tags)
+        group.add(outbox)
+        return group
+
+    def unsubscribe(self, outbox: Outbox, group: Group) -> None:
+        """Undo `subscribe`. Nothing happens where the outbox isn't in the group."""
+        if outbox not in group:
+            return
+        group.discard(outbox)
+        if not group:
+            tags = group.tags
+            self._index.remove(tags)
+            self._memo.invalidate(tags)
+
+    def find(self, tags: TagSet) -> Group | None:
+        """The group of exactly this tag set, if anyone is subscribed to it."""
+        return self._index.get(tags)
+
+    def tags(self) -> TagSet:
+        """Every distinct tag that anyone is subscribed to. O(tags)."""
+        return frozenset(self._index.tags())
+
+    # publishing
+
+    def publish(
+        self,
+        batch: Batch,
+        source: Outbox | None = None,
+        on_error: Callable[[CommandError], None] = _ignore,
+    ) -> int:
+        """Queue a batch's messages for everyone they match. Call `flush` some time after.
+
+        Args:
+            batch: tag lists in it need no check before.
+            source: the publisher's own outbox, left out where it doesn't want its echo.
+            on_error: called for a tag list that breaks the rules, after what stands before
+                it was queued and before what stands behind it.
+
+        Returns:
+            messages accepted.
+        """
+        find = self._memo.entries.get
+        skip = None if source is None or source.echo else source
+        entries: list[Entry] = []
+        current: _Targets | None = None
+        accepted = 0
+        for tag_list, wire, count in batch.runs:
+            route = find(tag_list)
+            if route is None:
+                try:
+                    route = self._resolve(tag_list)
+                except CommandError as error:
+                    if entries and current is not None:
+                        self._deliver(current, entries, skip, framable=batch.framable)
+                        entries = []
+                    self._rejected += count
+                    for _ in range(count):
+                        on_error(error)
+                    continue
+            accepted += count
+            targets = route.targets or self._aim(route)
+            if targets is not current:
+                if entries and current is not None:
+                    self._deliver(current, entries, skip, framable=batch.framable)
+                    entries = []
+                current = targets
+            if targets is self._nobody:
+                self._unmatched += count
+                continue
+            if route.written is not None:
+                wire = route.canonical_wire(wire, count)
+            entries.append((route, wire, count))
+        if entries and current is not None:
+            self._deliver(current, entries, skip, framable=batch.framable)
+        self._published += accepted
+        return accepted
+
+    def flush(self) -> None:
+        """Have every outbox with something queued write what it can without waiting."""
+        ready = self.ready
+        while ready:
+            outbox = ready.pop()
+            outbox.is_ready = False
+            outbox.flush()
+
+    def reshape(self, outbox: Outbox, form: WireForm, groups: Iterable[Group]) -> None:
+        """Give an outbox another wire form; `groups` are those it is in."""
+        outbox.form = form
+        for group in groups:
+            group.changed()
+
+    def statistics(self) -> BrokerStatistics:
+        """A frozen copy of the counts."""
+        return BrokerStatistics(
+            published=self._published,
+            rejected=self._rejected,
+            unmatched=self._unmatched,
+            tag_sets=len(self._index),
+            dropped=dict(self.dropped),
+        )
+
+    def _resolve(self, tag_list: bytes) -> _Route:
+        tags = parse_tag_list(tag_list, self.limits.message_tags)
+        route = _Route(tag_list, tags, self._index.match(tags))
+        self._memo.admit(tag_list, tags, route)
+        return route
+
+    def _aim(self, route: _Route) -> _Targets:
+        groups = route.groups
+        outboxes = dict.fromkeys(outbox for group in groups for outbox in group.members)
+        if outboxes:
+            key: frozenset[Outbox] | frozenset[Group] = (
+                frozenset(outboxes) if len(outboxes) <= _SMALL else frozenset(groups)
+            )
+            found = self._targets.get(key)
+            if found is None or found.stale:
+                found = self._targets[key] = self._make_targets(outboxes)
+            targets = found
+        else:
+            targets = self._nobody
+        for group in groups:
+            group.watch(route)
+        route.targets = targets
+        return targets
+
+    def _make_targets(self, outboxes: Iterable[Outbox]) -> _Targets:
+        targets = _Targets(outboxes)
+        self._aimed += sum(len(members) for _, members in targets.by_form)
+        if self._aimed > _MAX_AIMED:
+            self._aimed = 0
+            for route in self._memo.entries.values():
+                route.targets = None
+        return targets
+
+    def _deliver(
+        self, targets: _Targets, entries: list[Entry], skip: Outbox | None, *, framable: bool
+    ) -> None:
+        for form, outboxes in targets.by_form:
+            wire, count = form.join(entries, framable=framable)
+            if not framable:
+                self._withhold(form, outboxes, sum(entry[2] for entry in entries) - count)
+            if not count:
+                continue
+            for outbox in outboxes:
+                if outbox is not skip and not outbox.put(wire, count):
+                    before = outbox.dropped_full
+                    outbox.put_each(form.pieces(entries))
+                    self.dropped["full"] += outbox.dropped_full - before
+
+    def _withhold(self, form: WireForm, outboxes: Iterable[Outbox], count: int) -> None:
+        for outbox in outboxes if count else ():
+            outbox.dropped_unframable += count
+            self.dropped["unframable"] += count

@@ -1,0 +1,236 @@
+"""What a peer asks and what it gets: one set of values for every protocol.
+
+A protocol (`mist/protocols/`) turns bytes into `Command`s and `Reply`s into bytes; a
+session (`mist/session.py`) carries the commands out. Neither knows the other's business, so
+a new dialect is a new pair of translations and nothing else.
+
+A session answers every command with exactly one reply; whether that reply has a wire form
+is the protocol's affair (the line protocol says nothing about a `Done`).
+"""
+
+from collections.abc import Sequence
+
+import attrs
+
+from mist.errors import MistError
+from mist.message import Batch, TagSet
+
+__all__ = [
+    "AddTags",
+    "Auth",
+    "Command",
+    "Connections",
+    "Done",
+    "Echo",
+    "Escape",
+    "Failed",
+    "Hangup",
+    "Invalid",
+    "ListSubscriptions",
+    "ListTags",
+    "Ping",
+    "Publish",
+    "Register",
+    "RemoveTags",
+    "Reply",
+    "Revoked",
+    "ShowTags",
+    "Subscribe",
+    "Subscriptions",
+    "Tags",
+    "TokenCommand",
+    "Unregister",
+    "Unsubscribe",
+    "Who",
+]
+
+
+@attrs.frozen(kw_only=True)
+class Command:
+    """Something a peer asks for.
+
+    Attributes:
+        ref: whatever the protocol wants to see again beside the reply, such as a request
+            number. No other layer looks at it.
+    """
+
+    ref: object = None
+
+
+@attrs.frozen
+class Publish(Command):
+    """Publish a batch of messages, in order."""
+
+    batch: Batch
+
+
+@attrs.frozen
+class Subscribe(Command):
+    """Receive messages that carry all of `tags`."""
+
+    tags: TagSet
+
+
+@attrs.frozen
+class Unsubscribe(Command):
+    """Undo one `Subscribe` of the same tags; nothing happens where there is none."""
+
+    tags: TagSet
+
+
+@attrs.frozen
+class ListSubscriptions(Command):
+    """This session's subscriptions."""
+
+
+@attrs.frozen
+class ListTags(Command):
+    """Every distinct tag that anyone is subscribed to."""
+
+
+@attrs.frozen
+class Ping(Command):
+    """Alive? Also the fence: its reply follows everything that the commands before it caused."""
+
+
+@attrs.frozen
+class Who(Command):
+    """How many sessions there are, and were."""
+
+
+@attrs.frozen
+class Auth(Command):
+    """Present a secret (services) or a token (browsers, mid-session).
+
+    Attributes:
+        credential: never shown by `repr`, so that no log line can hold it.
+    """
+
+    credential: str = attrs.field(repr=False)
+
+
+@attrs.frozen
+class Echo(Command):
+    """Whether this session receives what it publishes itself."""
+
+    on: bool
+
+
+@attrs.frozen
+class Escape(Command):
+    """Whether deliveries of this session escape LF, CR and backslash."""
+
+    on: bool
+
+
+@attrs.frozen
+class TokenCommand(Command):
+    """Base of the commands on the token registry.
+
+    Attributes:
+        token: never shown by `repr`.
+    """
+
+    token: str = attrs.field(repr=False)
+
+
+@attrs.frozen
+class Register(TokenCommand):
+    """Make a token known, with all of `tags` or not at all."""
+
+    tags: TagSet
+
+
+@attrs.frozen
+class Unregister(TokenCommand):
+    """Forget a token, and end its live sessions."""
+
+
+@attrs.frozen
+class AddTags(TokenCommand):
+    """Grant a token more tags."""
+
+    tags: TagSet
+
+
+@attrs.frozen
+class RemoveTags(TokenCommand):
+    """Take tags from a token; subscriptions that are no longer allowed end."""
+
+    tags: TagSet
+
+
+@attrs.frozen
+class ShowTags(TokenCommand):
+    """The tags of a token."""
+
+
+@attrs.frozen
+class Invalid(Command):
+    """Something that is not a command; it has its place in the order of replies all the same.
+
+    Attributes:
+        error: what is wrong with it.
+        name: the command's name as written, where one could be made out.
+    """
+
+    error: MistError
+    name: str | None = None
+
+
+@attrs.frozen
+class Hangup(Command):
+    """The peer can't be what it should be (an HTTP client, say): end the session.
+
+    Attributes:
+        reason: for the log.
+    """
+
+    reason: str
+
+
+class Reply:
+    """Base of what answers a command, and of `Revoked`, which nobody asked for."""
+
+    __slots__ = ()
+
+
+@attrs.frozen
+class Done(Reply):
+    """Carried out."""
+
+
+@attrs.frozen
+class Failed(Reply):
+    """Not carried out, and nothing was changed."""
+
+    error: MistError
+
+
+@attrs.frozen
+class Subscriptions(Reply):
+    """Canonical tag lists (`b"a,b"`), in the order made, each once."""
+
+    tag_lists: Sequence[bytes]
+
+
+@attrs.frozen
+class Tags(Reply):
+    """A set of tags: of a token, or of all subscriptions."""
+
+    tags: TagSet
+
+
+@attrs.frozen
+class Connections(Reply):
+    """Sessions on all listeners: now, and since the start."""
+
+    connected: int
+    lifetime: int
+
+
+@attrs.frozen
+class Revoked(Reply):
+    """Not an answer but a notice: this subscription was ended by a change of its token."""
+
+    tags: TagSet

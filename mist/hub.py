@@ -1,0 +1,229 @@
+"""The middle of a server: one broker, one token registry, every session.
+
+Protocols and transports come and go around it; the hub is what they share. It puts what is
+published in order and hands it to the broker, knows which sessions a token has so that a
+change of the token reaches them at once, checks the secret, and keeps the counts.
+
+Everything here is synchronous but the registry's writes, so a session sees no half-made
+change: a token is looked up and its session attached without an await between, and a
+revocation acts on all of a token's sessions before anything else runs.
+"""
+
+import hmac
+import logging
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import attrs
+import trio
+
+from mist.auth import Record, Registry
+from mist.broker import Broker, BrokerStatistics
+from mist.message import Batch, Limits, TagSet, parse_tags
+from mist.outbox import Outbox, OutboxLimits
+
+if TYPE_CHECKING:
+    from mist.session import Session
+
+__all__ = ["Hub", "HubLimits", "HubStatistics"]
+
+log = logging.getLogger("mist.hub")
+
+
+@attrs.frozen
+class HubLimits:
+    """What sessions may do; see also `mist.message.Limits` and `mist.outbox.OutboxLimits`.
+
+    Attributes:
+        subscriptions: of a session without a token (a service on TCP).
+        token_subscriptions: of a session with a token (a browser).
+        subscription_bytes: the canonical tag lists of one session's subscriptions, together;
+            a million subscriptions of the longest tags would otherwise be 4 GB.
+        strict_grants: whether every tag of a subscription must be granted, not just one.
+        failed_auth_delay: seconds that a wrong secret is kept waiting for its answer.
+        strangers: sessions that have not authenticated, together.
+    """
+
+    subscriptions: int = 1_000_000
+    token_subscriptions: int = 1_000
+    subscription_bytes: int = 256 * 1024 * 1024
+    strict_grants: bool = False
+    failed_auth_delay: float = 1.0
+    strangers: int = 256
+
+
+@attrs.frozen
+class HubStatistics:
+    """Counts since the start.
+
+    Attributes:
+        connected: sessions now.
+        lifetime: sessions ever.
+        delivered: messages wholly handed to the kernel, all sessions.
+        delivered_bytes: likewise, replies included.
+        failed_auths: wrong secrets and tokens, by transport.
+        broker: what was published, matched and dropped.
+    """
+
+    connected: int
+    lifetime: int
+    delivered: int
+    delivered_bytes: int
+    failed_auths: dict[str, int]
+    broker: BrokerStatistics
+
+
+class Hub:
+    """See the module.
+
+    Args:
+        registry: who may subscribe to what.
+        secret: demanded from services; None where there is none.
+        limits, outbox_limits, hub_limits: bounds of what peers send, of what is queued for
+            each, and of what each may do.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        *,
+        secret: bytes | None = None,
+        limits: Limits | None = None,
+        outbox_limits: OutboxLimits | None = None,
+        hub_limits: HubLimits | None = None,
+    ) -> None:
+        self.registry = registry
+        self.broker = Broker(limits)
+        self.limits = self.broker.limits
+        self.outbox_limits = outbox_limits or OutboxLimits()
+        self.hub_limits = hub_limits or HubLimits()
+        self.failed_auths: Counter[str] = Counter()
+        self._secret = secret
+        self._sessions: dict[Session, None] = {}
+        self._by_token: dict[str, dict[Session, None]] = {}
+        self._strangers: dict[Session, None] = {}
+        self._lifetime = 0
+        self._sent_messages = 0  # by sessions that are gone
+        self._sent_bytes = 0
+        self._dropping: list[tuple[str, Outbox, int]] = []
+        registry.watch(self._token_changed)
+
+    # publishing
+
+    def publish(self, tags: TagSet, data: bytes) -> int:
+        """Publish one message from inside the process, and flush.
+
+        Returns:
+            1. (The number of messages accepted, as everywhere.)
+
+        Raises:
+            EmptyTag, InvalidTag, TooManyTags: nothing was published.
+        """
+        batch = Batch.of(parse_tags(tags, self.limits.message_tags), data)
+        accepted = self.broker.publish(batch)
+        self.broker.flush()
+        return accepted
+
+    # sessions
+
+    @property
+    def needs_secret(self) -> bool:
+        """Whether services must authenticate."""
+        return self._secret is not None
+
+    def is_secret(self, credential: str) -> bool:
+        """Whether `credential` is the secret, compared in constant time."""
+        return self._secret is not None and hmac.compare_digest(
+            credential.encode("utf-8", "replace"), self._secret
+        )
+
+    def meet(self, session: "Session") -> None:
+        """Take note of a session that has yet to authenticate.
+
+        Beyond the limit the oldest of them ends, not the newest: an honest peer
+        authenticates within a round trip, so a flood of silent ones can't lock it out.
+        """
+        self._strangers[session] = None
+        if len(self._strangers) > self.hub_limits.strangers:
+            next(iter(self._strangers)).turn_away()
+
+    def introduce(self, session: "Session") -> None:
+        """Undo `meet`: the session has authenticated, or is gone."""
+        self._strangers.pop(session, None)
+
+    def attach(self, session: "Session") -> None:
+        """Count a session in, and have changes of its token reach it."""
+        if session not in self._sessions:
+            self._sessions[session] = None
+            self._lifetime += 1
+        if session.record is not None:
+            self._by_token.setdefault(session.record.id, {})[session] = None
+
+    def forget_token(self, session: "Session") -> None:
+        """Undo the token's part of `attach`, before the session gets another token."""
+        if session.record is None:
+            return
+        sessions = self._by_token.get(session.record.id, {})
+        sessions.pop(session, None)
+        if not sessions:
+            self._by_token.pop(session.record.id, None)
+
+    def detach(self, session: "Session") -> None:
+        """Undo `attach`, keeping the session's counts."""
+        if session not in self._sessions:
+            return
+        del self._sessions[session]
+        self.forget_token(session)
+        statistics = session.outbox.statistics()
+        self._sent_messages += statistics.sent
+        self._sent_bytes += statistics.sent_bytes
+
+    def sessions(self) -> Iterator["Session"]:
+        """Every session, oldest first, as of now."""
+        return iter(list(self._sessions))
+
+    @property
+    def connected(self) -> int:
+        """Sessions now."""
+        return len(self._sessions)
+
+    @property
+    def lifetime(self) -> int:
+        """Sessions ever."""
+        return self._lifetime
+
+    def _token_changed(self, old: Record, new: Record | None) -> None:
+        for session in list(self._by_token.get(old.id, ())):
+            session.token_changed(new)
+        self.broker.flush()
+
+    # housekeeping
+
+    def note_dropping(self, name: str, outbox: Outbox) -> None:
+        """A session's outbox has begun to drop; `report_drops` logs it with the rest."""
+        self._dropping.append((name, outbox, outbox.dropped_full - 1))
+
+    async def report_drops(self, interval: float = 1.0) -> None:
+        """Log what outboxes dropped, at most once an `interval` (seconds) for a session."""
+        while True:
+            await trio.sleep(interval)
+            dropping, self._dropping = self._dropping, []
+            for name, outbox, before in dropping:
+                log.warning(
+                    "slow consumer: messages dropped",
+                    extra={"session": name, "dropped": outbox.dropped_full - before},
+                )
+                outbox.noted_drops()
+
+    def statistics(self) -> HubStatistics:
+        """A frozen copy of the counts. O(sessions)."""
+        live = [session.outbox.statistics() for session in self._sessions]
+        return HubStatistics(
+            connected=len(self._sessions),
+            lifetime=self._lifetime,
+            delivered=self._sent_messages + sum(each.sent for each in live),
+            delivered_bytes=self._sent_bytes + sum(each.sent_bytes for each in live),
+            failed_auths=dict(self.failed_auths),
+            broker=self.broker.statistics(),
+        )

@@ -1,0 +1,301 @@
+"""A session's outbox: what is queued for one peer, bounded, in order.
+
+Everything a peer is sent goes through its one outbox: deliveries, replies to commands, and
+below a WebSocket also pongs and close frames. So nothing overtakes anything, and one number
+says how far behind a peer is.
+
+Publishing never waits for a subscriber: `put` appends or refuses, and does nothing else. An
+outbox that goes from empty to queued enters itself into a `ready` list; whoever published
+flushes that list once, at the end of a chunk. What the flush can't write stays queued for
+the transport's drain task. Queued bytes are shared between outboxes: a message has one bytes
+object for a wire form, however many get it.
+
+    put     deliveries; refused when full, and then the policy decides
+    reply   answers; never dropped, may use RESERVE more; if even that is full the peer has
+            stopped reading what it asked for, and its session ends
+    peek    the next bytes to write, joined
+    sent    so many of them were written
+
+An outbox knows no socket and no task.
+"""
+
+from collections.abc import Callable, Iterable
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+if TYPE_CHECKING:
+    from mist.protocols import WireForm
+
+__all__ = ["BURST", "RESERVE", "Outbox", "OutboxLimits", "OutboxStatistics", "SlowConsumer"]
+
+RESERVE: Final = 65_536  # bytes that replies may use beyond the bound
+BURST: Final = (
+    262_144  # bytes that one peek joins, so that a long queue isn't copied for each write
+)
+
+
+class SlowConsumer(Enum):
+    """What happens to a peer whose outbox is full.
+
+    DROP: the newest message is dropped and counted; the session lives on.
+    DISCONNECT: the session ends, so that the peer learns that it missed something.
+    """
+
+    DROP = "drop"
+    DISCONNECT = "disconnect"
+
+
+@attrs.frozen
+class OutboxLimits:
+    """Bounds of one outbox.
+
+    Attributes:
+        bytes: queued bytes of deliveries.
+        messages: queued messages.
+        slow_consumer: the policy when either is reached.
+    """
+
+    bytes: int = 8 * 1024 * 1024
+    messages: int = 100_000
+    slow_consumer: SlowConsumer = SlowConsumer.DROP
+
+
+@attrs.frozen
+class OutboxStatistics:
+    """One outbox's counts since it was made; messages unless named otherwise.
+
+    Attributes:
+        queued: waiting now.
+        queued_bytes: waiting now, replies included.
+        sent: wholly handed to the kernel.
+        sent_bytes: likewise, replies included.
+        dropped_full: dropped because the outbox was full.
+        dropped_unframable: withheld because the peer's protocol can't carry the data.
+    """
+
+    queued: int
+    queued_bytes: int
+    sent: int
+    sent_bytes: int
+    dropped_full: int
+    dropped_unframable: int
+
+
+class Outbox:
+    """The queue of one peer.
+
+    Args:
+        form: how deliveries to this peer are written.
+        limits: bounds and policy.
+        ready: the list this outbox enters when it has something to flush.
+        on_dropping: called, at most once between two calls of `noted_drops`, when a message
+            was dropped because the outbox is full.
+        on_overrun: called when the session must end: the text says why. May be called more
+            than once.
+
+    Attributes:
+        flush: set by the transport: write what is queued as far as that goes without
+            waiting. Must not raise.
+        echo: whether the peer receives what it publishes itself.
+    """
+
+    __slots__ = (
+        "_counts",
+        "_limits",
+        "_max_bytes",
+        "_max_messages",
+        "_new_drops",
+        "_offset",
+        "_on_dropping",
+        "_on_overrun",
+        "_ready",
+        "_wires",
+        "dropped_full",
+        "dropped_unframable",
+        "echo",
+        "flush",
+        "form",
+        "is_ready",
+        "queued",
+        "sent_bytes",
+        "sent_messages",
+        "size",
+    )
+
+    def __init__(
+        self,
+        form: "WireForm",
+        limits: OutboxLimits,
+        ready: "list[Outbox]",
+        *,
+        on_dropping: "Callable[[Outbox], None]" = lambda outbox: None,
+        on_overrun: Callable[[str], None] = lambda reason: None,
+    ) -> None:
+        self.form = form
+        self.echo = True
+        self.flush: Callable[[], None] = lambda: None
+        self.is_ready = False
+        self.size = 0  # bytes queued
+        self.queued = 0  # messages queued
+        self.sent_bytes = 0
+        self.sent_messages = 0
+        self.dropped_full = 0
+        self.dropped_unframable = 0
+        self._limits = limits
+        self._max_bytes = limits.bytes
+        self._max_messages = limits.messages
+        self._ready = ready
+        self._on_dropping = on_dropping
+        self._on_overrun = on_overrun
+        self._new_drops = False
+        # Lists rather than deques: an empty deque holds 600 bytes, and most outboxes are
+        # empty. They are emptied from the front a burst at a time, which a list does well.
+        self._wires: list[bytes] = []
+        self._counts: list[int] = []
+        self._offset = 0  # bytes of _wires[0] that are written already
+
+    def __len__(self) -> int:
+        """Bytes queued."""
+        return self.size
+
+    @property
+    def muted(self) -> bool:
+        """Whether deliveries have ended, by `mute` or `close`."""
+        return self._max_messages < 0
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing is taken any more."""
+        return self._max_bytes < 0
+
+    def put(self, wire: bytes, count: int) -> bool:
+        """Queue `count` messages, joined in `wire`, or refuse them all. O(1), never waits."""
+        size = self.size + len(wire)
+        queued = self.queued + count
+        if size > self._max_bytes or queued > self._max_messages:
+            return False
+        self.size = size
+        self.queued = queued
+        self._wires.append(wire)
+        self._counts.append(count)
+        if not self.is_ready:
+            self.is_ready = True
+            self._ready.append(self)
+        return True
+
+    def put_each(self, pieces: Iterable[bytes]) -> None:
+        """Queue messages one by one; those that don't fit are dropped and counted.
+
+        What a refused `put` is followed by, so that which messages are lost does not depend
+        on how they happened to be joined.
+        """
+        for piece in pieces:
+            if self.put(piece, 1):
+                continue
+            if self.muted:
+                return
+            self.dropped_full += 1
+            if not self._new_drops:
+                self._new_drops = True
+                self._on_dropping(self)
+            if self._limits.slow_consumer is SlowConsumer.DISCONNECT:
+                self._on_overrun("slow consumer")
+                return
+
+    def reply(self, wire: bytes) -> None:
+        """Queue an answer behind everything queued before it. Never dropped."""
+        if self.closed or not wire:
+            return
+        if self.size + len(wire) > self._max_bytes + RESERVE:
+            self._on_overrun("outbox can't take a reply")
+            return
+        self.size += len(wire)
+        self._wires.append(wire)
+        self._counts.append(0)
+        if not self.is_ready:
+            self.is_ready = True
+            self._ready.append(self)
+
+    def has_room_for_reply(self, size: int) -> bool:
+        """Whether a reply of `size` bytes fits; ask before building a large one."""
+        return self.size + size <= self._max_bytes + RESERVE
+
+    def peek(self) -> bytes | memoryview:
+        """The next bytes to write: all that is queued, or its first `BURST` bytes or so.
+
+        A message larger than that comes whole. Empty when nothing is queued.
+        """
+        wires = self._wires
+        if not wires:
+            return b""
+        if self._offset:
+            return memoryview(wires[0])[self._offset :]
+        if len(wires) == 1:
+            return wires[0]
+        if self.size <= BURST:
+            return b"".join(wires)
+        total = 0
+        for n, wire in enumerate(wires):
+            total += len(wire)
+            if total > BURST:
+                return b"".join(wires[: n or 1])
+        return b"".join(wires)
+
+    def sent(self, written: int) -> None:
+        """Forget the first `written` bytes queued; the peer has them as far as we can know.
+
+        A joined run counts as queued until all of it is written.
+        """
+        self.sent_bytes += written
+        if written == self.size:
+            self.sent_messages += self.queued
+            self.size = self.queued = self._offset = 0
+            self._wires.clear()
+            self._counts.clear()
+            return
+        self.size -= written
+        left = written + self._offset
+        done = 0
+        for wire in self._wires:
+            if len(wire) > left:
+                break
+            left -= len(wire)
+            done += 1
+        messages = sum(self._counts[:done])
+        self.sent_messages += messages
+        self.queued -= messages
+        self._offset = left
+        del self._wires[:done]
+        del self._counts[:done]
+
+    def mute(self) -> None:
+        """Take no more deliveries, without counting them as dropped; replies still pass."""
+        self._max_messages = -1
+
+    def close(self) -> None:
+        """Take nothing more. What is queued stays, for the transport to write if it can."""
+        self._max_messages = self._max_bytes = -1
+
+    def discard(self) -> None:
+        """Forget what is queued, without counting it as sent; for when the peer is gone."""
+        self.close()
+        self.size = self.queued = self._offset = 0
+        self._wires.clear()
+        self._counts.clear()
+
+    def noted_drops(self) -> None:
+        """Allow the next drop to be reported through `on_dropping` again."""
+        self._new_drops = False
+
+    def statistics(self) -> OutboxStatistics:
+        """A frozen copy of the counts."""
+        return OutboxStatistics(
+            queued=self.queued,
+            queued_bytes=self.size,
+            sent=self.sent_messages,
+            sent_bytes=self.sent_bytes,
+            dropped_full=self.dropped_full,
+            dropped_unframable=self.dropped_unframable,
+        )

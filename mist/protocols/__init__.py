@@ -1,0 +1,82 @@
+"""The dialects: bytes to Commands, Replies to bytes. No I/O.
+
+One module a dialect, each with a `Protocol` and the `WireForm` of its deliveries:
+
+    line.py     the line protocol of TCP
+    frames.py   mist's own WebSocket frames
+
+A protocol belongs to one connection and keeps only what reading needs: the beginning of a
+line that hasn't ended, whether the peer is authenticated and so may send long ones. It has
+no grant, no subscriptions and no outbox; those are the session's.
+"""
+
+import abc
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
+
+from mist.commands import Command, Reply
+from mist.message import Entry
+
+__all__ = ["Protocol", "WireForm"]
+
+
+class WireForm(abc.ABC):
+    """How deliveries look on the wire, shared by every session that wants them so.
+
+    Instances are compared by identity and used as keys: sessions with the same form get the
+    same bytes objects.
+    """
+
+    name: ClassVar[str]
+
+    @abc.abstractmethod
+    def pieces(self, entries: Sequence[Entry]) -> list[bytes]:
+        """Each message of a fan-out in this form, in order.
+
+        A message that the form can't carry is left out; the broker counts what is missing.
+        """
+
+    def join(self, entries: Sequence[Entry], *, framable: bool) -> tuple[bytes, int]:
+        """All messages of a fan-out in one bytes object, and how many they are.
+
+        Args:
+            entries: see `mist.message.Entry`.
+            framable: whether no data holds LF, as `mist.message.Batch` says.
+        """
+        pieces = self.pieces(entries)
+        return b"".join(pieces), len(pieces)
+
+
+class Protocol(abc.ABC):
+    """One connection's reader and writer of a dialect.
+
+    Attributes:
+        form: how deliveries to this peer look; a command may change it.
+    """
+
+    form: WireForm
+    counts_subscriptions: ClassVar[bool] = False
+    """Whether a subscription made twice has to be undone twice."""
+
+    @abc.abstractmethod
+    def receive(self, data: bytes) -> Iterator[Command]:
+        """Commands in what has arrived, in order.
+
+        A generator on purpose: a command takes effect before what stands behind it is
+        looked at, so `auth` can change what the next line may be. Whoever stops early
+        (because the session ends) just stops.
+        """
+
+    @abc.abstractmethod
+    def reply(self, command: Command, reply: Reply) -> bytes:
+        """The wire form of a reply; empty where the dialect says nothing."""
+
+    def notice(self, notice: Reply) -> bytes:
+        """The wire form of something nobody asked for; empty where the dialect has none."""
+        return b""
+
+    def authenticated(self) -> None:
+        """The peer has proven who it is; limits for strangers end."""
+
+    def escape(self, on: bool) -> None:
+        """Have `form` escape what the dialect can't carry otherwise; nothing where it can."""

@@ -1,0 +1,195 @@
+"""mist's own WebSocket frames: JSON objects in text messages, for browsers.
+
+What a client may send and what it gets is the table in the README. Reading takes the text of
+one WebSocket message at a time (a WebSocket keeps message boundaries, so there is nothing to
+assemble); writing makes whole server frames, header included, because the bytes of a
+delivery are shared by all WebSocket sessions and go straight into their outboxes. That is
+sound while no extension is negotiated: without one, a server frame depends on nothing but
+its payload (RFC 6455, section 5.2).
+
+Publishing is not possible here: a browser's token says what it may see, nothing else.
+"""
+
+import base64
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from mist.commands import (
+    Auth,
+    Command,
+    Done,
+    Failed,
+    Invalid,
+    ListSubscriptions,
+    Ping,
+    Reply,
+    Revoked,
+    Subscribe,
+    Subscriptions,
+    Unsubscribe,
+)
+from mist.errors import CommandError, HistoryOff, MistError, NotAllowed, UnknownCommand
+from mist.message import Entry, Limits, parse_tags
+from mist.protocols import Protocol, WireForm
+from mist.protocols.rfc6455 import text_frame
+
+__all__ = ["JSON_FRAMES", "FrameProtocol", "JsonFrames"]
+
+
+class JsonFrames(WireForm):
+    """`{"keys":["a","b"],"data":"…"}` in a text frame; `data64` where data is not UTF-8."""
+
+    name = "json-frames"
+
+    def pieces(self, entries: Sequence[Entry]) -> list[bytes]:
+        found = []
+        for tag_list, wire, count in entries:
+            prefix = tag_list.prefixes.get(self)
+            if prefix is None:
+                keys = msgspec.json.encode(sorted(tag_list.tags))
+                prefix = tag_list.prefixes[self] = b'{"keys":%b,"data' % keys
+            for data in tag_list.split(wire, count):
+                try:
+                    text = msgspec.json.encode(data.decode())
+                except UnicodeDecodeError:
+                    found.append(text_frame(b'%b64":"%b"}' % (prefix, base64.b64encode(data))))
+                else:
+                    found.append(text_frame(b'%b":%b}' % (prefix, text)))
+        return found
+
+
+JSON_FRAMES: Final = JsonFrames()
+
+
+class _BadJson(CommandError):
+    code = "invalid_json"
+    message = "Invalid json"
+
+
+class _BinaryFrame(CommandError):
+    code = "binary_frame"
+    message = "binary frames are not understood"
+
+
+class _BadField(CommandError):
+    code = "bad_field"
+
+
+class FrameProtocol(Protocol):
+    """One WebSocket's side of the JSON frames. `receive` takes one whole message."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.form: WireForm = JSON_FRAMES
+        self._limits = limits
+
+    def receive(self, data: bytes) -> Iterator[Command]:
+        yield self._command(data)
+
+    def binary(self) -> Command:
+        """What a binary message amounts to."""
+        return Invalid(_BinaryFrame())
+
+    def _command(self, data: bytes) -> Command:
+        try:
+            request = msgspec.json.decode(data)
+        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+            return Invalid(_BadJson())
+        if not isinstance(request, dict):
+            return Invalid(_BadJson())
+        name = request.get("command")
+        if not isinstance(name, str):
+            name = None
+        # Held as it will be written back: present with its value, which may be null, or absent.
+        ref = {"ref": request["ref"]} if "ref" in request else None
+        if ref is not None and isinstance(ref["ref"], dict | list):
+            return Invalid(_BadField("ref must be a JSON scalar"), name)
+        make = _COMMANDS.get(name or "")
+        try:
+            if make is None:
+                raise UnknownCommand
+            return make(self._limits, request, ref)
+        except CommandError as error:
+            return Invalid(error, name, ref=ref)
+
+    def reply(self, command: Command, reply: Reply) -> bytes:
+        answer: dict[str, object] = {"success": not isinstance(reply, Failed)}
+        name = command.name if isinstance(command, Invalid) else _NAMES.get(type(command))
+        if name is not None:
+            answer["command"] = name
+        match reply:
+            case Done():
+                pass
+            case Subscriptions(tag_lists):
+                answer["subscriptions"] = [tag_list.decode().split(",") for tag_list in tag_lists]
+            case Failed(error):
+                answer["error"] = _error_text(error)
+            case _:
+                raise AssertionError(f"no frame for {reply!r}")
+        if isinstance(command.ref, dict):
+            answer |= command.ref
+        return text_frame(msgspec.json.encode(answer))
+
+    def notice(self, notice: Reply) -> bytes:
+        match notice:
+            case Revoked(tags):
+                answer = {"success": False, "command": "revoked", "tags": sorted(tags)}
+                return text_frame(msgspec.json.encode(answer))
+            case _:
+                return b""
+
+
+def _error_text(error: MistError) -> str:
+    return "unknown command" if isinstance(error, UnknownCommand) else str(error)
+
+
+# Commands
+
+_Request = dict[str, Any]
+
+
+def _tags(limits: Limits, request: _Request) -> frozenset[str]:
+    tags = request.get("tags")
+    if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
+        raise _BadField("tags must be a list of strings")
+    return parse_tags(tags, limits.subscription_tags)
+
+
+def _subscribe(limits: Limits, request: _Request, ref: object) -> Command:
+    tags = _tags(limits, request)
+    if "since" in request:
+        raise HistoryOff
+    return Subscribe(tags, ref=ref)
+
+
+def _unsubscribe(limits: Limits, request: _Request, ref: object) -> Command:
+    return Unsubscribe(_tags(limits, request), ref=ref)
+
+
+def _auth(limits: Limits, request: _Request, ref: object) -> Command:
+    token = request.get("token")
+    if not isinstance(token, str):
+        raise _BadField("token must be a string")
+    return Auth(token, ref=ref)
+
+
+def _publish(limits: Limits, request: _Request, ref: object) -> Command:
+    raise NotAllowed("publishing is not allowed over websockets")
+
+
+_COMMANDS: Final[dict[str, Callable[[Limits, _Request, object], Command]]] = {
+    "subscribe": _subscribe,
+    "unsubscribe": _unsubscribe,
+    "list": lambda limits, request, ref: ListSubscriptions(ref=ref),
+    "ping": lambda limits, request, ref: Ping(ref=ref),
+    "auth": _auth,
+    "publish": _publish,
+}
+_NAMES: Final[dict[type[Command], str]] = {
+    Subscribe: "subscribe",
+    Unsubscribe: "unsubscribe",
+    ListSubscriptions: "list",
+    Ping: "ping",
+    Auth: "auth",
+}

@@ -1,0 +1,368 @@
+r"""The line protocol: text over TCP, readable with `nc`, debuggable without tools.
+
+What it must do, to the byte, is the table in the README; the shape of the code follows from
+three of its demands:
+
+* *Most lines are publishes, and most consecutive ones have the same tags.* One regular
+  expression cuts what has arrived into runs of publishes with one tag list, and single other
+  lines. So a chunk of a thousand publishes costs one step of the loop below if their tags
+  agree, and in no case is a publish's data looked at, decoded or copied out of its line.
+* *A line may be as long as a megabyte, or never end.* The beginning of an unfinished line is
+  kept as the pieces it came in, and only new bytes are searched for its end. Past the limit
+  the pieces are dropped and the rest of the line is skipped.
+* *A command may change how the next line is read* (`auth` lifts the limit for strangers), so
+  `receive` is a generator that looks at a line only after the command before it was carried
+  out.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from mist.commands import (
+    AddTags,
+    Auth,
+    Command,
+    Connections,
+    Done,
+    Echo,
+    Escape,
+    Failed,
+    Hangup,
+    Invalid,
+    ListSubscriptions,
+    ListTags,
+    Ping,
+    Publish,
+    Register,
+    RemoveTags,
+    Reply,
+    ShowTags,
+    Subscribe,
+    Subscriptions,
+    Tags,
+    TokenCommand,
+    Unregister,
+    Unsubscribe,
+    Who,
+)
+from mist.errors import (
+    CommandError,
+    DataTooLong,
+    ExpectedOnOff,
+    HistoryOff,
+    InvalidToken,
+    LineTooLong,
+    MistError,
+    UnknownCommand,
+    WrongArguments,
+)
+from mist.message import (
+    GRANT,
+    Batch,
+    Entry,
+    Limits,
+    Run,
+    check_token,
+    format_tags,
+    parse_tag_list,
+)
+from mist.protocols import Protocol, WireForm
+
+__all__ = ["ESCAPED", "PLAIN", "EscapedLines", "LineProtocol", "PlainLines", "error_line"]
+
+STRANGER_LINE: Final = 4096  # bytes in a line of a peer that has not authenticated
+
+# A run of publishes with one tag list, or any other line. The tag list is group 2, empty for
+# other lines. A publish that isn't well formed (no data field, no tags) is an other line.
+_LINES: Final = re.compile(
+    rb"(publish ([^ \n]+) [^\n]*\n(?:publish \2 [^\n]*\n)*|[^\n]*\n)",
+)
+_BLANK: Final = re.compile(rb"(?:\r?\n)*")
+_HTTP: Final = re.compile(rb"[A-Za-z]+ [^ ]* HTTP/")
+_ESCAPES: Final = (
+    (b"\\", b"\\\\"),  # first, so that it doesn't escape the others' escapes
+    (b"\n", b"\\n"),
+    (b"\r", b"\\r"),
+)
+
+
+class PlainLines(WireForm):
+    """`publish TAGS DATA`, the data untouched; a message whose data holds LF is left out."""
+
+    name = "line"
+
+    def pieces(self, entries: Sequence[Entry]) -> list[bytes]:
+        found = []
+        for tag_list, wire, count in entries:
+            if count == 1:
+                if wire.find(b"\n") == len(wire) - 1:
+                    found.append(wire)
+            else:
+                head = tag_list.head
+                found += [b"%b%b\n" % (head, data) for data in tag_list.split(wire, count)]
+        return found
+
+    def join(self, entries: Sequence[Entry], *, framable: bool) -> tuple[bytes, int]:
+        if not framable:
+            return super().join(entries, framable=framable)
+        if len(entries) == 1:
+            return entries[0][1], entries[0][2]
+        return b"".join([entry[1] for entry in entries]), sum([entry[2] for entry in entries])
+
+
+class EscapedLines(WireForm):
+    r"""`publish TAGS DATA` with `\\`, `\n`, `\r` for backslash, LF and CR in the data."""
+
+    name = "line-escaped"
+
+    def pieces(self, entries: Sequence[Entry]) -> list[bytes]:
+        found = []
+        for tag_list, wire, count in entries:
+            for data in tag_list.split(wire, count):
+                for plain, escaped in _ESCAPES:
+                    data = data.replace(plain, escaped)
+                found.append(b"%b%b\n" % (tag_list.head, data))
+        return found
+
+
+PLAIN: Final = PlainLines()
+ESCAPED: Final = EscapedLines()
+
+
+class LineProtocol(Protocol):
+    """One connection's side of the line protocol.
+
+    Args:
+        limits: of lines, data and tags.
+        stranger: whether the peer has yet to prove who it is; it may send short lines only.
+    """
+
+    counts_subscriptions = True
+
+    def __init__(self, limits: Limits, *, stranger: bool = False) -> None:
+        self.form: WireForm = PLAIN
+        self._limits = limits
+        self._max_line = min(STRANGER_LINE, limits.line) if stranger else limits.line
+        self._fresh = True  # no line seen yet but blank ones
+        self._held: list[bytes] = []  # the beginning of a line that has not ended
+        self._held_size = 0
+        self._skipping = False  # inside a line that was too long
+
+    def authenticated(self) -> None:
+        self._max_line = self._limits.line
+
+    def escape(self, on: bool) -> None:
+        self.form = ESCAPED if on else PLAIN
+
+    @property
+    def held(self) -> int:
+        """Bytes kept of a line that has not ended."""
+        return self._held_size
+
+    def receive(self, data: bytes) -> Iterator[Command]:
+        end = data.rfind(b"\n") + 1
+        if end:
+            yield from self._lines(self._take(data, end))
+            data = data[end:]
+        if data and not self._skipping:
+            self._held.append(data)
+            self._held_size += len(data)
+            if self._held_size > self._max_line:
+                self._skipping = True
+                self._drop_held()
+                yield Invalid(LineTooLong())
+
+    def _take(self, data: bytes, end: int) -> bytes:
+        """All that has ended: what was held, and `data` up to `end`, the end of a line."""
+        if self._skipping:
+            self._skipping = False
+            self._fresh = False
+            return data[data.find(b"\n") + 1 : end]
+        if not self._held:
+            return data if end == len(data) else data[:end]
+        body = b"".join(self._held) + data[:end]
+        self._drop_held()
+        return body
+
+    def _drop_held(self) -> None:
+        self._held.clear()
+        self._held_size = 0
+
+    def _lines(self, body: bytes) -> Iterator[Command]:
+        if self._fresh:
+            blank = _BLANK.match(body)
+            body = body[blank.end() :] if blank else body
+            if not body:
+                return
+            self._fresh = False
+            if _HTTP.match(body):
+                yield Hangup("http request on the line protocol")
+                return
+        runs: list[Run] = []
+        roomy = min(self._max_line, self._limits.data)
+        for wire, tag_list in _LINES.findall(body):
+            if tag_list and len(wire) <= roomy:
+                runs.append((tag_list, wire, wire.count(b"\n")))
+                continue
+            # Only one line in very many comes this way: not a publish, or so long a run
+            # that a line of it may be over the limit.
+            for line in wire[:-1].split(b"\n"):
+                if runs and not self._is_publish(line):
+                    yield Publish(Batch(runs))
+                    runs = []
+                if self._is_publish(line):
+                    runs.append((line.split(b" ", 2)[1], line + b"\n", 1))
+                else:
+                    yield self._command(line)
+                    roomy = min(self._max_line, self._limits.data)
+        if runs:
+            yield Publish(Batch(runs))
+
+    def _is_publish(self, line: bytes) -> bool:
+        """Whether a line is a publish that breaks no limit; its tags are not looked at."""
+        if len(line) > self._max_line or not line.startswith(b"publish "):
+            return False
+        fields = line.split(b" ", 2)
+        return len(fields) == 3 and fields[1] != b"" and len(fields[2]) <= self._limits.data
+
+    def _command(self, line: bytes) -> Command:
+        if line[:5].lower() == b"host:":
+            return Hangup("http header on the line protocol")
+        if len(line) > self._max_line:
+            return Invalid(LineTooLong())
+        fields = line.split(b" ", 2)
+        if not (fields[0] in _DATA_COMMANDS and len(fields) == 3):
+            line = line.removesuffix(b"\r")
+            fields = line.split(b" ", 2)
+        parse = _COMMANDS.get(fields[0])
+        name = fields[0].decode("utf-8", "replace")
+        try:
+            if parse is None:
+                return Invalid(UnknownCommand(line), name)
+            counts, make = parse
+            if len(fields) - 1 not in counts:
+                return Invalid(WrongArguments(line), name)
+            return make(self._limits, fields[1:])
+        except CommandError as error:
+            return Invalid(error, name)
+
+    def reply(self, command: Command, reply: Reply) -> bytes:
+        match reply:
+            case Failed(error):
+                return error_line(error)
+            case Done():
+                return b"pong\n" if isinstance(command, Ping) else b""
+            case Subscriptions(tag_lists):
+                return _braced(b"list", tag_lists)
+            case Tags(tags) if isinstance(command, TokenCommand):
+                granted = [format_tags(tags).encode()] if tags else []
+                return _braced(b"tags %b" % command.token.encode(), granted)
+            case Tags(tags):
+                return _braced(b"listall", [tag.encode() for tag in sorted(tags)])
+            case Connections(connected, lifetime):
+                return b"who %d %d\n" % (connected, lifetime)
+            case _:
+                raise AssertionError(f"no line for {reply!r}")
+
+
+def _braced(word: bytes, items: Sequence[bytes]) -> bytes:
+    # `list {a} {b}`; without items `list `, the space included, as the original has it
+    return b"%b %b\n" % (word, b" ".join([b"{%b}" % item for item in items]))
+
+
+def error_line(error: MistError) -> bytes:
+    """`error …` for any error, LF included. A command is quoted back as it was written."""
+    match error:
+        case UnknownCommand(fields=fields):
+            return b"error Unknown command '[%b]'\n" % fields
+        case WrongArguments(fields=fields):
+            return b"error Incorrect number of arguments for '[%b]'\n" % fields
+        case DataTooLong():
+            return b"error Line too long\n"  # data is all but the whole of a line
+        case _:
+            return b"error %b\n" % str(error).encode()
+
+
+# Commands
+
+_Fields = list[bytes]
+_Make = Callable[[Limits, _Fields], Command]
+
+
+def _token(raw: bytes) -> str:
+    try:
+        return check_token(raw.decode())
+    except UnicodeDecodeError:
+        raise InvalidToken from None
+
+
+def _switch(raw: bytes) -> bool:
+    if raw not in (b"on", b"off"):
+        raise ExpectedOnOff
+    return raw == b"on"
+
+
+def _publish(limits: Limits, fields: _Fields) -> Command:
+    # Comes here only when it breaks a rule; in the order in which rules are looked at.
+    parse_tag_list(fields[0], limits.message_tags)
+    raise DataTooLong
+
+
+def _subscribe(limits: Limits, fields: _Fields) -> Command:
+    tags = parse_tag_list(fields[0], limits.subscription_tags)
+    if len(fields) == 2:
+        raise HistoryOff
+    return Subscribe(tags)
+
+
+def _unsubscribe(limits: Limits, fields: _Fields) -> Command:
+    return Unsubscribe(parse_tag_list(fields[0], limits.subscription_tags))
+
+
+def _with_tags(command: type[Register | AddTags | RemoveTags]) -> _Make:
+    def make(limits: Limits, fields: _Fields) -> Command:
+        tags = parse_tag_list(fields[0], limits.token_tags, GRANT)
+        return command(_token(fields[1]), tags)
+
+    return make
+
+
+def _store(limits: Limits, fields: _Fields) -> Command:
+    parse_tag_list(fields[0], limits.message_tags)
+    raise HistoryOff
+
+
+def _ids(limits: Limits, fields: _Fields) -> Command:
+    _switch(fields[0])
+    raise HistoryOff
+
+
+def _history(limits: Limits, fields: _Fields) -> Command:
+    raise HistoryOff
+
+
+_DATA_COMMANDS: Final = frozenset({b"publish", b"store"})
+
+# word: (allowed numbers of arguments, how a command is made of them)
+_COMMANDS: Final[dict[bytes, tuple[tuple[int, ...], _Make]]] = {
+    b"ping": ((0,), lambda limits, fields: Ping()),
+    b"publish": ((2,), _publish),
+    b"subscribe": ((1, 2), _subscribe),
+    b"unsubscribe": ((1,), _unsubscribe),
+    b"list": ((0,), lambda limits, fields: ListSubscriptions()),
+    b"listall": ((0,), lambda limits, fields: ListTags()),
+    b"who": ((0,), lambda limits, fields: Who()),
+    b"auth": ((1,), lambda limits, fields: Auth(fields[0].decode("utf-8", "replace"))),
+    b"echo": ((1,), lambda limits, fields: Echo(_switch(fields[0]))),
+    b"escape": ((1,), lambda limits, fields: Escape(_switch(fields[0]))),
+    b"register": ((2,), _with_tags(Register)),
+    b"unregister": ((1,), lambda limits, fields: Unregister(_token(fields[0]))),
+    b"set": ((2,), _with_tags(AddTags)),
+    b"unset": ((2,), _with_tags(RemoveTags)),
+    b"tags": ((1,), lambda limits, fields: ShowTags(_token(fields[0]))),
+    b"ids": ((1,), _ids),
+    b"store": ((2,), _store),
+    b"last": ((0,), _history),
+    b"resume": ((1, 2), _history),
+}

@@ -1,0 +1,406 @@
+"""One connected peer: its protocol, its grant, its outbox, its subscriptions.
+
+A transport feeds a session what it reads (`receive`) and writes what the session's outbox
+holds. A session carries commands out in the order they came and answers each once. It knows
+neither the socket nor the dialect: the same class serves a service on TCP and a browser on a
+WebSocket, told apart by two things only: what authenticates it (`credential`), and how its
+protocol counts a repeated subscription.
+
+A session ends once, for one reason (`end`): deliveries stop at that moment, the transport's
+scope is cancelled, and the transport says goodbye in its own way. Whoever runs the session
+calls `aclose` last.
+"""
+
+import itertools
+import math
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+import attrs
+import trio
+
+from mist.auth import Record
+from mist.broker import Group
+from mist.commands import (
+    AddTags,
+    Auth,
+    Command,
+    Connections,
+    Done,
+    Echo,
+    Escape,
+    Failed,
+    Hangup,
+    Invalid,
+    ListSubscriptions,
+    ListTags,
+    Ping,
+    Publish,
+    Register,
+    RemoveTags,
+    Reply,
+    Revoked,
+    ShowTags,
+    Subscribe,
+    Subscriptions,
+    Tags,
+    Unregister,
+    Unsubscribe,
+    Who,
+)
+from mist.errors import (
+    CommandError,
+    MistError,
+    NotAllowed,
+    NotGranted,
+    RegistryUnavailable,
+    TooManySubscriptions,
+    Unauthorized,
+)
+from mist.message import TagSet
+from mist.outbox import Outbox
+from mist.protocols import Protocol
+
+if TYPE_CHECKING:
+    from mist.hub import Hub
+
+__all__ = ["GONE", "Credential", "Ending", "Session"]
+
+_CLEANUP_SLICE: Final = 500  # subscriptions removed between two checkpoints, some 5 ms
+
+_RegistryChange = Register | Unregister | AddTags | RemoveTags
+
+
+class Credential(Enum):
+    """What an `Auth` command of a session presents."""
+
+    SECRET = "secret"  # a kind, not a secret
+    TOKEN = "token"
+
+
+@attrs.frozen
+class Ending:
+    """Why a session ended.
+
+    Attributes:
+        code: a WebSocket close code (RFC 6455, 7.4; 4400 to 4499 are ours, read like HTTP's).
+        reason: for the log and the close frame; no token, no peer's text.
+        grace: seconds that the peer has to take what is queued for it.
+    """
+
+    code: int
+    reason: str
+    grace: float = 1.0
+
+
+GONE: Final = Ending(1006, "peer gone", grace=10.0)
+"""The peer closed its side, or the connection broke. It may still be reading: `nc` is, after
+the end of its input."""
+
+
+class Session:
+    """See the module.
+
+    Args:
+        hub: what all sessions share.
+        protocol: the peer's dialect.
+        transport: the listener's kind, for logs and counts: `tcp`, `ws`.
+        peer: the peer's address, for logs.
+        credential: what `Auth` presents.
+        patience: seconds within which the peer has to authenticate; None where it needs not.
+            Until then it is a stranger: only `Ping` and `Auth` are carried out, and anything
+            else ends the session.
+
+    Attributes:
+        record: the token's registry record; None for services, which may do everything.
+        ended: None while the session lives.
+        scope: cancelled when the session ends; the transport reads inside it. Where it is
+            cancelled by its own deadline, a stranger took too long.
+    """
+
+    _numbers = itertools.count(1)
+
+    __slots__ = (
+        "_credential",
+        "_list_bytes",
+        "ended",
+        "hub",
+        "name",
+        "outbox",
+        "peer",
+        "protocol",
+        "record",
+        "scope",
+        "stranger",
+        "subscriptions",
+        "transport",
+    )
+
+    def __init__(
+        self,
+        hub: "Hub",
+        protocol: Protocol,
+        *,
+        transport: str,
+        peer: str = "",
+        credential: Credential = Credential.SECRET,
+        patience: float | None = None,
+    ) -> None:
+        self.hub = hub
+        self.protocol = protocol
+        self.transport = transport
+        self.peer = peer
+        self.name = f"{transport}-{next(self._numbers)}"
+        self.stranger = patience is not None
+        self.record: Record | None = None
+        self.ended: Ending | None = None
+        self.scope = trio.CancelScope()
+        if patience is not None:
+            self.scope.deadline = trio.current_time() + patience
+            hub.meet(self)
+        self.subscriptions: dict[Group, int] = {}  # in the order made, with how often
+        self._list_bytes = 0  # of all tag lists in subscriptions
+        self._credential = credential
+        self.outbox = Outbox(
+            protocol.form,
+            hub.outbox_limits,
+            hub.broker.ready,
+            on_dropping=lambda outbox: hub.note_dropping(self.name, outbox),
+            on_overrun=lambda reason: self.end(Ending(4008, reason)),
+        )
+
+    def __repr__(self) -> str:
+        return f"<Session {self.name} {self.peer}>"
+
+    # life
+
+    def adopt(self, record: Record) -> None:
+        """Give the session a token's grant, in the place of any other. Without an await."""
+        self.hub.forget_token(self)
+        self.record = record
+        self._known()
+        self.hub.attach(self)
+        self._recheck()
+
+    def _known(self) -> None:
+        if self.stranger:
+            self.stranger = False
+            self.scope.deadline = math.inf
+            self.protocol.authenticated()
+            self.hub.introduce(self)
+
+    def turn_away(self) -> None:
+        """End a stranger's session to make room for others."""
+        self.hub.introduce(self)
+        self.end(Ending(4429, "too many unauthenticated connections"))
+
+    def end(self, ending: Ending) -> None:
+        """End the session: no delivery after this. Idempotent; the first reason stays."""
+        if self.ended is None:
+            self.ended = ending
+            self.outbox.mute()
+            self.scope.cancel()
+
+    async def aclose(self) -> None:
+        """Leave the hub and all groups. Finishes even where it is cancelled.
+
+        A million subscriptions take seconds to remove, so others run in between.
+        """
+        self.end(GONE)
+        self.outbox.close()
+        with trio.CancelScope(shield=True):
+            while self.subscriptions:
+                for group in list(itertools.islice(self.subscriptions, _CLEANUP_SLICE)):
+                    self._drop(group)
+                await trio.lowlevel.checkpoint()
+        self.hub.introduce(self)
+        self.hub.detach(self)
+
+    def token_changed(self, record: Record | None) -> None:
+        """The registry has changed this session's token; None where it is gone."""
+        if record is None or not record.tags:
+            self.end(Ending(4401, "token revoked"))
+            return
+        self.record = record
+        self._recheck()
+
+    def _recheck(self) -> None:
+        """End subscriptions that the grant doesn't allow any more, and say so."""
+        for group in list(self.subscriptions):
+            tags = group.tags
+            if not self._granted(tags):
+                self._drop(group)
+                self.outbox.reply(self.protocol.notice(Revoked(tags)))
+
+    # commands
+
+    async def receive(self, data: bytes) -> None:
+        """Carry out what has arrived, then flush everyone it concerned.
+
+        Stops where a command ends the session. Cancellation leaves the commands that came
+        before it carried out.
+        """
+        changes: list[_RegistryChange] = []
+        try:
+            for command in self.protocol.receive(data):
+                if isinstance(command, _RegistryChange) and self._may_administer:
+                    # Held back until something else comes, so that a script that registers
+                    # a thousand tokens waits for the disk once, not a thousand times.
+                    changes.append(command)
+                    continue
+                if changes:
+                    await self._change_registry(changes)
+                    changes = []
+                await self.carry_out(command)
+                if self.ended is not None:
+                    return
+            if changes:
+                await self._change_registry(changes)
+        finally:
+            self.hub.broker.flush()
+
+    @property
+    def _may_administer(self) -> bool:
+        return self._credential is Credential.SECRET and not self.stranger
+
+    async def carry_out(self, command: Command) -> None:
+        """Carry out one command and queue its reply."""
+        if isinstance(command, Publish) and not self.stranger:
+            self._publish(command)
+        elif isinstance(command, Hangup):
+            self.end(Ending(4400, command.reason))
+        elif isinstance(command, Auth):
+            await self._authenticate(command)
+        elif self.stranger and not isinstance(command, Ping):
+            await self._refuse(command)
+        else:
+            self._answer(command, self._execute(command))
+
+    def _execute(self, command: Command) -> Reply:
+        try:
+            match command:
+                case Ping():
+                    return Done()
+                case Subscribe(tags=tags):
+                    self._subscribe(tags)
+                    return Done()
+                case Unsubscribe(tags=tags):
+                    self._unsubscribe(tags)
+                    return Done()
+                case ListSubscriptions():
+                    return self._list()
+                case ListTags():
+                    return self._list_tags()
+                case Who():
+                    return Connections(self.hub.connected, self.hub.lifetime)
+                case Echo(on=on):
+                    self.outbox.echo = on
+                    return Done()
+                case Escape(on=on):
+                    self.protocol.escape(on)
+                    self.hub.broker.reshape(self.outbox, self.protocol.form, self.subscriptions)
+                    return Done()
+                case ShowTags(token=token) if self._may_administer:
+                    return Tags(self.hub.registry.tags(token))
+                case Invalid(error=error):
+                    return Failed(error)
+                case _:
+                    return Failed(NotAllowed())
+        except CommandError as error:
+            return Failed(error)
+
+    def _answer(self, command: Command, reply: Reply) -> None:
+        self.outbox.reply(self.protocol.reply(command, reply))
+
+    def _publish(self, command: Publish) -> None:
+        def answer(error: MistError) -> None:
+            self._answer(command, Failed(error))
+
+        self.hub.broker.publish(command.batch, self.outbox, answer)
+
+    # subscriptions
+
+    def _granted(self, tags: TagSet) -> bool:
+        if self.record is None:
+            return True
+        return self.record.grant.permits(tags, strict=self.hub.hub_limits.strict_grants)
+
+    def _subscribe(self, tags: TagSet) -> None:
+        if not self._granted(tags):
+            raise NotGranted
+        limits = self.hub.hub_limits
+        known = self.hub.broker.find(tags)
+        if known is not None and known in self.subscriptions:
+            if self.protocol.counts_subscriptions:
+                self.subscriptions[known] += 1
+            return
+        most = limits.subscriptions if self.record is None else limits.token_subscriptions
+        if len(self.subscriptions) >= most or self._list_bytes >= limits.subscription_bytes:
+            raise TooManySubscriptions
+        group = self.hub.broker.subscribe(self.outbox, tags)
+        self.subscriptions[group] = 1
+        self._list_bytes += len(group.tag_list)
+
+    def _unsubscribe(self, tags: TagSet) -> None:
+        group = self.hub.broker.find(tags)
+        if group is None or group not in self.subscriptions:
+            return
+        self.subscriptions[group] -= 1
+        if not self.subscriptions[group]:
+            self._drop(group)
+
+    def _drop(self, group: Group) -> None:
+        del self.subscriptions[group]
+        self._list_bytes -= len(group.tag_list)
+        self.hub.broker.unsubscribe(self.outbox, group)
+
+    def _list(self) -> Reply:
+        # Looked at before it is built: a list that can't be queued shouldn't be built either.
+        if not self.outbox.has_room_for_reply(self._list_bytes + 3 * len(self.subscriptions)):
+            self.end(Ending(4008, "outbox can't take a reply"))
+            return Subscriptions(())
+        return Subscriptions([group.tag_list for group in self.subscriptions])
+
+    def _list_tags(self) -> Reply:
+        tags = self.hub.broker.tags()
+        if not self.outbox.has_room_for_reply(sum(map(len, tags)) + 3 * len(tags)):
+            self.end(Ending(4008, "outbox can't take a reply"))
+            return Tags(frozenset())
+        return Tags(tags)
+
+    # authentication and the registry
+
+    async def _authenticate(self, command: Auth) -> None:
+        if self._credential is Credential.TOKEN:
+            # Lookup and adoption without an await between: a revocation comes before both or
+            # finds the session attached.
+            record = self.hub.registry.lookup(command.credential)
+            if record is not None and record.tags:
+                self.adopt(record)
+                self._answer(command, Done())
+                return
+        elif not self.stranger or self.hub.is_secret(command.credential):
+            self._known()
+            self._answer(command, Done())
+            return
+        await self._refuse(command)
+
+    async def _refuse(self, command: Command) -> None:
+        """Answer a stranger's wrong word, slowly, and end the session."""
+        self.hub.failed_auths[self.transport] += 1
+        self.hub.broker.flush()
+        await trio.sleep(self.hub.hub_limits.failed_auth_delay)
+        self._answer(command, Failed(Unauthorized()))
+        self.end(Ending(4401, "unauthorized"))
+
+    async def _change_registry(self, changes: list[_RegistryChange]) -> None:
+        self.hub.broker.flush()  # deliveries shall not wait for the registry's disk
+        try:
+            outcomes = await self.hub.registry.execute(changes)
+        except RegistryUnavailable as error:
+            for command in changes:
+                self._answer(command, Failed(error))
+            return
+        for command, outcome in zip(changes, outcomes, strict=True):
+            reply = Failed(outcome) if isinstance(outcome, MistError) else Done()
+            self._answer(command, reply)

@@ -1,0 +1,177 @@
+"""A stream and an outbox joined: how bytes get from a session's outbox to its peer.
+
+On a socket, `flush` writes with a non-blocking system call right where it is called: waking
+a writer task for each flush would cost ten times the write itself. Only what the kernel
+doesn't take waits for a drain task, which exists while the socket is full and no longer. So
+an idle connection has one task, its reader, and a slow peer has one more, of its own.
+
+Other streams (TLS, the memory streams of tests) can't be written without waiting; for them
+every flush goes through the drain task.
+
+Reading is the same bargain: a non-blocking read first, and waiting only when there is
+nothing. One checkpoint a read keeps it fair.
+"""
+
+import errno
+import logging
+import os
+import socket
+from contextlib import suppress
+from typing import Final
+
+import trio
+
+from mist.outbox import Outbox
+
+__all__ = ["READ_SIZE", "Connection"]
+
+log = logging.getLogger("mist.transports")
+
+READ_SIZE: Final = 65_536  # bytes in one read
+
+# trio asks the kernel to queue no more than 16 KiB it hasn't sent. That suits a protocol that
+# waits for each write; here it would turn every larger flush into a wait and a task.
+_NOT_SENT: Final = 1_048_576
+
+_LINGER: Final = 1.0  # seconds
+
+# Dead peers without a FIN: first probe after a minute, gone after two more.
+_KEEPALIVE: Final = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 20), ("TCP_KEEPCNT", 6))
+
+
+class Connection:
+    """One accepted stream with its outbox.
+
+    Args:
+        stream: as accepted; a TLS stream has done its handshake.
+        outbox: whose `flush` this becomes.
+        nursery: where a drain task runs. It must outlive the connection; drain tasks never
+            raise into it.
+    """
+
+    __slots__ = ("_drained", "_draining", "_fd", "_nursery", "broken", "outbox", "stream")
+
+    def __init__(self, stream: trio.abc.Stream, outbox: Outbox, nursery: trio.Nursery) -> None:
+        self.stream = stream
+        self.outbox = outbox
+        self.broken = False  # nothing can be written any more
+        self._nursery = nursery
+        self._draining = False
+        self._drained: trio.Event | None = None
+        self._fd: int | None = None
+        if isinstance(stream, trio.SocketStream):
+            self._fd = stream.socket.fileno()
+            _tune(stream.socket)
+        outbox.flush = self.flush
+
+    async def receive(self) -> bytes:
+        """What has arrived, at least one byte; empty at the end, also when the peer is gone."""
+        fd = self._fd
+        try:
+            if fd is None:
+                return bytes(await self.stream.receive_some(READ_SIZE))
+            try:
+                data = os.read(fd, READ_SIZE)
+            except BlockingIOError:
+                await trio.lowlevel.wait_readable(fd)
+                return os.read(fd, READ_SIZE)
+            await trio.lowlevel.checkpoint()
+            return data
+        except BlockingIOError:
+            return await self.receive()  # a wake-up without data; the kernel is allowed to
+        except (OSError, trio.BrokenResourceError, trio.ClosedResourceError):
+            return b""
+
+    def flush(self) -> None:
+        """Write what is queued as far as that goes without waiting; leave the rest to a task."""
+        if self._draining or self.broken:
+            return
+        if self._fd is not None:
+            self._write(self._fd)
+        if self.outbox.size and not self.broken:
+            self._draining = True
+            self._nursery.start_soon(self._drain)
+
+    def _write(self, fd: int) -> None:
+        outbox = self.outbox
+        try:
+            while outbox.size:
+                data = outbox.peek()
+                written = os.write(fd, data)
+                outbox.sent(written)
+                if written < len(data):
+                    return
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._break(error)
+
+    async def _drain(self) -> None:
+        fd = self._fd
+        try:
+            while self.outbox.size:
+                if fd is not None:
+                    await trio.lowlevel.wait_writable(fd)
+                    self._write(fd)
+                else:
+                    data = self.outbox.peek()
+                    await self.stream.send_all(data)
+                    self.outbox.sent(len(data))
+        except (OSError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            self._break(error)
+        finally:
+            self._draining = False
+            if self._drained is not None:
+                self._drained.set()
+
+    def _break(self, error: Exception) -> None:
+        # Not an error to report: the reader sees the end of the stream and ends the session.
+        if not isinstance(error, OSError) or error.errno not in (errno.EPIPE, errno.ECONNRESET):
+            log.debug("write failed: %r", error)
+        self.broken = True
+        self.outbox.discard()
+
+    async def finish(self, grace: float, *, linger: bool = False) -> None:
+        """Write what is queued, then close. Never raises but `trio.Cancelled`.
+
+        Args:
+            grace: seconds for the peer to take what is queued; the rest is lost.
+            linger: whether to wait, a second at most, for the peer to close too. Closing a
+                socket while bytes of the peer's are unread resets it, and a reset can
+                overtake what was just written, such as the reason for closing.
+        """
+        with trio.CancelScope(shield=True) as scope:
+            scope.deadline = trio.current_time() + grace
+            await self._flushed()
+            scope.deadline = trio.current_time() + _LINGER
+            if linger and not self.broken and isinstance(self.stream, trio.SocketStream):
+                with suppress(OSError, trio.BrokenResourceError, trio.ClosedResourceError):
+                    await self.stream.send_eof()
+                    while await self.receive():
+                        pass
+        self.abandon()
+        await trio.aclose_forcefully(self.stream)
+
+    def abandon(self) -> None:
+        """Write nothing any more; what is queued is lost. The stream is the caller's to close."""
+        self.broken = True
+        self._fd = None
+        self.outbox.discard()
+
+    async def _flushed(self) -> None:
+        self.flush()
+        while self._draining:
+            self._drained = trio.Event()
+            await self._drained.wait()
+
+
+def _tune(sock: trio.socket.SocketType) -> None:
+    # Options are best effort: unix sockets have none of them, some systems not all.
+    for level, name, value in (
+        (socket.SOL_SOCKET, "SO_KEEPALIVE", 1),
+        (socket.IPPROTO_TCP, "TCP_NOTSENT_LOWAT", _NOT_SENT),
+        *((socket.IPPROTO_TCP, name, value) for name, value in _KEEPALIVE),
+    ):
+        if hasattr(socket, name):
+            with suppress(OSError):
+                sock.setsockopt(level, getattr(socket, name), value)

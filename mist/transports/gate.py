@@ -1,0 +1,81 @@
+"""Who may connect: counts of connections, in all and by address."""
+
+from collections import Counter
+from collections.abc import Iterable
+from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address
+
+import attrs
+
+__all__ = ["Gate", "Ticket"]
+
+
+@attrs.frozen(eq=False)
+class Ticket:
+    """One connection let in; give it back to the gate that issued it.
+
+    Attributes:
+        address: what is counted for it; empty where its address isn't counted.
+    """
+
+    address: str
+
+
+class Gate:
+    """Limits on connections, shared by all listeners.
+
+    Loopback, unix sockets and the configured proxies have no limit of their own: behind a
+    proxy everything comes from one address. An IPv6 peer is counted by its /64, which is
+    what one customer commonly gets.
+
+    Args:
+        most: connections in all.
+        most_per_address: connections of one address.
+        proxies: networks without that limit.
+    """
+
+    def __init__(
+        self,
+        most: int = 20_000,
+        most_per_address: int = 1_000,
+        proxies: Iterable[IPv4Network | IPv6Network] = (),
+    ) -> None:
+        self._most = most
+        self._most_per_address = most_per_address
+        self._proxies = tuple(proxies)
+        self._connected = 0
+        self._by_address: Counter[str] = Counter()
+        self.refused = 0
+
+    def enter(self, address: str) -> Ticket | None:
+        """Let a connection in, or None. `address` is empty for unix sockets."""
+        counted = self._counted(address)
+        if self._connected >= self._most or (
+            counted and self._by_address[counted] >= self._most_per_address
+        ):
+            self.refused += 1
+            return None
+        self._connected += 1
+        if counted:
+            self._by_address[counted] += 1
+        return Ticket(counted)
+
+    def leave(self, ticket: Ticket) -> None:
+        """Take a ticket back, once."""
+        self._connected -= 1
+        if ticket.address:
+            self._by_address[ticket.address] -= 1
+            if not self._by_address[ticket.address]:
+                del self._by_address[ticket.address]
+
+    def _counted(self, address: str) -> str:
+        try:
+            ip = ip_address(address.partition("%")[0])
+        except ValueError:
+            return ""
+        if isinstance(ip, IPv6Address) and ip.ipv4_mapped is not None:
+            ip = ip.ipv4_mapped
+        if ip.is_loopback or any(ip in network for network in self._proxies):
+            return ""
+        if isinstance(ip, IPv6Address):
+            return str(IPv6Network((ip, 64), strict=False))
+        return str(ip)

@@ -1,0 +1,173 @@
+"""Judging a WebSocket handshake: who asks, from which page, with which token. No I/O.
+
+A browser page can't set headers on a WebSocket, so a token may come in several ways; all of
+them lead to the same check. A browser also shows its scripts nothing of a refused handshake,
+so a client that offered `mist.v1` is let in and told by a close code, while anyone else gets
+a plain HTTP status.
+"""
+
+import base64
+import binascii
+from collections.abc import Collection, Iterable, Sequence
+from ipaddress import ip_address
+from typing import Final
+from urllib.parse import parse_qsl, urlsplit
+
+import attrs
+
+__all__ = ["SUBPROTOCOL", "Offer", "Origins", "Refusal", "read_offer"]
+
+SUBPROTOCOL: Final = "mist.v1"
+_TOKEN_PREFIX: Final = "mist.token."  # a prefix, not a token
+_DEFAULT_PORTS: Final = {"http": 80, "https": 443, "ws": 80, "wss": 443}
+
+
+@attrs.frozen
+class Refusal:
+    """Why a handshake is refused.
+
+    Attributes:
+        status: for HTTP clients.
+        code: the close code for `mist.v1` clients.
+        reason: short text for the close frame and the log.
+    """
+
+    status: int
+    code: int
+    reason: str
+
+
+NOT_FOUND: Final = Refusal(404, 4404, "no such path")
+BAD_REQUEST: Final = Refusal(400, 4400, "bad request")
+TWO_CREDENTIALS: Final = Refusal(400, 4400, "two different credentials")
+UNAUTHORIZED: Final = Refusal(401, 4401, "unauthorized")
+FORBIDDEN_ORIGIN: Final = Refusal(403, 4403, "origin not allowed")
+TOO_MANY: Final = Refusal(429, 4429, "too many connections")
+
+
+@attrs.frozen
+class Offer:
+    """What a handshake asks for.
+
+    Attributes:
+        path: without the query.
+        origin: None where the request has none.
+        token: None where none was presented. Never shown by `repr`. May be empty or
+            malformed; the registry then doesn't know it.
+        ambiguous: two different tokens, or two origins.
+        speaks_mist: whether the client offered the subprotocol `mist.v1`.
+    """
+
+    path: str
+    origin: str | None
+    token: str | None = attrs.field(repr=False)
+    ambiguous: bool
+    speaks_mist: bool
+
+
+def read_offer(
+    target: str,
+    headers: Iterable[tuple[bytes, bytes]],
+    subprotocols: Sequence[str],
+    *,
+    query_token: bool,
+) -> Offer:
+    """What a handshake asks for.
+
+    Args:
+        target: the request target, path and query.
+        headers: names in lower case.
+        subprotocols: as offered.
+        query_token: whether `?x-auth-token=` counts; elsewhere it is not even looked at.
+    """
+    tokens = []
+    origins = []
+    for name, value in headers:
+        if name == b"x-auth-token":
+            tokens.append(value.decode("utf-8", "replace"))
+        elif name == b"origin":
+            origins.append(value.decode("latin-1"))
+    for subprotocol in subprotocols:
+        if subprotocol.startswith(_TOKEN_PREFIX):
+            tokens.append(_base64url(subprotocol.removeprefix(_TOKEN_PREFIX)))
+    path, _, query = target.partition("?")
+    if query_token:
+        tokens += [value for name, value in parse_qsl(query) if name == "x-auth-token"]
+    return Offer(
+        path=path,
+        origin=origins[0] if origins else None,
+        token=tokens[0] if tokens else None,
+        ambiguous=len(set(tokens)) > 1 or len(origins) > 1,
+        speaks_mist=SUBPROTOCOL in subprotocols,
+    )
+
+
+def _base64url(text: str) -> str:
+    """The token in a subprotocol; what can't be decoded becomes a token nobody has."""
+    try:
+        raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+        return raw.decode()
+    except (binascii.Error, ValueError):
+        return ""
+
+
+class Origins:
+    """Which pages may connect. A request without an Origin doesn't come from a page.
+
+    Never compared with the request's own Host header: under DNS rebinding that is the
+    attacker's to choose.
+
+    Args:
+        allowed: exact origins, `https://example.org` or with a port.
+        names: this server's public names; pages served under them may connect, on the
+            default ports and on `ports`.
+        ports: ports this server listens on.
+        loopback: whether pages from loopback names and addresses may connect, on any port;
+            for servers that listen on loopback only.
+    """
+
+    def __init__(
+        self,
+        allowed: Collection[str] = (),
+        names: Collection[str] = (),
+        ports: Collection[int] = (),
+        *,
+        loopback: bool = False,
+    ) -> None:
+        self._allowed = {_normal(origin) for origin in allowed} - {None}
+        for name in names:
+            for scheme, default in (("http", 80), ("https", 443)):
+                self._allowed |= {(scheme, name.lower(), port) for port in (default, *ports)}
+        self._loopback = loopback
+
+    def allow(self, origin: str | None) -> bool:
+        """Whether a request with this Origin may pass; None is a request without one."""
+        if origin is None:
+            return True
+        parts = _normal(origin)
+        if parts is None:  # `null` among others
+            return False
+        return parts in self._allowed or (self._loopback and _is_loopback(parts[1]))
+
+
+def _normal(origin: str) -> tuple[str, str, int] | None:
+    try:
+        parts = urlsplit(origin)
+        port = parts.port
+    except ValueError:
+        return None
+    default = _DEFAULT_PORTS.get(parts.scheme)
+    if default is None or not parts.hostname or "@" in parts.netloc:
+        return None
+    if parts.path or parts.query or parts.fragment:
+        return None
+    return parts.scheme, parts.hostname.lower(), port or default
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,96 @@
+"""The TCP listener's sessions: the line protocol over any stream of bytes."""
+
+import logging
+
+import trio
+
+from mist.hub import Hub
+from mist.protocols.line import LineProtocol
+from mist.session import GONE, Credential, Ending, Session
+from mist.transports.connection import Connection
+from mist.transports.gate import Gate
+from mist.transports.streams import peer_address, ready_stream
+
+__all__ = ["TcpTransport"]
+
+log = logging.getLogger("mist.transports.tcp")
+
+
+class TcpTransport:
+    """Runs a session of the line protocol for each stream it is given.
+
+    Args:
+        hub: what all sessions share.
+        gate: who may connect.
+        name: the kind of listener, for logs and counts.
+        handshake_seconds: for the TLS handshake, and again for `auth` where there is a secret.
+    """
+
+    def __init__(
+        self,
+        hub: Hub,
+        gate: Gate,
+        *,
+        name: str = "tcp",
+        handshake_seconds: float = 10.0,
+    ) -> None:
+        self._hub = hub
+        self._gate = gate
+        self._name = name
+        self._handshake_seconds = handshake_seconds
+
+    async def handle(self, stream: trio.abc.Stream, nursery: trio.Nursery) -> None:
+        """Serve one connection until it ends. Raises nothing but `trio.Cancelled`.
+
+        Args:
+            stream: as accepted.
+            nursery: for drain tasks; outlives the connection.
+        """
+        address = peer_address(stream)
+        ticket = self._gate.enter(address)
+        try:
+            if ticket is None:
+                await _refuse(stream)
+            elif await ready_stream(stream, self._handshake_seconds):
+                await self._serve(stream, address, nursery)
+        except Exception:
+            # Our own mistake, not the peer's: told in full, and it costs this session only.
+            log.exception("session failed")
+        finally:
+            if ticket is not None:
+                self._gate.leave(ticket)
+            await trio.aclose_forcefully(stream)
+
+    async def _serve(self, stream: trio.abc.Stream, address: str, nursery: trio.Nursery) -> None:
+        hub = self._hub
+        stranger = hub.needs_secret
+        session = Session(
+            hub,
+            LineProtocol(hub.limits, stranger=stranger),
+            transport=self._name,
+            peer=address,
+            credential=Credential.SECRET,
+            patience=self._handshake_seconds if stranger else None,
+        )
+        connection = Connection(stream, session.outbox, nursery)
+        hub.attach(session)
+        try:
+            with session.scope:
+                while data := await connection.receive():
+                    await session.receive(data)
+            if session.scope.cancelled_caught and session.ended is None:
+                session.end(Ending(4408, "no auth in time"))
+            session.end(GONE)
+            assert session.ended is not None
+            await connection.finish(session.ended.grace, linger=session.ended is not GONE)
+        finally:
+            connection.abandon()
+            await session.aclose()
+
+
+async def _refuse(stream: trio.abc.Stream) -> None:
+    with trio.move_on_after(1.0):
+        try:
+            await stream.send_all(b"error Too many connections\n")
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            return
