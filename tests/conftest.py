@@ -1,0 +1,44 @@
+"""What all tests share: the `--slow` switch, and no skipping in CI."""
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# Machines that run tests are shared and noisy: a deadline would fail at random.
+settings.register_profile("mist", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("mist")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--slow", action="store_true", help="also run tests that take minutes")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--slow"):
+        return
+    skip = pytest.mark.skip(reason="takes minutes; run with --slow")
+    for item in items:
+        if "slow" in item.keywords:
+            item.add_marker(skip)
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    for report in _unexpected_skips(terminalreporter):
+        terminalreporter.line(f"skipped in CI: {report.nodeid}", red=True)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    # A test that should run and can't is a hole that looks green; in CI it is a failure.
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is not None and session.exitstatus == 0 and _unexpected_skips(reporter):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def _unexpected_skips(reporter: pytest.TerminalReporter) -> list[pytest.TestReport]:
+    if os.environ.get("CI") != "true":
+        return []
+    return [report for report in reporter.stats.get("skipped", []) if "slow" not in report.keywords]

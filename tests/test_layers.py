@@ -1,0 +1,83 @@
+"""The layers hold: imports point down, and the core does no I/O."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import mist
+
+ROOT = Path(mist.__file__).parent
+
+# From the bottom up. What stands on one line may import each other; a layer imports only
+# itself and those before it.
+LAYERS = [
+    ["errors"],
+    ["message"],
+    ["commands", "index"],
+    ["outbox", "protocols"],
+    ["broker"],
+    ["auth", "history"],
+    ["hub", "session"],
+    ["config"],
+    ["transports"],
+    ["server"],
+    ["client"],
+    ["bench", "logs"],
+    ["cli"],
+    ["__main__", "__init__"],
+]
+RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
+# These stand high because of who uses them, but use no more than what is named here.
+CEILINGS = {"client": "protocols", "config": "message"}
+CORE = {"errors", "message", "commands", "index", "outbox", "protocols", "broker"}
+IO = {"trio", "socket", "threading", "time", "asyncio", "sqlite3", "os", "select", "trio_websocket"}
+
+MODULES = sorted(ROOT.rglob("*.py"))
+
+
+def part_of(path: Path) -> str:
+    first = path.relative_to(ROOT).parts[0]
+    return first.removesuffix(".py")
+
+
+def imports(path: Path) -> list[str]:
+    """Every module imported, those for type checking only left out."""
+    tree = ast.parse(path.read_text())
+    skipped = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for inner in ast.walk(node)
+    }
+    found = []
+    for node in ast.walk(tree):
+        if id(node) in skipped:
+            continue
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            found.append(node.module or "")
+    return found
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_point_down(path: Path) -> None:
+    part = part_of(path)
+    assert part in RANK, f"{part} has no place in the layers"
+    for name in imports(path):
+        if name.startswith("mist."):
+            target = name.split(".")[1]
+            highest = RANK[CEILINGS.get(part, part)]
+            assert target == part or RANK[target] <= highest, f"{part} imports {target}"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_the_core_does_no_io(path: Path) -> None:
+    if part_of(path) in CORE:
+        assert not {name.split(".")[0] for name in imports(path)} & IO
+
+
+def test_every_layer_that_exists_is_seen() -> None:
+    assert {part_of(path) for path in MODULES} >= CORE | {"auth", "hub", "server"}
