@@ -1,3 +1,43 @@
-"""mist: a tag-based publish/subscribe service."""
+"""mist: a tag-based publish/subscribe service.
+
+A message carries a set of tags; a subscription names tags and gets every message that carries
+all of them.
+
+General layout, from the bottom up; a module imports only what stands before it:
+
+    errors, message, commands   the words: errors, tags, what a peer asks and gets
+    index/                      which subscriptions does a tag set satisfy?
+    outbox, protocols/, broker  one peer's queue; the dialects; who gets a message
+    auth/                       tokens and what they grant
+    hub, session, local         what all peers share; one peer; a peer in this process
+    config/, transports/        settings; streams of bytes
+    server                      one nursery that runs it all
+    client/, cli/               the other end, for programs and for people
+
+Nothing below `auth` does I/O or knows trio; nothing below `transports` knows a socket.
+"""
+
+from mist.broker import Broker
+from mist.config import Config, Listen, load_config
+from mist.errors import MistError
+from mist.hub import Hub
+from mist.local import subscribe
+from mist.message import Message
+from mist.server import Server, open_server, serve
+
+__all__ = [
+    "Broker",
+    "Config",
+    "Hub",
+    "Listen",
+    "Message",
+    "MistError",
+    "Server",
+    "__version__",
+    "load_config",
+    "open_server",
+    "serve",
+    "subscribe",
+]
 
 __version__ = "0.1.0"

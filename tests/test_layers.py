@@ -18,7 +18,7 @@ LAYERS = [
     ["outbox", "protocols"],
     ["broker"],
     ["auth", "history"],
-    ["hub", "session"],
+    ["hub", "session", "local"],
     ["config"],
     ["transports"],
     ["server"],

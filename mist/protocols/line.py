@@ -62,6 +62,7 @@ from mist.message import (
     Batch,
     Entry,
     Limits,
+    Message,
     Run,
     check_token,
     format_tags,
@@ -69,7 +70,15 @@ from mist.message import (
 )
 from mist.protocols import Protocol, WireForm
 
-__all__ = ["ESCAPED", "PLAIN", "EscapedLines", "LineProtocol", "PlainLines", "error_line"]
+__all__ = [
+    "ESCAPED",
+    "PLAIN",
+    "EscapedLines",
+    "LineProtocol",
+    "PlainLines",
+    "error_line",
+    "read_escaped",
+]
 
 STRANGER_LINE: Final = 4096  # bytes in a line of a peer that has not authenticated
 
@@ -80,6 +89,7 @@ _LINES: Final = re.compile(
 )
 _BLANK: Final = re.compile(rb"(?:\r?\n)*")
 _HTTP: Final = re.compile(rb"[A-Za-z]+ [^ ]* HTTP/")
+_ESCAPED: Final = re.compile(rb"\\(.)", re.DOTALL)
 _ESCAPES: Final = (
     (b"\\", b"\\\\"),  # first, so that it doesn't escape the others' escapes
     (b"\n", b"\\n"),
@@ -124,6 +134,17 @@ class EscapedLines(WireForm):
                     data = data.replace(plain, escaped)
                 found.append(b"%b%b\n" % (tag_list.head, data))
         return found
+
+
+def read_escaped(wire: bytes) -> Iterator[Message]:
+    """The messages in whole lines of `EscapedLines`."""
+    for line in wire[:-1].split(b"\n"):
+        _, tags, data = line.split(b" ", 2)
+        yield Message(frozenset(tags.decode().split(",")), _ESCAPED.sub(_unescape, data))
+
+
+def _unescape(match: re.Match[bytes]) -> bytes:
+    return {b"n": b"\n", b"r": b"\r"}.get(match[1], match[1])
 
 
 PLAIN: Final = PlainLines()
