@@ -1,0 +1,74 @@
+"""The key file beside a registry: what turns tokens into digests.
+
+A file of its own, so that a copy of the database alone, in a backup or a bug report, doesn't
+even let anyone test guesses at tokens.
+"""
+
+import logging
+import os
+import secrets
+from pathlib import Path
+from typing import Final
+
+from mist.errors import StartupError
+
+__all__ = ["KEY_LENGTH", "create_key", "read_key", "warn_if_open"]
+
+KEY_LENGTH: Final = 32  # bytes, as many as SHA-256 gives
+
+log = logging.getLogger("mist.auth")
+
+
+def read_key(path: Path) -> bytes:
+    """The key in `path`. Warns where others could read it.
+
+    Raises:
+        FileNotFoundError: there is none.
+        OSError: it can't be read.
+        StartupError: it is not as long as a key.
+    """
+    with path.open("rb") as file:
+        key = file.read(KEY_LENGTH + 1)
+        warn_if_open(path, os.fstat(file.fileno()).st_mode)
+    if len(key) != KEY_LENGTH:
+        raise StartupError(f"token registry: {path} is not a key file of {KEY_LENGTH} bytes")
+    return key
+
+
+def create_key(path: Path) -> bytes:
+    """Make a new key and see it to the disk. `path` must not exist; its owner alone can read it.
+
+    Raises:
+        OSError: it can't be written.
+    """
+    key = secrets.token_bytes(KEY_LENGTH)
+    # Written elsewhere and moved: a crash halfway would leave a short key, and with it a
+    # registry that refuses to open. The caller has the registry locked, so nobody else is
+    # moving one there.
+    fresh = path.with_name(path.name + ".new")
+    fresh.unlink(missing_ok=True)
+    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(key)
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.rename(path)
+    _sync_folder(path.parent)
+    return key
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable; fsync of a file sees to its content only."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def warn_if_open(path: Path, mode: int) -> None:
+    """Log a warning where `mode` (`st_mode`) lets anyone but the owner at the file.
+
+    Not refused: some places (containers' secrets, network mounts) can't do better.
+    """
+    if mode & 0o077:
+        log.warning("%s can be read or written by others: chmod 600 it", path)

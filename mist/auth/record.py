@@ -1,0 +1,35 @@
+"""`Record`: what is known about one token, everything but its text."""
+
+from functools import cached_property
+
+import attrs
+
+from mist.auth.grant import Grant
+from mist.message import TagSet
+
+__all__ = ["Record"]
+
+
+@attrs.frozen
+class Record:
+    """A registered token. A change of the token makes a new record with the same `id`.
+
+    Attributes:
+        id: random, so it tells nothing of the token; its name in logs, metrics and the
+            history. A token that is registered anew gets a new one.
+        digest: HMAC-SHA-256 of the token, 32 bytes. Not in the repr: whoever has it and the
+            key can test guesses.
+        tags: in the form given, marks (`*`, `>`) included. May be empty: a token whose last
+            tag was taken is still known, and lets nobody in.
+        created: when it was registered, Unix seconds.
+    """
+
+    id: str
+    digest: bytes = attrs.field(repr=False)
+    tags: TagSet
+    created: float
+
+    @cached_property
+    def grant(self) -> Grant:
+        """What the tags allow. Made when first asked for: few tokens of many are in use."""
+        return Grant(self.tags)

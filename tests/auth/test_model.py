@@ -1,0 +1,125 @@
+"""The registry against a dict of sets, whatever is done to it in whatever batches."""
+
+import tempfile
+
+import attrs
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mist.auth import Record, Registry, open_registry
+from mist.auth.memory import MemoryStore
+from mist.commands import AddTags, Register, RemoveTags, Unregister
+from mist.errors import RegistryUnavailable, TokenExists, TokenNotFound, TooManyTags
+from tests.auth.stores import Failing
+
+LIMIT = 4
+TOKENS = ["t", "u", "ü"]
+
+tokens = st.sampled_from(TOKENS)
+tag_sets = st.frozensets(st.sampled_from("abcdef"), max_size=5)
+changes = st.one_of(
+    st.builds(Register, tokens, tag_sets),
+    st.builds(AddTags, tokens, tag_sets),
+    st.builds(RemoveTags, tokens, tag_sets),
+    st.builds(Unregister, tokens),
+)
+batches = st.lists(st.lists(changes, max_size=5), max_size=6)
+
+
+def expected(model, change):
+    """Carry a change out on the model; what should come of it, an error as its class."""
+    has = model.get(change.token)
+    match change:
+        case Unregister(token=token):
+            model.pop(token, None)
+            return None
+        case Register():
+            if has is not None:
+                return TokenExists
+            after = change.tags
+        case _ if has is None:
+            return TokenNotFound
+        case AddTags():
+            after = has | change.tags
+        case RemoveTags():
+            after = has - change.tags
+    if len(after) > LIMIT:
+        return TooManyTags
+    model[change.token] = after
+    return after
+
+
+def plain(outcome):
+    match outcome:
+        case None:
+            return None
+        case Record():
+            return outcome.tags
+        case _:
+            return type(outcome)
+
+
+def contents(registry):
+    found = {token: registry.lookup(token) for token in TOKENS}
+    return {token: record.tags for token, record in found.items() if record is not None}
+
+
+class Mirror:
+    """A registry's records, kept by its announcements alone."""
+
+    def __init__(self, registry):
+        self.records = {}
+        registry.watch(self.note)
+
+    def note(self, old, new):
+        assert self.records.pop(old.id, old) == old
+        if new is not None:
+            assert new.id == old.id
+            assert attrs.evolve(new, tags=old.tags) == old
+            assert new.tags != old.tags
+            self.records[new.id] = new
+
+
+@settings(max_examples=60, deadline=None)
+@given(batches, st.sets(st.integers(0, 5)))
+async def test_sqlite_registry_is_a_dict_that_lasts(batches, reopenings):
+    with tempfile.TemporaryDirectory() as folder:
+        url = f"sqlite:///{folder}/tokens.db"
+        registry = await open_registry(url, max_tags=LIMIT)
+        try:
+            model = {}
+            for number, batch in enumerate(batches):
+                if number in reopenings:
+                    before = registry._records
+                    await registry.aclose()
+                    registry = await open_registry(url, max_tags=LIMIT)
+                    assert registry._records == before
+                outcomes = await registry.execute(batch)
+                assert list(map(plain, outcomes)) == [expected(model, each) for each in batch]
+                assert contents(registry) == model
+        finally:
+            await registry.aclose()
+
+
+@given(batches, st.sets(st.integers(0, 5)))
+async def test_registry_is_a_dict_and_its_store_agrees(batches, failures):
+    store = Failing(MemoryStore())
+    registry = Registry(store, max_tags=LIMIT)
+    mirror = Mirror(registry)
+    model = {}
+    for number, batch in enumerate(batches):
+        store.full = number in failures
+        after = dict(model)
+        want = [expected(after, each) for each in batch]
+        try:
+            outcomes = await registry.execute(batch)
+        except RegistryUnavailable:
+            assert store.full
+        else:
+            model = after
+            assert list(map(plain, outcomes)) == want
+        assert contents(registry) == model
+        assert registry.statistics().tokens == len(model)
+        known = {record.id: record for record in registry._records.values()}
+        assert {record.id: record for record in store.load()} == known
+        assert mirror.records.items() <= known.items()

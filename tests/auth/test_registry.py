@@ -1,0 +1,483 @@
+"""The registry, over every member of the family."""
+
+import logging
+import time
+
+import attrs
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from mist.auth import Registry, open_registry
+from mist.auth.memory import MemoryStore
+from mist.commands import AddTags, Register, RemoveTags, Unregister
+from mist.errors import (
+    InvalidToken,
+    RegistryUnavailable,
+    StartupError,
+    TokenExists,
+    TokenNotFound,
+    TooManyTags,
+)
+from tests.auth.stores import Around, Failing, Hanging, Recording
+
+AB = frozenset("ab")
+A = frozenset("a")
+B = frozenset("b")
+NONE = frozenset()
+
+
+async def one(registry, change):
+    [outcome] = await registry.execute([change])
+    return outcome
+
+
+# lookup
+
+
+async def test_registered_token_is_found_with_its_tags(registry):
+    record = await one(registry, Register("t0ken", AB))
+    assert registry.lookup("t0ken") is record
+    assert record.tags == AB == registry.tags("t0ken")
+    assert record.grant.covers("a")
+
+
+async def test_unknown_token_is_not_found(registry):
+    await one(registry, Register("t0ken", AB))
+    for token in ["t0ke", "t0kenn", "T0ken", "tøken"]:
+        assert registry.lookup(token) is None
+        with pytest.raises(TokenNotFound):
+            registry.tags(token)
+
+
+@pytest.mark.parametrize("token", ["", "a b", "a\n", "\x00", "x" * 256, "ü" * 128, "\ud800"])
+async def test_what_cannot_be_a_token_is_never_found(registry, token):
+    assert registry.lookup(token) is None
+    with pytest.raises(TokenNotFound):
+        registry.tags(token)
+    for change in [Register(token, A), AddTags(token, A), RemoveTags(token, A), Unregister(token)]:
+        assert isinstance(await one(registry, change), InvalidToken)
+    assert registry.statistics().tokens == 0
+
+
+@pytest.mark.parametrize(
+    "token", ["x", "x" * 255, "ü", "a,b", "{a}", "';DROP/**/TABLE/**/token;--"]
+)
+async def test_odd_tokens_are_tokens(registry, token):
+    await one(registry, Register(token, A))
+    assert registry.tags(token) == A
+
+
+async def test_digest_depends_on_the_key():
+    first, second = Registry(MemoryStore()), Registry(MemoryStore())
+    assert (await one(first, Register("t", A))).digest != (
+        await one(second, Register("t", A))
+    ).digest
+
+
+async def test_record_is_named_by_a_random_id(registry):
+    first, second = await registry.execute([Register("t", A), Register("u", A)])
+    assert first.id != second.id
+    assert len(bytes.fromhex(first.id)) == 8
+    assert first.id not in first.digest.hex()
+
+
+async def test_record_knows_when_it_was_made(registry):
+    before = time.time()
+    record = await one(registry, Register("t", A))
+    assert before <= record.created <= time.time()
+
+
+async def test_repr_of_a_record_hides_the_digest(registry):
+    record = await one(registry, Register("t", A))
+    assert repr(record.digest) not in repr(record)
+    assert record.digest.hex() not in repr(record)
+
+
+# changes
+
+
+async def test_register_of_a_known_token_is_refused_and_changes_nothing(registry, seen):
+    before = await one(registry, Register("t", A))
+    assert isinstance(await one(registry, Register("t", B)), TokenExists)
+    assert registry.lookup("t") is before
+    assert seen == []
+
+
+async def test_register_takes_a_token_without_tags(registry):
+    record = await one(registry, Register("t", NONE))
+    assert registry.lookup("t") is record
+    assert registry.tags("t") == NONE
+
+
+async def test_registering_is_not_announced(registry, seen):
+    await one(registry, Register("t", A))
+    assert seen == []
+
+
+async def test_unregistered_token_is_gone(registry, seen):
+    old = await one(registry, Register("t", A))
+    assert await one(registry, Unregister("t")) is None
+    assert registry.lookup("t") is None
+    assert registry.statistics().tokens == 0
+    assert seen == [(old, None)]
+
+
+async def test_unregistering_an_unknown_token_is_no_error(registry, seen):
+    assert await one(registry, Unregister("t")) is None
+    assert seen == []
+
+
+async def test_registering_again_makes_a_new_id(registry, seen):
+    old = await one(registry, Register("t", A))
+    _, new = await registry.execute([Unregister("t"), Register("t", A)])
+    assert new.id != old.id
+    assert new.digest == old.digest
+    assert registry.lookup("t") is new
+    assert seen == [(old, None)]
+
+
+async def test_added_tags_are_announced(registry, seen):
+    old = await one(registry, Register("t", A))
+    new = await one(registry, AddTags("t", B))
+    assert new == attrs.evolve(old, tags=AB)
+    assert registry.lookup("t") is new
+    assert new.grant.covers("b")
+    assert seen == [(old, new)]
+
+
+async def test_removed_tags_are_announced(registry, seen):
+    old = await one(registry, Register("t", AB))
+    new = await one(registry, RemoveTags("t", frozenset("bx")))
+    assert new == attrs.evolve(old, tags=A)
+    assert not new.grant.covers("b")
+    assert seen == [(old, new)]
+
+
+async def test_token_whose_last_tag_was_removed_is_still_known(registry, seen):
+    old = await one(registry, Register("t", A))
+    new = await one(registry, RemoveTags("t", A))
+    assert registry.tags("t") == NONE
+    assert seen == [(old, new)]
+    assert isinstance(await one(registry, Register("t", A)), TokenExists)
+
+
+async def test_tags_of_an_unknown_token_cannot_be_changed(registry):
+    for change in [AddTags("t", A), RemoveTags("t", A)]:
+        assert isinstance(await one(registry, change), TokenNotFound)
+    assert registry.lookup("t") is None
+
+
+async def test_limit_of_tags_counts_all_that_a_token_has(url):
+    async with await open_registry(url, max_tags=2) as registry:
+        assert (await one(registry, Register("t", frozenset("abc")))).limit == 2
+        assert registry.lookup("t") is None
+        await one(registry, Register("t", AB))
+        assert isinstance(await one(registry, AddTags("t", frozenset("bc"))), TooManyTags)
+        assert registry.tags("t") == AB
+        assert (await one(registry, AddTags("t", AB))).tags == AB
+
+
+async def test_limit_is_1000_tags(registry):
+    await one(registry, Register("t", frozenset(map(str, range(1000)))))
+    assert (await one(registry, AddTags("t", A))).limit == 1000
+    assert len(registry.tags("t")) == 1000
+
+
+async def test_token_over_a_lowered_limit_can_lose_tags_but_not_gain():
+    store = MemoryStore()
+    await one(Registry(store), Register("t", frozenset("abcd")))
+    registry = Registry(store, store.load(), max_tags=2)
+    assert isinstance(await one(registry, AddTags("t", frozenset("e"))), TooManyTags)
+    assert (await one(registry, AddTags("t", A))).tags == frozenset("abcd")
+    assert (await one(registry, RemoveTags("t", A))).tags == frozenset("bcd")
+
+
+async def test_changes_of_one_call_build_on_each_other(registry, seen):
+    outcomes = await registry.execute(
+        [
+            AddTags("t", A),
+            Register("t", A),
+            Register("t", B),
+            AddTags("t", B),
+            RemoveTags("t", A),
+            Unregister("t"),
+            RemoveTags("t", A),
+            Register("t", AB),
+        ]
+    )
+    kinds = [type(outcome).__name__ for outcome in outcomes]
+    assert kinds == [
+        *("TokenNotFound", "Record", "TokenExists", "Record", "Record", "NoneType"),
+        *("TokenNotFound", "Record"),
+    ]
+    assert registry.lookup("t") is outcomes[-1]
+    assert seen == [
+        (outcomes[1], outcomes[3]),
+        (outcomes[3], outcomes[4]),
+        (outcomes[4], None),
+    ]
+
+
+async def test_tag_taken_and_given_back_in_one_call_is_announced_as_taken(registry, seen):
+    old = await one(registry, Register("t", AB))
+    taken, given = await registry.execute([RemoveTags("t", A), AddTags("t", A)])
+    assert seen == [(old, taken), (taken, given)]
+
+
+async def test_watchers_find_the_registry_changed(registry):
+    found = []
+    registry.watch(lambda old, new: found.append((new, registry.lookup("t"))))
+    await registry.execute([Register("t", A), AddTags("t", B), Unregister("t")])
+    assert [new for new, _ in found] == [known for _, known in found]
+    assert len(found) == 2
+
+
+async def test_failing_watcher_is_logged_and_stops_nothing(registry, caplog):
+    def fail(old, new):
+        raise ZeroDivisionError
+
+    seen = []
+    registry.watch(fail)
+    registry.watch(lambda old, new: seen.append(new))
+    record = await one(registry, Register("s3cret-t0ken", A))
+    with caplog.at_level(logging.ERROR, "mist.auth"):
+        await registry.execute([Unregister("s3cret-t0ken"), Register("s3cret-t0ken", A)])
+    assert seen == [None]
+    assert registry.lookup("s3cret-t0ken") is not None
+    [logged] = caplog.records
+    assert logged.token == record.id
+    assert "s3cret-t0ken" not in caplog.text
+
+
+async def test_statistics_count_what_took_effect(registry):
+    await registry.execute([Register("t", A), Register("t", A), AddTags("t", B)])
+    await registry.execute([Register("u", A), Unregister("t"), Unregister("t")])
+    assert attrs.astuple(registry.statistics()) == (1, 4, 0)
+
+
+# storage
+
+
+async def test_one_call_is_one_write_of_what_it_comes_to():
+    store = Recording()
+    registry = Registry(store)
+    outcomes = await registry.execute(
+        [Register("t", A), AddTags("t", B), Register("u", A), Register("v", A), Unregister("v")]
+    )
+    assert [set(written.values()) for written in store.written] == [{outcomes[1], outcomes[2]}]
+
+
+async def test_what_changes_nothing_writes_and_announces_nothing():
+    store = Recording()
+    registry = Registry(store)
+    seen = []
+    await one(registry, Register("t", A))
+    registry.watch(lambda *change: seen.append(change))
+    del store.written[:]
+    for change in [Register("t", B), AddTags("t", A), RemoveTags("t", B), Unregister("u")]:
+        await one(registry, change)
+    await registry.execute([])
+    await registry.execute([Register("u", A), Unregister("u")])
+    assert store.written == []
+    assert [old.tags for old, _ in seen] == [A]  # of u, which came and went
+    assert registry.statistics().tokens == 1
+
+
+async def test_change_is_stored_before_it_is_known():
+    registry = None
+    known = []
+
+    class Looking(Around):
+        def write(self, changes):
+            known.append(registry.lookup("t"))
+            super().write(changes)
+
+    registry = Registry(Looking(MemoryStore()))
+    record = await one(registry, Register("t", A))
+    await one(registry, Unregister("t"))
+    assert known == [None, record]
+
+
+async def test_failed_write_changes_nothing_and_heals(caplog):
+    store = Failing(MemoryStore())
+    registry = Registry(store)
+    seen = []
+    record = await one(registry, Register("s3cret", A))
+    registry.watch(lambda *change: seen.append(change))
+    store.full = True
+    with pytest.raises(RegistryUnavailable) as caught:
+        await registry.execute([Register("t", A), Unregister("s3cret"), AddTags("nobody", A)])
+    assert registry.lookup("s3cret") is record
+    assert registry.lookup("t") is None
+    assert seen == []
+    assert attrs.astuple(registry.statistics()) == (1, 1, 1)
+    assert "s3cret" not in caplog.text + str(caught.value)
+    assert [each.reason for each in caplog.records] == ["No space left on device"]
+
+    # what writes nothing doesn't notice
+    assert isinstance(await one(registry, Register("s3cret", A)), TokenExists)
+
+    store.full = False
+    await registry.execute([Register("t", A), Unregister("s3cret")])
+    assert seen == [(record, None)]
+    assert [each.tags for each in store.load()] == [A] == [registry.tags("t")]
+
+
+async def test_error_that_nobody_foresaw_leaves_the_registry_usable():
+    class Broken(Around):
+        def write(self, changes):
+            raise ZeroDivisionError
+
+    registry = Registry(Broken(MemoryStore()))
+    with pytest.raises(ZeroDivisionError):
+        await one(registry, Register("t", A))
+    assert registry.lookup("t") is None
+    assert isinstance(await one(registry, AddTags("t", A)), TokenNotFound)
+
+
+async def test_calls_are_carried_out_one_at_a_time():
+    store = Recording()
+    registry = Registry(store)
+    outcomes = []
+
+    async def work(number):
+        outcomes.append(
+            await registry.execute(
+                [Register("same", A), Register(f"own-{number}", A), AddTags("same", B)]
+            )
+        )
+
+    async with trio.open_nursery() as nursery:
+        for number in range(30):
+            nursery.start_soon(work, number)
+    assert store.most_at_once == 1
+    assert len([same for same, _, _ in outcomes if not isinstance(same, TokenExists)]) == 1
+    assert registry.tags("same") == AB
+    assert registry.statistics().tokens == 31
+    assert {record.id for record in store.load()} == {
+        registry.lookup(token).id for token in ["same", *(f"own-{n}" for n in range(30))]
+    }
+
+
+async def test_slow_write_holds_up_neither_lookups_nor_other_tasks():
+    store = Hanging(MemoryStore())
+    registry = Registry(store)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(registry.execute, [Register("t", A)])
+        await store.begun.wait()
+        assert registry.lookup("t") is None
+        store.go_on.set()
+    assert registry.tags("t") == A
+
+
+async def test_cancellation_while_writing_lets_the_change_take_effect(url):
+    async with await open_registry(url) as inner:
+        store = Hanging(inner._store)
+        registry = Registry(store)
+        outcomes = []
+        with trio.CancelScope() as scope:
+            async with trio.open_nursery() as nursery:
+
+                async def work():
+                    outcomes.extend(await registry.execute([Register("t", A)]))
+
+                nursery.start_soon(work)
+                await store.begun.wait()
+                scope.cancel()
+                store.go_on.set()
+        assert len(outcomes) == 1
+        assert list(store.load()) == [registry.lookup("t")] == outcomes
+
+
+async def test_cancellation_while_waiting_leaves_nothing(url):
+    async with await open_registry(url) as inner:
+        store = Hanging(inner._store)
+        registry = Registry(store)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(registry.execute, [Register("t", A)])
+            await store.begun.wait()
+            with trio.move_on_after(0) as scope:
+                await registry.execute([Register("u", A)])
+            assert scope.cancelled_caught
+            store.go_on.set()
+        assert registry.lookup("u") is None
+        assert list(store.load()) == [registry.lookup("t")]
+
+
+# beginning and end
+
+
+async def test_closed_registry_answers_but_does_not_change(url):
+    registry = await open_registry(url)
+    record = await one(registry, Register("t", A))
+    await registry.aclose()
+    await registry.aclose()
+    assert registry.lookup("t") is record
+    with pytest.raises(RegistryUnavailable):
+        await registry.execute([Unregister("t")])
+    assert registry.lookup("t") is record
+
+
+async def test_closing_waits_for_the_change_that_is_being_written():
+    class Closing(Hanging):
+        closed = False
+
+        def write(self, changes):
+            super().write(changes)
+            assert not self.closed
+
+        def close(self):
+            self.closed = True
+
+    store = Closing(MemoryStore())
+    registry = Registry(store)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(registry.execute, [Register("t", A)])
+        await store.begun.wait()
+        nursery.start_soon(registry.aclose)
+        await wait_all_tasks_blocked()
+        store.go_on.set()
+    assert store.closed
+    assert registry.tags("t") == A
+
+
+async def test_closing_is_done_even_where_it_is_cancelled(url):
+    registry = await open_registry(url)
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await registry.aclose()
+    with pytest.raises(RegistryUnavailable):
+        await registry.execute([])
+
+
+async def test_memory_registries_share_nothing():
+    async with await open_registry("memory://") as first:
+        await one(first, Register("t", A))
+        async with await open_registry("memory://") as second:
+            assert second.lookup("t") is None
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("postgres://user:s3cret@host/db", "'postgres'"),
+        ("tokens.db", "not a URL"),
+        ("", "not a URL"),
+        ("memory://x", "nothing can follow"),
+        ("sqlite://tokens.db", "three slashes"),
+        ("sqlite:///", "three slashes"),
+        ("sqlite:///a\0b", "three slashes"),
+    ],
+)
+async def test_url_that_means_nothing_is_refused_in_one_line(url, reason):
+    with pytest.raises(StartupError) as caught:
+        await open_registry(url)
+    assert reason in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert "s3cret" not in str(caught.value)
+
+
+async def test_scheme_may_be_written_large():
+    async with await open_registry("MEMORY://") as registry:
+        assert registry.statistics().tokens == 0
