@@ -10,6 +10,7 @@ revocation acts on all of a token's sessions before anything else runs.
 """
 
 import hmac
+import itertools
 import logging
 from collections import Counter
 from collections.abc import Iterator
@@ -103,6 +104,7 @@ class Hub:
         self._sessions: dict[Session, None] = {}
         self._by_token: dict[str, dict[Session, None]] = {}
         self._strangers: dict[Session, None] = {}
+        self._numbers = itertools.count(1)
         self._lifetime = 0
         self._sent_messages = 0  # by sessions that are gone
         self._sent_bytes = 0
@@ -137,6 +139,10 @@ class Hub:
         return self._secret is not None and hmac.compare_digest(
             credential.encode("utf-8", "replace"), self._secret
         )
+
+    def name_session(self, transport: str) -> str:
+        """A name for a new session, for logs: `tcp-17`."""
+        return f"{transport}-{next(self._numbers)}"
 
     def meet(self, session: "Session") -> None:
         """Take note of a session that has yet to authenticate.

@@ -118,8 +118,6 @@ class Session:
             cancelled by its own deadline, a stranger took too long.
     """
 
-    _numbers = itertools.count(1)
-
     __slots__ = (
         "_credential",
         "_list_bytes",
@@ -150,7 +148,7 @@ class Session:
         self.protocol = protocol
         self.transport = transport
         self.peer = peer
-        self.name = f"{transport}-{next(self._numbers)}"
+        self.name = hub.name_session(transport)
         self.stranger = patience is not None
         self.record: Record | None = None
         self.ended: Ending | None = None
@@ -379,7 +377,7 @@ class Session:
                 self.adopt(record)
                 self._answer(command, Done())
                 return
-        elif not self.stranger or self.hub.is_secret(command.credential):
+        elif not self.hub.needs_secret or self.hub.is_secret(command.credential):
             self._known()
             self._answer(command, Done())
             return
