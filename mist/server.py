@@ -273,7 +273,9 @@ async def _bind(listen: Listen, context: ssl.SSLContext | None) -> _Listening:
     if not listen.tls:
         return _Listening(listen, plain)
     assert context is not None  # config demands a certificate for a TLS listener
-    return _Listening(listen, trio.SSLListener(plain, context, https_compatible=True))
+    # A WebSocket has a goodbye of its own; a line protocol's end must be told from a cut line.
+    compatible = listen.protocol == "ws"
+    return _Listening(listen, trio.SSLListener(plain, context, https_compatible=compatible))
 
 
 async def _tcp_socket(listen: Listen) -> socket.socket:

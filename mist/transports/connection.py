@@ -144,11 +144,13 @@ class Connection:
             scope.deadline = trio.current_time() + grace
             await self._flushed()
             scope.deadline = trio.current_time() + _LINGER
-            if linger and not self.broken and isinstance(self.stream, trio.SocketStream):
-                with suppress(OSError, trio.BrokenResourceError, trio.ClosedResourceError):
+            with suppress(OSError, trio.BrokenResourceError, trio.ClosedResourceError):
+                if linger and not self.broken and isinstance(self.stream, trio.SocketStream):
                     await self.stream.send_eof()
                     while await self.receive():
                         pass
+                self.abandon()
+                await self.stream.aclose()  # which over TLS says goodbye
         self.abandon()
         await trio.aclose_forcefully(self.stream)
 
