@@ -1,0 +1,78 @@
+"""The client: publish and administer over TCP, subscribe over TCP or a WebSocket.
+
+    async with connect("tcp://127.0.0.1:1445") as client:
+        async with client.subscribe(["room:1"]) as subscription:
+            await client.publish(["room:1", "chat"], "hello")
+            async for message in subscription:
+                print(message.tags, message.text)
+
+For trio; `mist.client.sync` is the same for scripts without an event loop.
+
+What you can rely on:
+
+* *Publishing* queues and returns. A burst leaves in few writes, and `publish` waits only
+  where the buffer is full. `await client.flush()` is the fence: it returns when the server has
+  carried all of it out, and raises where it refused some. The end of the block flushes too.
+* *A lost connection* is made again, with all subscriptions, waiting a random and growing time
+  between attempts. Messages still queued are sent then. Those written before the break and not
+  yet fenced were carried out once or not at all, never twice: `flush` raises `Unconfirmed`.
+* *Subscribing* is at most once, and says what is missing: a full queue drops the newest and
+  counts them (`Subscription.lost`), a lost connection leaves a gap
+  (`Subscription.reconnects`); `on_gap` and `raise_on_gap` tell of both where they happened.
+* *A wrong or withdrawn credential* is final: `AccessDenied`, and no attempt after it.
+
+General layout, from the bottom up:
+
+    errors        what only clients raise
+    address       URLs
+    dialect       requests to bytes, bytes to events: the contract; no I/O
+      line          the line protocol, and how answers find their questions
+      frames        the JSON frames of a WebSocket
+    wire          streams, TLS, WebSocket
+    outgoing      the bounded queue of what is to be written
+    subscription  the bounded queue of what is to be read, with its gaps
+    link          one connection after the other
+    client        what a program calls
+    connect       the door
+    sync          a thread with all this inside
+"""
+
+from mist.client.client import Client
+from mist.client.connect import connect
+from mist.client.errors import (
+    AccessDenied,
+    BadArgument,
+    MessagesLost,
+    Rejected,
+    Revoked,
+    Unconfirmed,
+    Unframable,
+    Unsupported,
+)
+from mist.client.link import Backoff, State
+from mist.client.subscription import Gap, Subscription
+from mist.errors import ClientClosed, ClientError, ConnectError, ConnectionLost, RemoteError
+from mist.message import Message
+
+__all__ = [
+    "AccessDenied",
+    "Backoff",
+    "BadArgument",
+    "Client",
+    "ClientClosed",
+    "ClientError",
+    "ConnectError",
+    "ConnectionLost",
+    "Gap",
+    "Message",
+    "MessagesLost",
+    "Rejected",
+    "RemoteError",
+    "Revoked",
+    "State",
+    "Subscription",
+    "Unconfirmed",
+    "Unframable",
+    "Unsupported",
+    "connect",
+]

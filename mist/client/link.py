@@ -1,0 +1,317 @@
+"""A connection kept up: opened, opened again, and what becomes of things in between.
+
+A link owns one `Outgoing` queue and, at a time, one wire and one dialect. It reads and
+writes; what the events mean is its owner's affair (`mist.client.client`).
+"""
+
+import logging
+import random
+import ssl
+from collections.abc import Callable, Iterable, Sequence
+from enum import Enum
+from typing import Final, Protocol
+
+import attrs
+import trio
+from trio_websocket import ConnectionRejected
+
+from mist.client.address import Address
+from mist.client.dialect import Dialect, Event, Request
+from mist.client.errors import Rejected
+from mist.client.frames import FrameDialect
+from mist.client.line import LineDialect
+from mist.client.outgoing import Outgoing
+from mist.client.wire import Wire, open_wire, rejection
+from mist.commands import Ping
+from mist.errors import ClientError, ConnectError, ConnectionLost, ProtocolViolation
+
+__all__ = ["Backoff", "Link", "Options", "Owner", "State"]
+
+log = logging.getLogger("mist.client")
+
+_GOODBYE: Final = 1.0  # seconds for the closing words of a WebSocket or of TLS
+
+
+class State(Enum):
+    """How a client stands."""
+
+    CONNECTING = "connecting"
+    CONNECTED = "connected"
+    RECONNECTING = "reconnecting"
+    CLOSED = "closed"
+
+
+@attrs.frozen
+class Backoff:
+    """How long to wait before an attempt: full jitter.
+
+    A random time up to `base` doubled with each failure and never above `cap`. Random from
+    zero on, since clients that lost the same server must not come back in step.
+
+    Attributes:
+        base: seconds, for the first attempt.
+        cap: seconds.
+    """
+
+    base: float = 0.5
+    cap: float = 30.0
+
+    def delay(self, failures: int, draw: Callable[[], float] = random.random) -> float:
+        """Seconds to wait after so many failures in a row, from 1."""
+        return draw() * min(self.cap, self.base * 2.0 ** min(failures - 1, 60))
+
+
+@attrs.frozen(kw_only=True)
+class Options:
+    """What a link is to do; see `mist.client.connect`. Times in seconds."""
+
+    reconnect: bool
+    wait: bool
+    backoff: Backoff
+    connect_seconds: float
+    keepalive_seconds: float
+    ssl_context: ssl.SSLContext | None
+
+
+class Owner(Protocol):
+    """Who hears of what happens on a link. Called between its checkpoints; nothing waits."""
+
+    def greeting(self) -> Sequence[Request]:
+        """What has to be said on a fresh connection, before anything queued."""
+
+    def greeted(self, greeting: Sequence[Request]) -> None:
+        """The greeting was answered. Raises `Rejected` or `ConnectError` to end it."""
+
+    def handle(self, event: Event) -> None:
+        """Something arrived."""
+
+    def broken(self, error: ClientError, unanswered: Sequence[Request], unconfirmed: int) -> None:
+        """The connection is gone, with requests and messages that were written."""
+
+    def token(self) -> str | None:
+        """What a WebSocket request presents."""
+
+    def state_changed(self, state: State) -> None:
+        """The link's state is another one now."""
+
+
+class Link:
+    """See the module. `run` is its only task."""
+
+    def __init__(
+        self, address: Address, options: Options, outgoing: Outgoing, owner: Owner
+    ) -> None:
+        self._address = address
+        self._options = options
+        self._outgoing = outgoing
+        self._owner = owner
+        self._closing = False
+        self._phase = trio.CancelScope()
+        self._dialect: Dialect | None = None
+        self._connected = False
+        self._connected_at = 0.0
+        self._why: ClientError | None = None
+
+    @property
+    def unconfirmed(self) -> int:
+        """Messages written on this connection that no fence has come back for."""
+        return 0 if self._dialect is None else self._dialect.unconfirmed
+
+    def close(self) -> None:
+        """End `run`, with a goodbye to the server."""
+        self._closing = True
+        self._phase.cancel()
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Keep the connection up until `close`.
+
+        Started once it is connected for the first time.
+
+        Raises:
+            ClientError: it can't be had (any more).
+        """
+        failures = 0
+        started = False
+        self._owner.state_changed(State.CONNECTING)
+        while not self._closing:
+
+            def connected() -> None:
+                nonlocal started
+                if not started:
+                    started = True
+                    task_status.started()
+
+            error = await self._session(connected)
+            if self._closing:
+                return
+            persist = self._options.reconnect if started else self._options.wait
+            if isinstance(error, Rejected) or not persist:
+                raise error
+            # A server that takes connections only to drop them is one that failed.
+            lasted = self._connected and (
+                trio.current_time() - self._connected_at > self._options.backoff.cap
+            )
+            failures = 1 if lasted else failures + 1
+            if started:
+                self._owner.state_changed(State.RECONNECTING)
+            delay = self._options.backoff.delay(failures)
+            log.info("%s; trying again in %.1f s", error, delay)
+            with self._new_phase():
+                await trio.sleep(delay)
+
+    def _new_phase(self) -> trio.CancelScope:
+        self._phase = trio.CancelScope()
+        if self._closing:
+            self._phase.cancel()
+        return self._phase
+
+    async def _session(self, connected: Callable[[], None]) -> ClientError:
+        """One connection, from opening to its end. Returns why it ended."""
+        self._connected = False
+        self._why = None
+        try:
+            async with trio.open_nursery() as tasks:
+                wire: Wire | None = None
+                try:
+                    with self._new_phase():
+                        with trio.move_on_after(self._options.connect_seconds):
+                            wire = await open_wire(
+                                self._address,
+                                tasks,
+                                ssl_context=self._options.ssl_context,
+                                token=self._owner.token(),
+                            )
+                        if wire is None:
+                            raise _too_slow()
+                        await self._converse(wire, connected)
+                except ClientError as error:
+                    self._why = error
+                finally:
+                    self._end_conversation()
+                    if wire is not None:
+                        with trio.move_on_after(_GOODBYE):
+                            await wire.aclose()
+                tasks.cancel_scope.cancel()
+        except* ConnectionRejected as group:
+            found = group.exceptions[0]
+            if isinstance(found, ConnectionRejected):
+                self._why = rejection(found)
+        why = self._why or ConnectionLost()
+        if isinstance(why, ConnectionLost) and not self._connected:
+            return ConnectError(str(why))  # there was no connection yet to be lost
+        return why
+
+    def _end_conversation(self) -> None:
+        dialect, self._dialect = self._dialect, None
+        if dialect is None:
+            return
+        events, unanswered = dialect.close()
+        for event in events:
+            self._owner.handle(event)
+        self._outgoing.written()
+        error = self._why or ConnectionLost()
+        self._owner.broken(error, unanswered, dialect.unconfirmed)
+
+    async def _converse(self, wire: Wire, connected: Callable[[], None]) -> None:
+        line = self._address.protocol == "tcp"
+        self._dialect = dialect = LineDialect() if line else FrameDialect()
+        greeting = self._owner.greeting()
+        ready = trio.Event()
+        scope = trio.CancelScope()
+        with scope:
+            async with trio.open_nursery() as both:
+                both.start_soon(self._read, wire, dialect, scope, greeting, ready)
+                with trio.move_on_after(self._options.connect_seconds) as opening:
+                    await self._send(wire, dialect.write(greeting), scope)
+                    await ready.wait()
+                if opening.cancelled_caught:
+                    self._stop(scope, _too_slow())
+                elif self._why is None:
+                    self._connected = True
+                    self._connected_at = trio.current_time()
+                    self._owner.state_changed(State.CONNECTED)
+                    connected()
+                    both.start_soon(self._watch, scope)
+                    await self._write(wire, dialect, scope)
+        if self._why is not None:
+            raise self._why
+
+    def _stop(self, scope: trio.CancelScope, error: ClientError) -> None:
+        if self._why is None:
+            self._why = error
+        scope.cancel()
+
+    async def _send(self, wire: Wire, pieces: list[bytes], scope: trio.CancelScope) -> bool:
+        try:
+            await wire.send(pieces)
+        except ConnectionLost as error:
+            # The server may have said why before it hung up; the reader gets a moment.
+            with trio.move_on_after(_GOODBYE):
+                await trio.sleep_forever()
+            self._stop(scope, error)
+            return False
+        return True
+
+    async def _write(self, wire: Wire, dialect: Dialect, scope: trio.CancelScope) -> None:
+        while True:
+            pieces = dialect.write(await self._outgoing.take())
+            if not await self._send(wire, pieces, scope):
+                return
+            self._outgoing.written()
+
+    async def _read(
+        self,
+        wire: Wire,
+        dialect: Dialect,
+        scope: trio.CancelScope,
+        greeting: Sequence[Request],
+        ready: trio.Event,
+    ) -> None:
+        try:
+            while True:
+                for event in dialect.receive(await wire.receive()):
+                    self._owner.handle(event)
+                if not ready.is_set() and _answered(greeting):
+                    self._owner.greeted(greeting)
+                    ready.set()
+                # A WebSocket's messages come from a queue; readers shall get their turn.
+                await trio.lowlevel.checkpoint()
+        except ProtocolViolation as error:
+            self._stop(scope, ConnectionLost(f"connection lost: {error}"))
+        except ConnectionLost as error:
+            self._stop(scope, self._last_words(dialect, greeting, ready) or error)
+        except (ConnectError, Rejected) as error:
+            self._stop(scope, error)
+
+    def _last_words(
+        self, dialect: Dialect, greeting: Sequence[Request], ready: trio.Event
+    ) -> ClientError | None:
+        """What a server that hung up during the greeting found wrong with it."""
+        if ready.is_set():
+            return None
+        for event in dialect.close()[0]:
+            self._owner.handle(event)
+        try:
+            self._owner.greeted(greeting)
+        except ClientError as error:
+            return error
+        return None
+
+    async def _watch(self, scope: trio.CancelScope) -> None:
+        """End a connection whose other side is gone without a word."""
+        seconds = self._options.keepalive_seconds
+        while True:
+            await trio.sleep(seconds)
+            ping = Request(Ping())
+            self._outgoing.add(ping)
+            await trio.sleep(seconds)
+            if ping.reply is None:
+                self._stop(scope, ConnectionLost(f"connection lost: silent for {seconds:g} s"))
+
+
+def _answered(requests: Iterable[Request]) -> bool:
+    return all(request.reply is not None for request in requests)
+
+
+def _too_slow() -> ConnectError:
+    return ConnectError("the server did not answer in time")

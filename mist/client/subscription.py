@@ -1,0 +1,144 @@
+"""A local subscription: a bounded queue of messages, and what is missing between them.
+
+A reader that falls behind loses the newest messages, counted. So does everyone while the
+connection is down. Both leave a gap, and a gap has a place: the queue holds a mark there, so
+that the reader learns of it between the right two messages.
+"""
+
+from collections import deque
+from collections.abc import Callable
+
+import attrs
+import trio
+
+from mist.client.errors import MessagesLost
+from mist.errors import MistError
+from mist.message import Message, TagSet
+
+__all__ = ["Gap", "Subscription"]
+
+
+@attrs.frozen
+class Gap:
+    """Something is missing between two messages of a subscription.
+
+    Attributes:
+        lost: messages dropped because the queue was full.
+        reconnected: whether the connection was down meanwhile; how many messages passed by
+            then is not known.
+    """
+
+    lost: int = 0
+    reconnected: bool = False
+
+
+class Subscription:
+    """Messages that carry all of `tags`, as an async iterator. Made by `Client.subscribe`.
+
+    Iterating ends when the client unsubscribes or is closed, and raises what ended it
+    otherwise: `Revoked`, `ConnectionLost`, `AccessDenied`. What is queued comes first.
+    Where messages are there already, taking one doesn't yield to other tasks; cancellation
+    loses none. One task reads at a time.
+
+    Attributes:
+        tags: what it asks for.
+        lost: messages dropped so far because nobody took them in time.
+        reconnects: how often the connection was lost and made again meanwhile.
+    """
+
+    def __init__(
+        self,
+        tags: TagSet,
+        *,
+        queue: int,
+        raise_on_gap: bool = False,
+        on_gap: Callable[[Gap], None] | None = None,
+    ) -> None:
+        self.tags = tags
+        self.lost = 0
+        self.reconnects = 0
+        self._queue: deque[Message | Gap] = deque()
+        self._limit = queue
+        self._messages = 0  # in the queue, marks not counted
+        self._raise_on_gap = raise_on_gap
+        self._on_gap = on_gap
+        self._arrived = trio.Event()
+        self._ended = False
+        self._error: MistError | None = None
+
+    def __repr__(self) -> str:
+        return f"<Subscription {sorted(self.tags)} queued={self._messages} lost={self.lost}>"
+
+    def __aiter__(self) -> "Subscription":
+        return self
+
+    async def __anext__(self) -> Message:
+        """The next message, waited for.
+
+        Raises:
+            MessagesLost: with `raise_on_gap`, once for each gap; go on reading as you like.
+            Revoked, ConnectionLost, ConnectError: why there will be no more.
+        """
+        await trio.lowlevel.checkpoint_if_cancelled()
+        while True:
+            while not self._queue:
+                if self._ended:
+                    if self._error is not None:
+                        raise self._error
+                    raise StopAsyncIteration
+                self._arrived = trio.Event()
+                await self._arrived.wait()
+            item = self._queue.popleft()
+            if isinstance(item, Message):
+                self._messages -= 1
+                return item
+            self._tell(item)
+
+    def take(self) -> list[Message]:
+        """What is queued, up to the next gap, without waiting. May be empty."""
+        found = []
+        while self._queue and isinstance(self._queue[0], Message):
+            found.append(self._queue.popleft())
+            self._messages -= 1
+        return found  # type: ignore[return-value]  # only messages are taken
+
+    def _tell(self, gap: Gap) -> None:
+        if self._on_gap is not None:
+            self._on_gap(gap)
+        if self._raise_on_gap:
+            raise MessagesLost(gap.lost, reconnected=gap.reconnected)
+
+    # for the client
+
+    def deliver(self, message: Message) -> None:
+        """Queue a message, or drop and count it where the queue is full."""
+        if self._ended:
+            return
+        if self._messages >= self._limit:
+            self.lost += 1
+            self._mark(Gap(lost=1))
+            return
+        self._queue.append(message)
+        self._messages += 1
+        self._arrived.set()
+
+    def reconnected(self) -> None:
+        """The connection was down and is back."""
+        self.reconnects += 1
+        self._mark(Gap(reconnected=True))
+
+    def _mark(self, gap: Gap) -> None:
+        # Gaps without a message between them are one gap, so marks are bounded like messages.
+        last = self._queue[-1] if self._queue else None
+        if isinstance(last, Gap):
+            gap = Gap(last.lost + gap.lost, last.reconnected or gap.reconnected)
+            self._queue.pop()
+        self._queue.append(gap)
+        self._arrived.set()
+
+    def end(self, error: MistError | None = None) -> None:
+        """No more messages after those queued; the first reason stays."""
+        if not self._ended:
+            self._ended = True
+            self._error = error
+            self._arrived.set()
