@@ -1,0 +1,95 @@
+"""The synchronous face, called from a worker thread beside a real server."""
+
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import trio
+
+from mist.client import ConnectError, RemoteError, State
+from mist.client.sync import connect
+from tests.servers import running
+
+
+async def in_thread(tmp_path: Path, script: Callable[[str, str], None]) -> None:
+    with trio.fail_after(10):
+        async with running(tmp_path) as server:
+            await trio.to_thread.run_sync(script, *server.urls)
+
+
+def threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name == "mist-client"]
+
+
+async def test_a_script_publishes_subscribes_and_administers(tmp_path: Path) -> None:
+    def script(tcp: str, ws: str) -> None:
+        with connect(tcp) as client:
+            client.register(["a"], "T")
+            assert client.tags("T") == {"a"}
+            with pytest.raises(RemoteError):
+                client.register(["a"], "T")
+            with client.subscribe(["a"], timeout=0.05) as subscription:
+                for n in range(100):
+                    client.publish(["a"], str(n))
+                client.flush()
+                assert [m.text for m in subscription] == [str(n) for n in range(100)]
+                assert (subscription.lost, subscription.reconnects) == (0, 0)
+            assert client.list() == ()
+            assert client.who().connected == 1
+            with connect(ws, token="T") as browser:
+                messages = browser.subscribe(["a"])
+                client.publish(["a"], "over")
+                assert next(messages).text == "over"
+        assert client.state is State.CLOSED
+        assert threads() == []
+
+    await in_thread(tmp_path, script)
+
+
+async def test_no_thread_stays_after_an_error(tmp_path: Path) -> None:
+    def script(tcp: str, ws: str) -> None:
+        def fail() -> None:
+            with connect(tcp):
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            fail()
+        with pytest.raises(ConnectError), connect(f"tcp+unix://{tmp_path}/none.sock"):
+            pass
+        assert threads() == []
+
+    await in_thread(tmp_path, script)
+
+
+INTERRUPTED = """
+import sys, threading
+from mist.client.sync import connect
+try:
+    with connect(sys.argv[1]) as client:
+        messages = client.subscribe(["never"])
+        print("waiting", flush=True)
+        next(messages)
+except KeyboardInterrupt:
+    print("interrupted", threading.active_count(), flush=True)
+"""
+
+
+async def test_ctrl_c_reaches_a_script_that_waits(tmp_path: Path) -> None:
+    with trio.fail_after(20):
+        async with running(tmp_path) as server:
+            process = await trio.lowlevel.open_process(
+                [sys.executable, "-c", INTERRUPTED, server.urls[0]], stdout=subprocess.PIPE
+            )
+            assert process.stdout is not None
+            output = b""
+            async with process.stdout:
+                async for chunk in process.stdout:
+                    if output == b"":
+                        process.send_signal(signal.SIGINT)
+                    output += chunk
+            assert await process.wait() == 0
+            assert output == b"waiting\ninterrupted 1\n"
