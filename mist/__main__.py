@@ -1,0 +1,5 @@
+"""`python -m mist` is `mist`."""
+
+from mist.cli import main
+
+main(prog_name="mist")

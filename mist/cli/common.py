@@ -1,0 +1,153 @@
+"""What every command shares: where the server is, and what its errors mean to a script."""
+
+import functools
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any, Concatenate, Final, NoReturn, ParamSpec
+
+import attrs
+import click
+import trio
+
+from mist.client import BadArgument, Client, State, Unsupported, connect
+from mist.errors import (
+    CommandError,
+    ConnectError,
+    ConnectionLost,
+    MistError,
+    StartupError,
+    Unauthorized,
+)
+
+__all__ = ["REFUSED", "UNREACHABLE", "USAGE", "Server", "client_command", "fail"]
+
+REFUSED: Final = 1
+USAGE: Final = 2
+UNREACHABLE: Final = 3
+INTERRUPTED: Final = 130
+
+P = ParamSpec("P")
+
+
+def fail(error: str, code: int) -> NoReturn:
+    """End the command with one line on standard error."""
+    context = click.get_current_context(silent=True)
+    name = context.command_path if context is not None else "mist"
+    click.echo(f"{name}: {error}", err=True)
+    sys.exit(code)
+
+
+def exit_code(error: MistError) -> int:
+    """What an error is to a script; see `mist --help`."""
+    match error:
+        case Unauthorized():
+            return REFUSED
+        case StartupError() | BadArgument() | Unsupported() | CommandError():
+            return USAGE
+        case ConnectError() | ConnectionLost():
+            return UNREACHABLE
+        case _:
+            return REFUSED
+
+
+@attrs.frozen
+class Server:
+    """Where the server of a command is, and how to be let in.
+
+    Attributes:
+        credential: a secret or a token; never shown by `repr`.
+    """
+
+    url: str
+    credential: str | None = attrs.field(default=None, repr=False)
+
+    def connect(self, **options: Any) -> AbstractAsyncContextManager[Client]:
+        """A connected client; see `mist.client.connect`."""
+        options["token" if _is_websocket(self.url) else "secret"] = self.credential
+        return connect(self.url, **options)
+
+
+def _is_websocket(url: str) -> bool:
+    return url.startswith("ws")
+
+
+def client_command(
+    function: Callable[Concatenate[Server, P], Awaitable[None]],
+) -> Callable[..., None]:
+    """Make an async function a command: options for the server, errors as exit codes."""
+
+    @click.option(
+        "--host",
+        metavar="URL",
+        default="tcp://127.0.0.1:1445",
+        envvar="MIST_HOST",
+        show_default=True,
+        show_envvar=True,
+        help="Where the server is: tcp://, tcps://, tcp+unix://, ws://, wss://",
+    )
+    @click.option(
+        "--secret",
+        metavar="TEXT",
+        envvar="MIST_SECRET",
+        show_envvar=True,
+        help="The server's secret; other users can see it here, so prefer the others",
+    )
+    @click.option(
+        "--secret-file",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="File that holds the secret",
+    )
+    @click.option("--token", metavar="TEXT", envvar="MIST_TOKEN", help="A token, for ws://")
+    @functools.wraps(function)
+    def command(
+        host: str,
+        secret: str | None,
+        secret_file: Path | None,
+        token: str | None,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> None:
+        if secret_file is not None:
+            secret = secret_file.read_text().removesuffix("\n")
+        url = host if "://" in host else f"tcp://{host}"
+        server = Server(url, token if _is_websocket(url) else secret)
+        run(functools.partial(function, server, *args, **kwargs))
+
+    return command
+
+
+def run(function: Callable[[], Awaitable[None]]) -> None:
+    """Run an async function to its end; foreseeable errors become one line and a code."""
+    try:
+        trio.run(function)
+    except (Exception, KeyboardInterrupt, BaseExceptionGroup) as error:
+        match _first(error):
+            case BrokenPipeError():
+                # The reader has seen enough (`| head`). Nothing may be flushed to it at exit.
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                sys.exit(0)
+            case KeyboardInterrupt():
+                sys.exit(INTERRUPTED)
+            case MistError() as ours:
+                fail(str(ours), exit_code(ours))
+            case ValueError() as wrong:
+                fail(str(wrong), USAGE)
+            case click.ClickException() as wrong:
+                raise wrong from None
+            case _:
+                raise
+
+
+def _first(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def say_state(state: State) -> None:
+    """Tell a person that the connection is away or back."""
+    if state in (State.RECONNECTING, State.CONNECTED):
+        click.echo(f"{state.value}", err=True)

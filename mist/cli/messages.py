@@ -1,0 +1,204 @@
+"""publish, subscribe, ping, list, who: what people do with messages."""
+
+import base64
+import json
+import sys
+import time
+from collections.abc import Iterable
+from datetime import datetime
+
+import click
+import trio
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn
+from rich.text import Text
+
+from mist.cli.common import Server, client_command, say_state
+from mist.client import Client, Gap, State
+from mist.message import Message
+
+__all__ = ["list_tags", "ping", "publish", "subscribe", "who"]
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  mist publish order,eu,paid 17
+  grep ERROR app.log | mist publish log,level:error --stdin"""
+)
+@click.argument("tags")
+@click.argument("data", required=False)
+@click.option("--stdin", is_flag=True, help="Publish each line of standard input")
+@client_command
+async def publish(server: Server, tags: str, data: str | None, stdin: bool) -> None:
+    """Publish DATA to everyone subscribed to TAGS (or to some of them).
+
+    Exit code 0 means that the server has read it all.
+    """
+    if stdin == (data is not None):
+        raise click.UsageError("give either DATA or --stdin")
+    async with server.connect(reconnect=False) as client:
+        if data is not None:
+            await client.publish(tags.split(","), data)
+        else:
+            await _publish_lines(client, tags)
+
+
+async def _publish_lines(client: Client, tags: str) -> None:
+    count = 0
+    tag_list = tags.split(",")
+    console = Console(stderr=True)
+    columns = (SpinnerColumn(), TextColumn("{task.completed:,.0f} messages published"))
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as p:
+        task = p.add_task("publish")
+        source = trio.wrap_file(sys.stdin.buffer)
+        async for line in source:
+            await client.publish(tag_list, line.removesuffix(b"\n"))
+            count += 1
+            if count % 1000 == 0:
+                p.update(task, completed=count)
+        await client.flush()
+    console.print(f"{count:,} messages published", highlight=False)
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  mist subscribe order,eu log       what carries order and eu, and what carries log
+  mist subscribe order | jq .data
+  mist subscribe --host ws://127.0.0.1:8888 --token TOKEN order:17"""
+)
+@click.argument("tags", nargs=-1, required=True)
+@click.option("--count", metavar="N", type=click.IntRange(1), help="Stop after N messages")
+@click.option("--json", "as_json", is_flag=True, help="JSON lines, also on a terminal")
+@client_command
+async def subscribe(
+    server: Server, tags: tuple[str, ...], count: int | None, as_json: bool
+) -> None:
+    """Show messages that carry all of TAGS, a comma between two; several TAGS mean any of them.
+
+    Pretty on a terminal; JSON lines in a pipe: {"tags": […], "data": "…"}, or "data64" where
+    the data is not UTF-8.
+    """
+    as_json = as_json or not sys.stdout.isatty()
+    printer = _Printer(as_json, count)
+    async with (
+        server.connect(on_state=_Later()) as client,
+        trio.open_nursery() as nursery,
+    ):
+        wanted = [frozenset(each.split(",")) for each in tags]
+        for index, each in enumerate(tags):
+            # A message that several of them match is shown by the first.
+            await nursery.start(_show, client, each, wanted[:index], printer, nursery)
+        if sys.stderr.isatty():
+            click.echo(f"subscribed to {' and to '.join(tags)}", err=True)
+
+
+class _Later:
+    """Says nothing of the first connection, and something of every later change."""
+
+    def __init__(self) -> None:
+        self._connected = False
+
+    def __call__(self, state: State) -> None:
+        if self._connected:
+            say_state(state)
+        self._connected = True
+
+
+async def _show(
+    client: Client,
+    tags: str,
+    shown: list[frozenset[str]],
+    printer: "_Printer",
+    nursery: trio.Nursery,
+    *,
+    task_status: trio.TaskStatus[None],
+) -> None:
+    async with client.subscribe(tags.split(","), on_gap=_say_gap) as messages:
+        task_status.started()
+        async for message in messages:
+            if any(each <= message.tags for each in shown):
+                continue
+            if not printer.show(message):
+                nursery.cancel_scope.cancel()
+
+
+def _say_gap(gap: Gap) -> None:
+    if gap.lost:
+        click.echo(f"{gap.lost} messages lost: they came faster than they were shown", err=True)
+    if gap.reconnected:
+        click.echo("what was published while the connection was away is missing", err=True)
+
+
+class _Printer:
+    def __init__(self, as_json: bool, count: int | None) -> None:
+        self._as_json = as_json
+        self._left = count
+        self._console = Console(soft_wrap=True, highlight=False)
+
+    def show(self, message: Message) -> bool:
+        """Print one; False when enough were."""
+        if self._left == 0:
+            return False
+        if self._as_json:
+            print(_json_line(message), flush=True)
+        else:
+            self._console.print(_pretty(message))
+        if self._left is not None:
+            self._left -= 1
+        return self._left != 0
+
+
+def _json_line(message: Message) -> str:
+    line: dict[str, object] = {"tags": sorted(message.tags)}
+    try:
+        line["data"] = message.data.decode()
+    except UnicodeDecodeError:
+        line["data64"] = base64.b64encode(message.data).decode()
+    return json.dumps(line, ensure_ascii=False, separators=(",", ":"))
+
+
+def _pretty(message: Message) -> Text:
+    # Control characters could drive the reader's terminal, so they are shown, not sent.
+    data = "".join(c if c.isprintable() else repr(c)[1:-1] for c in message.text)
+    return Text.assemble(
+        (datetime.now().strftime("%H:%M:%S "), "dim"),
+        (" ".join(sorted(message.tags)), "cyan"),
+        " ",
+        data,
+    )
+
+
+@click.command()
+@click.option("-c", "--count", metavar="N", type=click.IntRange(1), default=1, help="N times")
+@client_command
+async def ping(server: Server, count: int) -> None:
+    """Ask the server whether it is alive, and time the answer."""
+    async with server.connect(reconnect=False) as client:
+        for _ in range(count):
+            start = time.perf_counter()
+            await client.ping()
+            click.echo(f"pong from {server.url} in {(time.perf_counter() - start) * 1e3:.2f} ms")
+
+
+@click.command("list")
+@client_command
+async def list_tags(server: Server) -> None:
+    """List every tag that anyone is subscribed to, one a line."""
+    async with server.connect(reconnect=False) as client:
+        _print_lines(sorted(await client.list_all()))
+
+
+@click.command()
+@client_command
+async def who(server: Server) -> None:
+    """Count the connections: now, and since the server started."""
+    async with server.connect(reconnect=False) as client:
+        found = await client.who()
+        click.echo(f"{found.connected} connected, {found.lifetime} since the start")
+
+
+def _print_lines(lines: Iterable[str]) -> None:
+    for line in lines:
+        click.echo(line)

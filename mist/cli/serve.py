@@ -1,0 +1,76 @@
+"""`mist serve`: a server, set up from flags, environment and file."""
+
+import gc
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import click
+import trio
+
+from mist import logs
+from mist.cli.common import USAGE, fail
+from mist.config import OPTIONS, load_config
+from mist.errors import StartupError
+from mist.server import serve as run_server
+
+__all__ = ["serve"]
+
+
+def _options(command: Callable[..., None]) -> Callable[..., None]:
+    """A flag for every option of the configuration, which parses and checks the value."""
+    for option in reversed(OPTIONS):
+        settings: dict[str, Any] = {"help": option.help}
+        if option.default_text:
+            settings["help"] += f"  [default: {option.default_text}]"
+        if option.is_switch:
+            settings |= {"is_flag": True, "default": None}
+        else:
+            settings |= {"metavar": option.metavar, "multiple": option.repeatable}
+        command = click.option(option.flag, option.name, **settings)(command)
+    return command
+
+
+@click.command(
+    epilog="""\b
+Every option is also a key in the TOML file of --config, and a variable MIST_….
+
+\b
+Examples:
+  mist serve --listen tcp://127.0.0.1:0
+  mist serve --secret-file secret.txt --listen tcp://0.0.0.0:1445
+  MIST_SECRET=… mist serve --listen wss://0.0.0.0:443 --tls-cert c.pem --tls-key k.pem"""
+)
+@_options
+def serve(**flags: object) -> None:
+    """Run a server until it is told to stop.
+
+    Says `listening on URL` for each listener once it listens. SIGTERM and Ctrl-C drain it; a
+    second signal ends it at once.
+    """
+    try:
+        config = load_config(flags, os.environ)
+        logs.configure(config.log_format, config.log_level)
+        # What exists by now stays for good: take it out of every later collection. A full
+        # one with a million subscriptions pauses the server for most of a second, so it is
+        # also made rare; cycles are no part of any hot path.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(50_000, 20, 100)
+        trio.run(run_server, config, _announce)
+    except StartupError as error:
+        fail(str(error), USAGE)
+    except BaseExceptionGroup as group:
+        ours, others = group.split(StartupError)
+        if ours is None or others is not None:
+            raise
+        fail(str(ours.exceptions[0]), USAGE)
+
+
+def _announce(url: str) -> None:
+    try:
+        print(f"listening on {url}", flush=True)
+    except BrokenPipeError:
+        # Whoever started us doesn't read on; that is no reason not to serve.
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # for the rest of the process

@@ -1,0 +1,190 @@
+"""The commands for people, as processes against a real server."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.processes import Process, environment, mist, serving
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+    with serving(tmp_path_factory.mktemp("data")) as server:
+        yield server
+
+
+def run(
+    server: Process, *arguments: str, stdin: str | None = None, **variables: str
+) -> "subprocess.CompletedProcess[str]":
+    variables.setdefault("MIST_HOST", server.urls[0])
+    return mist(*arguments, stdin=stdin, **variables)
+
+
+class Subscriber:
+    """`mist subscribe` in a pipe, ready once the server knows it."""
+
+    def __init__(self, server: Process, *arguments: str, **variables: str) -> None:
+        self.popen = subprocess.Popen(
+            [sys.executable, "-m", "mist", "subscribe", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment(**{"MIST_HOST": server.urls[0], **variables}),
+        )
+        wanted = {tag for each in arguments[:1] for tag in each.split(",")}
+        for _ in range(200):
+            if wanted <= set(run(server, "list").stdout.split()):
+                return
+        raise AssertionError("it never subscribed")
+
+    def __enter__(self) -> "Subscriber":
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        self.popen.kill()
+        self.popen.communicate()
+
+    def lines(self, count: int) -> list[dict[str, object]]:
+        assert self.popen.stdout is not None
+        return [json.loads(self.popen.stdout.readline()) for _ in range(count)]
+
+
+def test_what_is_published_arrives_as_json_lines_in_a_pipe(server: Process) -> None:
+    with Subscriber(server, "pipe,x", "pipe,y", "--count", "3") as subscriber:
+        assert run(server, "publish", "x,pipe", "one").returncode == 0
+        assert run(server, "publish", "pipe", "not this").returncode == 0
+        assert run(server, "publish", "y,x,pipe", "both, once").returncode == 0
+        assert run(server, "publish", "y,pipe", 'quo"te').returncode == 0
+        assert subscriber.lines(3) == [
+            {"tags": ["pipe", "x"], "data": "one"},
+            {"tags": ["pipe", "x", "y"], "data": "both, once"},
+            {"tags": ["pipe", "y"], "data": 'quo"te'},
+        ]
+        assert subscriber.popen.wait(10) == 0
+
+
+def test_ten_thousand_lines_arrive_in_order(server: Process) -> None:
+    with Subscriber(server, "many", "--count", "10000") as subscriber:
+        lines = "".join(f"{n}\n" for n in range(10_000))
+        done = run(server, "publish", "many", "--stdin", stdin=lines)
+        assert done.returncode == 0
+        assert "10,000 messages published" in done.stderr
+        assert [line["data"] for line in subscriber.lines(10_000)] == lines.split()
+
+
+def test_a_token_can_be_made_and_used_by_a_browser_like_subscriber(server: Process) -> None:
+    token = run(server, "token", "new", "browser:*").stdout.strip()
+    assert len(token) == 32
+    with Subscriber(
+        server, "browser:1", "--count", "1", MIST_HOST=server.urls[1], MIST_TOKEN=token
+    ) as subscriber:
+        run(server, "publish", "browser:1", "hello")
+        assert subscriber.lines(1) == [{"tags": ["browser:1"], "data": "hello"}]
+
+
+def test_a_revoked_subscriber_ends_with_a_word(server: Process) -> None:
+    token = run(server, "token", "new", "revoked").stdout.strip()
+    variables = {"MIST_HOST": server.urls[1], "MIST_TOKEN": token}
+    with Subscriber(server, "revoked", **variables) as subscriber:
+        assert run(server, "token", "unregister", "-", stdin=token).returncode == 0
+        assert subscriber.popen.wait(10) == 1
+        assert subscriber.popen.stderr is not None
+        assert "token revoked" in subscriber.popen.stderr.read()
+
+
+def test_tokens_are_administered(server: Process) -> None:
+    assert run(server, "token", "register", "a,b", "t1").returncode == 0
+    assert run(server, "token", "register", "a", "t1").returncode == 1
+    assert run(server, "token", "set", "c*", "t1").returncode == 0
+    assert run(server, "token", "unset", "a", "t1").returncode == 0
+    assert run(server, "token", "tags", "-", stdin="t1\n").stdout == "b,c*\n"
+    assert run(server, "token", "unregister", "t1").returncode == 0
+    done = run(server, "token", "tags", "t1")
+    assert (done.returncode, done.stderr) == (1, "mist token tags: Token not found\n")
+
+
+def test_ping_list_and_who_answer(server: Process) -> None:
+    assert run(server, "ping", "-c", "2").stdout.count("pong from") == 2
+    assert "connected" in run(server, "who").stdout
+    assert run(server, "list").returncode == 0
+
+
+def test_nobody_there_is_code_3() -> None:
+    done = mist("ping", "--host", "127.0.0.1:1")
+    assert done.returncode == 3
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["publish", "a*", "x"],
+        ["publish", "", "x"],
+        ["publish", "a", "x\ny"],
+        ["publish", "a"],
+        ["publish", "a", "x", "--stdin"],
+        ["subscribe"],
+        ["subscribe", "a,"],
+        ["token", "new", "..x"],
+        ["token", "tags", "a b"],
+        ["ping", "--host", "http://127.0.0.1"],
+        ["ping", "--host", "tcp://127.0.0.1:port"],
+        ["bogus"],
+    ],
+)
+def test_bad_usage_is_code_2_without_a_traceback(server: Process, arguments: list[str]) -> None:
+    done = run(server, *arguments)
+    assert done.returncode in (1, 2)
+    assert "Traceback" not in done.stderr
+    assert done.stderr
+
+
+def test_a_secret_is_needed_where_there_is_one(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("s3cret\n")
+    with serving(tmp_path / "data", "--secret-file", str(secret)) as server:
+        assert run(server, "ping", MIST_SECRET="s3cret").returncode == 0
+        assert run(server, "ping", "--secret-file", str(secret)).returncode == 0
+        for done in (run(server, "ping"), run(server, "ping", MIST_SECRET="wrong")):
+            assert done.returncode == 1
+            assert "secret" in done.stderr
+
+
+def test_a_reader_that_has_seen_enough_ends_it_quietly(server: Process) -> None:
+    with Subscriber(server, "head") as subscriber:
+        assert subscriber.popen.stdout is not None
+        subscriber.popen.stdout.close()
+        for _ in range(50):
+            if subscriber.popen.poll() is not None:
+                break
+            run(server, "publish", "head", "x")
+        assert subscriber.popen.wait(10) == 0
+        assert subscriber.popen.stderr is not None
+        assert subscriber.popen.stderr.read() == ""
+        subscriber.popen.stderr.close()
+        subscriber.popen.stdout = subscriber.popen.stderr = None
+
+
+def test_help_has_examples_and_exit_codes() -> None:
+    text = mist("--help").stdout
+    assert "Examples:" in text
+    assert "Exit codes:" in text
+    for command in ("publish", "subscribe", "serve", "token"):
+        assert "Examples:" in mist(command, "--help").stdout
+
+
+def test_the_version_is_the_packages() -> None:
+    assert mist("--version").stdout.startswith("mist, version 0.")
+
+
+def test_bench_prints_figures_that_can_be() -> None:
+    done = mist("bench", "--quick", "--json")
+    figures = json.loads(done.stdout)
+    assert [row["subscriptions"] for row in figures["match"]] == [1_000, 20_000]
+    assert all(0 < row["p50_us"] <= row["p99_us"] for row in figures["match"])
+    assert [row["fanout"] for row in figures["deliver"]] == [1, 10, 100]
+    assert all(row["lost"] == 0 and row["per_second"] > 0 for row in figures["deliver"])

@@ -1,0 +1,80 @@
+"""Servers and commands as processes of their own, as a user runs them."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+import attrs
+
+LISTEN = ("--listen", "tcp://127.0.0.1:0", "--listen", "ws://127.0.0.1:0")
+
+
+def environment(**variables: str) -> dict[str, str]:
+    """This process's environment without settings of mist's, and with `variables`."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("MIST_")}
+    return {**kept, **variables}
+
+
+@attrs.frozen
+class Process:
+    """A running server.
+
+    Attributes:
+        urls: where it listens, TCP first.
+    """
+
+    popen: "subprocess.Popen[str]"
+    urls: list[str]
+
+    @property
+    def stdout(self) -> IO[str]:
+        assert self.popen.stdout is not None
+        return self.popen.stdout
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """Send a signal, wait, and return the exit code."""
+        self.popen.send_signal(number)
+        return self.popen.wait(20)
+
+
+@contextmanager
+def serving(
+    data: Path, *options: str, listen: Sequence[str] = LISTEN, **variables: str
+) -> Iterator[Process]:
+    """`mist serve` in a process of its own, killed at the end if it still runs."""
+    listeners = sum(each == "--listen" for each in listen)
+    with subprocess.Popen(
+        [sys.executable, "-m", "mist", "serve", "--data", str(data), *listen, *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(**variables),
+    ) as popen:
+        try:
+            assert popen.stdout is not None
+            lines = [popen.stdout.readline().strip() for _ in range(listeners)]
+            yield Process(popen, [line.removeprefix("listening on ") for line in lines])
+        finally:
+            if popen.poll() is None:
+                popen.kill()
+
+
+def mist(
+    *arguments: str, stdin: str | bytes | None = None, **variables: str
+) -> "subprocess.CompletedProcess[str]":
+    """Run a command to its end."""
+    return subprocess.run(
+        [sys.executable, "-m", "mist", *arguments],
+        input=stdin.decode() if isinstance(stdin, bytes) else stdin,
+        stdin=subprocess.DEVNULL if stdin is None else None,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        env=environment(**variables),
+        check=False,
+    )
