@@ -57,6 +57,7 @@ __all__ = ["Client"]
 log = logging.getLogger("mist.client")
 
 _CACHED: Final = 4096  # tag sets in each of the two caches below
+_PATIENCE: Final = 0.5  # seconds that reading waits for a reader that has yet to catch up
 _QUEUE: Final = 10_000  # messages; more than one read of the smallest ones brings
 
 _TagSets = tuple[TagSet, ...]
@@ -127,6 +128,7 @@ class Client:
         self._failure: ClientError | None = None
         self._topics: dict[TagSet, _Topic] = {}
         self._targets: dict[TagSet, Sequence[Subscription]] = {}
+        self._crowded: set[Subscription] = set()
         self._heads: dict[tuple[str, ...], bytes] = {}
         self._refusal: str | None = None  # the first one that no flush has told yet
         self._doubtful = 0  # messages written whose connection broke, not told yet
@@ -466,6 +468,23 @@ class Client:
             ]
         for subscription in targets:
             subscription.deliver(message)
+            if subscription.crowded:
+                self._crowded.add(subscription)
+
+    async def relieve(self) -> None:
+        # Whoever yields once a message would lose most of a burst to a reading loop that
+        # yields once in thousands. Meanwhile the server's outbox holds the rest. The wait is
+        # bounded, and not repeated for a reader that doesn't use it, so that one stalled
+        # subscription costs the others a moment, once.
+        await trio.lowlevel.checkpoint()
+        crowded, self._crowded = self._crowded, set()
+        if not crowded:
+            return
+        with trio.move_on_after(_PATIENCE):
+            for subscription in crowded:
+                await subscription.relieved()
+        for subscription in crowded:
+            subscription.give_up()
 
     def _settle(self, request: Request, tags: TagSet, reply: Reply) -> None:
         topic = self._topics.get(tags)

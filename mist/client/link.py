@@ -74,7 +74,7 @@ class Options:
 
 
 class Owner(Protocol):
-    """Who hears of what happens on a link. Called between its checkpoints; nothing waits."""
+    """Who hears of what happens on a link. Only `relieve` may wait."""
 
     def greeting(self) -> Sequence[Request]:
         """What has to be said on a fresh connection, before anything queued."""
@@ -84,6 +84,9 @@ class Owner(Protocol):
 
     def handle(self, event: Event) -> None:
         """Something arrived."""
+
+    async def relieve(self) -> None:
+        """Let readers catch up, for a bounded while; called after each read."""
 
     def broken(self, error: ClientError, unanswered: Sequence[Request], unconfirmed: int) -> None:
         """The connection is gone, with requests and messages that were written."""
@@ -274,8 +277,7 @@ class Link:
                 if not ready.is_set() and _answered(greeting):
                     self._owner.greeted(greeting)
                     ready.set()
-                # A WebSocket's messages come from a queue; readers shall get their turn.
-                await trio.lowlevel.checkpoint()
+                await self._owner.relieve()
         except ProtocolViolation as error:
             self._stop(scope, ConnectionLost(f"connection lost: {error}"))
         except ConnectionLost as error:

@@ -63,6 +63,8 @@ class Subscription:
         self._raise_on_gap = raise_on_gap
         self._on_gap = on_gap
         self._arrived = trio.Event()
+        self._relieved = trio.Event()
+        self._given_up = False  # nobody waits for this reader until it has caught up
         self._ended = False
         self._error: MistError | None = None
 
@@ -91,6 +93,7 @@ class Subscription:
             item = self._queue.popleft()
             if isinstance(item, Message):
                 self._messages -= 1
+                self._look_for_relief()
                 return item
             self._tell(item)
 
@@ -100,6 +103,7 @@ class Subscription:
         while self._queue and isinstance(self._queue[0], Message):
             found.append(self._queue.popleft())
             self._messages -= 1
+        self._look_for_relief()
         return found  # type: ignore[return-value]  # only messages are taken
 
     def _tell(self, gap: Gap) -> None:
@@ -122,6 +126,30 @@ class Subscription:
         self._messages += 1
         self._arrived.set()
 
+    @property
+    def crowded(self) -> bool:
+        """Whether the reader should get a moment before more is read for it.
+
+        From a quarter on, so that the next read of 64 KiB still finds room in a queue of the
+        usual size.
+        """
+        return self._messages * 4 > self._limit and not self._given_up and not self._ended
+
+    async def relieved(self) -> None:
+        """Wait until it is not crowded any more."""
+        while self.crowded:
+            self._relieved = trio.Event()
+            await self._relieved.wait()
+
+    def give_up(self) -> None:
+        """Don't wait for this reader again before it has caught up."""
+        self._given_up = self.crowded
+
+    def _look_for_relief(self) -> None:
+        if self._messages * 4 <= self._limit:
+            self._given_up = False
+            self._relieved.set()
+
     def reconnected(self) -> None:
         """The connection was down and is back."""
         self.reconnects += 1
@@ -142,3 +170,4 @@ class Subscription:
             self._ended = True
             self._error = error
             self._arrived.set()
+            self._relieved.set()

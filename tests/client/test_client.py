@@ -294,6 +294,21 @@ async def test_a_slow_reader_learns_where_it_lost_how_much(tcp: str) -> None:
         assert (await anext(raising)).text == "on"
 
 
+async def test_a_reader_that_yields_once_a_message_loses_nothing_of_a_burst(tcp: str) -> None:
+    async with connect(tcp) as client, client.subscribe(["a"], queue=2000) as subscription:
+
+        async def read() -> None:
+            for _ in range(10_000):
+                await anext(subscription)
+                await trio.lowlevel.checkpoint()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(read)
+            for _ in range(10_000):
+                await client.publish(["a"], "x" * 200)
+        assert subscription.lost == 0
+
+
 # connecting, losing, reconnecting
 
 
