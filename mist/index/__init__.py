@@ -1,0 +1,20 @@
+"""Which subscriptions does this tag set satisfy?
+
+Given a message's tags T, find every subscription S with S ⊆ T, among a million or ten. The
+index knows tag sets and the group behind each; who is in a group is the broker's affair. So
+ten thousand subscribers of one tag set are one entry.
+
+    Index   tag set -> group, and the match. `tree` narrows a message down to the few entries
+            that share its rare tags; where many entries share popular tags only, `chunk`
+            tests them all at once, with bitmaps
+    Memo    tag list as written -> what it resolved to, forgotten exactly when that changes
+
+    intern  one string for each tag, and how rare it is
+    entry   one tag set, and where the tree keeps it
+"""
+
+from mist.index.index import Index, IndexStatistics
+from mist.index.memo import Memo
+from mist.index.tree import Thresholds
+
+__all__ = ["Index", "IndexStatistics", "Memo", "Thresholds"]

@@ -1,0 +1,88 @@
+"""The memo forgets exactly what changed, and stays within its bounds."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mist.index import Memo
+
+
+def key_of(tags: frozenset[str]) -> bytes:
+    return ",".join(sorted(tags)).encode()
+
+
+def admit(memo: Memo[int], tags: str | frozenset[str], value: int = 0) -> None:
+    found = frozenset(tags)
+    for _ in range(2):
+        memo.admit(key_of(found), found, value)
+
+
+def test_it_keeps_what_it_sees_for_the_second_time() -> None:
+    memo: Memo[int] = Memo()
+    assert not memo.admit(b"a", frozenset("a"), 1)
+    assert memo.entries.get(b"a") is None
+    assert memo.admit(b"a", frozenset("a"), 2)
+    assert memo.entries.get(b"a") == 2
+
+
+def test_tag_lists_that_are_all_different_leave_nothing_behind() -> None:
+    memo: Memo[int] = Memo(max_entries=100)
+    for n in range(10_000):
+        assert not memo.admit(b"a,%d" % n, frozenset({"a", str(n)}), n)
+    assert not memo.entries
+    assert len(memo._seen) <= 100
+
+
+def test_two_spellings_of_one_set_are_two_entries_and_go_together() -> None:
+    memo: Memo[int] = Memo()
+    for key in (b"a,b", b"b,a", b"a,b", b"b,a"):
+        memo.admit(key, frozenset("ab"), 1)
+    assert set(memo.entries) == {b"a,b", b"b,a"}
+    memo.invalidate(frozenset("a"))
+    assert not memo.entries
+
+
+def test_it_is_bounded_in_entries_and_drops_the_oldest() -> None:
+    memo: Memo[int] = Memo(max_entries=2)
+    for tags in ("a", "b", "c"):
+        admit(memo, tags)
+    assert list(memo.entries) == [b"b", b"c"]
+
+
+def test_it_is_bounded_in_bytes() -> None:
+    memo: Memo[int] = Memo(max_bytes=100_000)
+    for n in range(200):
+        admit(memo, frozenset({"x" * 5_000, str(n)}))
+    assert sum(map(len, memo.entries)) < 100_000
+    admit(memo, frozenset({"y" * 200_000}))
+    assert all(len(key) < 100_000 for key in memo.entries)
+
+
+def test_cleared_it_is_as_new() -> None:
+    memo: Memo[int] = Memo()
+    admit(memo, "ab")
+    memo.clear()
+    assert not memo.entries
+    memo.invalidate(frozenset("a"))
+    assert not memo.admit(b"a,b", frozenset("ab"), 1)
+
+
+sets = st.frozensets(st.sampled_from("abcde"), min_size=1)
+
+
+@given(st.lists(st.tuples(st.booleans(), sets), max_size=60))
+def test_exactly_the_supersets_are_forgotten(steps: list[tuple[bool, frozenset[str]]]) -> None:
+    memo: Memo[int] = Memo()
+    model: dict[bytes, frozenset[str]] = {}
+    for forget, tags in steps:
+        if forget:
+            memo.invalidate(tags)
+            model = {key: kept for key, kept in model.items() if not tags <= kept}
+        else:
+            admit(memo, tags)
+            model[key_of(tags)] = tags
+        assert set(memo.entries) == set(model)
+    for tags in list(model.values()):
+        memo.invalidate(tags)
+    assert not memo._by_tag
+    assert not memo._tags
+    assert memo._bytes == 0
