@@ -1,0 +1,86 @@
+"""Judging a WebSocket handshake."""
+
+import base64
+
+import pytest
+
+from mist.transports.handshake import Origins, read_offer
+
+LOOPBACK = Origins(loopback=True)
+LISTED = Origins(["https://app.example.org", "http://one.example:8080"])
+NAMED = Origins(names=["mist.example.org"], ports=[8888])
+
+
+@pytest.mark.parametrize(
+    ("origins", "origin", "allowed"),
+    [
+        (LOOPBACK, None, True),
+        (LOOPBACK, "http://localhost:3000", True),
+        (LOOPBACK, "http://127.0.0.1", True),
+        (LOOPBACK, "http://[::1]:5000", True),
+        (LOOPBACK, "https://app.localhost", True),
+        (LOOPBACK, "null", False),
+        (LOOPBACK, "", False),
+        (LOOPBACK, "http://evil.example", False),
+        (LOOPBACK, "http://localhost.evil.example", False),
+        (LOOPBACK, "http://127.0.0.1.evil.example", False),
+        (LOOPBACK, "http://evil.example#localhost", False),
+        (LOOPBACK, "http://localhost@evil.example", False),
+        (LOOPBACK, "http://localhost:port", False),
+        (LOOPBACK, "file://", False),
+        (LISTED, None, True),
+        (LISTED, "https://app.example.org", True),
+        (LISTED, "https://APP.example.org:443", True),
+        (LISTED, "http://app.example.org", False),
+        (LISTED, "https://app.example.org:444", False),
+        (LISTED, "https://x.app.example.org", False),
+        (LISTED, "http://one.example:8080", True),
+        (LISTED, "http://one.example", False),
+        (LISTED, "http://localhost", False),
+        (NAMED, "https://mist.example.org", True),
+        (NAMED, "http://mist.example.org:8888", True),
+        (NAMED, "http://mist.example.org:9999", False),
+    ],
+)
+def test_pages_pass_by_their_origin_alone(
+    origins: Origins, origin: str | None, allowed: bool
+) -> None:
+    assert origins.allow(origin) is allowed
+
+
+def subprotocol(token: str) -> str:
+    return "mist.token." + base64.urlsafe_b64encode(token.encode()).decode().rstrip("=")
+
+
+def test_a_token_comes_by_header_subprotocol_or_where_allowed_in_the_url() -> None:
+    header = read_offer("/x", [(b"x-auth-token", b"t")], [], query_token=False)
+    assert (header.token, header.speaks_mist, header.path) == ("t", False, "/x")
+    offered = read_offer("/x", [], ["mist.v1", subprotocol("tö?ken")], query_token=False)
+    assert (offered.token, offered.speaks_mist) == ("tö?ken", True)
+    target = "/x?x-auth-token=a%20b"
+    assert read_offer(target, [], [], query_token=False).token is None
+    assert read_offer(target, [], [], query_token=True).token == "a b"
+
+
+def test_two_different_credentials_are_ambiguous_and_two_equal_ones_are_not() -> None:
+    headers = [(b"x-auth-token", b"t")]
+    assert not read_offer("/", headers, [subprotocol("t")], query_token=False).ambiguous
+    assert read_offer("/", headers, [subprotocol("u")], query_token=False).ambiguous
+    assert read_offer("/", headers * 2 + [(b"x-auth-token", b"u")], [], query_token=False).ambiguous
+    assert read_offer("/?x-auth-token=u", headers, [], query_token=True).ambiguous
+
+
+def test_two_origins_are_ambiguous() -> None:
+    headers = [(b"origin", b"http://localhost"), (b"origin", b"http://evil.example")]
+    assert read_offer("/", headers, [], query_token=False).ambiguous
+
+
+@pytest.mark.parametrize("text", ["!", "a", "_w", "dG9rZW4="])
+def test_a_subprotocol_that_is_no_base64url_is_nobodys_token(text: str) -> None:
+    offer = read_offer("/", [], ["mist.token." + text], query_token=False)
+    assert offer.token in ("", "token")
+
+
+def test_a_token_is_never_shown() -> None:
+    offer = read_offer("/", [(b"x-auth-token", b"s3cret")], [], query_token=False)
+    assert "s3cret" not in repr(offer)
