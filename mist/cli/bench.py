@@ -200,6 +200,7 @@ def _server() -> Iterator[tuple[int, int]]:
     """A server in another process: its port and process id."""
     with tempfile.TemporaryDirectory() as folder:
         arguments = ["serve", "--listen", "tcp://127.0.0.1:0", "--tokens", "memory://"]
+        arguments += ["--log-level", "error"]
         environment = {k: v for k, v in os.environ.items() if not k.startswith("MIST_")}
         with subprocess.Popen(  # noqa: S603  # ourselves
             [sys.executable, "-m", "mist", *arguments, "--data", folder],
