@@ -1,120 +1,205 @@
-"""`Memo`: what tag lists resolved to, forgotten exactly when that changes.
+"""The memo: from the wire bytes of a tag list to what it resolved to last time.
 
-A publisher sends the same few tag lists over and over, so what a tag list resolves to is
-kept under its wire bytes: a hit is one dict lookup. The question is when to forget. A new or
-vanished subscription S changes the answer for exactly the messages whose tags contain S; the
-memo keeps, for each tag, which entries carry it, looks only at the entries of the tag of S
-that fewest entries carry, and forgets those that hold all of S.
+Publishers repeat themselves: a sensor sends the same tag list a thousand times an hour. For
+a list seen before, one dict lookup replaces decoding, checking, and the walk of the tree.
 
-A tag list is admitted when it is seen the second time, so that lists that are all different
-(one tag of them a request number, say) leave nothing behind but a trace of bounded size.
+    key (as it came)        value
+    b"room:1,temperature"   what {room:1, temperature} resolves to
+    b"temperature,room:1"   the same, kept a second time: keys are bytes, never parsed
+
+*Exact.* A new tag set S changes the answer for the keys whose tags are a superset of S, and
+for no other. Each tag knows the keys that have it, so those keys are the intersection of S's
+tags' key sets, smallest first. Subscribing to what nobody publishes looks at nothing at all.
+(Someone joining a tag set that has an entry changes the group, not the match: nothing to do,
+as long as values lead to the group.)
+
+*Bounded.* In entries, and in bytes, since a key may be 16 KB. The oldest goes first; in a
+plain dict the oldest is found by stepping over all that went before it, so the order is kept
+by an OrderedDict next to it. Least recently *used* was refused: it costs a write a hit.
+
+*Not fooled by lists that never come back* (a request id among the tags). A list is admitted
+when it is seen the second time. First sights are remembered as hashes in two sets; when the
+young one is full it becomes the old one, and the old one is dropped. A hash shared by two
+keys admits one of them early, which is harmless: entries are found by the key itself.
 """
 
-from typing import Final, Generic, TypeVar
+from collections import OrderedDict
+from typing import Generic, TypeVar
 
-__all__ = ["Memo"]
+import attrs
+
+__all__ = ["Memo", "MemoStatistics"]
 
 V = TypeVar("V")
 
-_MAX_ENTRIES: Final = 65_536
-_MAX_BYTES: Final = 64 * 1024 * 1024
-_OVERHEAD: Final = 400  # bytes an entry takes beside its key: dict slots, the tag set, the value
-_PER_TAG: Final = 120  # bytes in the reverse sets
+# What CPython takes, roughly: a key's own objects and dict slots, and each tag's text (of the
+# same length as in the key), place in the frozenset, and place in the tag's set of keys.
+_ENTRY_COST = 500  # bytes
+_TAG_COST = 250  # bytes
+
+
+@attrs.frozen
+class MemoStatistics:
+    """What a memo holds, and what it did so far.
+
+    Attributes:
+        entries: keys kept now.
+        size: estimated bytes of these, their values left out.
+        admitted, evicted, invalidated: entries, ever since.
+    """
+
+    entries: int
+    size: int
+    admitted: int
+    evicted: int
+    invalidated: int
 
 
 class Memo(Generic[V]):
-    """A bounded cache from tag lists to values, with exact invalidation by tag set.
-
-    Args:
-        max_entries: most entries kept.
-        max_bytes: about how much memory they may take, keys and bookkeeping; a value's own
-            size is not looked at.
+    """A bounded dict from a tag list's bytes to `V`, which knows what a subscription changes.
 
     Attributes:
-        entries: what is kept. Read it with `entries.get`; change it through the methods.
+        entries: the live dict, for `memo.entries.get(key)` without a method in between. To
+            be read only; it stays the same object.
+
+    Args:
+        max_entries: keys; at least 1.
+        max_bytes: estimated bytes of keys and tags. Values are not counted: they are shared.
+        max_first_sights: keys of which one sight is remembered, half of them at least.
     """
 
-    __slots__ = ("_by_tag", "_bytes", "_max_bytes", "_max_entries", "_seen", "_tags", "entries")
+    __slots__ = (
+        "_admitted",
+        "_evicted",
+        "_invalidated",
+        "_keys",
+        "_max_bytes",
+        "_max_entries",
+        "_max_young",
+        "_old",
+        "_size",
+        "_tags",
+        "_young",
+        "entries",
+    )
 
-    def __init__(self, max_entries: int = _MAX_ENTRIES, max_bytes: int = _MAX_BYTES) -> None:
+    def __init__(
+        self,
+        max_entries: int = 65_536,
+        max_bytes: int = 64 * 1024 * 1024,
+        max_first_sights: int = 65_536,
+    ) -> None:
         self.entries: dict[bytes, V] = {}
+        self._tags: OrderedDict[bytes, frozenset[str]] = OrderedDict()  # oldest first
+        self._keys: dict[str, set[bytes]] = {}
+        self._size = 0
         self._max_entries = max_entries
         self._max_bytes = max_bytes
-        self._bytes = 0
-        self._tags: dict[bytes, frozenset[str]] = {}
-        self._by_tag: dict[str, set[bytes]] = {}
-        self._seen: set[int] = set()  # hashes of keys seen once; a collision admits early
+        self._young: set[int] = set()
+        self._old: set[int] = set()
+        self._max_young = max(1, max_first_sights // 2)
+        self._admitted = self._evicted = self._invalidated = 0
 
     def admit(self, key: bytes, tags: frozenset[str], value: V) -> bool:
-        """Keep `value` for `key` if the key was seen before. O(tags).
+        """Offer what `key` was just resolved to; kept on second sight. O(len(tags)).
+
+        A key that is there already gets the new value. A key that was forgotten, by whatever
+        reason, has been seen, and is kept at once.
 
         Args:
-            key: the tag list as written.
-            tags: what it means.
+            tags: what `key` says, parsed.
+            value: valid now. Resolving, then subscribing, then admitting would keep an answer
+                that `invalidate` never saw.
 
         Returns:
-            whether it was kept.
+            Whether it is kept. Never, if it alone exceeds `max_bytes`.
         """
-        if key not in self.entries:
-            trace = hash(key)
-            if trace not in self._seen:
-                if len(self._seen) >= self._max_entries:
-                    self._seen.clear()
-                self._seen.add(trace)
-                return False
-            self._seen.discard(trace)
-            cost = _cost(key, tags)
-            if cost > self._max_bytes:
-                return False
-            self._make_room(cost)
-            self._bytes += cost
-            self._tags[key] = tags
-            for tag in tags:
-                self._by_tag.setdefault(tag, set()).add(key)
-        self.entries[key] = value
+        entries = self.entries
+        if key in entries:
+            entries[key] = value
+            return True
+        if not self._was_seen(key):
+            return False
+        cost = _cost(key, tags)
+        if cost > self._max_bytes:
+            return False
+        entries[key] = value
+        self._tags[key] = tags
+        for tag in tags:
+            self._keys.setdefault(tag, set()).add(key)
+        self._size += cost
+        self._admitted += 1
+        while len(entries) > self._max_entries or self._size > self._max_bytes:
+            self._forget(next(iter(self._tags)))
+            self._evicted += 1
         return True
 
-    def invalidate(self, subscription: frozenset[str]) -> None:
-        """Forget every entry whose tags contain all of `subscription`.
+    def invalidate(self, subscription: frozenset[str]) -> list[V]:
+        """Forget every entry whose tags include all of `subscription`.
 
-        O(entries that carry the tag of it that fewest carry); nothing where one of its tags
-        is carried by none.
+            {a}     forgets b"a", b"a,b" and b"b,a"
+            {a, b}  forgets b"a,b", but not b"a"
+            {a}     looks as if it should forget b"ab", but does not
+
+        O(len(subscription) + keys of its least kept tag + tags of what is forgotten).
+
+        Returns:
+            The values forgotten, oldest or not.
         """
-        smallest: set[bytes] | None = None
+        keys = []
         for tag in subscription:
-            keys = self._by_tag.get(tag)
-            if keys is None:
-                return
-            if smallest is None or len(keys) < len(smallest):
-                smallest = keys
-        for key in [key for key in smallest or () if subscription <= self._tags[key]]:
-            self._forget(key)
+            having = self._keys.get(tag)
+            if having is None:
+                return []
+            keys.append(having)
+        keys.sort(key=len)
+        # The empty set is a subset of all; `intersection` has no word for "of nothing".
+        stale = keys[0].intersection(*keys[1:]) if keys else list(self.entries)
+        self._invalidated += len(stale)
+        return [self._forget(key) for key in stale]
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Forget all entries and first sights. The counts go on."""
         self.entries.clear()
         self._tags.clear()
-        self._by_tag.clear()
-        self._seen.clear()
-        self._bytes = 0
+        self._keys.clear()
+        self._size = 0
+        self._young.clear()
+        self._old.clear()
 
-    def _make_room(self, cost: int) -> None:
-        # Oldest first. A tag list still in use comes back at its next two sights.
-        while self.entries and (
-            len(self.entries) >= self._max_entries or self._bytes + cost > self._max_bytes
-        ):
-            self._forget(next(iter(self.entries)))
+    def statistics(self) -> MemoStatistics:
+        """What it holds, and what it did so far. O(1)."""
+        return MemoStatistics(
+            entries=len(self.entries),
+            size=self._size,
+            admitted=self._admitted,
+            evicted=self._evicted,
+            invalidated=self._invalidated,
+        )
 
-    def _forget(self, key: bytes) -> None:
-        del self.entries[key]
+    def _was_seen(self, key: bytes) -> bool:
+        sight = hash(key)
+        if sight in self._young or sight in self._old:
+            return True
+        self._remember(sight)
+        return False
+
+    def _remember(self, sight: int) -> None:
+        if len(self._young) >= self._max_young:
+            self._old, self._young = self._young, set()
+        self._young.add(sight)
+
+    def _forget(self, key: bytes) -> V:
         tags = self._tags.pop(key)
-        self._bytes -= _cost(key, tags)
         for tag in tags:
-            keys = self._by_tag[tag]
-            keys.discard(key)
-            if not keys:
-                del self._by_tag[tag]
+            having = self._keys[tag]
+            having.discard(key)
+            if not having:
+                del self._keys[tag]
+        self._size -= _cost(key, tags)
+        self._remember(hash(key))
+        return self.entries.pop(key)
 
 
 def _cost(key: bytes, tags: frozenset[str]) -> int:
-    return 2 * len(key) + _OVERHEAD + _PER_TAG * len(tags)
+    return _ENTRY_COST + 2 * len(key) + _TAG_COST * len(tags)

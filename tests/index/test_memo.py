@@ -25,11 +25,11 @@ def test_it_keeps_what_it_sees_for_the_second_time() -> None:
 
 
 def test_tag_lists_that_are_all_different_leave_nothing_behind() -> None:
-    memo: Memo[int] = Memo(max_entries=100)
+    memo: Memo[int] = Memo(max_first_sights=100)
     for n in range(10_000):
         assert not memo.admit(b"a,%d" % n, frozenset({"a", str(n)}), n)
     assert not memo.entries
-    assert len(memo._seen) <= 100
+    assert len(memo._young) + len(memo._old) <= 100
 
 
 def test_two_spellings_of_one_set_are_two_entries_and_go_together() -> None:
@@ -66,6 +66,15 @@ def test_cleared_it_is_as_new() -> None:
     assert not memo.admit(b"a,b", frozenset("ab"), 1)
 
 
+def test_what_was_forgotten_for_a_subscription_comes_back_at_its_next_sight() -> None:
+    memo: Memo[int] = Memo()
+    admit(memo, "ab", 7)
+    assert memo.invalidate(frozenset("b")) == [7]
+    assert memo.invalidate(frozenset("b")) == []
+    assert memo.admit(b"a,b", frozenset("ab"), 8)
+    assert memo.entries[b"a,b"] == 8
+
+
 sets = st.frozensets(st.sampled_from("abcde"), min_size=1)
 
 
@@ -83,6 +92,6 @@ def test_exactly_the_supersets_are_forgotten(steps: list[tuple[bool, frozenset[s
         assert set(memo.entries) == set(model)
     for tags in list(model.values()):
         memo.invalidate(tags)
-    assert not memo._by_tag
+    assert not memo._keys
     assert not memo._tags
-    assert memo._bytes == 0
+    assert memo.statistics().size == 0
