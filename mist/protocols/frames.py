@@ -87,7 +87,7 @@ class FrameProtocol(Protocol):
     def receive(self, data: bytes) -> Iterator[Command]:
         yield self._command(data)
 
-    def binary(self) -> Command:
+    def binary(self, data: bytes) -> Command:
         """What a binary message amounts to."""
         return Invalid(_BinaryFrame())
 

@@ -12,6 +12,7 @@ handshakes too.
 
 import logging
 import re
+from collections.abc import Callable
 from contextlib import suppress
 from http import HTTPStatus
 from typing import Final
@@ -42,6 +43,7 @@ _EXCESS: Final = 64  # handshakes done at a time only to say "too many"
 _END_OF_REQUEST: Final = re.compile(rb"\r?\n\r?\n")
 # What wsproto says of broken frames without having told the peer (RFC 6455, 7.4.1).
 _VIOLATIONS: Final = frozenset({1002, 1003, 1007, 1009})
+_CLOSE_BYTE: Final = close_frame(1000)[0]
 
 
 class WebSocketTransport:
@@ -58,6 +60,7 @@ class WebSocketTransport:
         auth_seconds: for the first frame of a client that brought no token.
         ping_seconds: between pings.
         idle_seconds: of silence after which a peer is taken for dead.
+        protocol: makes what understands a session's messages.
     """
 
     def __init__(
@@ -73,8 +76,10 @@ class WebSocketTransport:
         auth_seconds: float = 5.0,
         ping_seconds: float = 25.0,
         idle_seconds: float = 60.0,
+        protocol: Callable[[Limits], FrameProtocol] = FrameProtocol,
     ) -> None:
         self._hub = hub
+        self._protocol = protocol
         self._gate = gate
         self._origins = origins
         self._name = name
@@ -134,7 +139,7 @@ class WebSocketTransport:
         refusal: Refusal | None,
     ) -> None:
         hub = self._hub
-        protocol = FrameProtocol(hub.limits)
+        protocol = self._protocol(hub.limits)
         session = Session(
             hub,
             protocol,
@@ -151,7 +156,9 @@ class WebSocketTransport:
             session.end(Ending(4408, "no auth in time") if session.stranger else GONE)
             assert session.ended is not None
             outbox_stream.say_goodbye(session.ended)
-            await connection.finish(session.ended.grace, linger=session.ended is not GONE)
+            # Whoever has closed its WebSocket still has to read the answer to that.
+            linger = session.ended is not GONE or bool(outbox_stream.goodbye)
+            await connection.finish(session.ended.grace, linger=linger)
         finally:
             self._open.pop(session, None)
             connection.abandon()
@@ -183,9 +190,10 @@ class WebSocketTransport:
         except* Exception as group:
             if stream.accepted:
                 raise
-            # A request that the parsers below choke on, a header that is no ASCII, say.
-            log.debug("bad handshake from %s: %r", session.peer, group.exceptions[0])
-            stream.refuse_raw(HTTPStatus.BAD_REQUEST)
+            # A request that the parsers below choke on, a header that is no ASCII, say. Only
+            # the kind of error is logged: its text would quote the header, token and all.
+            kind = type(group.exceptions[0]).__name__
+            log.debug("bad handshake from %s: %s", session.peer, kind)
             session.end(Ending(4400, "bad request"))
 
     async def _welcome(
@@ -210,7 +218,7 @@ class WebSocketTransport:
             await request.reject(refusal.status, extra_headers=headers)
             session.end(Ending(refusal.code, refusal.reason))
             return None
-        stream.accepted = True
+        stream.accepting = True
         websocket = await request.accept(
             subprotocol=handshake.SUBPROTOCOL if offer.speaks_mist else None
         )
@@ -249,7 +257,7 @@ class WebSocketTransport:
             while session.ended is None:
                 message = await websocket.get_message()
                 if isinstance(message, bytes):
-                    await session.carry_out(protocol.binary())
+                    await session.carry_out(protocol.binary(message))
                     self._hub.broker.flush()
                     continue
                 data = message.encode()
@@ -267,31 +275,39 @@ class _OutboxStream(trio.abc.Stream):
     """The stream that trio-websocket reads and writes: a connection and its outbox.
 
     Attributes:
-        accepted: set before the handshake is accepted; frames follow from there on.
+        accepting: set before the handshake is accepted: the library's next write does it.
+        accepted: whether that answer is queued; frames follow from there on.
+        goodbye: the answer to the peer's close frame, where it sent one.
         heard: when anything last came from the peer, in trio's seconds.
         pinged: when it was last pinged, or accepted.
     """
 
     def __init__(self, connection: Connection, session: Session, limits: Limits) -> None:
-        self.accepted = False
+        self.accepting = self.accepted = False
+        self.goodbye = b""
         self.heard = self.pinged = trio.current_time()
         self._connection = connection
         self._session = session
         self._meter = FrameMeter(limits.frame)
         self._request = b""
         self._request_ended = False
-        self._close_sent = False
+        self._answered = False
         self._closed = False
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         """Queue what the library writes: the handshake, pongs, its half of a close."""
+        # Queued before the checkpoint. A session that ends meanwhile, its token just revoked,
+        # would otherwise send a close frame to a peer that has not been told of the upgrade.
+        wire = bytes(data)
+        if not self.accepted:
+            self.accepted = self._answer(wire) and self.accepting
+        elif wire[0] == _CLOSE_BYTE:
+            # The last word, said when the messages before the peer's close frame are answered.
+            self.goodbye = wire
+        else:
+            self._connection.outbox.reply(wire)
+            self._connection.flush()
         await trio.lowlevel.checkpoint()
-        outbox = self._connection.outbox
-        outbox.reply(bytes(data))
-        if self.accepted and data[0] == close_frame(1000)[0]:
-            self._close_sent = True
-            outbox.close()  # RFC 6455, 5.5.1: nothing after a close frame
-        self._connection.flush()
 
     async def wait_send_all_might_not_block(self) -> None:
         """An outbox never blocks."""
@@ -315,14 +331,13 @@ class _OutboxStream(trio.abc.Stream):
             self._session.end(GONE)  # the library would wait for the rest of the request
             return data
         request = self._request + data
-        end = _END_OF_REQUEST.search(request)
+        # From where the last search ended, less what may be the beginning of a match.
+        end = _END_OF_REQUEST.search(request, max(0, len(self._request) - 3))
         # A client may say nothing more before it is answered (RFC 6455, 4.1); whoever does is
         # no WebSocket client, and the meter has to begin at the first frame.
         if self._request_ended or len(request) > _MAX_REQUEST or (end and end.end() < len(request)):
-            large = len(request) > _MAX_REQUEST
-            self.refuse_raw(
-                HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE if large else HTTPStatus.BAD_REQUEST
-            )
+            if len(request) > _MAX_REQUEST:
+                self.refuse_raw(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
             self._session.end(Ending(4400, "bad request"))
             return b""
         self._request = b"" if end else request
@@ -338,16 +353,30 @@ class _OutboxStream(trio.abc.Stream):
 
     def refuse_raw(self, status: HTTPStatus) -> None:
         """Answer a request that the library can't answer."""
-        self._connection.outbox.reply(
+        self._answer(
             b"HTTP/1.1 %d %b\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
             % (status.value, status.phrase.encode())
         )
 
+    def _answer(self, wire: bytes) -> bool:
+        """Queue the answer to the request; False where it has one already."""
+        if self._answered:
+            return False
+        self._answered = True
+        self._connection.outbox.reply(wire)
+        self._connection.flush()
+        return True
+
     def say_goodbye(self, ending: Ending) -> None:
-        """Queue a close frame, unless one is on its way or there was no handshake."""
+        """Queue a close frame, or a status where the handshake was not answered."""
         outbox = self._connection.outbox
-        if self.accepted and not self._close_sent and ending is not GONE:
-            outbox.reply(close_frame(ending.code, ending.reason))
-        outbox.close()
+        if self.accepted:
+            if self.goodbye:
+                outbox.reply(self.goodbye)
+            elif ending is not GONE:
+                outbox.reply(close_frame(ending.code, ending.reason))
+        elif 4400 <= ending.code < 4500:
+            self.refuse_raw(HTTPStatus(ending.code - 4000))
+        outbox.close()  # RFC 6455, 5.5.1: nothing after a close frame
         with suppress(OSError):
             self._connection.flush()

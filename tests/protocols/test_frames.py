@@ -111,7 +111,7 @@ def test_every_row_is_answered_to_the_byte(sent: str, answer: str) -> None:
 
 def test_a_binary_frame_and_a_refused_subscription_are_answered() -> None:
     protocol = FrameProtocol(Limits())
-    command = protocol.binary()
+    command = protocol.binary(b"x")
     assert isinstance(command, Invalid)
     found = payload(protocol.reply(command, Failed(command.error)))
     assert found == b'{"success":false,"error":"binary frames are not understood"}'
