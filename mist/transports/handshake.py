@@ -15,11 +15,12 @@ from urllib.parse import parse_qsl, urlsplit
 
 import attrs
 
+from mist.config.addresses import parse_origin
+
 __all__ = ["SUBPROTOCOL", "Offer", "Origins", "Refusal", "read_offer"]
 
 SUBPROTOCOL: Final = "mist.v1"
 _TOKEN_PREFIX: Final = "mist.token."  # a prefix, not a token
-_DEFAULT_PORTS: Final = {"http": 80, "https": 443, "ws": 80, "wss": 443}
 
 
 @attrs.frozen
@@ -55,6 +56,7 @@ class Offer:
         token: None where none was presented. Never shown by `repr`. May be empty or
             malformed; the registry then doesn't know it.
         ambiguous: two different tokens, or two origins.
+        has_body: whether a body is announced; what comes next would not be frames.
         speaks_mist: whether the client offered the subprotocol `mist.v1`.
     """
 
@@ -62,6 +64,7 @@ class Offer:
     origin: str | None
     token: str | None = attrs.field(repr=False)
     ambiguous: bool
+    has_body: bool
     speaks_mist: bool
 
 
@@ -82,11 +85,14 @@ def read_offer(
     """
     tokens = []
     origins = []
+    has_body = False
     for name, value in headers:
         if name == b"x-auth-token":
             tokens.append(value.decode("utf-8", "replace"))
         elif name == b"origin":
             origins.append(value.decode("latin-1"))
+        elif name == b"transfer-encoding" or (name == b"content-length" and value != b"0"):
+            has_body = True
     for subprotocol in subprotocols:
         if subprotocol.startswith(_TOKEN_PREFIX):
             tokens.append(_base64url(subprotocol.removeprefix(_TOKEN_PREFIX)))
@@ -98,6 +104,7 @@ def read_offer(
         origin=origins[0] if origins else None,
         token=tokens[0] if tokens else None,
         ambiguous=len(set(tokens)) > 1 or len(origins) > 1,
+        has_body=has_body,
         speaks_mist=SUBPROTOCOL in subprotocols,
     )
 
@@ -118,12 +125,15 @@ class Origins:
     attacker's to choose.
 
     Args:
-        allowed: exact origins, `https://example.org` or with a port.
+        allowed: exact origins, `https://example.org` or with a port; see `parse_origin`.
         names: this server's public names; pages served under them may connect, on the
             default ports and on `ports`.
         ports: ports this server listens on.
         loopback: whether pages from loopback names and addresses may connect, on any port;
             for servers that listen on loopback only.
+
+    Raises:
+        ValueError: one of `allowed` or `names` can't be what it should be.
     """
 
     def __init__(
@@ -134,37 +144,30 @@ class Origins:
         *,
         loopback: bool = False,
     ) -> None:
-        self._allowed = {_normal(origin) for origin in allowed} - {None}
+        self._allowed = {parse_origin(origin) for origin in allowed}
         for name in names:
-            for scheme, default in (("http", 80), ("https", 443)):
-                self._allowed |= {(scheme, name.lower(), port) for port in (default, *ports)}
+            host = f"[{name}]" if ":" in name else name
+            for scheme in ("http", "https"):
+                self._allowed.add(parse_origin(f"{scheme}://{host}"))
+                self._allowed |= {parse_origin(f"{scheme}://{host}:{port}") for port in ports}
         self._loopback = loopback
 
     def allow(self, origin: str | None) -> bool:
         """Whether a request with this Origin may pass; None is a request without one."""
         if origin is None:
             return True
-        parts = _normal(origin)
-        if parts is None:  # `null` among others
+        try:
+            spelled = parse_origin(origin)
+        except ValueError:  # `null` among others
             return False
-        return parts in self._allowed or (self._loopback and _is_loopback(parts[1]))
+        return spelled in self._allowed or (self._loopback and _is_loopback(spelled))
 
 
-def _normal(origin: str) -> tuple[str, str, int] | None:
-    try:
-        parts = urlsplit(origin)
-        port = parts.port
-    except ValueError:
-        return None
-    default = _DEFAULT_PORTS.get(parts.scheme)
-    if default is None or not parts.hostname or "@" in parts.netloc:
-        return None
-    if parts.path or parts.query or parts.fragment:
-        return None
-    return parts.scheme, parts.hostname.lower(), port or default
-
-
-def _is_loopback(host: str) -> bool:
+def _is_loopback(origin: str) -> bool:
+    parts = urlsplit(origin)  # which forgives much, but not what `parse_origin` has spelled
+    host = parts.hostname or ""
+    if parts.scheme not in ("http", "https"):
+        return False
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:

@@ -234,6 +234,8 @@ class WebSocketTransport:
         """Look an offer over; a good token is adopted, and its absence put off to a frame."""
         if offer.path != self._path:
             return handshake.NOT_FOUND
+        if offer.has_body:
+            return handshake.BAD_REQUEST
         if not self._origins.allow(offer.origin):
             return handshake.FORBIDDEN_ORIGIN
         if offer.ambiguous:
