@@ -21,6 +21,8 @@ Planes number log2 of the longest entry, three for up to 7 tags.
 
 Refused: Python ints as bitmaps. They need no growing and no copying, and read shorter, but an
 operation allocates its result: 46 ns against 28 at 128 bits, 119 against 60 at 8192.
+Refused: giving slots back one by one. A chunk keeps what its fullest moment needed, some 60
+bytes a slot, until its last entry goes; renumbering would make one `remove` pay for many.
 """
 
 from typing import Generic, TypeVar
@@ -41,7 +43,7 @@ class Chunk(Generic[G]):
     Attributes:
         postings: tag -> one bit per slot; length `capacity`. Never all zero.
         planes: bit i of how many tags each slot misses; length `capacity` each.
-        slots: what is in each slot; None where it was freed. Slots from `len(slots)` on
+        slots: the group in each slot; None where it was freed. Slots from `len(slots)` on
             were never used.
         free: numbers of freed slots, to be used first.
     """
@@ -75,7 +77,7 @@ class Chunk(Generic[G]):
         return capacity <= max_capacity and capacity * (len(self.postings) + tags) <= max_area
 
     def insert(self, group: G, tags: list[str]) -> int:
-        """Put `entry` into a slot, to be a hit where all of `tags` are. Returns the slot.
+        """Put `group` into a slot, to be a hit where all of `tags` are. Returns the slot.
 
         `tags` may leave out those that every message coming here is known to have, but not
         all of them. O(len(tags) + planes), and O(postings x capacity/64) when it grows.
@@ -123,15 +125,17 @@ class Chunk(Generic[G]):
 
     def match(self, tags: frozenset[str], groups: list[G]) -> None:
         """Append the group of each slot whose tags are all in `tags`."""
+        # Three planes are written out, since a loop over them takes half as long again:
+        # 1.6 µs against 1.0 for five postings of 128 bits.
         postings = self.postings
         shared = postings.keys() & tags
         if not shared:
             return
-        ones_, twos, fours, *more = [plane.copy() for plane in self.planes]
+        units, twos, fours, *more = [plane.copy() for plane in self.planes]
         for tag in shared:
             posting = postings[tag]
-            ones_ ^= posting
-            borrow = posting & ones_
+            units ^= posting
+            borrow = posting & units
             twos ^= borrow
             borrow &= twos
             fours ^= borrow
@@ -140,13 +144,14 @@ class Chunk(Generic[G]):
                 for plane in more:
                     plane ^= borrow
                     borrow &= plane
-        ones_ |= twos
-        ones_ |= fours
+        units |= twos
+        units |= fours
         for plane in more:
-            ones_ |= plane
-        if not ones_.all():
+            units |= plane
+        # all() costs 45 ns, starting a search 150, and most messages hit nothing.
+        if not units.all():
             slots = self.slots
-            groups += [slots[slot] for slot in ones_.search(0)]  # type: ignore[misc]
+            groups += [slots[slot] for slot in units.search(0)]  # type: ignore[misc]
 
     def _grow(self) -> None:
         # In place: a posting keeps its identity, and nothing is renumbered.

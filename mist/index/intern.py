@@ -5,6 +5,11 @@ same twelve characters would lie in memory once a subscription; kept once a tag,
 shared, and comparing two of them is mostly comparing two addresses.
 
 The count answers two questions: which tag of a set is the rarest, and when may a string go.
+Rarity is told in powers of two only, and within one, the older tag comes first. Sets of
+equally popular tags are then all ordered alike, so what is filed under a tag holds only tags
+that come after it: a message's tags meet half as often in the nodes it visits. (Measured at
+100,000 entries over 100 tags: 3.5 shared tags a chunk instead of 5.4.)
+
 `sys.intern` would answer neither, and on CPython 3.12 it never gives a string back, which
 hands any peer a way to grow the process for ever.
 """
@@ -16,6 +21,8 @@ __all__ = ["Tags"]
 
 
 class _Tag:
+    """A tag's one string; `order` is what "rarest first" sorts by, as of its last use."""
+
     __slots__ = ("name", "order", "serial", "uses")
 
     def __init__(self, name: str, serial: int) -> None:
@@ -31,10 +38,11 @@ _order = attrgetter("order")
 class Tags:
     """The distinct tags of all entries."""
 
-    __slots__ = ("_known",)
+    __slots__ = ("_known", "_serial")
 
     def __init__(self) -> None:
         self._known: dict[str, _Tag] = {}
+        self._serial = 0  # tags ever seen: never used twice, as a length would be
 
     def __len__(self) -> int:
         return len(self._known)
@@ -53,7 +61,8 @@ class Tags:
         for name in tags:
             tag = known.get(name)
             if tag is None:
-                tag = known[name] = _Tag(name, len(known))
+                tag = known[name] = _Tag(name, self._serial)
+                self._serial += 1
             tag.uses += 1
             tag.order = tag.uses.bit_length() << 40 | tag.serial
             used.append(tag)
@@ -70,5 +79,4 @@ class Tags:
             if not tag.uses:
                 del known[name]
         if not known:
-            # A dict never shrinks on deletion; an empty one can simply be replaced.
-            self._known = {}
+            known.clear()  # which gives the table back; deleting alone never does

@@ -13,9 +13,9 @@ tags' key sets, smallest first. Subscribing to what nobody publishes looks at no
 (Someone joining a tag set that has an entry changes the group, not the match: nothing to do,
 as long as values lead to the group.)
 
-*Bounded.* In entries, and in bytes, since a key may be 16 KB. The oldest goes first; in a
-plain dict the oldest is found by stepping over all that went before it, so the order is kept
-by an OrderedDict next to it. Least recently *used* was refused: it costs a write a hit.
+*Bounded.* In entries, and in bytes, since a key may be 16 KB. The oldest goes first. A plain dict
+finds its oldest by stepping over all that were deleted before it, 50 µs at 65,536 entries, so
+an OrderedDict next to it keeps the order. Least *recently used* was refused: a write a hit.
 
 *Not fooled by lists that never come back* (a request id among the tags). A list is admitted
 when it is seen the second time. First sights are remembered as hashes in two sets; when the
@@ -65,7 +65,7 @@ class Memo(Generic[V]):
     Args:
         max_entries: keys; at least 1.
         max_bytes: estimated bytes of keys and tags. Values are not counted: they are shared.
-        max_first_sights: keys of which one sight is remembered, half of them at least.
+        max_first_sights: most keys remembered for one sight; the latest half of them always are.
     """
 
     __slots__ = (
@@ -144,7 +144,7 @@ class Memo(Generic[V]):
         O(len(subscription) + keys of its least kept tag + tags of what is forgotten).
 
         Returns:
-            The values forgotten, oldest or not.
+            The values forgotten, in no order.
         """
         keys = []
         for tag in subscription:

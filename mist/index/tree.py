@@ -28,8 +28,8 @@ pauses. A tag whose posting empties is light again.
 
 A chunk is bounded (`Thresholds.capacity`, `.area`). Past that, an entry goes one level down
 under its rarest tag, whose child may then become a node. Every level uses up a tag, and only
-below a full chunk is there a next one, so the depth stays at two for any million of
-subscriptions; all walks are loops all the same, never recursion.
+below a full chunk is there a next one, so the depth stays at one or two for any million of
+entries. All walks are loops all the same: a limit on tags is not this module's to rely on.
 """
 
 from typing import Generic, TypeAlias, TypeVar, final
@@ -51,13 +51,15 @@ class Thresholds:
     Attributes:
         leaf: entries in a list under the root, or below a full chunk, before it is a node.
         light: entries under one tag of a node before the tag turns heavy.
-        capacity: slots in a chunk; a power of two, at least 64.
+        capacity: slots in a chunk; a power of two, at least 64. Going down costs a visit to
+            every child a message has a tag of, so where it has many, wide chunks win: 300,000
+            sets of 5 tags out of 64, messages of 32, take 8.1 ms at 16,384, 3.6 at 65,536.
         area: slots x postings in a chunk, in bits.
     """
 
     leaf: int = 4
     light: int = 8
-    capacity: int = 16_384
+    capacity: int = 65_536
     area: int = 1 << 23  # 1 MiB
 
 
@@ -239,7 +241,7 @@ class Tree(Generic[G]):
             self.nodes -= 1
             node = parent
         if not node.children:
-            node.children = {}  # a dict never shrinks on deletion
+            node.children.clear()  # which gives the table back; deleting alone never does
 
 
 def _hang(node: Node[G], tag: str, entry: Entry[G]) -> None:

@@ -9,6 +9,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from mist.index import Index, Thresholds
 from mist.index.chunk import Chunk
+from mist.index.entry import Entry
+from mist.index.tree import Child, Node
 
 # So small that lists overflow, tags turn heavy, chunks fill up and nodes go down a level
 # within a handful of entries. A chunk's first capacity is one machine word.
@@ -86,6 +88,61 @@ def test_popular_tags_only_are_packed_into_chunks() -> None:
     assert len(index.match(message)) == sum(tags <= message for tags in entries)
 
 
+def check_structure(index: Index[int]) -> None:
+    """Every entry is where it says it is, once; nothing is kept that holds none."""
+    found: list[Entry[int]] = []
+    nodes = [index._tree._root]
+    for node in nodes:
+        path = node.path()
+        if node.exact is not None:
+            assert (node.exact.node, node.exact.place) == (node, None)
+            assert set(node.exact.tags) == path
+            found.append(node.exact)
+        for tag, child in node.children.items():
+            if isinstance(child, Node):
+                assert (child.parent, child.tag) == (node, tag)
+                assert child.exact or child.children or child.chunk
+                nodes.append(child)
+            else:
+                found += check_hung(node, tag, child)
+        if node.chunk is not None:
+            check_chunk(node.chunk)
+    entries = [entry for shard in index._shards for entry in shard.values()]
+    chunks = [node.chunk for node in nodes if node.chunk is not None]
+    hung = {id(entry) for entry in found}
+    packed = [entry for entry in entries if id(entry) not in hung]
+    assert len(hung) == len(found)
+    for entry in packed:
+        assert entry.node is not None
+        assert entry.node.chunk is not None
+        assert isinstance(entry.place, int)
+        assert entry.node.chunk.slots[entry.place] == entry.group
+    assert len(packed) == sum(map(len, chunks))
+    statistics = index.statistics()
+    assert len(entries) == len(index) == statistics.entries
+    assert (statistics.nodes, statistics.chunks) == (len(nodes) - 1, len(chunks))
+
+
+def check_hung(node: Node[int], tag: str, child: Child[int]) -> list[Entry[int]]:
+    hung = child if isinstance(child, list) else [child]
+    assert len(hung) > isinstance(child, list), "a lone entry needs no list"
+    for entry in hung:
+        assert isinstance(entry, Entry)
+        assert (entry.node, entry.place) == (node, tag)
+        assert node.path() | {tag} <= set(entry.tags)
+    return hung  # type: ignore[return-value]
+
+
+def check_chunk(chunk: Chunk[int]) -> None:
+    assert len(chunk) > 0
+    assert all(posting.any() for posting in chunk.postings.values())
+    bitmaps = [*chunk.planes, *chunk.postings.values()]
+    assert {len(bitmap) for bitmap in bitmaps} == {chunk.capacity}
+    for slot in [*chunk.free, *range(len(chunk.slots), chunk.capacity)]:
+        assert [plane[slot] for plane in chunk.planes] == [1, *[0] * (len(chunk.planes) - 1)]
+        assert not any(posting[slot] for posting in chunk.postings.values())
+
+
 class IndexMachine(RuleBasedStateMachine):
     """Adding, removing and matching in any order against a dict."""
 
@@ -141,6 +198,7 @@ class IndexMachine(RuleBasedStateMachine):
     def sizes_agree(self) -> None:
         assert len(self.index) == len(self.model)
         assert frozenset(self.index.tags()) == frozenset().union(*self.model)
+        check_structure(self.index)
 
     def teardown(self) -> None:
         for tags, group in self.model.items():
@@ -157,6 +215,7 @@ def check_empty(index: Index[int]) -> None:
     assert (statistics.entries, statistics.tags) == (0, 0)
     assert (statistics.nodes, statistics.chunks) == (0, 0)
     assert not index._tree._root.children
+    assert not any(index._shards)
 
 
 @EACH
@@ -168,6 +227,7 @@ def test_what_was_removed_leaves_nothing_behind(thresholds: Thresholds) -> None:
         entries = {frozenset(rng.sample(words, rng.randint(1, 6))) for _ in range(2_000)}
         for n, tags in enumerate(entries):
             index.add(tags, n)
+        check_structure(index)
         for tags in rng.sample(sorted(entries, key=sorted), len(entries)):
             index.remove(tags)
         check_empty(index)
