@@ -8,8 +8,9 @@ three of its demands:
   lines. So a chunk of a thousand publishes costs one step of the loop below if their tags
   agree, and in no case is a publish's data looked at, decoded or copied out of its line.
 * *A line may be as long as a megabyte, or never end.* The beginning of an unfinished line is
-  kept as the pieces it came in, and only new bytes are searched for its end. Past the limit
-  the pieces are dropped and the rest of the line is skipped.
+  kept in one buffer (pieces of a few bytes would cost many times their content), and only
+  new bytes are searched for its end. Past the limit it is dropped, and the rest of the line
+  is skipped.
 * *A command may change how the next line is read* (`auth` lifts the limit for strangers), so
   `receive` is a generator that looks at a line only after the command before it was carried
   out.
@@ -88,7 +89,7 @@ _LINES: Final = re.compile(
     rb"(publish ([^ \n]+) [^\n]*\n(?:publish \2 [^\n]*\n)*|[^\n]*\n)",
 )
 _BLANK: Final = re.compile(rb"(?:\r?\n)*")
-_HTTP: Final = re.compile(rb"[A-Za-z]+ [^ ]* HTTP/")
+_HTTP: Final = re.compile(rb"[A-Za-z]+ [^ \n]* HTTP/")
 _ESCAPED: Final = re.compile(rb"\\(.)", re.DOTALL)
 _ESCAPES: Final = (
     (b"\\", b"\\\\"),  # first, so that it doesn't escape the others' escapes
@@ -166,8 +167,7 @@ class LineProtocol(Protocol):
         self._limits = limits
         self._max_line = min(STRANGER_LINE, limits.line) if stranger else limits.line
         self._fresh = True  # no line seen yet but blank ones
-        self._held: list[bytes] = []  # the beginning of a line that has not ended
-        self._held_size = 0
+        self._held = bytearray()  # the beginning of a line that has not ended
         self._skipping = False  # inside a line that was too long
 
     def authenticated(self) -> None:
@@ -179,7 +179,7 @@ class LineProtocol(Protocol):
     @property
     def held(self) -> int:
         """Bytes kept of a line that has not ended."""
-        return self._held_size
+        return len(self._held)
 
     def receive(self, data: bytes) -> Iterator[Command]:
         end = data.rfind(b"\n") + 1
@@ -187,12 +187,12 @@ class LineProtocol(Protocol):
             yield from self._lines(self._take(data, end))
             data = data[end:]
         if data and not self._skipping:
-            self._held.append(data)
-            self._held_size += len(data)
-            if self._held_size > self._max_line:
+            self._held += data
+            if len(self._held) > self._max_line:
+                start = bytes(self._held[: self._max_line])
+                self._held.clear()
                 self._skipping = True
-                self._drop_held()
-                yield Invalid(LineTooLong())
+                yield self._hangup(start) or Invalid(LineTooLong())
 
     def _take(self, data: bytes, end: int) -> bytes:
         """All that has ended: what was held, and `data` up to `end`, the end of a line."""
@@ -202,13 +202,21 @@ class LineProtocol(Protocol):
             return data[data.find(b"\n") + 1 : end]
         if not self._held:
             return data if end == len(data) else data[:end]
-        body = b"".join(self._held) + data[:end]
-        self._drop_held()
+        body = bytes(self._held) + data[:end]
+        self._held.clear()
         return body
 
-    def _drop_held(self) -> None:
-        self._held.clear()
-        self._held_size = 0
+    def _hangup(self, line: bytes) -> Hangup | None:
+        """The end of the session, where a line shows that the peer speaks HTTP.
+
+        Of an overlong line only the beginning is looked at, so that it doesn't matter in how
+        many pieces it came.
+        """
+        if line[:5].lower() == b"host:":
+            return Hangup("http header on the line protocol")
+        if self._fresh and _HTTP.match(line, 0, self._max_line):
+            return Hangup("http request on the line protocol")
+        return None
 
     def _lines(self, body: bytes) -> Iterator[Command]:
         if self._fresh:
@@ -216,10 +224,10 @@ class LineProtocol(Protocol):
             body = body[blank.end() :] if blank else body
             if not body:
                 return
-            self._fresh = False
-            if _HTTP.match(body):
-                yield Hangup("http request on the line protocol")
+            if hangup := self._hangup(body):
+                yield hangup
                 return
+            self._fresh = False
         runs: list[Run] = []
         roomy = min(self._max_line, self._limits.data)
         for wire, tag_list in _LINES.findall(body):
@@ -248,8 +256,8 @@ class LineProtocol(Protocol):
         return len(fields) == 3 and fields[1] != b"" and len(fields[2]) <= self._limits.data
 
     def _command(self, line: bytes) -> Command:
-        if line[:5].lower() == b"host:":
-            return Hangup("http header on the line protocol")
+        if hangup := self._hangup(line):
+            return hangup
         if len(line) > self._max_line:
             return Invalid(LineTooLong())
         fields = line.split(b" ", 2)

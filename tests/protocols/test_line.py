@@ -2,13 +2,53 @@
 
 import itertools
 import re
+import tracemalloc
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mist.commands import Command, Hangup, Invalid, Publish
-from mist.errors import CommandError
+from mist.commands import (
+    Auth,
+    Command,
+    Connections,
+    Done,
+    Echo,
+    Failed,
+    Hangup,
+    Invalid,
+    ListSubscriptions,
+    ListTags,
+    Ping,
+    Publish,
+    Register,
+    Reply,
+    ShowTags,
+    Subscribe,
+    Subscriptions,
+    Tags,
+    Unregister,
+    Unsubscribe,
+    Who,
+)
+from mist.errors import (
+    CommandError,
+    DataTooLong,
+    EmptyTag,
+    ExpectedOnOff,
+    HistoryOff,
+    InvalidTag,
+    InvalidToken,
+    LineTooLong,
+    MistError,
+    TokenExists,
+    TokenNotFound,
+    TooManySubscriptions,
+    TooManyTags,
+    Unauthorized,
+    UnknownCommand,
+    WrongArguments,
+)
 from mist.message import Batch, Limits, TagList
 from mist.protocols.line import ESCAPED, PLAIN, LineProtocol, error_line, read_escaped
 
@@ -49,12 +89,22 @@ TABLE: list[tuple[bytes, list[str]]] = [
     (b"bogus a b\n", ["error Unknown command '[bogus a b]'\n"]),
     (b"bogus a b  c d\n", ["error Unknown command '[bogus a b  c d]'\n"]),
     (b"bog\xff\n", ["error Unknown command '[bog\xff]'\n"]),
+    (b"bogus\r\n", ["error Unknown command '[bogus]'\n"]),
+    (b" ping\n", ["error Unknown command '[ ping]'\n"]),
+    (b"ping\rping\n", ["error Unknown command '[ping\rping]'\n"]),
+    (b"\r\n", []),
+    (b"\r\rping\n", ["error Unknown command '[\r\rping]'\n"]),
     # publish
     (b"publish a,b hi there\n", ["publish a,b hi there\n"]),
     (b"publish a x\r\n", ["publish a x\r\n"]),
     (b"publish a \n", ["publish a \n"]),
     (b"publish a  x\n", ["publish a  x\n"]),
     (b"publish a \xff\x00\n", ["publish a \xff\x00\n"]),
+    (b"publish a\r\n", ["error Incorrect number of arguments for '[publish a]'\n"]),
+    (b"publish a \r\n", ["publish a \r\n"]),
+    (b"publish a x\ry\r\n", ["publish a x\ry\r\n"]),
+    (b"publish  \n", ["error Empty tag\n"]),
+    (b"publish \n", ["error Incorrect number of arguments for '[publish ]'\n"]),
     (b"publish x\n", ["error Incorrect number of arguments for '[publish x]'\n"]),
     (b"publish x\r\n", ["error Incorrect number of arguments for '[publish x]'\n"]),
     (b"publish\n", ["error Incorrect number of arguments for '[publish]'\n"]),
@@ -81,6 +131,9 @@ TABLE: list[tuple[bytes, list[str]]] = [
     (b"list x\n", ["error Incorrect number of arguments for '[list x]'\n"]),
     (b"listall\n", ["ListTags"]),
     (b"who\n", ["Who"]),
+    (b"list\r\n", ["ListSubscriptions"]),
+    (b"listall\r\n", ["ListTags"]),
+    (b"who x\n", ["error Incorrect number of arguments for '[who x]'\n"]),
     # tokens
     (b"register a,b* t\n", ["Register a,b* t"]),
     (b"register >a,* t\n", ["Register *,>a t"]),
@@ -92,6 +145,15 @@ TABLE: list[tuple[bytes, list[str]]] = [
     (b"register a* \xff\n", ["error Invalid token\n"]),
     (b"register a\n", ["error Incorrect number of arguments for '[register a]'\n"]),
     (b"unregister t\r\n", ["Unregister t"]),
+    (b"unregister\n", ["error Incorrect number of arguments for '[unregister]'\n"]),
+    (b"unregister \n", ["error Invalid token\n"]),
+    (b"unregister t u\n", ["error Incorrect number of arguments for '[unregister t u]'\n"]),
+    (b"register a t\r\n", ["Register a t"]),
+    (b"set a t\r\n", ["AddTags a t"]),
+    (b"set a\n", ["error Incorrect number of arguments for '[set a]'\n"]),
+    (b"unset  t\n", ["error Empty tag\n"]),
+    (b"unset a \xff\n", ["error Invalid token\n"]),
+    (b"tags \xff\n", ["error Invalid token\n"]),
     (b"set a t\n", ["AddTags a t"]),
     (b"unset a t\n", ["RemoveTags a t"]),
     (b"tags t\n", ["ShowTags t"]),
@@ -103,7 +165,20 @@ TABLE: list[tuple[bytes, list[str]]] = [
     (b"echo maybe\n", ["error Expected on or off\n"]),
     (b"escape on\n", ["Escape True"]),
     (b"escape On\n", ["error Expected on or off\n"]),
+    (b"escape off\r\n", ["Escape False"]),
+    (b"escape\n", ["error Incorrect number of arguments for '[escape]'\n"]),
+    (b"auth s\r\n", ["Auth s"]),
+    (b"auth\n", ["error Incorrect number of arguments for '[auth]'\n"]),
+    # a word to come, whose data isn't data yet
+    (b"publish-to t x y\r\n", ["error Unknown command '[publish-to t x y]'\n"]),
     # words of the history
+    (b"subscribe a 5 6\n", ["error History is off\n"]),
+    (b"subscribe a -3\r\n", ["error History is off\n"]),
+    (b"store a x\r\n", ["error History is off\n"]),
+    (b"resume 0 {a} {b,c}\n", ["error History is off\n"]),
+    (b"resume\n", ["error Incorrect number of arguments for '[resume]'\n"]),
+    (b"last x\n", ["error Incorrect number of arguments for '[last x]'\n"]),
+    (b"ids off\n", ["error History is off\n"]),
     (b"subscribe a 5\n", ["error History is off\n"]),
     (b"subscribe a* 5\n", ["error Invalid tag\n"]),
     (b"resume 0 {a}\n", ["error History is off\n"]),
@@ -119,10 +194,25 @@ TABLE: list[tuple[bytes, list[str]]] = [
     (b"ping\nGET / HTTP/1.1\n", ["Ping", "error Unknown command '[GET / HTTP/1.1]'\n"]),
     (b"ping\nHost: x\n", ["Ping", "hangup"]),
     (b"host:x\n", ["hangup"]),
+    (b"publish a x\nHOST: y\npublish a z\n", ["publish a x\n", "hangup"]),
+    (b"get /a?b HTTP/2\n", ["hangup"]),
+    (b" Host: x\n", ["error Unknown command '[ Host: x]'\n"]),
+    (b"GET /a b HTTP/1.1\n", ["error Unknown command '[GET /a b HTTP/1.1]'\n"]),
+    (b"subscribe a\npublish HTTP/1 x\n", ["Subscribe a", "publish HTTP/1 x\n"]),
+    (b"ping\nHost: " + b"x" * 500 + b"\nping\n", ["Ping", "hangup"]),
+    (b"GET / HTTP/1.1" + b"x" * 500 + b"\nping\n", ["hangup"]),
+    (b"GET /" + b"x" * 160 + b" HTTP/1.1\nHost: x\n", ["error Line too long\n", "hangup"]),
     # long lines
     (b"x" * 160 + b"\n", [f"error Unknown command '[{'x' * 160}]'\n"]),
     (b"x" * 161 + b"\nping\n", ["error Line too long\n", "Ping"]),
     (b"publish a " + b"x" * 500 + b"\nping\n", ["error Line too long\n", "Ping"]),
+    (b"x" * 161, ["error Line too long\n"]),
+    (b"x" * 160 + b"\r\n", ["error Line too long\n"]),
+    (b"ping\n" + b"x" * 161 + b"\nping\n", ["Ping", "error Line too long\n", "Ping"]),
+    (
+        b"publish a 1\npublish a %b\npublish a 2\n" % BIG,
+        ["publish a 1\n", "error Line too long\n", "publish a 2\n"],
+    ),
     # all of it together
     (
         b"publish a 1\npublish a 2\npublish b 3\nping\npublish a 4\nbogus\npublish c 5\n",
@@ -176,12 +266,204 @@ def test_any_bytes_are_commands_and_memory_stays_bounded(data: bytes) -> None:
     read([data[n : n + 7] for n in range(0, len(data), 7)])
 
 
+WORDS = (
+    *(b"publish a,b ", b"publish a", b"publish ", b"subscribe a", b"store a ", b"auth s", b"list"),
+    *(b" ", b",", b"\n", b"\n", b"\r\n", b"\r", b"\xff", b"a*", b"Host:", b"GET / ", b"HTTP/1.1"),
+    *(b"x" * 80, b"x" * 81, b"x" * 161),
+)
+
+
+@given(st.lists(st.sampled_from(WORDS), max_size=14).map(b"".join), st.sets(st.integers(0, 800)))
+def test_lines_of_the_known_words_mean_the_same_cut_anywhere(sent: bytes, cuts: set[int]) -> None:
+    edges = [0, *sorted(cut for cut in cuts if cut < len(sent)), len(sent)]
+    whole = read([sent])
+    assert read([sent[a:b] for a, b in itertools.pairwise(edges)]) == whole
+    assert read([sent[n : n + 1] for n in range(len(sent))]) == whole
+
+
+PUBLISHES = st.lists(
+    st.tuples(
+        st.sampled_from([b"a", b"ab", b"a,b", b"b,a", b"a*"]),
+        st.sampled_from([b"", b" ", b"publish a x", b"\r", b"\\n", b"x" * 100]),
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+@given(PUBLISHES)
+def test_publishes_in_a_row_are_one_batch_of_the_longest_runs(
+    messages: list[tuple[bytes, bytes]],
+) -> None:
+    lines = [b"publish %b %b\n" % message for message in messages]
+    for limits in (Limits(), LIMITS):  # the short ones take every line of a long run alone
+        [command] = LineProtocol(limits).receive(b"".join(lines))
+        assert isinstance(command, Publish)
+        assert command.batch.framable
+        runs = command.batch.runs
+        assert b"".join(wire for _, wire, _ in runs) == b"".join(lines)
+        assert [tags for tags, _, count in runs for _ in range(count)] == [m[0] for m in messages]
+        assert all(wire.count(b"\n") == count for _, wire, count in runs)
+        if limits is not LIMITS:
+            assert all(one[0] != two[0] for one, two in itertools.pairwise(runs))
+
+
 def test_an_endless_line_holds_no_more_than_the_limit() -> None:
     protocol = LineProtocol(LIMITS)
     found = [show(c) for _ in range(1000) for c in protocol.receive(b"x" * 50)]
     assert found == ["error Line too long\n"]
     assert protocol.held == 0
     assert [show(c) for c in protocol.receive(b"x\nping\n")] == ["Ping"]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 1_000, 65_536])
+def test_memory_held_is_that_of_the_bytes_in_whatever_pieces_they_come(size: int) -> None:
+    protocol = LineProtocol(Limits(line=200_000))
+    pieces = [b"\xfe" * size] * (200_000 // size)
+    tracemalloc.start()
+    try:
+        for piece in pieces:
+            # A copy, since the same object held many times would cost nothing.
+            assert list(protocol.receive(bytes(bytearray(piece)))) == []
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert protocol.held == size * len(pieces)
+    assert held < 1.25 * protocol.held + 10_000
+    [command] = protocol.receive(b"x" * size * 2 + b"y" * 200_000)
+    assert show(command) == "error Line too long\n"
+    assert protocol.held == 0
+
+
+def test_a_line_of_the_limit_passes_and_one_byte_more_does_not() -> None:
+    limits = Limits()
+    assert (limits.data, limits.line) == (1 << 20, (1 << 20) + (1 << 16))
+    for size, meant in ((limits.line, "error Unknown command"), (limits.line + 1, "error Line")):
+        line = b"x" * size + b"\n"
+        for step in (len(line), 65_536, 9_999):
+            protocol = LineProtocol(limits)
+            pieces = [line[n : n + step] for n in range(0, len(line), step)]
+            [command] = (c for piece in [*pieces, b"ping"] for c in protocol.receive(piece))
+            assert show(command).startswith(meant)
+            assert protocol.held == 4
+
+
+def test_data_of_the_limit_passes_and_one_byte_more_does_not() -> None:
+    line = b"publish a " + b"x" * (1 << 20) + b"\n"
+    assert [show(c) for c in LineProtocol(Limits()).receive(line)] == [line.decode()]
+    [command] = LineProtocol(Limits()).receive(b"publish a x" + line[10:])
+    assert show(command) == "error Line too long\n"
+
+
+def test_what_follows_a_message_too_long_is_read_as_if_it_were_not_there() -> None:
+    protocol = LineProtocol(LIMITS)
+    sent = b"publish a 1\npublish a " + BIG + b"\npublish a 2\nbogus\n"
+    assert [show(c) for c in protocol.receive(sent)] == [
+        "publish a 1\n",
+        "error Line too long\n",
+        "publish a 2\n",
+        "error Unknown command '[bogus]'\n",
+    ]
+
+
+TAGS_17 = b",".join(b"t%d" % n for n in range(17))
+TAGS_64 = b",".join(b"t%d" % n for n in range(64))
+
+# What decides where a line breaks several rules at once; and the rules' edges.
+JUDGED: list[tuple[bytes, str]] = [
+    (b"subscribe a*,b c d e\n", "error Invalid tag\n"),  # `c d e` is one field
+    (b"unsubscribe a* b\n", "error Incorrect number of arguments for '[unsubscribe a* b]'\n"),
+    (b"subscribe " + TAGS_17 + b",a*\n", "error Invalid tag\n"),
+    (b"subscribe " + TAGS_17 + b",\n", "error Empty tag\n"),
+    (b"subscribe a*,,b\n", "error Invalid tag\n"),
+    (b"subscribe ,a*,b\n", "error Empty tag\n"),
+    (b"subscribe " + TAGS_17 + b"\n", "error Too many tags\n"),
+    (b"subscribe " + TAGS_17 + b" 0\n", "error Too many tags\n"),
+    (b"unsubscribe " + TAGS_17 + b"\n", "error Too many tags\n"),
+    (b"subscribe " + TAGS_17.rpartition(b",")[0] + b"\n", "Subscribe "),
+    (b"subscribe " + TAGS_17.replace(b"t16", b"t1") + b"\n", "Subscribe "),
+    (b"register " + TAGS_64 + b" t\n", "Register "),
+    (b"register " + TAGS_64 + b",u t\n", "error Too many tags\n"),
+    (b"register " + TAGS_64 + b",u \n", "error Too many tags\n"),
+    (b"set " + TAGS_64 + b",u t\n", "error Too many tags\n"),
+    (b"unset " + TAGS_64 + b",u t\n", "error Too many tags\n"),
+    (b"store " + TAGS_64 + b",u x\n", "error Too many tags\n"),
+    (b"subscribe " + b"x" * 255 + b"\n", "Subscribe "),
+    (b"subscribe " + b"x" * 256 + b"\n", "error Invalid tag\n"),
+    (b"subscribe " + "ä".encode() * 127 + b"x\n", "Subscribe "),
+    (b"subscribe " + "ä".encode() * 128 + b"\n", "error Invalid tag\n"),
+    (b"subscribe a\x7fb\n", "error Invalid tag\n"),
+    (b"subscribe a\xc2\x85\n", "error Invalid tag\n"),  # a control character of C1
+    (b"subscribe a\r,b\n", "error Invalid tag\n"),
+    (b"subscribe \xed\xa0\x80\n", "error Invalid tag\n"),  # a surrogate
+    (b"subscribe .,.a,*a,a>\n", "Subscribe "),
+    (b"register ..a, t\n", "error Invalid tag\n"),
+    (b"register a,, \n", "error Empty tag\n"),
+    (b"register a " + b"t" * 255 + b"\n", "Register "),
+    (b"register a " + b"t" * 256 + b"\n", "error Invalid token\n"),
+    (b"unregister " + b"t" * 256 + b"\n", "error Invalid token\n"),
+    (b"tags " + "ä".encode() * 128 + b"\n", "error Invalid token\n"),
+    (b"tags a\x00b\n", "error Invalid token\n"),
+    (b"ids \n", "error Expected on or off\n"),
+]
+
+
+@pytest.mark.parametrize(("sent", "meant"), JUDGED, ids=[repr(row[0][:30]) for row in JUDGED])
+def test_arguments_are_counted_first_then_tags_judged_in_order_then_counted(
+    sent: bytes, meant: str
+) -> None:
+    [command] = LineProtocol(Limits()).receive(sent)
+    assert show(command).startswith(meant)
+
+
+# What is answered, and how. A `Done` says nothing but to a ping.
+AB = frozenset("ab")
+ANSWERS: list[tuple[Command, Reply, bytes]] = [
+    (Ping(), Done(), b"pong\n"),
+    (Publish(Batch.of(AB, b"x")), Done(), b""),
+    (Subscribe(AB), Done(), b""),
+    (Unsubscribe(AB), Done(), b""),
+    (Register("t", AB), Done(), b""),
+    (Unregister("t"), Done(), b""),
+    (Auth("s"), Done(), b""),
+    (Echo(on=True), Done(), b""),
+    (ListSubscriptions(), Subscriptions(()), b"list \n"),
+    (ListSubscriptions(), Subscriptions((b"a,b", b"c")), b"list {a,b} {c}\n"),
+    (ListTags(), Tags(frozenset()), b"listall \n"),
+    (ListTags(), Tags(frozenset({"b", "ä", "a"})), "listall {a} {b} {ä}\n".encode()),
+    (ShowTags("t"), Tags(frozenset()), b"tags t \n"),
+    (ShowTags("ü"), Tags(frozenset({"b", "a*", ">c"})), "tags ü {>c,a*,b}\n".encode()),
+    (Who(), Connections(2, 30), b"who 2 30\n"),
+]
+ERRORS: list[tuple[MistError, bytes]] = [
+    (UnknownCommand(b"bogus a b"), b"error Unknown command '[bogus a b]'\n"),
+    (WrongArguments(b"publish x"), b"error Incorrect number of arguments for '[publish x]'\n"),
+    (EmptyTag(), b"error Empty tag\n"),
+    (TooManyTags(64), b"error Too many tags\n"),
+    (InvalidTag(), b"error Invalid tag\n"),
+    (LineTooLong(), b"error Line too long\n"),
+    (DataTooLong(), b"error Line too long\n"),
+    (InvalidToken(), b"error Invalid token\n"),
+    (TokenNotFound(), b"error Token not found\n"),
+    (TokenExists(), b"error already exists\n"),
+    (TooManySubscriptions(), b"error Too many subscriptions\n"),
+    (HistoryOff(), b"error History is off\n"),
+    (Unauthorized(), b"error Unauthorized\n"),
+    (ExpectedOnOff(), b"error Expected on or off\n"),
+]
+
+
+def test_every_answer_is_one_line_to_the_byte_or_none() -> None:
+    protocol = LineProtocol(Limits())
+    for command, reply, line in ANSWERS:
+        assert protocol.reply(command, reply) == line
+    for error, line in ERRORS:
+        assert protocol.reply(Subscribe(AB), Failed(error)) == line
+
+
+def test_a_credential_and_a_token_are_in_no_repr() -> None:
+    commands = LineProtocol(Limits()).receive(b"auth sesame\nregister a sesame\ntags sesame\n")
+    assert "sesame" not in repr(list(commands))
 
 
 def test_a_stranger_may_send_short_lines_only() -> None:
@@ -192,6 +474,24 @@ def test_a_stranger_may_send_short_lines_only() -> None:
     assert show(next(commands)) == "Auth s"
     protocol.authenticated()
     assert show(next(commands)) == long.decode()
+
+
+def test_a_strangers_line_of_four_kibibytes_passes_and_one_byte_more_does_not() -> None:
+    for size, meant in ((4_096, "error Unknown command"), (4_097, "error Line too long\n")):
+        for pieces in ([b"x" * size, b"\n"], [b"x" * size + b"\n"], [b"x"] * size + [b"\n"]):
+            protocol = LineProtocol(Limits(), stranger=True)
+            [command] = (c for piece in pieces for c in protocol.receive(piece))
+            assert show(command).startswith(meant)
+
+
+def test_the_beginning_of_a_long_line_behind_auth_is_held_under_the_new_limit() -> None:
+    protocol = LineProtocol(Limits(), stranger=True)
+    commands = protocol.receive(b"auth s\npublish a " + b"x" * 5_000)
+    assert show(next(commands)) == "Auth s"
+    protocol.authenticated()
+    assert list(commands) == []
+    [command] = protocol.receive(b"\n")
+    assert show(command) == "publish a " + "x" * 5_000 + "\n"
 
 
 def test_a_run_is_all_consecutive_messages_of_one_tag_list() -> None:
@@ -240,3 +540,16 @@ def test_every_error_has_one_line() -> None:
     for error in leaves(CommandError):
         if error.__module__ == "mist.errors":
             assert re.fullmatch(rb"error [^\n]+\n", error_line(error()))
+
+
+def test_only_the_first_line_decides_whether_it_looks_like_http() -> None:
+    sent = b"subscribe a\npublish HTTP/ x\n"
+    assert read([sent]) == ["Subscribe a", "publish HTTP/ x\n"]
+
+
+def test_a_line_that_comes_byte_by_byte_takes_no_more_than_its_bytes() -> None:
+    protocol = LineProtocol(Limits())
+    for _ in range(20_000):
+        assert not list(protocol.receive(b"x"))
+    assert protocol.held == 20_000
+    assert isinstance(protocol._held, bytearray)
