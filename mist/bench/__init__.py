@@ -1,0 +1,1 @@
+"""What `mist bench` measures: one module for each kind of figure."""
