@@ -7,22 +7,53 @@ knows. Pages from loopback it knows, as long as it listens on loopback only.
 """
 
 import argparse
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+import base64
+import hashlib
+import re
+import sys
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+PAGE = Path(__file__).with_name("index.html")
 
-class Handler(SimpleHTTPRequestHandler):
-    """Files beside this script, with a policy that keeps the page to itself and to mist."""
 
-    def end_headers(self) -> None:
-        self.send_header(
-            "Content-Security-Policy",
-            "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
-            "connect-src ws: wss:; img-src data:; base-uri 'none'; frame-ancestors 'none'",
-        )
+def policy_for(page: bytes) -> str:
+    """A Content-Security-Policy under which only what stands in the page runs.
+
+    Scripts and styles are named by their hashes, so one that somebody injects is no good;
+    and text can't become markup at all (`require-trusted-types-for`).
+    """
+
+    def hashes(tag: bytes) -> str:
+        found = re.findall(b"<%b>(.*?)</%b>" % (tag, tag), page, re.DOTALL)
+        digests = [base64.b64encode(hashlib.sha256(each).digest()).decode() for each in found]
+        return " ".join(f"'sha256-{digest}'" for digest in digests)
+
+    return (
+        f"default-src 'none'; script-src {hashes(b'script')}; style-src {hashes(b'style')}; "
+        "connect-src ws: wss:; img-src data:; base-uri 'none'; form-action 'none'; "
+        "frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+    )
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One page, read afresh each time, so that it can be edited meanwhile."""
+
+    def do_GET(self) -> None:
+        if self.path.partition("?")[0] not in ("/", "/index.html"):
+            self.send_error(404)
+            return
+        page = PAGE.read_bytes()
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html; charset=utf-8")
+        self.send_header("Content-Length", str(len(page)))
+        self.send_header("Content-Security-Policy", policy_for(page))
+        self.send_header("Cross-Origin-Opener-Policy", "same-origin")
         self.send_header("Referrer-Policy", "no-referrer")
-        super().end_headers()
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.send_header("Cache-Control", "no-cache")
+        self.end_headers()
+        self.wfile.write(page)
 
     def log_message(self, format: str, *args: object) -> None:
         """Say nothing of each request."""
@@ -32,10 +63,11 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--port", type=int, default=8000, help="0 takes a free one")
     options = parser.parse_args()
-    handler = partial(Handler, directory=str(Path(__file__).parent))
-    with ThreadingHTTPServer(("127.0.0.1", options.port), handler) as server:
-        print(f"open http://127.0.0.1:{server.server_port}/", flush=True)
-        try:
+    try:
+        with ThreadingHTTPServer(("127.0.0.1", options.port), Handler) as server:
+            print(f"open http://127.0.0.1:{server.server_port}/", flush=True)
             server.serve_forever()
-        except KeyboardInterrupt:
-            pass
+    except KeyboardInterrupt:
+        pass
+    except OSError as error:
+        sys.exit(f"serve: port {options.port}: {error.strerror}; try --port 0")
