@@ -40,7 +40,7 @@ Width = tuple[int, int]
 LENGTHS: Final[Width] = (2, 4)  # tags of a subscription
 NARROW: Final[Width] = (3, 10)  # tags of an everyday message
 
-_MAX_DRAWS: Final = 20  # for each new subscription, on average
+_MAX_REPEATS: Final = 100  # in a row: then less than one draw in ten is new
 _SAMPLE: Final = 20_000  # adds timed, and subscriptions sampled, at most
 
 
@@ -97,12 +97,19 @@ class Filled:
     Attributes:
         add_ns: nanoseconds of each of the last adds, up to 20,000.
         slowest_ns: nanoseconds of the slowest of all adds.
-        sample: some of the subscriptions, from first to last evenly.
+        written: some of the subscriptions, from first to last evenly, their tags joined by
+            commas; up to 20,000, and a tenth of all. As sets of strings they would take more
+            memory than the entries they are to be compared with.
     """
 
     add_ns: list[int]
     slowest_ns: int
-    sample: list[frozenset[str]]
+    written: list[str]
+
+    @property
+    def sample(self) -> list[frozenset[str]]:
+        """The subscriptions `written`. O(their tags)."""
+        return [frozenset(tags.split(",")) for tags in self.written]
 
 
 def fill(index: Index[G], load: Load, count: int, make: Callable[[frozenset[str]], G]) -> Filled:
@@ -114,26 +121,30 @@ def fill(index: Index[G], load: Load, count: int, make: Callable[[frozenset[str]
     Raises:
         ValueError: there aren't as many, or the load hardly draws new ones any more.
     """
+    if not load.yields(count):
+        raise ValueError(f"this vocabulary has no {count:,} subscriptions")
     times = []
-    sample = []
-    slowest = 0
-    step = max(1, count // _SAMPLE)
-    missing = count if load.yields(count) else -1
-    for tags in islice(load.subscriptions(), _MAX_DRAWS * count):
-        if missing <= 0:
-            break
+    written = []
+    slowest = repeats = 0
+    missing = count
+    step = max(10, count // _SAMPLE)
+    for tags in load.subscriptions():
         if index.get(tags) is not None:
+            repeats += 1
+            if repeats > _MAX_REPEATS:
+                raise ValueError(f"this load draws {count - missing:,} subscriptions, then repeats")
             continue
+        repeats = 0
         took = timed(index.add, tags, make(tags))
         missing -= 1
         slowest = max(slowest, took)
         if missing < _SAMPLE:
             times.append(took)
         if missing % step == 0:
-            sample.append(tags)
-    if missing:
-        raise ValueError(f"this vocabulary doesn't yield {count:,} subscriptions")
-    return Filled(times, slowest, sample)
+            written.append(",".join(tags))
+        if not missing:
+            break
+    return Filled(times, slowest, written)
 
 
 def timed(call: Callable[..., object], *arguments: object) -> int:
