@@ -28,13 +28,14 @@ window.WebSocket = class extends WebSocket {
 # Before the page's own script: a timer's time comes when a test says so, and not before.
 HOLD_TIMERS = """
 window.timers = new Map();
-window.tick = () => [...window.timers.values()].forEach((each) => each());
-window.setTimeout = window.setInterval = (each) => {
-  const number = window.timers.size + 1;
-  window.timers.set(number, each);
+let made = 0;
+window.setInterval = (each) => { window.timers.set(++made, each); return made; };
+window.setTimeout = (once) => {
+  const number = window.setInterval(() => { window.timers.delete(number); once(); });
   return number;
 };
 window.clearTimeout = window.clearInterval = (number) => window.timers.delete(number);
+window.tick = () => [...window.timers.values()].forEach((each) => each());
 """
 
 
@@ -241,9 +242,9 @@ async def test_a_page_from_elsewhere_is_refused_and_told_what_to_do(
     page: Page, site: str, tmp_path: Path
 ) -> None:
     # Listening beyond loopback, the server knows no origin by itself.
-    listen = ("--listen", "tcp://127.0.0.1:0", "--listen", "ws://[::]:0")
+    listen = ("--listen", "tcp://127.0.0.1:0", "--listen", "ws://0.0.0.0:0")
     with serving(tmp_path / "data", "--insecure", listen=listen) as server:
-        tcp, ws = server.urls[0], server.urls[1].replace("[::]", "[::1]")
+        tcp, ws = server.urls[0], server.urls[1].replace("0.0.0.0", "127.0.0.1")
         await fill_in(page, ws, new_token(tcp, "a"), "a")
         await page.until(STOPPED)
         assert f"--allow-origin {site.rstrip('/')}" in await page.text("#notice")
