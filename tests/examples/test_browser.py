@@ -59,8 +59,16 @@ def site() -> Iterator[str]:
         process.kill()
 
 
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+    """A server for the tests that leave it running, each with a token of its own."""
+    with serving(tmp_path_factory.mktemp("server") / "data") as server:
+        yield server
+
+
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[Process]:
+def mortal_server(tmp_path: Path) -> Iterator[Process]:
+    """A server for a test that ends it; its data is in the test's own folder."""
     with serving(tmp_path / "data") as server:
         yield server
 
@@ -275,14 +283,14 @@ async def test_an_address_that_cannot_be_one_is_told_at_once(page: Page, address
 
 
 async def test_it_comes_back_after_the_server_was_killed_and_says_what_may_be_missing(
-    page: Page, server: Process, tmp_path: Path
+    page: Page, mortal_server: Process, tmp_path: Path
 ) -> None:
-    tcp, ws = server.urls
+    tcp, ws = mortal_server.urls
     await fill_in(page, ws, new_token(tcp, "a"), "a")
     await page.until(CONNECTED)
     await publish(tcp, (["a"], "before"))
     await page.until(rows(1))
-    server.stop(9)
+    mortal_server.stop(9)
     await page.until(RECONNECTING)
     with serving(tmp_path / "data", listen=("--listen", tcp, "--listen", ws)):
         await page.until(CONNECTED)
@@ -319,12 +327,12 @@ async def test_a_connection_that_answers_no_ping_is_given_up(
 
 
 async def test_disconnecting_stops_the_attempts_to_come_back(
-    held_page: Page, server: Process
+    held_page: Page, mortal_server: Process
 ) -> None:
     page = held_page
-    tcp, ws = server.urls
+    tcp, ws = mortal_server.urls
     token = new_token(tcp, "a")
-    server.stop()
+    mortal_server.stop()
     await fill_in(page, ws, token, "a")
     await page.until("document.getElementById('notice').innerText.includes('reached')")
     assert await page.evaluate("window.timers.size") == 1
