@@ -1,5 +1,6 @@
 """The example page in a real browser, against a real server, used as a person would."""
 
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -282,15 +283,16 @@ async def test_an_address_that_cannot_be_one_is_told_at_once(page: Page, address
 # Coming back
 
 
-async def test_it_comes_back_after_the_server_was_killed_and_says_what_may_be_missing(
-    page: Page, mortal_server: Process, tmp_path: Path
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
+async def test_it_comes_back_after_the_server_ended_and_says_what_may_be_missing(
+    page: Page, mortal_server: Process, tmp_path: Path, end: signal.Signals
 ) -> None:
     tcp, ws = mortal_server.urls
     await fill_in(page, ws, new_token(tcp, "a"), "a")
     await page.until(CONNECTED)
     await publish(tcp, (["a"], "before"))
     await page.until(rows(1))
-    mortal_server.stop(9)
+    mortal_server.stop(end)
     await page.until(RECONNECTING)
     with serving(tmp_path / "data", listen=("--listen", tcp, "--listen", ws)):
         await page.until(CONNECTED)
