@@ -1,0 +1,271 @@
+"""mist beside NATS, Redis and a C loop: the same driver, the same shapes, the same minutes.
+
+    python -m tests.benchmarks.peers                             all of it, some two minutes
+    python -m tests.benchmarks.peers --shapes '1-100*' --rounds 5
+    python -m tests.benchmarks.peers --shapes latency --json
+    python -m tests.benchmarks.peers --list
+
+Printed are medians over the rounds of the server's CPU seconds (user and system, all threads)
+per million deliveries; a round takes every server once for a shape before the next shape.
+The last column is mist over the better of NATS and Redis. Rates, which move with whatever
+else the machine does, are in the JSON.
+
+Shapes are named PUBLISHERS-SUBSCRIBERS[-mixed][-unthrottled]. 100 bytes of data; at most 500
+messages underway, so that nothing has to be dropped, or as fast as the server reads. *mixed*:
+messages have 100 tag lists (subjects, channels) in turns, all beginning with one tag to which
+every subscriber subscribes: that tag with mist, `bench.>` with NATS, PSUBSCRIBE `bench,*` with
+Redis.
+
+A subscriber that falls behind costs mist messages (counted as lost), and NATS and Redis the
+connection: their defaults. A run in which anything was lost or cut is marked.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from fnmatch import fnmatch
+from typing import Final
+
+import attrs
+from rich.console import Console
+from rich.table import Table
+
+from mist.bench.errors import BenchError
+from mist.bench.latency import Latency, measure_latency
+from mist.bench.load import Run, Target, open_load
+from mist.bench.process import raise_file_limit
+from tests.benchmarks.peers_servers import SERVERS, Missing, epoll
+
+__all__ = ["SHAPES", "Shape", "main"]
+
+SIZE: Final = 100  # bytes of data
+WINDOW: Final = 500  # messages underway
+SECONDS: Final = 20.0  # that a run may publish
+DELIVERIES: Final = 1_000_000  # of a run, about
+MAX_MESSAGES: Final = 400_000  # of a run
+RATE: Final = 5_000  # messages a second, for latency
+PACED: Final = 10_000  # messages of a latency run
+
+
+@attrs.frozen
+class Shape:
+    """Who publishes to whom, and how."""
+
+    publishers: int
+    subscribers: int
+    lists: int = 1
+    window: int = WINDOW
+
+    @property
+    def name(self) -> str:
+        """As `--shapes` takes it."""
+        mixed = "-mixed" if self.lists > 1 else ""
+        unthrottled = "" if self.window else "-unthrottled"
+        return f"{self.publishers}-{self.subscribers}{mixed}{unthrottled}"
+
+    def measure(self, target: Target, scale: float) -> Run:
+        """One run on connections of its own."""
+        messages = int(min(DELIVERIES / self.subscribers, MAX_MESSAGES) * scale)
+        with open_load(
+            target,
+            self.publishers,
+            self.subscribers,
+            messages=messages,
+            size=SIZE,
+            lists=self.lists,
+        ) as load:
+            return load.flood(messages, self.window, SECONDS)
+
+
+SHAPES: Final = [
+    Shape(publishers, subscribers, lists, window)
+    for window in (WINDOW, 0)
+    for lists in (1, 100)
+    for publishers, subscribers in ((1, 1), (1, 10), (1, 100), (10, 10))
+]
+LATENCY: Final = "latency"
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Measure and print."""
+    options = _parse(arguments)
+    console = Console(stderr=True)
+    raise_file_limit()
+    wanted = [shape for shape in SHAPES if _chosen(shape.name, options.shapes)]
+    latency = _chosen(LATENCY, options.shapes)
+    if options.list:
+        print(*(shape.name for shape in SHAPES), LATENCY, sep="\n")
+        return
+    with ExitStack() as stack:
+        targets = dict(_start(options.servers, stack, console))
+        runs: dict[str, dict[str, list[Run | str]]] = {}
+        paced: dict[str, list[Latency]] = {}
+        with console.status("") as status:
+            for number in range(options.rounds):
+                for shape in wanted:
+                    for name, target in targets.items():
+                        if name == EPOLL:
+                            continue
+                        status.update(f"round {number + 1}: {shape.name}, {name}")
+                        cell = runs.setdefault(shape.name, {}).setdefault(name, [])
+                        cell.append(_attempt(shape, target, options.scale))
+                for name, target in targets.items() if latency else ():
+                    status.update(f"round {number + 1}: {LATENCY}, {name}")
+                    found = measure_latency(target, rate=RATE, messages=PACED, size=SIZE)
+                    paced.setdefault(name, []).append(found)
+    if options.json:
+        print(json.dumps(_as_json(runs, paced)))
+        return
+    _print_shapes(runs)
+    _print_latency(paced)
+
+
+EPOLL: Final = "C epoll"
+
+
+def _parse(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="peers", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="runs of each (3)")
+    parser.add_argument(
+        "--shapes",
+        nargs="+",
+        default=["*"],
+        metavar="PATTERN",
+        help="shapes to run, as `1-100*`; also `latency`",
+    )
+    parser.add_argument(
+        "--servers", nargs="+", choices=[*SERVERS, EPOLL], default=[*SERVERS, EPOLL], metavar="NAME"
+    )
+    parser.add_argument("--scale", type=float, default=1.0, help="more or fewer messages (1.0)")
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of tables")
+    parser.add_argument("--list", action="store_true", help="name all shapes")
+    options = parser.parse_args(arguments)
+    if options.rounds < 1 or not 0 < options.scale <= 100:
+        parser.error("--rounds is at least 1, --scale above 0 and at most 100")
+    return options
+
+
+def _chosen(name: str, patterns: list[str]) -> bool:
+    return any(fnmatch(name, pattern) for pattern in patterns)
+
+
+def _start(names: list[str], stack: ExitStack, console: Console) -> Iterator[tuple[str, Target]]:
+    for name in names:
+        make = epoll if name == EPOLL else SERVERS[name]
+        try:
+            yield name, stack.enter_context(make())
+        except Missing as error:
+            console.print(f"left out: {error}")
+
+
+def _attempt(shape: Shape, target: Target, scale: float) -> Run | str:
+    """A run, or why there is none."""
+    try:
+        return shape.measure(target, scale)
+    except BenchError as error:
+        return str(error)
+
+
+def _cost(cell: list[Run | str]) -> float | None:
+    """Median CPU seconds per million deliveries; None where not one run came to an end."""
+    found = [run.cpu_per_million_deliveries for run in cell if isinstance(run, Run)]
+    return statistics.median([each for each in found if each is not None]) if found else None
+
+
+def _ratio(costs: dict[str, float | None]) -> float | None:
+    peers = [cost for name in ("nats", "redis") if (cost := costs.get(name)) is not None]
+    mist = costs.get("mist")
+    return mist / min(peers) if peers and mist is not None else None
+
+
+def _print_shapes(runs: dict[str, dict[str, list[Run | str]]]) -> None:
+    if not runs:
+        return
+    console = Console()
+    names = list(next(iter(runs.values())))
+    table = Table(
+        "shape", *names, "mist / better", title="server CPU seconds per million deliveries"
+    )
+    remarks = []
+    for shape, cells in runs.items():
+        costs = {name: _cost(cell) for name, cell in cells.items()}
+        row = []
+        for name, cell in cells.items():
+            cost = costs[name]
+            remark = _remark(cell)
+            remarks += [f"{shape}, {name}: {remark}"] if remark else []
+            row.append(("-" if cost is None else f"{cost:.3f}") + ("*" if remark else ""))
+        ratio = _ratio(costs)
+        table.add_row(shape, *row, "-" if ratio is None else f"{ratio:.2f}")
+    _show(console, table)
+    for remark in remarks:
+        console.print(f"* {remark}", highlight=False)
+
+
+def _remark(cell: list[Run | str]) -> str:
+    """What went wrong in any of the runs."""
+    failed = {run for run in cell if isinstance(run, str)}
+    done = [run for run in cell if isinstance(run, Run)]
+    expected = sum(run.deliveries + run.lost for run in done)
+    faults = [f"{sum(run.lost for run in done) / expected:.1%} lost"] if expected else []
+    faults = faults if any(run.lost for run in done) else []
+    faults += [f"{n} repeated" for n in [sum(run.repeated for run in done)] if n]
+    faults += [f"{n} reordered" for n in [sum(run.reordered for run in done)] if n]
+    return ", ".join([*faults, *sorted(failed)])
+
+
+def _print_latency(paced: dict[str, list[Latency]]) -> None:
+    if not paced:
+        return
+    table = Table(
+        *("server", "p50", "p99", "intended p50", "CPU s/M", "p50 / C epoll"),
+        title=f"latency in µs at {RATE:,} messages/s, 1-1",
+    )
+    p50 = {n: statistics.median(each.written.p50_us for each in rows) for n, rows in paced.items()}
+    for name, rows in paced.items():
+        p99 = statistics.median(each.written.p99_us for each in rows)
+        intended = statistics.median(each.intended.p50_us for each in rows)
+        cost = _cost([each.run for each in rows])
+        table.add_row(
+            name,
+            f"{p50[name]:.0f}",
+            f"{p99:.0f}",
+            f"{intended:.0f}",
+            "-" if cost is None else f"{cost:.2f}",
+            f"{p50[name] / p50[EPOLL]:.2f}" if EPOLL in p50 else "-",
+        )
+    _show(Console(), table)
+
+
+def _show(console: Console, table: Table) -> None:
+    for column in table.columns[1:]:
+        column.justify = "right"
+    console.print(table)
+
+
+def _as_json(
+    runs: dict[str, dict[str, list[Run | str]]], paced: dict[str, list[Latency]]
+) -> dict[str, object]:
+    def rows(cell: list[Run | str]) -> list[object]:
+        return [attrs.asdict(run) if isinstance(run, Run) else {"failed": run} for run in cell]
+
+    shapes: dict[str, object] = {}
+    for shape, cells in runs.items():
+        costs = {name: _cost(cell) for name, cell in cells.items()}
+        shapes[shape] = {
+            "server_cpu_seconds_per_million_deliveries": costs,
+            "mist_over_better": _ratio(costs),
+            "runs": {name: rows(cell) for name, cell in cells.items()},
+        }
+    latency = {name: [attrs.asdict(each) for each in rows] for name, rows in paced.items()}
+    return {"shapes": shapes, "latency": latency}
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit(130)
