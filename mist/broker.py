@@ -36,7 +36,7 @@ from mist.message import (
     format_tags,
     parse_tag_list,
 )
-from mist.outbox import Outbox
+from mist.outbox import BURST, Outbox
 from mist.protocols import WireForm
 
 __all__ = ["Broker", "BrokerStatistics", "Group"]
@@ -203,11 +203,14 @@ class Broker:
     Attributes:
         ready: outboxes with something to flush. Pass it to each `Outbox`; call `flush` when
             a chunk of work is done.
+        flushes: how often `flush` was called.
     """
 
     def __init__(self, limits: Limits | None = None) -> None:
         self.limits = Limits() if limits is None else limits
         self.ready: list[Outbox] = []
+        self.flushes = 0
+        self._unflushed = 0
         self._index: Index[Group] = Index()
         self._memo: Memo[_Route] = Memo()
         self._targets: WeakValueDictionary[frozenset[Outbox] | frozenset[Group], _Targets] = (
@@ -264,6 +267,8 @@ class Broker:
     ) -> int:
         """Queue a batch's messages for everyone they match. Call `flush` some time after.
 
+        More than `BURST` bytes queued since the last flush are flushed here.
+
         Args:
             batch: tag lists in it need no check before.
             source: the publisher's own outbox, left out where it doesn't want its echo.
@@ -311,6 +316,8 @@ class Broker:
 
     def flush(self) -> None:
         """Have every outbox with something queued write what it can without waiting."""
+        self.flushes += 1
+        self._unflushed = 0
         ready = self.ready
         while ready:
             outbox = ready.pop()
@@ -375,6 +382,11 @@ class Broker:
                 self._withhold(form, outboxes, sum(entry[2] for entry in entries) - count)
             if not count:
                 continue
+            # However many publishers share a flush, together they can't fill the outbox of a
+            # subscriber that is not slow.
+            self._unflushed += len(wire)
+            if self._unflushed > BURST:
+                self.flush()
             for outbox in outboxes:
                 if outbox is not skip and not outbox.put(wire, count):
                     before = outbox.dropped_full

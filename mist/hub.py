@@ -23,6 +23,7 @@ from mist.auth import Record, Registry
 from mist.broker import Broker, BrokerStatistics
 from mist.message import Batch, Limits, TagSet, parse_tags
 from mist.outbox import Outbox, OutboxLimits
+from mist.pacing import Pacer
 
 if TYPE_CHECKING:
     from mist.session import Session
@@ -96,6 +97,7 @@ class Hub:
     ) -> None:
         self.registry = registry
         self.broker = Broker(limits)
+        self.pacer = Pacer(self.broker)
         self.limits = self.broker.limits
         self.outbox_limits = outbox_limits or OutboxLimits()
         self.hub_limits = hub_limits or HubLimits()

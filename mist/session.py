@@ -232,11 +232,15 @@ class Session:
 
     # commands
 
-    async def receive(self, data: bytes) -> None:
-        """Carry out what has arrived, then flush everyone it concerned.
+    async def receive(self, data: bytes) -> bool:
+        """Carry out what has arrived; everyone it concerned is flushed afterwards.
 
         Stops where a command ends the session. Cancellation leaves the commands that came
         before it carried out.
+
+        Returns:
+            whether other sessions had their turn meanwhile; else whoever calls this in a
+            loop has to give them one.
         """
         changes: list[_RegistryChange] = []
         try:
@@ -251,11 +255,13 @@ class Session:
                     changes = []
                 await self.carry_out(command)
                 if self.ended is not None:
-                    return
-            if changes:
-                await self._change_registry(changes)
+                    break
+            else:
+                if changes:
+                    await self._change_registry(changes)
         finally:
-            self.hub.broker.flush()
+            rested = await self.hub.pacer.pause(self.name)
+        return rested
 
     @property
     def _may_administer(self) -> bool:

@@ -18,7 +18,7 @@ LAYERS = [
     ["outbox", "protocols"],
     ["broker"],
     ["auth", "history"],
-    ["hub", "session", "local"],
+    ["hub", "pacing", "session", "local"],
     ["config"],
     ["transports"],
     ["server"],

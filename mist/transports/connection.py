@@ -8,8 +8,8 @@ an idle connection has one task, its reader, and a slow peer has one more, of it
 Other streams (TLS, the memory streams of tests) can't be written without waiting; for them
 every flush goes through the drain task.
 
-Reading is the same bargain: a non-blocking read first, and waiting only when there is
-nothing. One checkpoint a read keeps it fair.
+Reading is the same bargain: a non-blocking system call where there is reason to think that
+something has come, and waiting only where there is not.
 """
 
 import errno
@@ -23,17 +23,16 @@ import trio
 
 from mist.outbox import Outbox
 
-__all__ = ["READ_SIZE", "Connection"]
+__all__ = ["Connection"]
 
 log = logging.getLogger("mist.transports")
-
-READ_SIZE: Final = 65_536  # bytes in one read
 
 # trio asks the kernel to queue no more than 16 KiB it hasn't sent. That suits a protocol that
 # waits for each write; here it would turn every larger flush into a wait and a task.
 _NOT_SENT: Final = 1_048_576
 
 _LINGER: Final = 1.0  # seconds
+_DISCARDED: Final = 65_536  # bytes in one read of what nobody will look at
 
 # Dead peers without a FIN: first probe after a minute, gone after two more.
 _KEEPALIVE: Final = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 20), ("TCP_KEEPCNT", 6))
@@ -49,7 +48,16 @@ class Connection:
             raise into it.
     """
 
-    __slots__ = ("_drained", "_draining", "_fd", "_nursery", "broken", "outbox", "stream")
+    __slots__ = (
+        "_drained",
+        "_draining",
+        "_fd",
+        "_filled",
+        "_nursery",
+        "broken",
+        "outbox",
+        "stream",
+    )
 
     def __init__(self, stream: trio.abc.Stream, outbox: Outbox, nursery: trio.Nursery) -> None:
         self.stream = stream
@@ -58,27 +66,38 @@ class Connection:
         self._nursery = nursery
         self._draining = False
         self._drained: trio.Event | None = None
+        self._filled = False  # whether the last read got all it asked for
         self._fd: int | None = None
         if isinstance(stream, trio.SocketStream):
             self._fd = stream.socket.fileno()
             _tune(stream.socket)
         outbox.flush = self.flush
 
-    async def receive(self) -> bytes:
-        """What has arrived, at least one byte; empty at the end, also when the peer is gone."""
+    async def receive(self, size: int, *, rested: bool = False) -> bytes:
+        """What has arrived, at most `size` bytes; empty at the end, also when the peer is gone.
+
+        Args:
+            size: bytes; costs an allocation of that size, and no more is kept than has come.
+            rested: whether there was a checkpoint since the last call; else this is one.
+        """
         fd = self._fd
         try:
             if fd is None:
-                return bytes(await self.stream.receive_some(READ_SIZE))
-            try:
-                data = os.read(fd, READ_SIZE)
-            except BlockingIOError:
-                await trio.lowlevel.wait_readable(fd)
-                return os.read(fd, READ_SIZE)
-            await trio.lowlevel.checkpoint()
-            return data
-        except BlockingIOError:
-            return await self.receive()  # a wake-up without data; the kernel is allowed to
+                return bytes(await self.stream.receive_some(size))
+            if not rested:
+                # A read that was not filled has emptied the socket: nothing to try for.
+                if self._filled:
+                    await trio.lowlevel.checkpoint()
+                else:
+                    await trio.lowlevel.wait_readable(fd)
+            while True:
+                try:
+                    data = os.read(fd, size)
+                except BlockingIOError:
+                    await trio.lowlevel.wait_readable(fd)
+                else:
+                    self._filled = len(data) == size
+                    return data
         except (OSError, trio.BrokenResourceError, trio.ClosedResourceError):
             return b""
 
@@ -147,7 +166,7 @@ class Connection:
             with suppress(OSError, trio.BrokenResourceError, trio.ClosedResourceError):
                 if linger and not self.broken and isinstance(self.stream, trio.SocketStream):
                     await self.stream.send_eof()
-                    while await self.receive():
+                    while await self.receive(_DISCARDED):
                         pass
                 self.abandon()
                 await self.stream.aclose()  # which over TLS says goodbye

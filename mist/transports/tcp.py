@@ -76,8 +76,9 @@ class TcpTransport:
         hub.attach(session)
         try:
             with session.scope:
-                while data := await connection.receive():
-                    await session.receive(data)
+                rested = False
+                while data := await connection.receive(hub.pacer.read_size, rested=rested):
+                    rested = await session.receive(data)
             if session.scope.cancelled_caught and session.ended is None:
                 session.end(Ending(4408, "no auth in time"))
             session.end(GONE)

@@ -260,7 +260,7 @@ class WebSocketTransport:
                 message = await websocket.get_message()
                 if isinstance(message, bytes):
                     await session.carry_out(protocol.binary(message))
-                    self._hub.broker.flush()
+                    await self._hub.pacer.pause(session.name)
                     continue
                 data = message.encode()
                 if session.stranger and len(data) > _STRANGER_FRAME:
@@ -319,7 +319,7 @@ class _OutboxStream(trio.abc.Stream):
         """What has come, once it is seen to keep the limits."""
         if self._closed:
             raise trio.ClosedResourceError
-        data = await self._connection.receive()
+        data = await self._connection.receive(self._session.hub.pacer.read_size)
         self.heard = trio.current_time()
         if not self.accepted:
             return self._handshake_bytes(data)
