@@ -3,10 +3,10 @@ r"""The line protocol: text over TCP, readable with `nc`, debuggable without too
 What it must do, to the byte, is the table in the README; the shape of the code follows from
 three of its demands:
 
-* *Most lines are publishes, and most consecutive ones have the same tags.* One regular
-  expression cuts what has arrived into runs of publishes with one tag list, and single other
-  lines. So a chunk of a thousand publishes costs one step of the loop below if their tags
-  agree, and in no case is a publish's data looked at, decoded or copied out of its line.
+* *Most lines are publishes, and most consecutive ones have the same tags.* Two counts prove
+  that all that has arrived is publishes with one tag list, and then it is one run, whether of
+  one message or of a thousand. Otherwise one regular expression cuts it into lines and their
+  tag lists. In no case is a publish's data looked at, decoded or copied out of its line.
 * *A line may be as long as a megabyte, or never end.* The beginning of an unfinished line is
   kept in one buffer (pieces of a few bytes would cost many times their content), and only
   new bytes are searched for its end. Past the limit it is dropped, and the rest of the line
@@ -83,11 +83,10 @@ __all__ = [
 
 STRANGER_LINE: Final = 4096  # bytes in a line of a peer that has not authenticated
 
-# A run of publishes with one tag list, or any other line. The tag list is group 2, empty for
-# other lines. A publish that isn't well formed (no data field, no tags) is an other line.
-_LINES: Final = re.compile(
-    rb"(publish ([^ \n]+) [^\n]*\n(?:publish \2 [^\n]*\n)*|[^\n]*\n)",
-)
+# A publish, its tag list in group 2, or any other line, group 2 empty. A publish that isn't
+# well formed (no data field, no tags) is an other line.
+_LINES: Final = re.compile(rb"(publish ([^ \n]++) .*+\n|.*+\n)")
+_PUBLISH: Final = b"publish "
 _BLANK: Final = re.compile(rb"(?:\r?\n)*")
 _HTTP: Final = re.compile(rb"[A-Za-z]+ [^ \n]* HTTP/")
 _ESCAPED: Final = re.compile(rb"\\(.)", re.DOTALL)
@@ -228,32 +227,49 @@ class LineProtocol(Protocol):
                 yield hangup
                 return
             self._fresh = False
+        run = self._run(body)
+        if run is not None:
+            yield Publish(Batch([run]))
+            return
+        # A client's fence: publishes, and a ping at the end.
+        last = body.rfind(b"\n", 0, -1) + 1
+        if last and not body.startswith(_PUBLISH, last) and (run := self._run(body[:last])):
+            yield Publish(Batch([run]))
+            yield self._command(body[last:-1])
+            return
         runs: list[Run] = []
         roomy = min(self._max_line, self._limits.data)
         for wire, tag_list in _LINES.findall(body):
-            if tag_list and len(wire) <= roomy:
-                runs.append((tag_list, wire, wire.count(b"\n")))
+            if tag_list and (len(wire) <= roomy or self._fits(wire, tag_list)):
+                runs.append((tag_list, wire, 1))
                 continue
-            # Only one line in very many comes this way: not a publish, or so long a run
-            # that a line of it may be over the limit.
-            for line in wire[:-1].split(b"\n"):
-                if runs and not self._is_publish(line):
-                    yield Publish(Batch(runs))
-                    runs = []
-                if self._is_publish(line):
-                    runs.append((line.split(b" ", 2)[1], line + b"\n", 1))
-                else:
-                    yield self._command(line)
-                    roomy = min(self._max_line, self._limits.data)
+            if runs:
+                yield Publish(Batch(runs))
+                runs = []
+            yield self._command(wire[:-1])
+            roomy = min(self._max_line, self._limits.data)
         if runs:
             yield Publish(Batch(runs))
 
-    def _is_publish(self, line: bytes) -> bool:
-        """Whether a line is a publish that breaks no limit; its tags are not looked at."""
-        if len(line) > self._max_line or not line.startswith(b"publish "):
-            return False
-        fields = line.split(b" ", 2)
-        return len(fields) == 3 and fields[1] != b"" and len(fields[2]) <= self._limits.data
+    def _run(self, body: bytes) -> Run | None:
+        """Whole lines as one run, if all are publishes with one tag list and surely fit."""
+        end = body.find(b" ", len(_PUBLISH)) + 1
+        head = body[:end]
+        if not head.startswith(_PUBLISH) or b"\n" in head or end - len(_PUBLISH) < 2:
+            return None
+        if len(body) > min(self._max_line, self._limits.data):
+            return None
+        if not body.startswith(head, body.rfind(b"\n", 0, -1) + 1):
+            return None  # the last line differs, as it mostly does where any does
+        count = body.count(b"\n")
+        if body.count(b"\n" + head) != count - 1:
+            return None
+        return head[len(_PUBLISH) : -1], body, count
+
+    def _fits(self, wire: bytes, tag_list: bytes) -> bool:
+        """Whether a publish, LF included, keeps the limits; its tags are not looked at."""
+        data = len(wire) - len(_PUBLISH) - len(tag_list) - 2
+        return len(wire) - 1 <= self._max_line and data <= self._limits.data
 
     def _command(self, line: bytes) -> Command:
         if hangup := self._hangup(line):
