@@ -1,0 +1,271 @@
+"""The message log: what was published, in order, for those who come later.
+
+    History             the contract; members are opened by URL:
+                        memory://                       lasts as long as the process
+                        sqlite:///relative.db           a file
+                        sqlite:////absolute.db
+    Publication         what goes in: runs of messages of one publisher and moment
+    Stored, Page        what comes out: the same with ids, a bounded piece at a time
+    Selection           which messages a reader wants
+    Policy, Rule        how long they are kept
+
+How it is made, from the outside in:
+
+    log         the contract over any shelf of blocks: ids, times, pages, retention
+    shelf       what a member brings: rows of blocks. `memory`, `sqlite`
+    replay      pages and "the last n" over a shelf
+    trimming, tracker   a step of retention; what it means for resuming
+    block       publications as bytes and back. `postings`, `columns`
+
+A message is in the log before anyone gets it. So nobody ever holds an id that a crash could
+take back, and a subscriber that says where it was gets exactly what came after.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from enum import Enum
+from typing import Final, Self
+
+import attrs
+
+from mist.errors import StartupError
+from mist.history.errors import HistoryDamaged, HistoryUnavailable
+from mist.history.record import (
+    MAX_ID,
+    Page,
+    Position,
+    Problem,
+    Publication,
+    Stored,
+    StoredMessage,
+    Trimmed,
+)
+from mist.history.retention import Policy, Rule
+from mist.history.selection import Selection
+
+__all__ = [
+    "MAX_GROUP",
+    "MAX_ID",
+    "Durability",
+    "History",
+    "HistoryDamaged",
+    "HistoryStatistics",
+    "HistoryUnavailable",
+    "Page",
+    "Policy",
+    "Position",
+    "Problem",
+    "Publication",
+    "Rule",
+    "Selection",
+    "Stored",
+    "StoredMessage",
+    "Trimmed",
+    "open_history",
+]
+
+MAX_GROUP: Final = 10_000  # messages in one append; more would keep the next ones waiting
+
+
+class Durability(Enum):
+    """What an acknowledged message survives.
+
+    POWER: anything short of losing the disk. Each append waits for the disk.
+    PROCESS: `kill -9` and a crash of the server. A machine that stops uncleanly may take the
+    last appends back; the log then begins a new epoch, so that nobody resumes on ids that
+    meant something else.
+    NOTHING: the end of the process ends the log.
+    """
+
+    POWER = "power"
+    PROCESS = "process"
+    NOTHING = "nothing"
+
+
+@attrs.frozen
+class HistoryStatistics:
+    """What a log holds.
+
+    Attributes:
+        position: see `Position`.
+        durability: what acknowledged means.
+        messages, blocks: how many are kept.
+        size: bytes of the blocks.
+        file_size: bytes taken where it is kept, room not yet given back included.
+        oldest, newest: times of the first and last message kept, Unix seconds; None if empty.
+    """
+
+    position: Position
+    durability: Durability
+    messages: int
+    blocks: int
+    size: int
+    file_size: int
+    oldest: float | None
+    newest: float | None
+
+
+class History(ABC):
+    """A log of messages.
+
+    Everything may be called by any number of tasks at once. Appends happen one after the
+    other, in the order called; a read sees every append that returned before it began.
+
+    Unless a method says otherwise it raises `HistoryUnavailable` when what it needs can't be
+    had now, with nothing changed. A later call may succeed. `HistoryDamaged`, a child of it,
+    names a block that can't be read; what lies behind can be (`read` on from there).
+
+    What was begun is finished when it is cancelled: no append is half made.
+    """
+
+    @abstractmethod
+    async def append(self, publications: Sequence[Publication]) -> int:
+        """Store publications: all or nothing, durably on return.
+
+        Messages get consecutive ids, in the order given, and times that never go back. Costs
+        a commit, O(entries), and bytes at the speed of memory; the first two of these weigh
+        most, so whoever has many publications waiting appends them together, up to
+        `MAX_GROUP` messages.
+
+        Returns:
+            The id of the first message.
+
+        Raises:
+            ValueError: no message.
+        """
+
+    @abstractmethod
+    async def read(
+        self,
+        selection: Selection | None = None,
+        *,
+        after: int = 0,
+        upto: int | None = None,
+        limit: int = MAX_GROUP,
+        max_bytes: int = 1 << 20,
+    ) -> Page:
+        """The next piece of a replay.
+
+            page = await history.read(selection, after=since, upto=top)
+            while True:
+                ...                                     # page.stored
+                if page.complete:
+                    break
+                page = await history.read(selection, after=page.after, upto=top)
+
+        Args:
+            selection: None wants everything.
+            after: messages with higher ids.
+            upto: messages with no higher ids; None is the newest there is.
+            limit: most messages, at least 1.
+            max_bytes: of wires; the page ends with the entry that reaches it. So a page
+                takes up to this and one entry, which is no larger than what was appended.
+        """
+
+    @abstractmethod
+    async def last(self, selection: Selection | None, n: int, *, upto: int | None = None) -> int:
+        """Where the last `n` messages that match begin, in ids up to `upto`.
+
+        Returns:
+            What to give to `read` as `after`, to get exactly those; or all that match, where
+            they are fewer. An id rather than the messages, since `n` may be a million.
+        """
+
+    @abstractmethod
+    async def position(self) -> Position:
+        """Where the log stands."""
+
+    @abstractmethod
+    async def recovered(
+        self, selection: Selection | None, after: int, epoch: str | None = None
+    ) -> bool:
+        """Whether a reader that was at `after` gets everything it missed by reading on.
+
+        No where the epoch is another, `after` lies beyond the newest id, or something wanted
+        may have been trimmed behind it. Never yes with a loss.
+
+        Args:
+            epoch: the one that `after` belongs to; None believes it is this one.
+        """
+
+    @abstractmethod
+    async def trim(self, policy: Policy, now: float) -> Trimmed:
+        """Do one bounded step of retention. Appends and reads go on meanwhile.
+
+        Call it until there is no more, now and then (see `mist.history.keeper`).
+
+        Args:
+            now: Unix seconds.
+        """
+
+    @abstractmethod
+    async def tidy(self) -> bool:
+        """Do one bounded step of housekeeping, if there is one: join small blocks, index what
+        has settled, give space back. Nothing that a reader could tell but by its speed.
+
+        Returns:
+            Whether there is more to do now.
+        """
+
+    @abstractmethod
+    async def new_epoch(self) -> str:
+        """Begin a new epoch and return it. Messages stay, ids go on.
+
+        For a log that was put back from a backup: clients may hold ids that it never gave.
+        """
+
+    @abstractmethod
+    async def statistics(self) -> HistoryStatistics:
+        """What the log holds. O(blocks)."""
+
+    @abstractmethod
+    async def verify(self) -> list[Problem]:
+        """Read everything and say what is wrong with it; at most the first hundred problems.
+
+        A log that can't be read somewhere is a problem here and not an error.
+        """
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Let go of everything. Idempotent; waits for what is under way."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+async def open_history(
+    url: str, *, durability: Durability = Durability.POWER, read_only: bool = False
+) -> History:
+    """Open the log that `url` names; make a new one where there is none. Close it after use.
+
+    Args:
+        url: `memory://`, `sqlite:///history.db`.
+        durability: what `append` waits for.
+        read_only: to read beside a server that has it open. It must exist; what changes it
+            raises `HistoryUnavailable`.
+
+    Raises:
+        StartupError: one line that says why not: an unknown scheme, a folder that can't be
+            written, a file that is damaged, in use, of another program or another version.
+    """
+    scheme, separator, location = url.partition("://")
+    match scheme.lower() if separator else "":
+        # Imported here, so that a member's dependencies hurt only who asks for it.
+        case "memory":
+            from mist.history.memory import open_memory
+
+            return await open_memory()
+        case "sqlite":
+            from mist.history.sqlite import open_sqlite
+
+            return await open_sqlite(location, durability, read_only=read_only)
+        case _:
+            # Not the whole URL: that of a shared log may hold a password.
+            raise StartupError(
+                f"history: no such kind of URL: {scheme!r}"
+                if separator
+                else "history: not a URL; try sqlite:///history.db or memory://"
+            )

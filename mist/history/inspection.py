@@ -1,0 +1,45 @@
+"""Whether what is on a shelf is what was put there."""
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Final
+
+from mist.history.block import Block, Head, TagLists
+from mist.history.errors import HistoryDamaged, HistoryUnavailable
+from mist.history.record import Problem
+from mist.history.shelf import Shelf
+
+__all__ = ["inspect"]
+
+_STEP: Final = 16  # blocks
+
+
+def inspect(shelf: Shelf, tag_lists: TagLists, after: int) -> tuple[list[Problem], int | None]:
+    """Check the next few blocks, those whose keys are above `after`.
+
+    Returns:
+        What is wrong with them, and where to go on; None at the end.
+    """
+    try:
+        heads = shelf.heads(after, _STEP)
+    except HistoryUnavailable as error:
+        return [Problem(after, 0, f"the blocks can't be listed from here on: {error}")], None
+    problems = [problem for head in heads for problem in _look(shelf, tag_lists, head)]
+    for head, following in pairwise(heads):
+        if following.first <= head.last:
+            problems.append(Problem(following.first, head.last, "two blocks with the same ids"))
+    return problems, heads[-1].first if len(heads) == _STEP else None
+
+
+def _look(shelf: Shelf, tag_lists: TagLists, head: Head) -> Iterator[Problem]:
+    try:
+        row = shelf.row(head.first)
+        if row is None:  # joined with its neighbours, or trimmed, since it was listed
+            return
+        reason = Block(row, tag_lists).check()
+    except HistoryDamaged as error:
+        reason = error.reason
+    except HistoryUnavailable as error:
+        reason = str(error)
+    if reason:
+        yield Problem(head.first, head.last, reason)

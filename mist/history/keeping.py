@@ -1,0 +1,129 @@
+"""What the next step of retention is to do, found out beside the appends.
+
+A plan is made on a shelf that is only read, so that deciding, which may mean reading and
+thinning megabytes, keeps no append waiting. Carrying it out is one short change.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import attrs
+
+from mist.history.block import Block, Head, Row, TagLists, encode
+from mist.history.errors import HistoryDamaged
+from mist.history.record import MAX_ID
+from mist.history.replay import find_last
+from mist.history.retention import Policy
+from mist.history.selection import Selection
+from mist.history.shelf import Shelf, State, Totals
+from mist.history.trimming import expired, thin
+
+__all__ = ["Plan", "make_plan"]
+
+_REMOVED: Final = 64  # blocks removed unread in a step; freeing a megabyte takes a moment
+_THINNED: Final = 8  # blocks read and thinned in a step
+
+
+@attrs.define
+class Plan:
+    """What a step does; see `Change` and `State`.
+
+    Attributes:
+        remove, put: keys of the blocks that go, and what comes instead.
+        sunk: the blocks that the floor rises over.
+        floor, highest, untracked, tracked: what becomes of the state.
+        removed: messages that go.
+        swept: key of the last block that was gone over again; 0 begins anew.
+        more: whether another step has something to do.
+    """
+
+    floor: int = 0
+    swept: int = 0
+    more: bool = False
+    sunk: Sequence[Head] = ()
+    remove: list[int] = attrs.field(factory=list)
+    put: list[Row] = attrs.field(factory=list)
+    removed: int = 0
+    highest: int = 0
+    untracked: int = 0
+    tracked: dict[str, int] = attrs.field(factory=dict)
+
+
+def make_plan(
+    shelf: Shelf,
+    tag_lists: TagLists,
+    state: State,
+    above: Totals,
+    swept: int,
+    policy: Policy,
+    now: float,
+) -> Plan:
+    """The next step. First the floor rises; then what lies below it is gone over again.
+
+    Args:
+        above: sums over the blocks above the floor.
+        swept: as the last plan said.
+    """
+    width = _THINNED if policy.rules else _REMOVED
+    heads = expired(shelf.heads(state.floor, width), above, policy, now)
+    if heads:
+        plan = Plan(floor=heads[-1].last, swept=swept, more=True, sunk=heads)
+    else:
+        heads = [head for head in shelf.heads(swept, width) if head.last <= state.floor]
+        if not heads:
+            return Plan(floor=state.floor)
+        plan = Plan(floor=state.floor, swept=heads[-1].first, more=True)
+    thinning = _Thinning(shelf, tag_lists, policy, now)
+    for head in heads:
+        thinning.add(head, plan)
+    return plan
+
+
+class _Thinning:
+    """Decides over blocks; remembers cut-offs, since neighbours have the same tags."""
+
+    def __init__(self, shelf: Shelf, tag_lists: TagLists, policy: Policy, now: float) -> None:
+        self._shelf = shelf
+        self._tag_lists = tag_lists
+        self._policy = policy
+        self._now = now
+        self._cutoffs: dict[tuple[str, int], int] = {}
+
+    def add(self, head: Head, plan: Plan) -> None:
+        if not self._policy.rules:
+            _remove(head, plan)
+            return
+        try:
+            row = self._shelf.row(head.first)
+            assert row is not None, "only retention removes blocks below the floor"
+            thinned = thin(Block(row, self._tag_lists), self._policy, self._now, self._cutoff)
+        except HistoryDamaged:
+            # Nothing can be kept of it, and it would be in the way for ever.
+            _remove(head, plan)
+            plan.untracked = head.last
+            return
+        if not thinned.removed:
+            return
+        plan.remove.append(head.first)
+        plan.removed += thinned.removed
+        plan.highest = max(plan.highest, thinned.highest)
+        for tag, highest in thinned.tracked.items():
+            plan.tracked[tag] = max(plan.tracked.get(tag, 0), highest)
+        if thinned.kept:
+            plan.put.append(encode(thinned.kept, first=head.first, last=head.last))
+
+    def _cutoff(self, tag: str, n: int) -> int:
+        known = self._cutoffs.get((tag, n))
+        if known is None:
+            selection = Selection([frozenset([tag])])
+            left, known = n, MAX_ID
+            while left and known:
+                left, known = find_last(self._shelf, self._tag_lists, selection, left, known)
+            self._cutoffs[tag, n] = known
+        return known
+
+
+def _remove(head: Head, plan: Plan) -> None:
+    plan.remove.append(head.first)
+    plan.removed += head.messages
+    plan.highest = max(plan.highest, head.last)

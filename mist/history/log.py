@@ -1,0 +1,329 @@
+"""The contract over any shelf of blocks.
+
+One writer: appends take turns, and so do retention and housekeeping among themselves. Reads
+take a reader each, of which there are a few, and wait for no one else. What a shelf's work
+runs in (a thread, or right here) is the member's choice, see `Workshop`.
+
+The writer knows position and totals by itself; a log opened for reading only asks its shelf
+each time, since somebody else is writing.
+"""
+
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import attrs
+import trio
+
+from mist.history import Durability, History, HistoryStatistics
+from mist.history.block import MICROSECONDS, TagLists, assign, encode
+from mist.history.errors import HistoryUnavailable
+from mist.history.inspection import inspect
+from mist.history.keeping import Plan, make_plan
+from mist.history.record import MAX_ID, Page, Position, Problem, Publication, Trimmed
+from mist.history.replay import find_last, read_page
+from mist.history.retention import Policy
+from mist.history.selection import Selection
+from mist.history.shelf import Change, Shelf, State, Totals
+from mist.history.tracker import covers, recovered, shrink
+
+__all__ = ["Log", "Survey", "Workshop", "random_epoch"]
+
+T = TypeVar("T")
+
+
+def random_epoch() -> str:
+    """A name for a log: 16 letters and digits."""
+    return secrets.token_hex(8)
+
+
+class Workshop(ABC):
+    """Where the work on a log's shelves is done."""
+
+    @abstractmethod
+    async def write(self, work: Callable[[Shelf], T]) -> T:
+        """Run `work` on the one shelf that may be changed. The caller sees to turns."""
+
+    @abstractmethod
+    async def read(self, work: Callable[[Shelf], T]) -> T:
+        """Run `work` on a shelf that is only read, when one is free."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Close every shelf, when all work is done. Idempotent."""
+
+
+@attrs.frozen
+class Survey:
+    """What is known of a log without reading its blocks.
+
+    Attributes:
+        state, tracked: see `Shelf.load`.
+        newest: the highest id ever given.
+        latest: time of the newest message, microseconds.
+        first: the lowest id kept; `newest + 1` where nothing is.
+        above: sums over the blocks above the floor.
+    """
+
+    state: State
+    tracked: dict[str, int]
+    newest: int
+    latest: int
+    first: int
+    above: Totals
+
+    @classmethod
+    def of(cls, shelf: Shelf) -> "Survey":
+        """Look at a shelf. O(blocks)."""
+        with shelf.snapshot():
+            state, tracked = shelf.load()
+            last = shelf.last()
+            newest, latest = state.newest, state.latest
+            if last is not None:
+                newest, latest = max(newest, last.last), max(latest, last.newest)
+            first = _first(shelf, newest)
+            return cls(state, tracked, newest, latest, first, shelf.totals(state.floor))
+
+
+def _first(shelf: Shelf, newest: int) -> int:
+    heads = shelf.heads(0, 1)
+    return heads[0].start if heads else newest + 1
+
+
+class Log(History):
+    """See the module.
+
+    Args:
+        workshop: the shelves.
+        survey: of them, as opened.
+        durability: what appends survive.
+        read_only: whether somebody else may be writing.
+    """
+
+    def __init__(
+        self,
+        workshop: Workshop,
+        survey: Survey,
+        durability: Durability,
+        *,
+        read_only: bool = False,
+    ) -> None:
+        self._workshop = workshop
+        self._survey = survey
+        self._durability = durability
+        self._read_only = read_only
+        self._tag_lists = TagLists()
+        self._latest = survey.latest  # of what was encoded, stored or not
+        self._writing = trio.Lock()
+        self._keeping = trio.Lock()
+        self._swept = 0  # key of the last block that this pass of retention went over again
+        self._closed = False
+
+    # appending
+
+    async def append(self, publications: Sequence[Publication]) -> int:
+        self._check_writable()
+        # Encoded before it is this one's turn, while the writer waits for the disk for the
+        # one before. Only the head knows ids.
+        stored = assign(publications, 1, self._latest)
+        if not stored:
+            await trio.lowlevel.checkpoint()
+            raise ValueError("nothing to append")
+        row = encode(stored)
+        self._latest = row.head.newest
+        async with self._writing:
+            survey = self._survey
+            newest = survey.newest + row.head.messages
+            if newest > MAX_ID:
+                raise HistoryUnavailable("History is at its last id")
+            row = row.moved(survey.newest)
+            await self._write(lambda shelf: shelf.append(row))
+            # No await from here on: what the shelf has, the survey has.
+            self._survey = attrs.evolve(
+                self._survey,
+                newest=newest,
+                latest=row.head.newest,
+                above=survey.above.plus(row.head),
+            )
+        return row.head.first
+
+    def _check_writable(self) -> None:
+        if self._read_only:
+            raise HistoryUnavailable("History is opened for reading only")
+
+    async def _write(self, work: Callable[[Shelf], T]) -> T:
+        self._check_open()
+        return await self._workshop.write(work)
+
+    async def _read(self, work: Callable[[Shelf], T]) -> T:
+        self._check_open()
+        return await self._workshop.read(work)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise HistoryUnavailable("History is closed")
+
+    # reading
+
+    async def read(
+        self,
+        selection: Selection | None = None,
+        *,
+        after: int = 0,
+        upto: int | None = None,
+        limit: int = 10_000,
+        max_bytes: int = 1 << 20,
+    ) -> Page:
+        if limit < 1 or max_bytes < 1:
+            raise ValueError("a page needs room for a message")
+        newest = (await self._current()).newest
+        bound = newest if upto is None else min(upto, newest)
+        if after >= bound:
+            await trio.lowlevel.checkpoint()
+            return Page([], after, True)
+        return await self._read(
+            lambda shelf: read_page(
+                shelf, self._tag_lists, selection, max(after, 0), bound, limit, max_bytes
+            )
+        )
+
+    async def last(self, selection: Selection | None, n: int, *, upto: int | None = None) -> int:
+        newest = (await self._current()).newest
+        place = newest if upto is None else max(min(upto, newest), 0)
+        await trio.lowlevel.checkpoint()
+        while n > 0 and place > 0:
+            n, place = await self._read(
+                lambda shelf, n=n, place=place: find_last(  # type: ignore[misc]
+                    shelf, self._tag_lists, selection, n, place
+                )
+            )
+        return place
+
+    async def position(self) -> Position:
+        await trio.lowlevel.checkpoint()
+        survey = await self._current()
+        state = survey.state
+        return Position(state.epoch, survey.first, survey.newest, state.trimmed)
+
+    async def recovered(
+        self, selection: Selection | None, after: int, epoch: str | None = None
+    ) -> bool:
+        await trio.lowlevel.checkpoint()
+        survey = await self._current()
+        if epoch not in (None, survey.state.epoch) or after > survey.newest:
+            return False
+        alternatives = None if selection is None else selection.alternatives
+        return recovered(survey.state, survey.tracked, alternatives, after)
+
+    async def _current(self) -> Survey:
+        if self._read_only:
+            self._survey = await self._read(Survey.of)
+        self._check_open()
+        return self._survey
+
+    # keeping
+
+    async def trim(self, policy: Policy, now: float) -> Trimmed:
+        self._check_writable()
+        async with self._keeping:
+            survey = self._survey
+            state = covers(survey.state, policy.patterns)
+            swept = self._swept
+            plan = await self._read(
+                lambda shelf: make_plan(
+                    shelf, self._tag_lists, state, survey.above, swept, policy, now
+                )
+            )
+            if plan.remove or (plan.floor, state) != (survey.state.floor, survey.state):
+                await self._carry_out(plan, state)
+            self._swept = plan.swept
+        return Trimmed(plan.removed, plan.more)
+
+    async def _carry_out(self, plan: Plan, state: State) -> None:
+        async with self._writing:
+            survey = self._survey
+            state = attrs.evolve(
+                state,
+                newest=survey.newest,
+                latest=survey.latest,
+                floor=max(state.floor, plan.floor),
+                trimmed=max(state.trimmed, plan.highest),
+                untracked=max(state.untracked, plan.untracked),
+            )
+            tracked = survey.tracked
+            news = {tag: max(last, tracked.get(tag, 0)) for tag, last in plan.tracked.items()}
+            tracked = tracked | news if news else tracked
+            smaller = shrink(state, tracked)
+            change = Change(plan.remove, plan.put, state, news)
+            if smaller is not None:
+                state, tracked = smaller
+                change = attrs.evolve(change, state=state, tracked=tracked, forget=True)
+
+            def work(shelf: Shelf) -> int:
+                shelf.change(change)
+                return _first(shelf, survey.newest)
+
+            first = await self._write(work)
+            above = self._survey.above
+            for head in plan.sunk:
+                above = above.minus(head)
+            self._survey = attrs.evolve(
+                self._survey, state=state, tracked=tracked, first=first, above=above
+            )
+
+    async def tidy(self) -> bool:
+        self._check_writable()
+        async with self._keeping, self._writing:
+            floor = self._survey.state.floor
+            more, above = await self._write(lambda shelf: (shelf.tidy(floor), shelf.totals(floor)))
+            self._survey = attrs.evolve(self._survey, above=above)
+        return more
+
+    async def new_epoch(self) -> str:
+        self._check_writable()
+        async with self._keeping, self._writing:
+            survey = self._survey
+            state = attrs.evolve(
+                survey.state, epoch=random_epoch(), newest=survey.newest, latest=survey.latest
+            )
+            await self._write(lambda shelf: shelf.change(Change(state=state)))
+            self._survey = attrs.evolve(survey, state=state)
+        return state.epoch
+
+    # looking after it
+
+    async def statistics(self) -> HistoryStatistics:
+        def work(shelf: Shelf) -> tuple[Totals, int, int | None]:
+            heads = shelf.heads(0, 1)
+            return shelf.totals(), shelf.file_size(), heads[0].oldest if heads else None
+
+        position = await self.position()
+        totals, file_size, oldest = await self._read(work)
+        return HistoryStatistics(
+            position,
+            self._durability,
+            totals.messages,
+            totals.blocks,
+            totals.size,
+            file_size,
+            None if oldest is None else oldest / MICROSECONDS,
+            None if oldest is None else self._survey.latest / MICROSECONDS,
+        )
+
+    async def verify(self) -> list[Problem]:
+        problems: list[Problem] = []
+        place: int | None = 0
+        while place is not None:
+            found, place = await self._read(
+                lambda shelf, place=place: inspect(shelf, self._tag_lists, place)  # type: ignore[misc]
+            )
+            problems += found
+        problems += await self._read(lambda shelf: list(shelf.check()))
+        return problems
+
+    async def close(self) -> None:
+        with trio.CancelScope(shield=True):
+            async with self._keeping, self._writing:
+                self._closed = True
+                await self._workshop.close()

@@ -1,0 +1,133 @@
+"""`memory://`: a log that lasts as long as its process. For tests, and for replays of what
+just happened. Every start begins a new epoch.
+
+Blocks are kept encoded, as on a disk: a message in a block takes a fraction of what it would
+take as objects, and what is read is what was written.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import TypeVar
+
+import trio
+
+from mist.history import Durability, History
+from mist.history.block import Head, Row
+from mist.history.log import Log, Survey, Workshop, random_epoch
+from mist.history.postings import has_hash
+from mist.history.record import Problem
+from mist.history.selection import Selection
+from mist.history.shelf import Change, Shelf, State, Totals
+
+__all__ = ["MemoryShelf", "open_memory"]
+
+T = TypeVar("T")
+
+
+def may_match(row: Row, selection: Selection | None) -> bool:
+    """Whether a block's hashes allow a match. O(tags of the selection · log tags)."""
+    if selection is None or selection.lookups is None:
+        return True
+    return any(
+        all(has_hash(row.hashes, wanted) for wanted in lookup) for lookup in selection.lookups
+    )
+
+
+class MemoryShelf(Shelf):
+    """See the module."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._tracked: dict[str, int] = {}
+        self._firsts: list[int] = []  # of the rows, ascending
+        self._rows: dict[int, Row] = {}
+
+    def load(self) -> tuple[State, dict[str, int]]:
+        return self._state, dict(self._tracked)
+
+    def append(self, row: Row) -> None:
+        self._firsts.append(row.head.first)
+        self._rows[row.head.first] = row
+
+    def change(self, change: Change) -> None:
+        for first in change.remove:
+            del self._rows[first]
+        for row in change.put:
+            self._rows[row.head.first] = row
+        if change.remove or change.put:
+            self._firsts = sorted(self._rows)
+        if change.forget:
+            self._tracked.clear()
+        self._tracked.update(change.tracked)
+        if change.state is not None:
+            self._state = change.state
+
+    def snapshot(self) -> AbstractContextManager[None]:
+        return nullcontext()  # nothing runs in between
+
+    def ascend(
+        self, after: int, upto: int, selection: Selection | None
+    ) -> Generator[Row, None, None]:
+        start = max(bisect_right(self._firsts, after + 1) - 1, 0)
+        for first in self._firsts[start : bisect_right(self._firsts, upto)]:
+            row = self._rows[first]
+            if row.head.last > after and may_match(row, selection):
+                yield row
+
+    def descend(self, upto: int, selection: Selection | None) -> Generator[Row, None, None]:
+        for first in reversed(self._firsts[: bisect_right(self._firsts, upto)]):
+            row = self._rows[first]
+            if may_match(row, selection):
+                yield row
+
+    def heads(self, after: int, limit: int) -> Sequence[Head]:
+        start = bisect_right(self._firsts, after)
+        return [self._rows[first].head for first in self._firsts[start : start + limit]]
+
+    def last(self) -> Head | None:
+        return self._rows[self._firsts[-1]].head if self._firsts else None
+
+    def totals(self, after: int = 0) -> Totals:
+        heads = self.heads(after, len(self._firsts))
+        return Totals(
+            len(heads), sum(head.messages for head in heads), sum(head.size for head in heads)
+        )
+
+    def tidy(self, floor: int) -> bool:
+        return False
+
+    def file_size(self) -> int:
+        return self.totals().size
+
+    def check(self) -> Iterator[Problem]:
+        return iter(())
+
+    def close(self) -> None:
+        self._firsts.clear()
+        self._rows.clear()
+
+
+class _Here(Workshop):
+    """Work is done at once, by whoever asks."""
+
+    def __init__(self, shelf: Shelf) -> None:
+        self._shelf = shelf
+
+    async def write(self, work: Callable[[Shelf], T]) -> T:
+        await trio.lowlevel.checkpoint()
+        return work(self._shelf)
+
+    async def read(self, work: Callable[[Shelf], T]) -> T:
+        await trio.lowlevel.checkpoint()
+        return work(self._shelf)
+
+    async def close(self) -> None:
+        self._shelf.close()
+
+
+async def open_memory() -> History:
+    """A new, empty log."""
+    await trio.lowlevel.checkpoint()
+    shelf = MemoryShelf(State(random_epoch()))
+    return Log(_Here(shelf), Survey.of(shelf), Durability.NOTHING)

@@ -1,0 +1,161 @@
+"""What goes into a history and what comes out.
+
+Both are made of `mist.message.Entry`, as the fan-out is: a run of messages with one tag list
+is one thing on its way in, on the disk, and on its way out again. An entry read from a log
+can be given to a wire form just like one that was published a moment ago.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import attrs
+
+from mist.message import Entry, TagSet
+
+__all__ = [
+    "MAX_ID",
+    "Page",
+    "Position",
+    "Problem",
+    "Publication",
+    "Stored",
+    "StoredMessage",
+    "Trimmed",
+]
+
+MAX_ID = 2**53 - 1  # the largest integer that JSON's readers agree on
+
+
+@attrs.frozen
+class Publication:
+    """What one publisher published at one moment: a batch, its tag lists checked.
+
+    Attributes:
+        entries: tag list, canonical wire and number of messages of each run; see
+            `mist.message.Entry`. At least one.
+        time: when it came, Unix seconds. Kept to the microsecond.
+        publisher: registry id of the token, or the listener's configured name.
+        framable: as in `mist.message.Batch`; False means one message in each entry.
+        audience: who may get it, in a form that only the hub understands; None is everyone.
+        meta: name to bytes: headers, the publisher's message id, an address for replies.
+    """
+
+    entries: Sequence[Entry]
+    time: float
+    publisher: str = ""
+    framable: bool = True
+    audience: str | None = None
+    meta: Mapping[str, bytes] | None = None
+
+    @property
+    def count(self) -> int:
+        """Number of messages. O(entries)."""
+        return sum([count for _, _, count in self.entries])
+
+
+@attrs.frozen
+class StoredMessage:
+    """One message of a log by itself; for those who read one at a time, such as people."""
+
+    id: int
+    time: float
+    tags: TagSet
+    data: bytes
+    publisher: str
+    audience: str | None
+    meta: Mapping[str, bytes] | None
+
+
+@attrs.frozen(kw_only=True)
+class Stored(Publication):
+    """A publication, or what a selection or retention left of one, with its ids.
+
+    Attributes:
+        firsts: the id of each entry's first message, ascending. Within an entry the ids are
+            consecutive.
+    """
+
+    firsts: Sequence[int]
+
+    def messages(self) -> Iterator[StoredMessage]:
+        """Each message by itself, in the order of their ids."""
+        for first, (tag_list, wire, count) in zip(self.firsts, self.entries, strict=True):
+            for offset, data in enumerate(tag_list.split(wire, count)):
+                yield StoredMessage(
+                    first + offset,
+                    self.time,
+                    tag_list.tags,
+                    data,
+                    self.publisher,
+                    self.audience,
+                    self.meta,
+                )
+
+
+@attrs.frozen
+class Page:
+    """A piece of a replay.
+
+    Attributes:
+        stored: what matched, by ascending ids. May be empty on the way through a long
+            stretch without a match.
+        after: where to go on: give it to the next `read` as `after`.
+        complete: whether nothing up to the bound that was asked for is left.
+    """
+
+    stored: Sequence[Stored]
+    after: int
+    complete: bool
+
+    @property
+    def count(self) -> int:
+        """Number of messages. O(entries)."""
+        return sum([stored.count for stored in self.stored])
+
+    def messages(self) -> Iterator[StoredMessage]:
+        """Each message by itself."""
+        for stored in self.stored:
+            yield from stored.messages()
+
+
+@attrs.frozen
+class Position:
+    """Where a log stands.
+
+    Attributes:
+        epoch: which log this is; ids mean something only together with it.
+        first: the lowest id that is kept; `newest + 1` where nothing is.
+        newest: the highest id ever given; 0 before the first.
+        trimmed: the highest id that retention has taken; 0 before the first.
+    """
+
+    epoch: str
+    first: int
+    newest: int
+    trimmed: int
+
+
+@attrs.frozen
+class Trimmed:
+    """What one step of retention did.
+
+    Attributes:
+        messages: how many went.
+        more: whether another step has something to do now.
+    """
+
+    messages: int
+    more: bool
+
+
+@attrs.frozen
+class Problem:
+    """Something that `verify` found.
+
+    Attributes:
+        first, last: the ids concerned, as far as known; 0 where it concerns no message.
+        text: what is wrong, one line.
+    """
+
+    first: int
+    last: int
+    text: str

@@ -1,0 +1,110 @@
+"""Retention: how long messages are kept.
+
+The global limits keep a message while it is young enough and the log small enough. A rule
+keeps the newest messages of each tag it matches beyond that. A message goes when neither
+the global limits nor any rule keeps it:
+
+    7 days or 1 GiB, room:*=100     everything younger than 7 days within 1 GiB, and of each
+                                    tag that begins with room: the last 100, however old
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+import attrs
+
+__all__ = ["Policy", "Rule"]
+
+_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_PART: Final = re.compile(r"(?a:(\d{1,15})([smhd]?))")
+
+
+@attrs.frozen
+class Rule:
+    """Keeps the newest messages of each tag that it matches.
+
+    Attributes:
+        pattern: a tag, or the beginning of tags and `*`: `room:*`. `*` alone is every tag.
+        count: messages of each tag that are kept.
+        age: seconds that they are kept. With both, a message is kept within both.
+
+    Raises:
+        ValueError: no limit, or a negative one.
+    """
+
+    pattern: str
+    count: int | None = None
+    age: float | None = None
+
+    def __attrs_post_init__(self) -> None:
+        if self.count is None and self.age is None:
+            raise ValueError("a rule needs a count or an age")
+        if (self.count or 0) < 0 or (self.age or 0) < 0:
+            raise ValueError("a rule's limits can't be negative")
+
+    @classmethod
+    def parse(cls, text: str) -> "Rule":
+        """A rule from `room:*=100`, `room:*=7d`, `room:*=100,7d`.
+
+        Raises:
+            ValueError: one line that says how it is written.
+        """
+        pattern, _, limits = text.rpartition("=")
+        count: int | None = None
+        age: int | None = None
+        for part in limits.split(","):
+            found = _PART.fullmatch(part)
+            if not pattern or found is None or len(limits.split(",")) > 2:
+                raise ValueError(f"{text!r} is no rule; like room:*=100, room:*=7d, room:*=100,7d")
+            number, unit = found.groups()
+            if unit and age is None:
+                age = int(number) * _UNITS[unit]
+            elif not unit and count is None:
+                count = int(number)
+            else:
+                raise ValueError(f"{text!r} names a limit twice")
+        return cls(pattern, count, age)
+
+    def matches(self, tag: str) -> bool:
+        """Whether the rule is about `tag`."""
+        return matches(self.pattern, tag)
+
+
+def matches(pattern: str, tag: str) -> bool:
+    """`room:*` matches room:1 and `room:`; `room` matches only itself; `*` in the middle
+    stands for itself."""
+    if pattern.endswith("*"):
+        return tag.startswith(pattern[:-1])
+    return tag == pattern
+
+
+@attrs.frozen
+class Policy:
+    """What is kept. Blocks go as a whole, so up to a block more than this is kept.
+
+    Attributes:
+        max_age: seconds; None for ever.
+        max_bytes: of stored blocks; None without a bound. What rules keep comes on top.
+        max_messages: likewise.
+        rules: keep beyond that.
+    """
+
+    max_age: float | None = 7 * 86_400
+    max_bytes: int | None = 1 << 30
+    max_messages: int | None = None
+    rules: tuple[Rule, ...] = ()
+
+    def for_tag(self, tag: str) -> list[Rule]:
+        """The rules about a tag."""
+        return [rule for rule in self.rules if rule.matches(tag)]
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """What the rules are about, sorted."""
+        return tuple(sorted({rule.pattern for rule in self.rules}))
+
+
+def any_match(patterns: Iterable[str], tag: str) -> bool:
+    """Whether one of the patterns matches."""
+    return any(matches(pattern, tag) for pattern in patterns)

@@ -1,0 +1,156 @@
+"""A shelf: where a log keeps its blocks. What a member of the family has to bring.
+
+Everything that is about messages (selecting, counting, thinning, checking) is written once,
+over these few methods about rows; see `log`.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing
+
+import attrs
+
+from mist.history.block import Head, Row
+from mist.history.record import Problem
+from mist.history.selection import Selection
+
+__all__ = ["Change", "Shelf", "State", "Totals"]
+
+
+@attrs.frozen
+class State:
+    """What a log has to remember beside its blocks.
+
+    Attributes:
+        epoch: see `Position`.
+        newest: the highest id given when this was written. Blocks may go beyond.
+        latest: likewise the time of the newest message, microseconds.
+        floor: blocks up to this id are out of the global limits; what is left of them is
+            there by a rule.
+        trimmed: see `Position`.
+        untracked: up to here, what was trimmed of a tag isn't known tag by tag.
+        patterns: the rules under which `tracked` was kept, sorted.
+    """
+
+    epoch: str
+    newest: int = 0
+    latest: int = 0
+    floor: int = 0
+    trimmed: int = 0
+    untracked: int = 0
+    patterns: tuple[str, ...] = ()
+
+
+@attrs.frozen
+class Totals:
+    """Sums over some blocks.
+
+    Attributes:
+        blocks, messages: how many.
+        size: bytes of the blocks.
+    """
+
+    blocks: int = 0
+    messages: int = 0
+    size: int = 0
+
+    def plus(self, head: Head) -> "Totals":
+        """With one block more."""
+        return Totals(self.blocks + 1, self.messages + head.messages, self.size + head.size)
+
+    def minus(self, head: Head) -> "Totals":
+        """With one block less."""
+        return Totals(self.blocks - 1, self.messages - head.messages, self.size - head.size)
+
+
+@attrs.frozen
+class Change:
+    """What becomes of some blocks: all of it or nothing.
+
+    Attributes:
+        remove: keys of the blocks that go.
+        put: blocks that come, after those have gone.
+        state: the new state; None leaves it.
+        tracked: tag to the highest id trimmed from it; adds to what is known.
+        forget: whether what was tracked before is forgotten first.
+    """
+
+    remove: Sequence[int] = ()
+    put: Sequence[Row] = ()
+    state: State | None = None
+    tracked: Mapping[str, int] = attrs.field(factory=dict)
+    forget: bool = False
+
+
+class Shelf(ABC):
+    """Rows of blocks, by ascending `first`. Used by one thread at a time.
+
+    Every method may raise `HistoryUnavailable`; those that read, `HistoryDamaged`.
+    """
+
+    @abstractmethod
+    def load(self) -> tuple[State, dict[str, int]]:
+        """The state, and what is tracked."""
+
+    @abstractmethod
+    def append(self, row: Row) -> None:
+        """Add a block behind all others. Durable on return, or not there."""
+
+    @abstractmethod
+    def change(self, change: Change) -> None:
+        """Carry out a change. Durable on return, or not made."""
+
+    @abstractmethod
+    def snapshot(self) -> AbstractContextManager[None]:
+        """While it is open, what is read doesn't change."""
+
+    @abstractmethod
+    def ascend(
+        self, after: int, upto: int, selection: Selection | None
+    ) -> Generator[Row, None, None]:
+        """Blocks that may hold what is wanted with ids in `(after, upto]`, ascending.
+
+        Reads no block before it is asked for. Blocks that can't hold a match may be left out,
+        and mostly are.
+        """
+
+    @abstractmethod
+    def descend(self, upto: int, selection: Selection | None) -> Generator[Row, None, None]:
+        """Likewise, of those with ids up to `upto`, descending."""
+
+    def row(self, first: int) -> Row | None:
+        """The block with this key, if there is one."""
+        with closing(self.ascend(first - 1, first, None)) as rows:
+            return next((row for row in rows if row.head.first == first), None)
+
+    @abstractmethod
+    def heads(self, after: int, limit: int) -> Sequence[Head]:
+        """The heads of the first `limit` blocks whose key is above `after`."""
+
+    @abstractmethod
+    def last(self) -> Head | None:
+        """The head of the newest block."""
+
+    @abstractmethod
+    def totals(self, after: int = 0) -> Totals:
+        """Sums over the blocks whose key is above `after`."""
+
+    @abstractmethod
+    def tidy(self, floor: int) -> bool:
+        """Do a bounded part of the housekeeping; whether there is more to do now.
+
+        Args:
+            floor: blocks up to here are left alone, since retention thins them.
+        """
+
+    @abstractmethod
+    def file_size(self) -> int:
+        """Bytes taken where it is kept, of whatever kind."""
+
+    @abstractmethod
+    def check(self) -> Iterator[Problem]:
+        """What is wrong beside the blocks themselves."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of everything. Idempotent."""

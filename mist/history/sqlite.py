@@ -1,0 +1,318 @@
+"""`sqlite:///…`: a log in a file that one server writes and others may read.
+
+Work is done in threads: one that writes, and a few that read, each on a connection of its own.
+A thread shares the interpreter lock with the event loop and waits for it after every
+statement, up to the interpreter's switch interval. So an append is one statement, which is a
+transaction by itself, and a page of a replay is a handful.
+"""
+
+import logging
+import os
+import sqlite3
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Final, TypeVar
+
+import attrs
+import trio
+
+from mist.errors import StartupError
+from mist.history import Durability, History
+from mist.history.block import Head, Row
+from mist.history.database import (
+    boot_id,
+    connect,
+    explained,
+    lock,
+    path_of,
+    prepare,
+    touch,
+    transaction,
+    translated,
+)
+from mist.history.errors import HistoryUnavailable
+from mist.history.log import Log, Survey, Workshop, random_epoch
+from mist.history.record import Problem
+from mist.history.selection import Selection
+from mist.history.shelf import Change, Shelf, State, Totals
+
+__all__ = ["open_sqlite"]
+
+log = logging.getLogger("mist.history")
+
+T = TypeVar("T")
+
+_READERS: Final = 4  # threads; each holds a page or so
+
+_HEAD: Final = "first, last, start, messages, oldest, newest, size"
+_INSERT: Final = f"INSERT INTO block ({_HEAD}, checksum, hashes, body) VALUES (?,?,?,?,?,?,?,?,?,?)"  # noqa: S608
+_SELECT: Final = f"SELECT {_HEAD}, checksum, hashes, body FROM block"  # noqa: S608
+
+
+def _values(row: Row) -> tuple[object, ...]:
+    return (*attrs.astuple(row.head), row.checksum, row.hashes, row.body)
+
+
+def _row(values: Sequence[object]) -> Row:
+    *head, checksum, hashes, body = values
+    return Row(Head(*head), hashes, checksum, body)  # type: ignore[arg-type]
+
+
+class SqliteShelf(Shelf):
+    """See the module. The connection is to a database that is known to be a log."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def load(self) -> tuple[State, dict[str, int]]:
+        with translated():
+            ((*values, patterns),) = self._connection.execute(
+                "SELECT epoch, newest, latest, floor, trimmed, untracked, patterns FROM log"
+            ).fetchall()
+            tracked = self._connection.execute("SELECT tag, id FROM tracked").fetchall()
+        known = tuple(patterns.split("\n")) if patterns else ()
+        return State(*values, known), dict(tracked)  # type: ignore[call-arg]
+
+    def append(self, row: Row) -> None:
+        with translated():
+            self._connection.execute(_INSERT, _values(row))
+
+    def change(self, change: Change) -> None:
+        execute = self._connection.execute
+        with translated(), transaction(self._connection):
+            for first in change.remove:
+                execute("DELETE FROM block WHERE first = ?", (first,))
+            for row in change.put:
+                execute(_INSERT, _values(row))
+            if change.forget:
+                execute("DELETE FROM tracked")
+            self._connection.executemany(
+                "INSERT INTO tracked (tag, id) VALUES (?, ?) "
+                "ON CONFLICT (tag) DO UPDATE SET id = excluded.id",
+                change.tracked.items(),
+            )
+            if change.state is not None:
+                state = change.state
+                execute(
+                    "UPDATE log SET epoch = ?, newest = ?, latest = ?, floor = ?, trimmed = ?, "
+                    "untracked = ?, patterns = ?",
+                    (*attrs.astuple(state)[:-1], "\n".join(state.patterns)),
+                )
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        with translated():
+            self._connection.execute("BEGIN")
+        try:
+            yield
+        finally:
+            with translated():
+                self._connection.execute("ROLLBACK")  # nothing was written
+
+    def ascend(
+        self, after: int, upto: int, selection: Selection | None
+    ) -> Generator[Row, None, None]:
+        where, parameters = _where(selection)
+        return self._rows(
+            f"{_SELECT} WHERE first >= coalesce("  # noqa: S608  # marks only
+            "(SELECT max(first) FROM block WHERE first <= ?), 0) "
+            f"AND first <= ? AND last > ? AND {where} ORDER BY first",
+            (after + 1, upto, after, *parameters),
+        )
+
+    def descend(self, upto: int, selection: Selection | None) -> Generator[Row, None, None]:
+        where, parameters = _where(selection)
+        return self._rows(
+            f"{_SELECT} WHERE first <= ? AND {where} ORDER BY first DESC", (upto, *parameters)
+        )
+
+    def _rows(self, statement: str, parameters: Sequence[object]) -> Generator[Row, None, None]:
+        with translated(), closing(self._connection.execute(statement, parameters)) as cursor:
+            for values in cursor:
+                yield _row(values)
+
+    def heads(self, after: int, limit: int) -> Sequence[Head]:
+        with translated():
+            rows = self._connection.execute(
+                f"SELECT {_HEAD} FROM block WHERE first > ? ORDER BY first LIMIT ?",  # noqa: S608
+                (after, limit),
+            ).fetchall()
+        return [Head(*values) for values in rows]
+
+    def last(self) -> Head | None:
+        with translated():
+            values = self._connection.execute(
+                f"SELECT {_HEAD} FROM block ORDER BY first DESC LIMIT 1"  # noqa: S608
+            ).fetchall()
+        return Head(*values[0]) if values else None
+
+    def totals(self, after: int = 0) -> Totals:
+        with translated():
+            values = self._connection.execute(
+                "SELECT count(*), total(messages), total(size) FROM block WHERE first > ?",
+                (after,),
+            ).fetchall()
+        return Totals(*map(int, values[0]))
+
+    def tidy(self, floor: int) -> bool:
+        return False
+
+    def file_size(self) -> int:
+        with translated():
+            ((_, _, path),) = self._connection.execute("PRAGMA database_list").fetchall()
+        return sum(
+            file.stat().st_size for file in (Path(path), Path(f"{path}-wal")) if file.exists()
+        )
+
+    def check(self) -> Iterator[Problem]:
+        try:
+            with translated():
+                rows = self._connection.execute("PRAGMA quick_check(20)").fetchall()
+        except Exception as error:
+            yield Problem(0, 0, str(error))
+            return
+        for (text,) in rows:
+            if text != "ok":
+                yield Problem(0, 0, f"the database is damaged: {text}")
+
+    def durability(self) -> Durability:
+        """What the process that wrote last promised."""
+        with translated():
+            ((value,),) = self._connection.execute("SELECT durability FROM log").fetchall()
+        return Durability(value)
+
+    def seal(self) -> None:
+        """Bring everything home, and note that nothing of it can be lost any more."""
+        with translated():
+            self._connection.execute("PRAGMA synchronous = FULL")
+            self._connection.execute("UPDATE log SET clean = 1")
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def _where(selection: Selection | None) -> tuple[str, list[bytes]]:
+    if selection is None or selection.lookups is None:
+        return "TRUE", []
+    parameters = []
+    alternatives = []
+    for lookup in selection.lookups:
+        parameters += [wanted.to_bytes(4, "little") for wanted in lookup]
+        alternatives.append(" AND ".join(["instr(hashes, ?)"] * len(lookup)))
+    return f"({' OR '.join(alternatives)})", parameters
+
+
+class _Threads(Workshop):
+    """One thread that writes, a few that read."""
+
+    def __init__(self, files: "_Files") -> None:
+        self._files = files
+        self._free = list(files.readers)
+        self._writing = trio.CapacityLimiter(1)
+        self._reading = trio.CapacityLimiter(len(files.readers))
+
+    async def write(self, work: Callable[[Shelf], T]) -> T:
+        writer = self._files.writer
+        assert writer is not None, "the log sees to it"
+        return await trio.to_thread.run_sync(work, writer, limiter=self._writing)
+
+    async def read(self, work: Callable[[Shelf], T]) -> T:
+        def run() -> T:
+            shelf = self._free.pop()  # there is one: the limiter counts them
+            try:
+                return work(shelf)
+            finally:
+                self._free.append(shelf)
+
+        return await trio.to_thread.run_sync(run, limiter=self._reading)
+
+    async def close(self) -> None:
+        all_readers = [object() for _ in self._files.readers]
+        for each in all_readers:
+            await self._reading.acquire_on_behalf_of(each)
+        try:
+            await trio.to_thread.run_sync(self._files.close, limiter=self._writing)
+        finally:
+            for each in all_readers:
+                self._reading.release_on_behalf_of(each)
+
+
+class _Files:
+    """What is open: connections, and the lock of the one who writes."""
+
+    def __init__(self, path: Path, durability: Durability, *, read_only: bool) -> None:
+        self.writer: SqliteShelf | None = None
+        self.readers: list[SqliteShelf] = []
+        self._lock: int | None = None
+        try:
+            with explained(path):
+                if read_only:
+                    path.stat()
+                    with closing(connect(path, read_only=True)) as connection:
+                        prepare(connection, path, None)
+                else:
+                    touch(path)
+                    self._lock = lock(path)
+                    self._open_writer(path, durability)
+                for _ in range(_READERS):
+                    self.readers.append(SqliteShelf(connect(path, read_only=True)))
+                self.survey = Survey.of(self.readers[0])
+                self.durability = self.readers[0].durability()
+        except BaseException:
+            self._let_go()
+            raise
+
+    def _open_writer(self, path: Path, durability: Durability) -> None:
+        connection = connect(path)
+        self.writer = SqliteShelf(connection)
+        prepare(connection, path, random_epoch())
+        ((before, boot, clean),) = connection.execute(
+            "SELECT durability, boot, clean FROM log"
+        ).fetchall()
+        now = boot_id()
+        if before == Durability.PROCESS.value and not clean and (boot != now or not now):
+            # The machine stopped with messages that were acknowledged but not on the disk.
+            # Their ids may be given again, so they must not be taken for the same.
+            epoch = random_epoch()
+            connection.execute("UPDATE log SET epoch = ?", (epoch,))
+            log.warning("the machine stopped uncleanly: new epoch", extra={"epoch": epoch})
+        connection.execute(
+            "UPDATE log SET durability = ?, boot = ?, clean = 0", (durability.value, now)
+        )
+        if durability is Durability.PROCESS:
+            connection.execute("PRAGMA synchronous = NORMAL")
+
+    def close(self) -> None:
+        """Let go of everything; note that nothing was lost. Idempotent."""
+        if self.writer is not None:
+            with suppress(HistoryUnavailable):  # then it counts as an unclean stop
+                self.writer.seal()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        for shelf in self.readers:
+            shelf.close()
+        if self.writer is not None:
+            self.writer.close()
+            self.writer = None
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+async def open_sqlite(location: str, durability: Durability, *, read_only: bool) -> History:
+    """See `open_history`. Cancellation leaves nothing open.
+
+    Args:
+        location: `/` and the path, which is taken as it is.
+        durability: POWER or PROCESS.
+    """
+    if durability is Durability.NOTHING:
+        raise StartupError("history: a file can't be less durable than process")
+    await trio.lowlevel.checkpoint()
+    path = path_of(location)
+    # The last await: no cancellation can come between the open files and their owner.
+    files = await trio.to_thread.run_sync(lambda: _Files(path, durability, read_only=read_only))
+    return Log(_Threads(files), files.survey, files.durability, read_only=read_only)

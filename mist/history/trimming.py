@@ -1,0 +1,98 @@
+"""One step of retention: which blocks go, which are thinned, and what that means for resuming.
+
+The *floor* rises block by block: everything up to it is out of the global limits. Without
+rules those blocks are simply removed, unread. With rules, a block that sinks below the floor
+is read, and what rules keep of it stays, as a thinner block under the same key. Such blocks
+are gone over again later, since a message that is among the last hundred of its tag today
+isn't tomorrow.
+"""
+
+from collections.abc import Callable, Sequence
+
+import attrs
+
+from mist.history.block import MICROSECONDS, Block, Head, cut
+from mist.history.record import MAX_ID, Stored
+from mist.history.retention import Policy
+from mist.history.shelf import Totals
+from mist.message import TagList
+
+__all__ = ["Thinned", "expired", "thin"]
+
+Cutoff = Callable[[str, int], int]
+"""The id after which the last n messages of a tag lie: `(tag, n) -> id`."""
+
+
+@attrs.frozen
+class Thinned:
+    """What a block came to.
+
+    Attributes:
+        kept: what stays of it.
+        removed: how many messages went.
+        highest: the highest id that went; 0 if none did.
+        tracked: likewise for each tag of theirs that a rule is about.
+    """
+
+    kept: Sequence[Stored]
+    removed: int
+    highest: int
+    tracked: dict[str, int]
+
+
+def expired(heads: Sequence[Head], above: Totals, policy: Policy, now: float) -> Sequence[Head]:
+    """Those of the oldest blocks above the floor that are out of the global limits.
+
+    Args:
+        heads: the first few above the floor.
+        above: sums over all above the floor.
+        now: Unix seconds.
+    """
+    messages, size = above.messages, above.size
+    oldest = None if policy.max_age is None else (now - policy.max_age) * MICROSECONDS
+    for number, head in enumerate(heads):
+        if not (
+            (oldest is not None and head.newest < oldest)
+            or (policy.max_bytes is not None and size > policy.max_bytes)
+            or (policy.max_messages is not None and messages > policy.max_messages)
+        ):
+            return heads[:number]
+        messages -= head.messages
+        size -= head.size
+    return heads
+
+
+def thin(block: Block, policy: Policy, now: float, cutoff: Cutoff) -> Thinned:
+    """Keep of a block below the floor what some rule keeps. O(entries · rules of their tags)."""
+    ruled: dict[TagList, list[tuple[str, int | None, float | None]]] = {}
+    kept: list[Stored] = []
+    removed = highest = 0
+    tracked: dict[str, int] = {}
+    for stored in block.select():
+        entries, firsts = [], []
+        age = now - stored.time
+        for first, entry in zip(stored.firsts, stored.entries, strict=True):
+            tag_list, _, count = entry
+            limits = ruled.get(tag_list)
+            if limits is None:
+                limits = ruled[tag_list] = [
+                    (tag, rule.count, rule.age)
+                    for tag in tag_list.tags
+                    for rule in policy.for_tag(tag)
+                ]
+            after = MAX_ID  # what is kept lies behind it
+            for tag, most, longest in limits:
+                if longest is None or age <= longest:
+                    after = min(after, 0 if most is None else cutoff(tag, most))
+            gone = min(max(after + 1 - first, 0), count)
+            if gone:
+                removed += gone
+                highest = first + gone - 1
+                for tag, _, _ in limits:
+                    tracked[tag] = highest
+            if gone < count:
+                entries.append(cut(entry, gone, count - gone) if gone else entry)
+                firsts.append(first + gone)
+        if entries:
+            kept.append(attrs.evolve(stored, entries=entries, firsts=firsts))
+    return Thinned(kept, removed, highest, tracked)

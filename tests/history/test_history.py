@@ -1,0 +1,366 @@
+"""The contract of `History`, over every member of the family."""
+
+import math
+
+import pytest
+import trio
+
+from mist.errors import StartupError
+from mist.history import (
+    Durability,
+    HistoryUnavailable,
+    Policy,
+    Position,
+    Rule,
+    Trimmed,
+    open_history,
+)
+from tests.history.messages import ids, one, plain, publication, replay, run, select, some, texts
+
+NOTHING_KEPT = Policy(max_age=None, max_bytes=0)
+
+
+async def trim(history, policy, now=1000.0):
+    """Retention to its end; how many messages went."""
+    removed = 0
+    while True:
+        step = await history.trim(policy, now)
+        removed += step.messages
+        if not step.more:
+            return removed
+
+
+# ids and order
+
+
+async def test_new_log_is_empty(history):
+    position = await history.position()
+    assert position == Position(position.epoch, 1, 0, 0)
+    assert len(position.epoch) == 16
+    assert await replay(history) == []
+    assert await history.last(None, 5) == 0
+    assert await history.recovered(None, 0)
+    assert not await history.recovered(None, 1)
+    assert await history.verify() == []
+
+
+async def test_ids_begin_at_one_and_are_consecutive(history):
+    assert await history.append([some("a", 3), one("b")]) == 1
+    assert await history.append([one("c")]) == 5
+    assert ids(await replay(history)) == [1, 2, 3, 4, 5]
+    assert (await history.position()).newest == 5
+
+
+async def test_concurrent_appends_get_ids_in_the_order_called(history):
+    firsts = {}
+
+    async def append(number):
+        firsts[number] = await history.append([one("a", str(number))])
+
+    async with trio.open_nursery() as nursery:
+        for number in range(20):
+            nursery.start_soon(append, number)
+    messages = await replay(history)
+    assert ids(messages) == list(range(1, 21))
+    assert {int(each.data): each.id for each in messages} == firsts
+
+
+async def test_everything_about_a_message_comes_back(history):
+    entry = run("a,Ä", b"\x00\xff data, with \n a line end")
+    meta = {"reply": b"x\xff", "": b""}
+    await history.append(
+        [
+            publication(entry, time=1234.567891, publisher="f00", framable=False),
+            publication(run("b", "1", "", "3"), time=1235.0, audience="users=1", meta=meta),
+        ]
+    )
+    page = await history.read()
+    first, second = page.stored
+    assert plain(first.entries) == plain([entry])
+    assert (first.time, first.publisher, first.framable) == (1234.567891, "f00", False)
+    assert (first.audience, first.meta) == (None, None)
+    assert plain(second.entries) == plain([run("b", "1", "", "3")])
+    assert (second.audience, second.meta, second.framable) == ("users=1", meta, True)
+    assert [list(each.firsts) for each in page.stored] == [[1], [2]]
+    assert page.complete
+    assert page.count == 4
+
+
+async def test_runs_come_back_as_runs(history):
+    await history.append([some("a", 1000)])
+    ((entry,),) = [each.entries for each in (await history.read()).stored]
+    assert plain([entry]) == plain([run("a", *map(str, range(1000)))])
+
+
+async def test_times_never_go_back(history):
+    await history.append([one("a", time=50.0), one("a", time=40.0)])
+    await history.append([one("a", time=10.0), one("a", time=60.0)])
+    assert [message.time for message in await replay(history)] == [50.0, 50.0, 50.0, 60.0]
+
+
+@pytest.mark.parametrize("publications", [[], [publication()]])
+async def test_appending_nothing_is_refused(history, publications):
+    with pytest.raises(ValueError, match="nothing"):
+        await history.append(publications)
+    assert (await history.position()).newest == 0
+
+
+async def test_what_was_cancelled_before_it_began_is_not_there(history):
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await history.append([one("a")])
+    assert (await history.position()).newest == 0
+    assert await history.append([one("b")]) == 1
+
+
+async def test_closed_log_refuses_and_closes_again(url):
+    history = await open_history(url)
+    await history.close()
+    await history.close()
+    for attempt in (history.append([one("a")]), history.read(), history.position()):
+        with pytest.raises(HistoryUnavailable):
+            await attempt
+
+
+# reading
+
+
+@pytest.fixture
+async def filled(history):
+    """Ids 1 to 9 over three blocks."""
+    await history.append([publication(run("a", "1", "2", "3"), run("a,b", "4"))])
+    await history.append([one("b,c", "5"), publication(run("a,b,c", "6", "7"), publisher="p")])
+    await history.append([some("d", 2)])
+    return history
+
+
+@pytest.mark.parametrize(
+    ("alternatives", "expected"),
+    [
+        (["a"], [1, 2, 3, 4, 6, 7]),
+        (["a,b"], [4, 6, 7]),
+        (["b,c", "d"], [5, 6, 7, 8, 9]),
+        (["a", "a,b"], [1, 2, 3, 4, 6, 7]),
+        (["a,d"], []),
+        (["ab"], []),
+        (["d"] + [f"x{n}" for n in range(100)], [8, 9]),
+    ],
+)
+async def test_replay_has_exactly_the_supersets(filled, alternatives, expected):
+    for limit in (1, 2, 3, 100):
+        assert ids(await replay(filled, select(*alternatives), limit=limit)) == expected
+
+
+async def test_replay_keeps_to_its_bounds(filled):
+    for after in range(-1, 12):
+        for upto in range(11):
+            expected = [each for each in range(1, 10) if after < each <= upto]
+            for limit in (1, 2, 100):
+                found = await replay(filled, after=after, upto=upto, limit=limit)
+                assert ids(found) == expected
+
+
+async def test_page_ends_with_the_entry_that_reaches_its_bytes(filled):
+    page = await filled.read(max_bytes=1)
+    assert ids(page.messages()) == [1, 2, 3]
+    assert (page.after, page.complete) == (3, False)
+    assert ids(await replay(filled, max_bytes=1)) == list(range(1, 10))
+
+
+async def test_page_needs_room(history):
+    with pytest.raises(ValueError, match="room"):
+        await history.read(limit=0)
+
+
+async def test_part_of_a_run_has_its_own_ids_and_wire(filled):
+    page = await filled.read(after=1, limit=1)
+    (stored,) = page.stored
+    assert list(stored.firsts) == [2]
+    assert plain(stored.entries) == plain([run("a", "2")])
+
+
+async def test_read_does_not_go_beyond_the_newest(filled):
+    page = await filled.read(upto=1000)
+    assert page.complete
+    assert page.after == 9
+    await filled.append([one("a")])
+    assert ids((await filled.read(after=page.after)).messages()) == [10]
+
+
+@pytest.mark.parametrize("n", range(8))
+async def test_last_n_are_exactly_those(filled, n):
+    for alternatives, all_of_them in ((["a"], [1, 2, 3, 4, 6, 7]), (["b,c", "d"], [5, 6, 7, 8, 9])):
+        selection = select(*alternatives)
+        for upto in range(11):
+            after = await filled.last(selection, n, upto=upto)
+            expected = [each for each in all_of_them if each <= upto][-n if n else 10 :]
+            assert ids(await replay(filled, selection, after=after, upto=upto)) == expected
+
+
+async def test_many_tag_lists_in_one_block(history):
+    await history.append([publication(*(run(f"all,n{n},m{n % 7}", str(n)) for n in range(2000)))])
+    assert texts(await replay(history, select("n1234"))) == ["1234"]
+    assert texts(await replay(history, select("all,n1234,m2"))) == ["1234"]
+    assert texts(await replay(history, select("n1234,m3"))) == []
+    assert ids(await replay(history, select("all,m3"))) == list(range(4, 2001, 7))
+    assert len(await replay(history, select("all"))) == 2000
+
+
+async def test_hundred_thousand_messages(history):
+    for block in range(20):
+        await history.append(
+            [publication(*(run(f"all,{n % 10}", *"01234") for n in range(1000)), time=block)]
+        )
+    assert ids(await replay(history)) == list(range(1, 100_001))
+    found = await replay(history, select("7,all"))
+    assert len(found) == 10_000
+    assert all(message.tags == {"all", "7"} for message in found)
+    assert await history.last(select("7"), 7) == 99_938  # 5 in the last run, 2 in the one before
+    assert await history.verify() == []
+
+
+# retention
+
+
+async def test_trim_by_count_takes_whole_blocks_from_the_oldest(filled):
+    assert await trim(filled, Policy(max_age=None, max_bytes=None, max_messages=6)) == 4
+    assert ids(await replay(filled)) == [5, 6, 7, 8, 9]
+    position = await filled.position()
+    assert (position.first, position.newest, position.trimmed) == (5, 9, 4)
+
+
+async def test_trim_by_age(history):
+    for time in (10.0, 20.0, 30.0):
+        await history.append([one("a", time=time)])
+    assert await trim(history, Policy(max_age=15), now=30.0) == 1
+    assert ids(await replay(history)) == [2, 3]
+
+
+async def test_trim_by_bytes(history):
+    for _ in range(10):
+        await history.append([one("a", "x" * 10_000)])
+    assert await trim(history, Policy(max_bytes=45_000, max_age=None)) == 6
+    assert (await history.statistics()).size < 45_000
+
+
+async def test_default_policy_keeps_what_is_new_and_small(filled):
+    assert await filled.trim(Policy(), 1000.0 + 6 * 86_400) == Trimmed(0, False)
+
+
+async def test_ids_go_on_when_everything_was_trimmed(filled):
+    assert await trim(filled, NOTHING_KEPT) == 9
+    position = await filled.position()
+    assert (position.first, position.newest, position.trimmed) == (10, 9, 9)
+    assert await filled.last(None, 3) == 0
+    assert await replay(filled) == []
+    assert await filled.append([one("a")]) == 10
+    assert ids(await replay(filled)) == [10]
+
+
+async def test_rule_keeps_the_last_of_each_tag_beyond_the_global_limits(history):
+    for n in range(12):
+        await history.append([one(f"room:{n % 3},other"), one("other")])
+    policy = Policy(None, 0, None, (Rule("room:*", count=2),))
+    assert await trim(history, policy) == 24 - 6
+    assert [sorted(each.tags) for each in await replay(history)] == [
+        ["other", f"room:{n % 3}"] for n in range(6, 12)
+    ]
+    assert (await history.position()).first == 13
+    # What is among the last today isn't tomorrow.
+    await history.append([one("room:1"), one("room:1")])
+    assert await trim(history, policy) == 2
+    assert len(await replay(history, select("room:1"))) == 2
+    assert len(await replay(history, select("room:2"))) == 2
+    assert await history.verify() == []
+
+
+async def test_rule_by_age_and_several_rules_each_keep(history):
+    await history.append([one("a", time=10.0), one("a,b", time=11.0), one("b", time=12.0)])
+    rules = (Rule("a", age=5), Rule("b", count=1))
+    assert await trim(history, Policy(None, 0, None, rules), now=15.5) == 1
+    assert ids(await replay(history)) == [2, 3]
+    assert await trim(history, Policy(None, 0, None, rules), now=16.5) == 1
+    assert ids(await replay(history)) == [3]
+
+
+async def test_run_is_cut_where_a_rule_says(history):
+    await history.append([some("a", 10)])
+    assert await trim(history, Policy(None, 0, None, (Rule("a", count=3),))) == 7
+    page = await history.read()
+    assert texts(page.messages()) == ["7", "8", "9"]
+    assert ids(page.messages()) == [8, 9, 10]
+    assert ids(await replay(history, after=8)) == [9, 10]
+    assert ids(await replay(history, upto=8)) == [8]
+
+
+async def test_without_the_rule_what_it_kept_goes(history):
+    await history.append([some("a", 10)])
+    await trim(history, Policy(None, 0, None, (Rule("a", count=3),)))
+    assert await trim(history, NOTHING_KEPT) == 3
+    assert await replay(history) == []
+
+
+# resuming
+
+
+async def test_resume_is_recovered_where_nothing_behind_it_was_trimmed(filled):
+    await trim(filled, Policy(None, None, 6))
+    assert not await filled.recovered(None, 3)
+    assert await filled.recovered(None, 4)
+    assert await filled.recovered(None, 9)
+    assert not await filled.recovered(None, 10)
+    assert not await filled.recovered(select("d"), 3)
+
+
+async def test_resume_with_another_epoch_is_not_recovered(filled):
+    epoch = (await filled.position()).epoch
+    assert await filled.recovered(None, 5, epoch)
+    assert not await filled.recovered(None, 5, "another")
+    new = await filled.new_epoch()
+    assert new != epoch
+    assert (await filled.position()).epoch == new
+    assert not await filled.recovered(None, 5, epoch)
+    assert await filled.append([one("a")]) == 10
+
+
+async def test_quiet_tag_with_a_rule_is_recovered_however_much_was_trimmed(history):
+    rules = (Rule("room:*", count=2),)
+    await history.append([one("room:1"), some("noise", 5), one("room:2")])
+    await history.append([one("room:2"), one("room:2"), some("noise", 5)])
+    await trim(history, Policy(None, 0, None, rules))
+    assert ids(await replay(history)) == [1, 8, 9]
+    assert await history.recovered(select("room:1"), 0)
+    assert await history.recovered(select("room:1,noise"), 0)
+    assert not await history.recovered(select("room:2"), 6)
+    assert await history.recovered(select("room:2"), 7)
+    assert not await history.recovered(select("noise"), 12)
+    assert not await history.recovered(select("room:1", "noise"), 12)
+    assert await history.recovered(select("room:1", "room:2"), 7)
+
+
+async def test_new_rule_does_not_claim_to_know_what_was_trimmed_before_it(history):
+    await history.append([one("a"), one("b")])
+    await trim(history, NOTHING_KEPT)
+    await trim(history, Policy(None, 0, None, (Rule("a", count=9),)))
+    assert not await history.recovered(select("a"), 0)
+    assert await history.recovered(select("a"), 2)
+
+
+# opening
+
+
+@pytest.mark.parametrize("url", ["kafka://x", "history.db", "", "sqlite:/x", "SQLITE://"])
+async def test_url_that_names_no_log_is_refused(url):
+    with pytest.raises(StartupError) as caught:
+        await open_history(url)
+    assert "\n" not in str(caught.value)
+
+
+async def test_statistics_tell_what_is_kept(filled):
+    statistics = await filled.statistics()
+    assert statistics.position == await filled.position()
+    assert (statistics.messages, statistics.blocks) == (9, 3)
+    assert statistics.oldest == statistics.newest == 1000.0
+    assert 0 < statistics.size <= statistics.file_size
+    assert isinstance(statistics.durability, Durability)
+    assert not math.isnan(statistics.size)
