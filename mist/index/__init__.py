@@ -9,8 +9,8 @@ ten thousand subscribers of one tag set are one entry.
             tests them all at once, with bitmaps
     Memo    tag list as written -> what it resolved to, forgotten exactly when that changes
 
-    intern  one string for each tag, and how rare it is
-    entry   one tag set, and where the tree keeps it
+    intern  one object for each tag: its string, how rare it is, what is filed under it
+    shards  many small dicts in the place of a large one
 """
 
 from mist.index.index import Index, IndexStatistics

@@ -1,23 +1,29 @@
 """The bitmap chunk: thousands of tag sets tested at once, a machine word of them at a time.
 
-A chunk holds entries in numbered *slots*, and for each tag a *posting*: one bit per slot, set
-where the slot's entry has the tag. Whether all of a slot's tags are in a message is counted,
-not searched. Each slot starts with the number of tags it misses, written in binary across
-*planes*, plane i holding bit i of every slot's number:
+A chunk holds groups in numbered *slots*, and for each tag a *posting*: one bit per slot, set
+where the slot's tag set has the tag. There are two ways to tell which slots have all their
+tags in a message, and each match takes the one with fewer operations.
+
+*Counting*, where the message has few of the chunk's tags. Each slot knows how many tags it
+needs, written in binary across *planes*, plane i holding bit i of every slot's number:
 
     slot       0       1       2      3
-    tags     {a,b}    {a}   {a,c,d}  free
-    misses     2       1       3       1     <- a free slot misses a tag no message has
+    tags     {a,b}    {a}   {a,c,d}  vacant
+    needs      2       1       3       1     <- a vacant slot needs a tag no message has
     plane 0    0       1       1       1
     plane 1    1       0       1       0
 
-For each tag the message shares with the chunk, its posting is subtracted from all numbers at
-once, by the borrow rule of school: flip the lowest plane where the posting is set; wherever
-that made a 1 out of a 0, borrow from the plane above. What stands at zero at the end misses
-nothing: a hit. With {a,b}: slots 0 and 1 fall to zero, slot 2 to two, slot 3 stays.
+The postings of the tags that message and chunk share are added up in the same way, all slots
+at once: flip the lowest plane where the posting is set, and where that made a 0 out of a 1,
+carry into the plane above. Where the sum equals the need, it is a hit. With {a,b}: slots 0
+and 1 have 2 and 1, as they need; slot 2 has one of three. Up to 5 operations a shared tag.
 
-The cost is O(shared tags x planes x capacity/64), no matter how many candidates or hits.
-Planes number log2 of the longest entry, three for up to 7 tags.
+*Excluding*, where it has most of them: a slot is out that has a tag which the message has
+not. One operation for each tag of the chunk that isn't shared. At 100,000 entries over 100
+tags, messages of 40 tags take 2.5 ms by counting, 1.6 by the better of both.
+
+An operation is O(capacity/64), no matter how many candidates or hits. Planes number log2 of
+the longest entry, three for up to 7 tags.
 
 Refused: Python ints as bitmaps. They need no growing and no copying, and read shorter, but an
 operation allocates its result: 46 ns against 28 at 128 bits, 119 against 60 at 8192.
@@ -25,7 +31,10 @@ Refused: giving slots back one by one. A chunk keeps what its fullest moment nee
 bytes a slot, until its last entry goes; renumbering would make one `remove` pay for many.
 """
 
-from typing import Generic, TypeVar
+from collections.abc import Collection
+from functools import reduce
+from operator import ior
+from typing import Final, Generic, TypeVar
 
 from bitarray import bitarray
 from bitarray.util import ones, zeros
@@ -34,85 +43,94 @@ __all__ = ["Chunk"]
 
 G = TypeVar("G")
 
-_FIRST_CAPACITY = 64  # slots: one machine word
+_FIRST_CAPACITY: Final = 64  # slots: one machine word
+_EXCLUDED: Final = 5  # tags that are excluded in the time it takes to count one
 
 
 class Chunk(Generic[G]):
-    """Entries by slot, and the bitmaps over them.
+    """Groups by slot, and the bitmaps over them.
 
     Attributes:
         postings: tag -> one bit per slot; length `capacity`. Never all zero.
-        planes: bit i of how many tags each slot misses; length `capacity` each.
+        planes: bit i of how many tags each slot needs; length `capacity` each.
+        vacant: the slots nothing is in; length `capacity`.
         slots: the group in each slot; None where it was freed. Slots from `len(slots)` on
             were never used.
-        free: numbers of freed slots, to be used first.
     """
 
-    __slots__ = ("free", "planes", "postings", "slots")
+    __slots__ = ("_length", "planes", "postings", "slots", "vacant")
 
     def __init__(self) -> None:
         self.postings: dict[str, bitarray] = {}
         self.planes = [ones(_FIRST_CAPACITY), zeros(_FIRST_CAPACITY), zeros(_FIRST_CAPACITY)]
+        self.vacant = ones(_FIRST_CAPACITY)
         self.slots: list[G | None] = []
-        self.free: list[int] = []
+        self._length = 0
 
     def __len__(self) -> int:
-        return len(self.slots) - len(self.free)
+        return self._length
 
     @property
     def capacity(self) -> int:
-        return len(self.planes[0])
+        return len(self.vacant)
 
     def has_room(self, tags: int, max_capacity: int, max_area: int) -> bool:
         """Whether an entry with `tags` tags may still go in. O(1).
 
         Args:
-            max_capacity: slots. Bounds what one subtraction costs.
+            max_capacity: slots. Bounds what one operation costs.
             max_area: slots x postings, in bits. Bounds the memory, and the pause when all
                 postings grow. Wide or long, but not both.
         """
         capacity = self.capacity
-        if not self.free and len(self.slots) == capacity:
+        if self._length == capacity:
             capacity *= 2
         return capacity <= max_capacity and capacity * (len(self.postings) + tags) <= max_area
 
-    def insert(self, group: G, tags: list[str]) -> int:
-        """Put `group` into a slot, to be a hit where all of `tags` are. Returns the slot.
+    def insert(self, group: G, tags: Collection[str]) -> None:
+        """Put `group` into a slot, to be a hit where all of `tags` are.
 
         `tags` may leave out those that every message coming here is known to have, but not
         all of them. O(len(tags) + planes), and O(postings x capacity/64) when it grows.
         """
-        slots = self.slots
-        if self.free:
-            slot = self.free.pop()
-            slots[slot] = group
+        if self._length == self.capacity:
+            self._grow()
+        slot = self.vacant.find(1)
+        self.vacant[slot] = 0
+        self._length += 1
+        if slot == len(self.slots):
+            self.slots.append(group)
         else:
-            slot = len(slots)
-            if slot == self.capacity:
-                self._grow()
-            slots.append(group)
+            self.slots[slot] = group
         postings = self.postings
         for tag in tags:
             posting = postings.get(tag)
             if posting is None:
                 posting = postings[tag] = zeros(self.capacity)
             posting[slot] = 1
-        missing = len(tags)
-        while missing >> len(self.planes):
-            # Free slots may stay zero here: they have their 1 in plane 0.
+        need = len(tags)
+        while need >> len(self.planes):
+            # Vacant slots may stay zero here: they have their 1 in plane 0.
             self.planes.append(zeros(self.capacity))
         for plane in self.planes:
-            plane[slot] = missing & 1
-            missing >>= 1
-        return slot
+            plane[slot] = need & 1
+            need >>= 1
 
-    def discard(self, slot: int, tags: tuple[str, ...]) -> None:
-        """Free `slot`; `tags` are at least those it was inserted with. O(len(tags))."""
+    def discard(self, tags: Collection[str]) -> bool:
+        """Free the slot that was inserted with just these tags.
+
+        O((len(tags) + planes) x capacity/64): the bitmaps tell the slot, so that nobody has
+        to remember it.
+
+        Returns:
+            Whether there was one.
+        """
+        slot = self._find(tags)
+        if slot is None:
+            return False
         postings = self.postings
         for tag in tags:
-            posting = postings.get(tag)
-            if posting is None:  # one of those left out by `insert`
-                continue
+            posting = postings[tag]
             posting[slot] = 0
             if not posting.any():
                 del postings[tag]
@@ -121,37 +139,101 @@ class Chunk(Generic[G]):
         for plane in others:
             plane[slot] = 0
         self.slots[slot] = None
-        self.free.append(slot)
+        self.vacant[slot] = 1
+        self._length -= 1
+        return True
+
+    def _find(self, tags: Collection[str]) -> int | None:
+        # Where a slot has all these tags, and needs no more, those are its tags.
+        candidates = ~self.vacant
+        for tag in tags:
+            posting = self.postings.get(tag)
+            if posting is None:
+                return None
+            candidates &= posting
+        need = len(tags)
+        if need >> len(self.planes):
+            return None
+        for plane in self.planes:
+            candidates &= plane if need & 1 else ~plane
+            need >>= 1
+        slot = candidates.find(1)
+        return None if slot < 0 else slot
 
     def match(self, tags: frozenset[str], groups: list[G]) -> None:
         """Append the group of each slot whose tags are all in `tags`."""
-        # Three planes are written out, since a loop over them takes half as long again:
-        # 1.6 µs against 1.0 for five postings of 128 bits.
         postings = self.postings
         shared = postings.keys() & tags
         if not shared:
             return
-        units, twos, fours, *more = [plane.copy() for plane in self.planes]
-        for tag in shared:
-            posting = postings[tag]
-            units ^= posting
-            borrow = posting & units
-            twos ^= borrow
-            borrow &= twos
-            fours ^= borrow
-            if more:
-                borrow &= fours
-                for plane in more:
-                    plane ^= borrow
-                    borrow &= plane
-        units |= twos
-        units |= fours
-        for plane in more:
-            units |= plane
+        if len(postings) < _EXCLUDED * len(shared):
+            others = [posting for tag, posting in postings.items() if tag not in shared]
+            out = reduce(ior, others, self.vacant.copy())
+        else:
+            out = self._count([postings[tag] for tag in shared])
         # all() costs 45 ns, starting a search 150, and most messages hit nothing.
-        if not units.all():
+        if not out.all():
             slots = self.slots
-            groups += [slots[slot] for slot in units.search(0)]  # type: ignore[misc]
+            groups += [slots[slot] for slot in out.search(0)]  # type: ignore[misc]
+
+    def _count(self, shared: list[bitarray]) -> bitarray:
+        """Where the sum of some postings isn't the need."""
+        # Planes are written out as far as three, since a loop over them takes half as long
+        # again. No sum is above its need, so there is nothing to carry beyond the planes.
+        units = shared[0].copy()
+        units_needed, twos_needed, fours_needed, *more_needed = self.planes
+        if len(shared) == 1:
+            units ^= units_needed
+            units |= twos_needed
+            units |= fours_needed
+        elif len(shared) < 4:
+            twos = units & shared[1]
+            units ^= shared[1]
+            for posting in shared[2:]:
+                twos ^= units & posting
+                units ^= posting
+            units ^= units_needed
+            twos ^= twos_needed
+            units |= twos
+            units |= fours_needed
+        elif not more_needed:
+            twos = units & shared[1]
+            units ^= shared[1]
+            twos ^= units & shared[2]
+            units ^= shared[2]
+            carry = units & shared[3]
+            units ^= shared[3]
+            fours = twos & carry
+            twos ^= carry
+            for posting in shared[4:]:
+                carry = units & posting
+                units ^= posting
+                fours ^= twos & carry
+                twos ^= carry
+            units ^= units_needed
+            twos ^= twos_needed
+            fours ^= fours_needed
+            units |= twos
+            units |= fours
+        else:
+            return self._count_long(shared)
+        for plane in more_needed:
+            units |= plane
+        return units
+
+    def _count_long(self, shared: list[bitarray]) -> bitarray:
+        sums = [zeros(self.capacity) for _ in self.planes]
+        for posting in shared:
+            carry = posting
+            for plane in sums:
+                over = plane & carry
+                plane ^= carry
+                carry = over
+        out = zeros(self.capacity)
+        for plane, needed in zip(sums, self.planes, strict=True):
+            plane ^= needed
+            out |= plane
+        return out
 
     def _grow(self) -> None:
         # In place: a posting keeps its identity, and nothing is renumbered.
@@ -163,3 +245,4 @@ class Chunk(Generic[G]):
         first += ones(more)
         for plane in others:
             plane += empty
+        self.vacant += ones(more)

@@ -1,24 +1,22 @@
 """`Index`: entries by their exact tags, and the tree that finds them by a message's.
 
-Entries are kept in many small dicts rather than a large one. A dict that is full is copied
-into one twice the size within a single insertion: 24 ms at 300,000 entries and growing with
-them, during which a server does nothing else. A shard's copy takes a 256th of that.
+An entry is no object of its own: it is a tuple of tags, in a dict that leads to its group, and
+somewhere in the tree. There are millions, and each object more would be 64 bytes and a stop
+of the garbage collector, which passes over tuples of strings after it saw them once.
 """
 
 from collections.abc import Iterable
-from typing import Final, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import attrs
 
-from mist.index.entry import Entry
 from mist.index.intern import Tags
-from mist.index.tree import Thresholds, Tree
+from mist.index.shards import MASK, Table, make_table
+from mist.index.tree import Key, Thresholds, Tree
 
 __all__ = ["Index", "IndexStatistics"]
 
 G = TypeVar("G")
-
-_SHARDS: Final = 256  # a power of two
 
 
 @attrs.frozen
@@ -49,13 +47,13 @@ class Index(Generic[G]):
         thresholds: when one shape of the tree gives way to the next.
     """
 
-    __slots__ = ("_length", "_shards", "_tags", "_tree")
+    __slots__ = ("_groups", "_length", "_tags", "_tree")
 
     def __init__(self, thresholds: Thresholds | None = None) -> None:
-        self._shards: list[dict[tuple[str, ...], Entry[G]]] = [{} for _ in range(_SHARDS)]
+        self._groups: Table[Key, G] = make_table()
         self._length = 0
-        self._tags = Tags()
-        self._tree: Tree[G] = Tree(thresholds or Thresholds())
+        self._tags: Tags[G] = Tags()
+        self._tree = Tree(self._tags, self._groups, thresholds or Thresholds())
 
     def __len__(self) -> int:
         """Distinct tag sets."""
@@ -64,8 +62,7 @@ class Index(Generic[G]):
     def get(self, tags: frozenset[str]) -> G | None:
         """The group of exactly these tags, or None. O(tags)."""
         key = tuple(sorted(tags))
-        entry = self._shard(key).get(key)
-        return None if entry is None else entry.group
+        return self._groups[hash(key) & MASK].get(key)
 
     def add(self, tags: frozenset[str], group: G) -> None:
         """Enter a tag set. O(tags), and now and then a short list of entries is moved.
@@ -76,12 +73,12 @@ class Index(Generic[G]):
         key = tuple(sorted(tags))
         if not key:
             raise ValueError("an entry needs at least one tag")
-        shard = self._shard(key)
+        shard = self._groups[hash(key) & MASK]
         if key in shard:
             raise ValueError(f"there already: {key!r}")
-        names, rarest_first = self._tags.acquire(key)
-        entry = shard[names] = Entry(names, group)
-        self._tree.file(entry, rarest_first)
+        key, rarest_first = self._tags.acquire(key)
+        shard[key] = group
+        self._tree.file(key, rarest_first)
         self._length += 1
 
     def remove(self, tags: frozenset[str]) -> G:
@@ -94,14 +91,15 @@ class Index(Generic[G]):
             KeyError: it isn't there.
         """
         key = tuple(sorted(tags))
-        shard = self._shard(key)
-        entry = shard.pop(key)
-        self._tree.unfile(entry)
-        self._tags.release(entry.tags)
+        shard = self._groups[hash(key) & MASK]
+        group = shard.pop(key)
+        rarest_first = self._tags.of(key)
+        self._tree.unfile(key, rarest_first)
+        self._tags.release(rarest_first)
         self._length -= 1
         if not shard:
             shard.clear()  # which gives the table back; deleting alone never does
-        return entry.group
+        return group
 
     def match(self, tags: frozenset[str]) -> list[G]:
         """The group of every entry whose tags are all in `tags`, each once, in no order.
@@ -122,6 +120,3 @@ class Index(Generic[G]):
             nodes=self._tree.nodes,
             chunks=self._tree.chunks,
         )
-
-    def _shard(self, key: tuple[str, ...]) -> dict[tuple[str, ...], Entry[G]]:
-        return self._shards[hash(key) & (_SHARDS - 1)]

@@ -6,9 +6,10 @@ A *node* stands for the tags on the way down to it, and holds entries that have 
     children   tag -> an entry, a short list of entries, or a node one level down
     chunk      the bitmaps over entries whose remaining tags are all *heavy* here
 
-The root stands for no tag, and has children only. An entry is filed under its rarest tag, so
-a message, which walks down from the root by each tag it has, rarely gets near what it does
-not match; and since it tries every tag, an old choice stays right however popularity drifts.
+The root stands for no tag, and its children are with the tags themselves (`Tag.child`). An
+entry is filed under its rarest tag, so a message, which walks down from the root by each tag
+it has, rarely gets near what it does not match; and since it tries every tag, an old choice
+stays right however popularity drifts.
 
 Inside a node, tags are light or heavy. A *light* tag has few entries under it: a dict lookup
 leads straight to them. A *heavy* one has a posting in the chunk. An entry with one light tag
@@ -29,19 +30,28 @@ pauses. A tag whose posting empties is light again.
 A chunk is bounded (`Thresholds.capacity`, `.area`). Past that, an entry goes one level down
 under its rarest tag, whose child may then become a node. Every level uses up a tag, and only
 below a full chunk is there a next one, so the depth stays at one or two for any million of
-entries. All walks are loops all the same: a limit on tags is not this module's to rely on.
+entries. Walks are loops all the same: a limit on tags is not this module's to rely on.
+
+An entry doesn't know where it is. To remove it, the tree is walked by its tags, rarest first,
+which is how it was filed, so it is nearly always in the first place looked at. Two references
+and a number in each entry would save that walk, and cost 100 bytes an entry.
 """
 
+from collections.abc import Callable
 from typing import Generic, TypeAlias, TypeVar, final
 
 import attrs
 
 from mist.index.chunk import Chunk
-from mist.index.entry import Entry
+from mist.index.intern import Tag, Tags
+from mist.index.shards import MASK, Table
 
-__all__ = ["Node", "Thresholds", "Tree"]
+__all__ = ["Child", "Key", "Node", "Thresholds", "Tree"]
 
 G = TypeVar("G")
+
+Key: TypeAlias = tuple[str, ...]
+"""An entry: its tags, sorted. A tuple, since a frozenset of three takes 216 bytes."""
 
 
 @attrs.frozen
@@ -58,211 +68,265 @@ class Thresholds:
     """
 
     leaf: int = 4
-    light: int = 8
+    light: int = 4
     capacity: int = 65_536
     area: int = 1 << 23  # 1 MiB
 
 
 @final
 class Node(Generic[G]):
-    """What is filed under one path of tags. Holds at least one entry, unless the root."""
+    """What is filed under one path of tags. Holds at least one entry."""
 
-    __slots__ = ("children", "chunk", "exact", "parent", "tag")
+    __slots__ = ("children", "chunk", "exact")
 
-    def __init__(self, parent: "Node[G] | None" = None, tag: str = "") -> None:
-        self.parent = parent
-        self.tag = tag
-        self.exact: Entry[G] | None = None
+    def __init__(self) -> None:
+        self.exact: Key | None = None
         self.children: dict[str, Child[G]] = {}
         self.chunk: Chunk[G] | None = None
 
-    def path(self) -> set[str]:
-        """The tags that every entry here has. O(depth)."""
-        path = set()
-        node = self
-        while node.parent is not None:
-            path.add(node.tag)
-            node = node.parent
-        return path
 
-
-Child: TypeAlias = Entry[G] | list[Entry[G]] | Node[G]
+Child: TypeAlias = Key | list[Key] | Node[G]
 
 
 class Tree(Generic[G]):
     """Files entries by their tags; finds those that are subsets of a message's.
 
     Attributes:
-        nodes, chunks: how many there are now, without the root.
+        nodes, chunks: how many there are now.
+
+    Args:
+        tags: the tags of all entries; the root.
+        groups: entry -> its group. Only read; an entry is in it while it is filed.
     """
 
-    __slots__ = ("_root", "_thresholds", "chunks", "nodes")
+    __slots__ = ("_groups", "_tags", "_thresholds", "chunks", "nodes")
 
-    def __init__(self, thresholds: Thresholds) -> None:
-        self._root: Node[G] = Node()
+    def __init__(self, tags: Tags[G], groups: Table[Key, G], thresholds: Thresholds) -> None:
+        self._tags = tags
+        self._groups = groups
         self._thresholds = thresholds
         self.nodes = 0
         self.chunks = 0
 
     def match(self, tags: frozenset[str]) -> list[G]:
         """The group of every entry whose tags are all in `tags`, each once, in no order."""
-        groups: list[G] = []
-        holds = tags.issuperset
-        queue = [self._root]
+        table = self._tags.table
+        holds: Callable[[Key], bool] = tags.issuperset
+        keys: list[Key] = []  # found one by one
+        groups: list[G] = []  # found in chunks
+        queue: list[Node[G]] = []
+        for name in tags:
+            tag = table[hash(name) & MASK].get(name)
+            if tag is None:
+                continue
+            child = tag.child
+            if type(child) is Node:
+                queue.append(child)
+            elif isinstance(child, tuple):
+                if holds(child):
+                    keys.append(child)
+            elif child is not None:
+                keys += filter(holds, child)
         for node in queue:  # which grows as it is walked
             children = node.children
-            for tag in children.keys() & tags:
-                child = children[tag]
-                if type(child) is Entry:
-                    if holds(child.tags):
-                        groups.append(child.group)
+            for name in children.keys() & tags:
+                child = children[name]
+                if isinstance(child, tuple):
+                    if holds(child):
+                        keys.append(child)
                 elif type(child) is Node:
                     queue.append(child)
                 else:
-                    for entry in child:
-                        if holds(entry.tags):
-                            groups.append(entry.group)
+                    keys += filter(holds, child)
             if node.exact is not None:
-                groups.append(node.exact.group)
+                keys.append(node.exact)
             if node.chunk is not None:
                 node.chunk.match(tags, groups)
+        if keys:
+            entries = self._groups
+            groups += [entries[hash(key) & MASK][key] for key in keys]
         return groups
 
-    def file(self, entry: Entry[G], rarest_first: list[str]) -> None:
-        """Take `entry` in. `rarest_first` are its tags; used up.
+    def file(self, key: Key, rarest_first: list[Tag[G]]) -> None:
+        """Take an entry in. `rarest_first` are its tags.
 
         O(tags), and now and then a short list of other entries is moved.
         """
-        self._descend(self._root, entry, rarest_first)
+        tag, *others = rarest_first
+        child = tag.child
+        if type(child) is list and len(child) >= self._thresholds.leaf:
+            child = tag.child = self._branch(child, {tag.name})
+        if type(child) is Node:
+            self._descend(child, key, [tag.name for tag in others])
+        else:
+            tag.child = _joined(child, key)
 
-    def _descend(self, node: Node[G], entry: Entry[G], rest: list[str]) -> None:
+    def _descend(self, node: Node[G], key: Key, rest: list[str]) -> None:
         while rest:
-            if node.parent is not None and self._keep(node, entry, rest):
+            if self._hang(node, key, rest) or self._keep(node, key, rest):
                 return
-            tag = rest[0]
-            child = node.children.get(tag)
+            name = rest.pop(0)
+            child = node.children.get(name)
             if type(child) is not Node:
                 if type(child) is not list or len(child) < self._thresholds.leaf:
-                    _hang(node, tag, entry)
+                    node.children[name] = _joined(child, key)
                     return
-                child = self._branch(node, tag, child)
+                child = node.children[name] = self._branch(child, set(key).difference(rest))
             node = child
-            rest.remove(tag)
-        node.exact = entry
-        entry.node = node
-        entry.place = None
+        node.exact = key
 
-    def _keep(self, node: Node[G], entry: Entry[G], rest: list[str]) -> bool:
-        """Keep `entry` in `node` itself: under a light tag, else in the chunk. Or say no."""
-        tag = self._lightest(node, rest)
-        if tag is not None:
-            _hang(node, tag, entry)
-            return True
-        if not self._pack(node, entry, rest):
+    def _hang(self, node: Node[G], key: Key, rest: list[str]) -> bool:
+        """Keep an entry in `node` under its rarest light tag. Or say no: it has none."""
+        children = node.children
+        heavy = node.chunk.postings if node.chunk is not None else ()
+        for name in rest:
+            if name in heavy:
+                continue
+            child = children.get(name)
+            if child is None:
+                children[name] = key
+                return True
+            if type(child) is not Node and (
+                type(child) is tuple or len(child) < self._thresholds.light
+            ):
+                children[name] = _joined(child, key)
+                return True
+        return False
+
+    def _keep(self, node: Node[G], key: Key, rest: list[str]) -> bool:
+        """Keep an entry of heavy tags in the chunk of `node`. Or say no: it is full."""
+        if not self._pack(node, key, rest):
             return False
-        for tag in rest:
-            child = node.children.get(tag)
+        for name in rest:
+            child = node.children.get(name)
             if type(child) is list:
-                self._drain(node, tag, child)
+                self._drain(node, name, child, set(key).difference(rest))
                 break
         return True
 
-    def _lightest(self, node: Node[G], rest: list[str]) -> str | None:
-        heavy = node.chunk.postings if node.chunk is not None else ()
-        for tag in rest:
-            if tag in heavy:
-                continue
-            child = node.children.get(tag)
-            if child is None or type(child) is Entry:
-                return tag
-            if type(child) is list and len(child) < self._thresholds.light:
-                return tag
-        return None
-
-    def _pack(self, node: Node[G], entry: Entry[G], rest: list[str]) -> bool:
+    def _pack(self, node: Node[G], key: Key, rest: list[str]) -> bool:
         chunk = node.chunk
         if chunk is None:
             chunk = node.chunk = Chunk()
             self.chunks += 1
         elif not chunk.has_room(len(rest), self._thresholds.capacity, self._thresholds.area):
             return False
-        entry.node = node
-        entry.place = chunk.insert(entry.group, rest)
+        chunk.insert(self._groups[hash(key) & MASK][key], rest)
         return True
 
-    def _drain(self, node: Node[G], tag: str, entries: list[Entry[G]]) -> None:
-        """Move what is listed under `tag`, which just turned heavy."""
-        path = node.path()
+    def _drain(self, node: Node[G], name: str, keys: list[Key], path: set[str]) -> None:
+        """Move what is listed under `name`, which just turned heavy."""
         staying = []
-        for entry in entries:
-            rest = [tag for tag in entry.tags if tag not in path]
-            lighter = self._lightest(node, rest)
-            if lighter is not None:
-                _hang(node, lighter, entry)
-            elif not self._pack(node, entry, rest):
-                staying.append(entry)
+        for key in keys:
+            rest = self._rest(key, path)
+            if not self._hang(node, key, rest) and not self._pack(node, key, rest):
+                staying.append(key)
         if staying:
-            node.children[tag] = staying if len(staying) > 1 else staying[0]
+            node.children[name] = staying if len(staying) > 1 else staying[0]
         else:
-            del node.children[tag]
+            del node.children[name]
 
-    def _branch(self, parent: Node[G], tag: str, entries: list[Entry[G]]) -> Node[G]:
-        """Put a node where the list `entries` was under `tag`."""
-        node = parent.children[tag] = Node(parent, tag)
+    def _branch(self, keys: list[Key], path: set[str]) -> Node[G]:
+        """A node for what was listed under the last tag of `path`."""
+        node: Node[G] = Node()
         self.nodes += 1
-        path = node.path()
-        for entry in entries:
-            self._descend(node, entry, [tag for tag in entry.tags if tag not in path])
+        for key in keys:
+            self._descend(node, key, self._rest(key, path))
         return node
 
-    def unfile(self, entry: Entry[G]) -> None:
-        """Let `entry` go, and every structure it was the last one in. O(tags)."""
-        node, place = entry.node, entry.place
-        assert node is not None, "only what was filed"
-        if place is None:
+    def _rest(self, key: Key, path: set[str]) -> list[str]:
+        return [tag.name for tag in self._tags.of(key) if tag.name not in path]
+
+    def unfile(self, key: Key, rarest_first: list[Tag[G]]) -> None:
+        """Let an entry go, and every structure it was the last one in.
+
+        Where it is, is not kept anywhere: it is looked for as it was filed, rarest tag first,
+        which nearly always leads there at once. At worst it is O(match).
+        """
+        for tag in rarest_first:
+            child = tag.child
+            if type(child) is Node:
+                rest = [other.name for other in rarest_first if other is not tag]
+                if self._take(child, key, rest) or self._take_below(child, key, rest):
+                    if _is_empty(child):
+                        tag.child = None
+                        self.nodes -= 1
+                    return
+            elif child is not None and _lists(child, key):
+                tag.child = _without(child, key)
+                return
+        raise AssertionError("only what was filed")
+
+    def _take(self, node: Node[G], key: Key, rest: list[str]) -> bool:
+        """Take an entry out of `node`, if it is there; not from nodes below it."""
+        if not rest:
+            if node.exact is None:  # it may be where the same tags are in another order
+                return False
             node.exact = None
-        elif isinstance(place, str):
-            _unhang(node, place, entry)
-        else:
-            chunk = node.chunk
-            assert chunk is not None
-            chunk.discard(place, entry.tags)
-            if not len(chunk):
-                node.chunk = None
-                self.chunks -= 1
-        self._prune(node)
+            return True
+        children = node.children
+        for name in rest:
+            child = children.get(name)
+            if child is None or type(child) is Node or not _lists(child, key):
+                continue
+            left = _without(child, key)
+            if left is not None:
+                children[name] = left
+            else:
+                del children[name]
+                if not children:
+                    children.clear()  # which gives the table back; deleting alone never does
+            return True
+        if node.chunk is None or not node.chunk.discard(rest):
+            return False
+        if not len(node.chunk):
+            node.chunk = None
+            self.chunks -= 1
+        return True
 
-    def _prune(self, node: Node[G]) -> None:
-        while not node.children:
-            parent = node.parent
-            if parent is None or node.exact is not None or node.chunk is not None:
-                break
-            del parent.children[node.tag]
-            self.nodes -= 1
-            node = parent
-        if not node.children:
-            node.children.clear()  # which gives the table back; deleting alone never does
+    def _take_below(self, top: Node[G], key: Key, rest: list[str]) -> bool:
+        """Take an entry out of a node below `top`, and the nodes out that it leaves empty."""
+        steps: list[tuple[Node[G], list[str], list[tuple[Node[G], str]]]] = [(top, rest, [])]
+        while steps:
+            node, rest, above = steps.pop()
+            if node is not top and self._take(node, key, rest):
+                for parent, name in reversed(above):
+                    if not _is_empty(node):
+                        break
+                    del parent.children[name]
+                    self.nodes -= 1
+                    node = parent
+                return True
+            for name in reversed(rest):
+                child = node.children.get(name)
+                if type(child) is Node:
+                    others = [other for other in rest if other != name]
+                    steps.append((child, others, [*above, (node, name)]))
+        return False
 
 
-def _hang(node: Node[G], tag: str, entry: Entry[G]) -> None:
-    child = node.children.get(tag)
-    if child is None:
-        node.children[tag] = entry
-    elif type(child) is Entry:
-        node.children[tag] = [child, entry]
-    else:
-        assert isinstance(child, list), "whoever files knows where there is a node"
-        child.append(entry)
-    entry.node = node
-    entry.place = tag
+def _is_empty(node: Node[G]) -> bool:
+    return not node.children and node.exact is None and node.chunk is None
 
 
-def _unhang(node: Node[G], tag: str, entry: Entry[G]) -> None:
-    child = node.children[tag]
-    if child is entry:
-        del node.children[tag]
-        return
-    assert isinstance(child, list)
-    child.remove(entry)
-    if len(child) == 1:
-        node.children[tag] = child[0]
+def _joined(listed: Child[G] | None, key: Key) -> Key | list[Key]:
+    """What there is under a tag, when `key` comes to it."""
+    if listed is None:
+        return key
+    if type(listed) is tuple:
+        return [listed, key]
+    assert type(listed) is list, "whoever files knows where there is a node"
+    listed.append(key)
+    return listed
+
+
+def _lists(listed: Key | list[Key], key: Key) -> bool:
+    return key in listed if type(listed) is list else listed == key
+
+
+def _without(listed: Key | list[Key], key: Key) -> Key | list[Key] | None:
+    """What there is under a tag, when `key` goes from it."""
+    if type(listed) is not list:
+        return None
+    listed.remove(key)
+    return listed if len(listed) > 1 else listed[0]

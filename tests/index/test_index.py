@@ -1,6 +1,7 @@
 """Matching is exactly ⊆, through every shape the tree takes, and memory is given back."""
 
 import random
+from collections import Counter
 
 import pytest
 from hypothesis import given, settings
@@ -9,8 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from mist.index import Index, Thresholds
 from mist.index.chunk import Chunk
-from mist.index.entry import Entry
-from mist.index.tree import Child, Node
+from mist.index.tree import Key, Node
 
 # So small that lists overflow, tags turn heavy, chunks fill up and nodes go down a level
 # within a handful of entries. A chunk's first capacity is one machine word.
@@ -89,58 +89,69 @@ def test_popular_tags_only_are_packed_into_chunks() -> None:
 
 
 def check_structure(index: Index[int]) -> None:
-    """Every entry is where it says it is, once; nothing is kept that holds none."""
-    found: list[Entry[int]] = []
-    nodes = [index._tree._root]
-    for node in nodes:
-        path = node.path()
+    """Every entry is in one place, where a match or a removal gets to; nothing is kept empty."""
+    entries = {key: group for shard in index._groups for key, group in shard.items()}
+    found: list[Key] = []
+    packed: list[int] = []
+    nodes: list[tuple[Node[int], set[str]]] = []
+    uses = Counter(name for key in entries for name in key)
+    for shard in index._tags.table:
+        for name, tag in shard.items():
+            assert (name, tag.uses, tag.rarity) == (tag.name, uses[name], uses[name].bit_length())
+            if isinstance(tag.child, Node):
+                nodes.append((tag.child, {name}))
+            elif tag.child is not None:
+                found += check_listed(tag.child, {name})
+    for node, path in nodes:
+        assert node.exact or node.children or node.chunk
         if node.exact is not None:
-            assert (node.exact.node, node.exact.place) == (node, None)
-            assert set(node.exact.tags) == path
+            assert set(node.exact) == path
             found.append(node.exact)
-        for tag, child in node.children.items():
+        for name, child in node.children.items():
+            assert name not in path
             if isinstance(child, Node):
-                assert (child.parent, child.tag) == (node, tag)
-                assert child.exact or child.children or child.chunk
-                nodes.append(child)
+                nodes.append((child, path | {name}))
             else:
-                found += check_hung(node, tag, child)
+                found += check_listed(child, path | {name})
         if node.chunk is not None:
-            check_chunk(node.chunk)
-    entries = [entry for shard in index._shards for entry in shard.values()]
-    chunks = [node.chunk for node in nodes if node.chunk is not None]
-    hung = {id(entry) for entry in found}
-    packed = [entry for entry in entries if id(entry) not in hung]
-    assert len(hung) == len(found)
-    for entry in packed:
-        assert entry.node is not None
-        assert entry.node.chunk is not None
-        assert isinstance(entry.place, int)
-        assert entry.node.chunk.slots[entry.place] == entry.group
-    assert len(packed) == sum(map(len, chunks))
+            check_chunk(node.chunk, path, entries)
+            packed += [group for group in node.chunk.slots if group is not None]
+    assert len(set(found)) == len(found)
+    assert sorted([entries[key] for key in found] + packed) == sorted(entries.values())
     statistics = index.statistics()
+    chunks = sum(node.chunk is not None for node, _ in nodes)
     assert len(entries) == len(index) == statistics.entries
-    assert (statistics.nodes, statistics.chunks) == (len(nodes) - 1, len(chunks))
+    assert len(uses) == statistics.tags
+    assert (statistics.nodes, statistics.chunks) == (len(nodes), chunks)
 
 
-def check_hung(node: Node[int], tag: str, child: Child[int]) -> list[Entry[int]]:
-    hung = child if isinstance(child, list) else [child]
-    assert len(hung) > isinstance(child, list), "a lone entry needs no list"
-    for entry in hung:
-        assert isinstance(entry, Entry)
-        assert (entry.node, entry.place) == (node, tag)
-        assert node.path() | {tag} <= set(entry.tags)
-    return hung  # type: ignore[return-value]
+def check_listed(child: Key | list[Key], path: set[str]) -> list[Key]:
+    listed = child if isinstance(child, list) else [child]
+    assert len(listed) > isinstance(child, list), "a lone entry needs no list"
+    for key in listed:
+        assert path <= set(key)
+    return listed
 
 
-def check_chunk(chunk: Chunk[int]) -> None:
+def check_chunk(chunk: Chunk[int], path: set[str], entries: dict[Key, int]) -> None:
     assert len(chunk) > 0
     assert all(posting.any() for posting in chunk.postings.values())
-    bitmaps = [*chunk.planes, *chunk.postings.values()]
+    assert path.isdisjoint(chunk.postings)
+    bitmaps = [chunk.vacant, *chunk.planes, *chunk.postings.values()]
     assert {len(bitmap) for bitmap in bitmaps} == {chunk.capacity}
-    for slot in [*chunk.free, *range(len(chunk.slots), chunk.capacity)]:
-        assert [plane[slot] for plane in chunk.planes] == [1, *[0] * (len(chunk.planes) - 1)]
-        assert not any(posting[slot] for posting in chunk.postings.values())
+    assert chunk.vacant.count(0) == len(chunk)
+    tags = {group: set(key) for key, group in entries.items()}
+    for slot, vacant in enumerate(chunk.vacant):
+        held = {tag for tag, posting in chunk.postings.items() if posting[slot]}
+        need = sum(plane[slot] << n for n, plane in enumerate(chunk.planes))
+        if vacant:
+            assert (need, held) == (1, set())
+            assert slot >= len(chunk.slots) or chunk.slots[slot] is None
+        else:
+            group = chunk.slots[slot]
+            assert group is not None
+            assert need == len(held)
+            assert path | held == tags[group]
 
 
 class IndexMachine(RuleBasedStateMachine):
@@ -214,8 +225,8 @@ def check_empty(index: Index[int]) -> None:
     statistics = index.statistics()
     assert (statistics.entries, statistics.tags) == (0, 0)
     assert (statistics.nodes, statistics.chunks) == (0, 0)
-    assert not index._tree._root.children
-    assert not any(index._shards)
+    assert not any(index._tags.table)
+    assert not any(index._groups)
 
 
 @EACH
@@ -240,16 +251,55 @@ def test_an_entry_needs_a_tag() -> None:
 
 def test_freed_slots_of_a_chunk_are_used_again() -> None:
     chunk: Chunk[int] = Chunk()
-    slots = [chunk.insert(n, ["a", f"b{n}"]) for n in range(70)]
+    for n in range(70):
+        chunk.insert(n, ["a", f"b{n}"])
     assert chunk.capacity == 128
     for n in range(0, 70, 2):
-        chunk.discard(slots[n], ("a", f"b{n}"))
-    again = [chunk.insert(100 + n, ["c"]) for n in range(35)]
-    assert sorted(again) == slots[::2]
+        assert chunk.discard(["a", f"b{n}"])
+    for n in range(35):
+        chunk.insert(100 + n, ["c", f"d{n}"])
+    assert len(chunk.slots) == 70
     assert chunk.capacity == 128
     found: list[int] = []
-    chunk.match(frozenset({"c", "b1", "a"}), found)
-    assert sorted(found) == [1, *range(100, 135)]
+    chunk.match(frozenset({"c", "d3", "d8", "b1", "a", "b2"}), found)
+    assert sorted(found) == [1, 103, 108]
+
+
+def test_a_chunk_discards_nothing_but_just_these_tags() -> None:
+    chunk: Chunk[int] = Chunk()
+    chunk.insert(1, ["a", "b"])
+    chunk.insert(2, ["b", "c", "d"])
+    others = (["a"], ["b"], ["a", "c"], ["a", "b", "c"], ["b", "c"], ["x"], list("abcdefgh"))
+    for tags in others:
+        assert not chunk.discard(tags)
+    assert len(chunk) == 2
+    assert chunk.discard(["d", "b", "c"])
+    assert not chunk.discard(["d", "b", "c"])
+    found: list[int] = []
+    chunk.match(frozenset("abcd"), found)
+    assert found == [1]
+
+
+twelve = st.sampled_from("abcdefghijkl")
+
+
+@given(st.lists(st.frozensets(twelve, min_size=1), unique=True), st.frozensets(twelve))
+def test_a_chunk_counts_and_excludes_alike(
+    sets: list[frozenset[str]], tags: frozenset[str]
+) -> None:
+    # What has many other tags counts: by three planes if its sets are short, else by more.
+    short = [{f"other{n}"} for n in range(80)]
+    long = [{f"other{n}" for n in range(80)}]
+    for padding in ([], short, long):
+        chunk: Chunk[int] = Chunk()
+        for others in padding:
+            chunk.insert(-1, others)
+        kept = [wanted for wanted in sets if padding is not short or len(wanted) <= 7]
+        for n, wanted in enumerate(kept):
+            chunk.insert(n, wanted)
+        found: list[int] = []
+        chunk.match(tags, found)
+        assert sorted(found) == [n for n, wanted in enumerate(kept) if wanted <= tags]
 
 
 def test_entries_with_more_tags_than_planes_can_count_get_more_planes() -> None:
