@@ -278,8 +278,44 @@ class Broker:
         Returns:
             messages accepted.
         """
-        find = self._memo.entries.get
         skip = None if source is None or source.echo else source
+        accepted = self._publish_whole(batch, skip)
+        if accepted is None:
+            accepted = self._publish_each(batch, skip, on_error)
+        self._published += accepted
+        return accepted
+
+    def _publish_whole(self, batch: Batch, skip: Outbox | None) -> int | None:
+        """Deliver a batch that has one destination and can be passed on as it came; else None.
+
+        Whatever the number of messages, what is looked up is distinct tag lists, and what is
+        queued is the bytes that the publisher sent.
+        """
+        if batch.whole is None:
+            return None
+        find = self._memo.entries.get
+        common: _Targets | None = None
+        for tag_list in {run[0] for run in batch.runs}:
+            route = find(tag_list)
+            if route is None or route.written is not None:
+                return None
+            targets = route.targets or self._aim(route)
+            if targets is not common:
+                if common is not None:
+                    return None
+                common = targets
+        count = batch.whole[1]
+        if common is self._nobody:
+            self._unmatched += count
+        elif common is not None:
+            self._deliver(common, batch, None, skip)
+        return count
+
+    def _publish_each(
+        self, batch: Batch, skip: Outbox | None, on_error: Callable[[CommandError], None]
+    ) -> int:
+        """Deliver a batch run by run, those that follow each other to one destination joined."""
+        find = self._memo.entries.get
         entries: list[Entry] = []
         current: _Targets | None = None
         accepted = 0
@@ -290,7 +326,7 @@ class Broker:
                     route = self._resolve(tag_list)
                 except CommandError as error:
                     if entries and current is not None:
-                        self._deliver(current, entries, skip, framable=batch.framable)
+                        self._deliver(current, batch, entries, skip)
                         entries = []
                     self._rejected += count
                     for _ in range(count):
@@ -300,7 +336,7 @@ class Broker:
             targets = route.targets or self._aim(route)
             if targets is not current:
                 if entries and current is not None:
-                    self._deliver(current, entries, skip, framable=batch.framable)
+                    self._deliver(current, batch, entries, skip)
                     entries = []
                 current = targets
             if targets is self._nobody:
@@ -310,8 +346,7 @@ class Broker:
                 wire = route.canonical_wire(wire, count)
             entries.append((route, wire, count))
         if entries and current is not None:
-            self._deliver(current, entries, skip, framable=batch.framable)
-        self._published += accepted
+            self._deliver(current, batch, entries, skip)
         return accepted
 
     def flush(self) -> None:
@@ -374,14 +409,19 @@ class Broker:
         return targets
 
     def _deliver(
-        self, targets: _Targets, entries: list[Entry], skip: Outbox | None, *, framable: bool
+        self, targets: _Targets, batch: Batch, entries: list[Entry] | None, skip: Outbox | None
     ) -> None:
+        """Queue `entries`, which are of `batch`, or with None the whole batch as it came."""
         for form, outboxes in targets.by_form:
-            wire, count = form.join(entries, framable=framable)
-            if not framable:
-                self._withhold(form, outboxes, sum(entry[2] for entry in entries) - count)
-            if not count:
-                continue
+            if entries is None and form.passes_lines and batch.whole is not None:
+                wire, count = batch.whole
+            else:
+                entries = entries or self._entries(batch)
+                wire, count = form.join(entries, framable=batch.framable)
+                if not batch.framable:
+                    self._withhold(form, outboxes, sum(entry[2] for entry in entries) - count)
+                if not count:
+                    continue
             # However many publishers share a flush, together they can't fill the outbox of a
             # subscriber that is not slow.
             self._unflushed += len(wire)
@@ -390,8 +430,13 @@ class Broker:
             for outbox in outboxes:
                 if outbox is not skip and not outbox.put(wire, count):
                     before = outbox.dropped_full
-                    outbox.put_each(form.pieces(entries))
+                    outbox.put_each(form.pieces(entries or self._entries(batch)))
                     self.dropped["full"] += outbox.dropped_full - before
+
+    def _entries(self, batch: Batch) -> list[Entry]:
+        """A whole batch's runs with their routes, all of which are known."""
+        routes = self._memo.entries
+        return [(routes[tag_list], wire, count) for tag_list, wire, count in batch.runs]
 
     def _withhold(self, form: WireForm, outboxes: Iterable[Outbox], count: int) -> None:
         for outbox in outboxes if count else ():

@@ -14,6 +14,7 @@ the same as the byte order of UTF-8, so `sorted()` on `str` is that order.
 """
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import attrs
 
@@ -135,10 +136,13 @@ class Batch:
         runs: see `Run`. More than one message stands in a run only where no data holds LF.
         framable: False where some data may hold LF, so that its line form can't be sent as
             a line. Messages that arrived as lines never do.
+        whole: all runs' wires joined and the number of messages, where they have come so;
+            None where nobody has it.
     """
 
     runs: Sequence[Run]
     framable: bool = True
+    whole: tuple[bytes, int] | None = None
 
     @classmethod
     def of(cls, tags: TagSet, data: bytes) -> "Batch":
@@ -154,16 +158,16 @@ class TagList:
         tags: the set.
         canonical: its canonical wire form.
         head: what a line-form message with these tags begins with: `publish a,b `.
-        prefixes: what other wire forms begin such a message with; each form keeps its own.
+        derived: what other wire forms have made of the tags; each keeps its own, and bounds it.
     """
 
-    __slots__ = ("canonical", "head", "prefixes", "tags")
+    __slots__ = ("canonical", "derived", "head", "tags")
 
     def __init__(self, tags: TagSet) -> None:
         self.tags = tags
         self.canonical = format_tags(tags).encode()
         self.head = b"publish %b " % self.canonical
-        self.prefixes: dict[object, bytes] = {}
+        self.derived: dict[object, Any] = {}
 
     def split(self, wire: bytes, count: int) -> list[bytes]:
         """The data of each message in a canonical `Run`'s wire."""

@@ -1,5 +1,6 @@
 """The broker: matching is exactly ⊆, each once, in order, whatever is joined or remembered."""
 
+import json
 from collections import Counter
 
 import pytest
@@ -15,6 +16,7 @@ from mist.outbox import Outbox, OutboxLimits
 from mist.protocols import WireForm
 from mist.protocols.frames import JSON_FRAMES
 from mist.protocols.line import ESCAPED, PLAIN
+from mist.protocols.rfc6455 import text_frame
 
 VOCABULARY = "abcdef"
 tag_sets = st.frozensets(st.sampled_from(VOCABULARY), min_size=1, max_size=4)
@@ -38,7 +40,10 @@ def line(tags: str, data: str) -> bytes:
 
 
 def batch(*messages: tuple[str, str]) -> Batch:
-    return Batch([(tags.encode(), line(tags, data), 1) for tags, data in messages])
+    """As a protocol hands it over when all lines are publishes."""
+    wire = b"".join(line(*message) for message in messages)
+    runs = [(tags.encode(), line(tags, data), 1) for tags, data in messages]
+    return Batch(runs, whole=(wire, len(runs)))
 
 
 def test_a_message_reaches_exactly_those_whose_tags_it_carries() -> None:
@@ -238,6 +243,16 @@ def test_deliveries_are_those_of_the_set_definition(
         assert take_all(outbox) == b"".join(expected)
 
 
+def shown(form: WireForm, tags: str, data: str) -> bytes:
+    """One message as an outbox of this form holds it, written out plainly."""
+    canonical = sorted(set(tags.split(",")))
+    if form is JSON_FRAMES:
+        return text_frame(
+            json.dumps({"keys": canonical, "data": data}, separators=(",", ":")).encode()
+        )
+    return line(",".join(canonical), data.replace("\\", "\\\\") if form is ESCAPED else data)
+
+
 class BrokerMachine(RuleBasedStateMachine):
     """Subscribing, leaving, changing forms and publishing in any order, against plain sets."""
 
@@ -257,20 +272,38 @@ class BrokerMachine(RuleBasedStateMachine):
         if group is not None:
             self.broker.unsubscribe(self.outboxes[who], group)
 
-    @rule(who=st.integers(0, 3), form=st.sampled_from([PLAIN, ESCAPED]))
+    @rule(who=st.integers(0, 3), form=st.sampled_from([PLAIN, ESCAPED, JSON_FRAMES]))
     def change_form(self, who: int, form: WireForm) -> None:
         self.broker.reshape(self.outboxes[who], form, self.groups[who].values())
 
-    @rule(tags=tag_sets, again=st.integers(1, 3))
-    def publish(self, tags: frozenset[str], again: int) -> None:
-        written = ",".join(tags)
+    @rule(who=st.integers(0, 3), echo=st.booleans())
+    def change_echo(self, who: int, echo: bool) -> None:
+        self.outboxes[who].echo = echo
+
+    @rule(
+        written=st.lists(
+            st.lists(st.sampled_from(VOCABULARY), min_size=1, max_size=4).map(",".join),
+            min_size=1,
+            max_size=5,
+        ),
+        again=st.integers(1, 3),
+        whole=st.booleans(),
+        who=st.integers(0, 3),
+    )
+    def publish(self, written: list[str], again: int, whole: bool, who: int) -> None:
+        messages = [(tags, f"{number}\\") for number, tags in enumerate(written)]
+        published = batch(*messages)
         for _ in range(again):
-            self.broker.publish(batch((written, "x\\")))
-        for outbox, groups in zip(self.outboxes, self.groups, strict=True):
-            data = "x\\\\" if outbox.form is ESCAPED else "x\\"
-            matched = any(wanted <= tags for wanted in groups)
-            expected = line(",".join(sorted(tags)), data) * (again if matched else 0)
-            assert take_all(outbox) == expected
+            self.broker.publish(published if whole else Batch(published.runs), self.outboxes[who])
+        for number, (outbox, groups) in enumerate(zip(self.outboxes, self.groups, strict=True)):
+            expected = b"".join(
+                shown(outbox.form, tags, data)
+                for tags, data in messages
+                if any(wanted <= set(tags.split(",")) for wanted in groups)
+            )
+            if number == who and not outbox.echo:
+                expected = b""
+            assert take_all(outbox) == expected * again
 
     @invariant()
     def groups_live_as_long_as_they_have_members(self) -> None:

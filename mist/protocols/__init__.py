@@ -28,6 +28,8 @@ class WireForm(abc.ABC):
     """
 
     name: ClassVar[str]
+    passes_lines: ClassVar[bool] = False
+    """Whether messages in line form, where none holds LF, are in this form as they are."""
 
     @abc.abstractmethod
     def pieces(self, entries: Sequence[Entry]) -> list[bytes]:

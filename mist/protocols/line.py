@@ -5,8 +5,8 @@ three of its demands:
 
 * *Most lines are publishes, and most consecutive ones have the same tags.* Two counts prove
   that all that has arrived is publishes with one tag list, and then it is one run, whether of
-  one message or of a thousand. Otherwise one regular expression cuts it into lines and their
-  tag lists. In no case is a publish's data looked at, decoded or copied out of its line.
+  one message or of a thousand. Where tag lists differ, lines are cut all at once, and only
+  where other commands stand among them one by one. In no case is data looked at or decoded.
 * *A line may be as long as a megabyte, or never end.* The beginning of an unfinished line is
   kept in one buffer (pieces of a few bytes would cost many times their content), and only
   new bytes are searched for its end. Past the limit it is dropped, and the rest of the line
@@ -18,6 +18,8 @@ three of its demands:
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from io import BytesIO
+from itertools import repeat
 from typing import Final
 
 from mist.commands import (
@@ -83,9 +85,6 @@ __all__ = [
 
 STRANGER_LINE: Final = 4096  # bytes in a line of a peer that has not authenticated
 
-# A publish, its tag list in group 2, or any other line, group 2 empty. A publish that isn't
-# well formed (no data field, no tags) is an other line.
-_LINES: Final = re.compile(rb"(publish ([^ \n]++) .*+\n|.*+\n)")
 _PUBLISH: Final = b"publish "
 _BLANK: Final = re.compile(rb"(?:\r?\n)*")
 _HTTP: Final = re.compile(rb"[A-Za-z]+ [^ \n]* HTTP/")
@@ -101,6 +100,7 @@ class PlainLines(WireForm):
     """`publish TAGS DATA`, the data untouched; a message whose data holds LF is left out."""
 
     name = "line"
+    passes_lines = True
 
     def pieces(self, entries: Sequence[Entry]) -> list[bytes]:
         found = []
@@ -227,49 +227,58 @@ class LineProtocol(Protocol):
                 yield hangup
                 return
             self._fresh = False
-        run = self._run(body)
-        if run is not None:
-            yield Publish(Batch([run]))
-            return
-        # A client's fence: publishes, and a ping at the end.
+        # A client's fence is publishes with a ping behind them, so the last line stands apart.
         last = body.rfind(b"\n", 0, -1) + 1
-        if last and not body.startswith(_PUBLISH, last) and (run := self._run(body[:last])):
-            yield Publish(Batch([run]))
-            yield self._command(body[last:-1])
-            return
+        end = len(body) if body.startswith(_PUBLISH, last) else last
+        if batch := self._batch(body[:end]):
+            yield Publish(batch)
+            body = body[end:]
         runs: list[Run] = []
-        roomy = min(self._max_line, self._limits.data)
-        for wire, tag_list in _LINES.findall(body):
-            if tag_list and (len(wire) <= roomy or self._fits(wire, tag_list)):
-                runs.append((tag_list, wire, 1))
+        for line in BytesIO(body).readlines():
+            if run := self._publish(line):
+                runs.append(run)
                 continue
             if runs:
                 yield Publish(Batch(runs))
                 runs = []
-            yield self._command(wire[:-1])
-            roomy = min(self._max_line, self._limits.data)
+            yield self._command(line[:-1])
         if runs:
             yield Publish(Batch(runs))
 
-    def _run(self, body: bytes) -> Run | None:
-        """Whole lines as one run, if all are publishes with one tag list and surely fit."""
-        end = body.find(b" ", len(_PUBLISH)) + 1
-        head = body[:end]
-        if not head.startswith(_PUBLISH) or b"\n" in head or end - len(_PUBLISH) < 2:
-            return None
-        if len(body) > min(self._max_line, self._limits.data):
-            return None
-        if not body.startswith(head, body.rfind(b"\n", 0, -1) + 1):
-            return None  # the last line differs, as it mostly does where any does
-        count = body.count(b"\n")
-        if body.count(b"\n" + head) != count - 1:
-            return None
-        return head[len(_PUBLISH) : -1], body, count
+    def _batch(self, body: bytes) -> Batch | None:
+        """Whole lines as one batch, if all of them are publishes and surely keep the limits.
 
-    def _fits(self, wire: bytes, tag_list: bytes) -> bool:
-        """Whether a publish, LF included, keeps the limits; its tags are not looked at."""
-        data = len(wire) - len(_PUBLISH) - len(tag_list) - 2
-        return len(wire) - 1 <= self._max_line and data <= self._limits.data
+        What is asked of each line is asked of all at once, as far as that can be done.
+        """
+        start = len(_PUBLISH)
+        if not body.startswith(_PUBLISH) or len(body) > min(self._max_line, self._limits.data):
+            return None
+        end = body.find(b" ", start)
+        head = body[: end + 1]
+        last = body.rfind(b"\n", 0, -1) + 1
+        if end > start and b"\n" not in head and body.startswith(head, last):
+            count = body.count(b"\n")
+            if body.count(b"\n" + head) == count - 1:
+                return Batch([(head[start:-1], body, count)], whole=(body, count))
+        lines = BytesIO(body).readlines()
+        if body.count(b"\n" + _PUBLISH) != len(lines) - 1:
+            return None
+        fields = [line.split(b" ", 2) for line in lines]
+        if min(map(len, fields)) < 3:
+            return None
+        tag_lists = [field[1] for field in fields]
+        if not all(tag_lists):
+            return None
+        return Batch(list(zip(tag_lists, lines, repeat(1))), whole=(body, len(lines)))
+
+    def _publish(self, line: bytes) -> Run | None:
+        """A line, its LF included, if it is a publish that keeps the limits."""
+        fields = line.split(b" ", 2)
+        if len(fields) < 3 or fields[0] != b"publish" or not fields[1]:
+            return None
+        if len(line) - 1 > self._max_line or len(fields[2]) - 1 > self._limits.data:
+            return None
+        return fields[1], line, 1
 
     def _command(self, line: bytes) -> Command:
         if hangup := self._hangup(line):

@@ -9,7 +9,7 @@ hands out a message as it grows, and a message of empty fragments grows without 
 import struct
 from typing import Final
 
-__all__ = ["FrameMeter", "close_frame", "ping_frame", "text_frame"]
+__all__ = ["FrameMeter", "close_frame", "ping_frame", "text_frame", "text_frame_header"]
 
 _TEXT: Final = 0x81  # FIN and opcode 1
 _CLOSE: Final = 0x88
@@ -20,30 +20,34 @@ _MASK: Final = 0x80
 _MAX_REASON: Final = 123  # bytes of a close frame's reason (5.5: 125 less the code)
 
 
-def _frame(first: int, payload: bytes) -> bytes:
-    """One unmasked frame, as a server sends it (RFC 6455, section 5.2)."""
-    size = len(payload)
+def _header(first: int, size: int) -> bytes:
+    """The header of an unmasked frame, as a server sends it (RFC 6455, section 5.2)."""
     if size < 126:
-        return bytes((first, size)) + payload
+        return bytes((first, size))
     if size < 65_536:
-        return struct.pack("!BBH", first, 126, size) + payload
-    return struct.pack("!BBQ", first, 127, size) + payload
+        return struct.pack("!BBH", first, 126, size)
+    return struct.pack("!BBQ", first, 127, size)
+
+
+def text_frame_header(size: int) -> bytes:
+    """What stands before `size` bytes of UTF-8 that are a text message in one frame."""
+    return _header(_TEXT, size)
 
 
 def text_frame(payload: bytes) -> bytes:
     """A text message in one frame; `payload` is UTF-8."""
-    return _frame(_TEXT, payload)
+    return text_frame_header(len(payload)) + payload
 
 
 def ping_frame(payload: bytes = b"") -> bytes:
     """A ping."""
-    return _frame(_PING, payload)
+    return _header(_PING, len(payload)) + payload
 
 
 def close_frame(code: int, reason: str = "") -> bytes:
     """A close frame; a reason over 123 bytes is cut."""
     text = reason.encode()[:_MAX_REASON].decode("utf-8", "ignore").encode()
-    return _frame(_CLOSE, struct.pack("!H", code) + text)
+    return _header(_CLOSE, 2 + len(text)) + struct.pack("!H", code) + text
 
 
 class FrameMeter:

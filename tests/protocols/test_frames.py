@@ -139,17 +139,28 @@ def entry(data: bytes) -> Entry:
     return TagList(frozenset("ba")), wire, count
 
 
-@given(st.binary(max_size=300))
-def test_a_delivery_carries_its_data_exactly(data: bytes) -> None:
-    [frame] = JSON_FRAMES.pieces([entry(data)])
-    found = json.loads(payload(frame))
-    assert found["keys"] == ["a", "b"]
-    if "data64" in found:
-        assert base64.b64decode(found["data64"]) == data
-        with pytest.raises(UnicodeDecodeError):
-            data.decode()
-    else:
-        assert found["data"] == data.decode()
+@given(st.lists(st.one_of(st.binary(max_size=300), st.text().map(str.encode)), max_size=8))
+def test_deliveries_carry_their_data_exactly(messages: list[bytes]) -> None:
+    frames = JSON_FRAMES.pieces([entry(data) for data in messages])
+    for data, frame in zip(messages, frames, strict=True):
+        found = json.loads(payload(frame))
+        assert found["keys"] == ["a", "b"]
+        if "data64" in found:
+            assert base64.b64decode(found["data64"]) == data
+            with pytest.raises(UnicodeDecodeError):
+                data.decode()
+        else:
+            assert found["data"] == data.decode()
+
+
+def test_messages_of_any_number_of_sizes_are_framed_and_few_sizes_kept() -> None:
+    tag_list = TagList(frozenset("ab"))
+    for _ in range(2):
+        for size in range(500):
+            wire = b"publish a,b " + b"x" * size + b"\n"
+            [frame] = JSON_FRAMES.pieces([(tag_list, wire, 1)])
+            assert payload(frame) == b'{"keys":["a","b"],"data":"%b"}' % (b"x" * size)
+    assert len(tag_list.derived[JSON_FRAMES]) <= 64
 
 
 def test_a_delivery_looks_as_the_page_says() -> None:
