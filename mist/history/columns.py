@@ -13,9 +13,10 @@ import sys
 from array import array
 from collections.abc import Sequence
 
-__all__ = ["INDEXES", "pack", "unpack"]
+__all__ = ["INDEXES", "MASKS", "fixed", "pack", "unpack", "unpack_all"]
 
-INDEXES = "I"  # array's code for 32 bits
+INDEXES = "I"  # 32 bits
+MASKS = "Q"  # 64 bits
 _CODES = (("B", 1 << 8), ("H", 1 << 16), ("I", 1 << 32), ("Q", 1 << 64))
 _WIDTHS = {"B": 1, "H": 2, "I": 4, "Q": 8}
 _SWAP = sys.byteorder == "big"
@@ -44,6 +45,11 @@ def unpack(code: str, raw: bytes | memoryview, length: int) -> Sequence[int]:
     if _SWAP:
         values.byteswap()
     return values
+
+
+def unpack_all(code: str, raw: bytes) -> Sequence[int]:
+    """What `fixed` packed, however much it is. Raises as `unpack`."""
+    return unpack(code, raw, len(raw) // _WIDTHS[code])
 
 
 def fixed(code: str, values: Sequence[int]) -> bytes:

@@ -20,6 +20,7 @@ from mist.history import Durability, History, HistoryStatistics
 from mist.history.block import MICROSECONDS, TagLists, assign, encode
 from mist.history.errors import HistoryUnavailable
 from mist.history.inspection import inspect
+from mist.history.joining import Joining, plan_joining
 from mist.history.keeping import Plan, make_plan
 from mist.history.record import MAX_ID, Page, Position, Problem, Publication, Trimmed
 from mist.history.replay import find_last, read_page
@@ -274,11 +275,30 @@ class Log(History):
 
     async def tidy(self) -> bool:
         self._check_writable()
-        async with self._keeping, self._writing:
-            floor = self._survey.state.floor
-            more, above = await self._write(lambda shelf: (shelf.tidy(floor), shelf.totals(floor)))
+        async with self._keeping:
+            floor = self._survey.state.floor  # what lies below is retention's
+            joining = await self._read(
+                lambda shelf: plan_joining(shelf, self._tag_lists, max(floor, shelf.settled()))
+            )
+            if joining is not None:
+                await self._join(joining)
+                return True
+            chore = await self._read(lambda shelf: shelf.chore())
+            if chore is None:
+                return False
+            async with self._writing:
+                await self._write(chore)
+        return True
+
+    async def _join(self, joining: Joining) -> None:
+        async with self._writing:
+            await self._write(lambda shelf: shelf.change(joining.change))
+            above = self._survey.above
+            for head in joining.before:
+                above = above.minus(head)
+            for row in joining.change.put:
+                above = above.plus(row.head)
             self._survey = attrs.evolve(self._survey, above=above)
-        return more
 
     async def new_epoch(self) -> str:
         self._check_writable()

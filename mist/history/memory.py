@@ -94,8 +94,11 @@ class MemoryShelf(Shelf):
             len(heads), sum(head.messages for head in heads), sum(head.size for head in heads)
         )
 
-    def tidy(self, floor: int) -> bool:
-        return False
+    def settled(self) -> int:
+        return 0
+
+    def chore(self) -> Callable[[Shelf], None] | None:
+        return None
 
     def file_size(self) -> int:
         return self.totals().size

@@ -25,7 +25,7 @@ from zlib import crc32
 
 from bitarray import bitarray
 
-from mist.history.columns import INDEXES, fixed, pack, unpack
+from mist.history.columns import INDEXES, fixed, pack, unpack, unpack_all
 
 __all__ = ["Packed", "Postings", "has_hash", "pack_postings", "tag_hash", "terms"]
 
@@ -81,7 +81,7 @@ class Postings:
     def __init__(self, hashes: bytes, packed: Packed, length: int) -> None:
         (ends_code, ends), (numbers_code, numbers), dense, bitmaps = packed
         self._length = length
-        self._hashes = unpack(INDEXES, hashes, len(hashes) // 4)
+        self._hashes = unpack_all(INDEXES, hashes)
         self._ends = unpack(ends_code, ends, len(self._hashes))
         total = self._ends[-1] if self._ends else 0
         self._numbers = unpack(numbers_code, numbers, total)
@@ -121,6 +121,6 @@ def _common(some: Sequence[int], others: Sequence[int]) -> Sequence[int]:
 
 def has_hash(hashes: bytes, wanted: int) -> bool:
     """Whether a sorted column of hashes, as in a block's row, holds one. O(log n)."""
-    column = unpack(INDEXES, hashes, len(hashes) // 4)
+    column = unpack_all(INDEXES, hashes)
     place = bisect_left(column, wanted)
     return place < len(column) and column[place] == wanted

@@ -5,7 +5,7 @@ over these few methods about rows; see `log`.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 
 import attrs
@@ -136,12 +136,13 @@ class Shelf(ABC):
         """Sums over the blocks whose key is above `after`."""
 
     @abstractmethod
-    def tidy(self, floor: int) -> bool:
-        """Do a bounded part of the housekeeping; whether there is more to do now.
+    def settled(self) -> int:
+        """Blocks up to this id are not to be joined any more."""
 
-        Args:
-            floor: blocks up to here are left alone, since retention thins them.
-        """
+    @abstractmethod
+    def chore(self) -> "Callable[[Shelf], None] | None":
+        """A bounded piece of housekeeping that is due, found out on a shelf that is read, to be
+        carried out on the one that is written; None where nothing is due."""
 
     @abstractmethod
     def file_size(self) -> int:

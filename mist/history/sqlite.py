@@ -6,13 +6,17 @@ statement, up to the interpreter's switch interval. So an append is one statemen
 transaction by itself, and a page of a replay is a handful.
 """
 
+import heapq
 import logging
 import os
 import sqlite3
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
+from functools import reduce
+from itertools import groupby
+from operator import itemgetter, or_
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import attrs
 import trio
@@ -20,6 +24,8 @@ import trio
 from mist.errors import StartupError
 from mist.history import Durability, History
 from mist.history.block import Head, Row
+from mist.history.chores import due, missing
+from mist.history.columns import MASKS, unpack_all
 from mist.history.database import (
     boot_id,
     connect,
@@ -31,6 +37,7 @@ from mist.history.database import (
     transaction,
     translated,
 )
+from mist.history.directory import mask_of, part_of, set_bits
 from mist.history.errors import HistoryUnavailable
 from mist.history.log import Log, Survey, Workshop, random_epoch
 from mist.history.record import Problem
@@ -113,8 +120,15 @@ class SqliteShelf(Shelf):
     def ascend(
         self, after: int, upto: int, selection: Selection | None
     ) -> Generator[Row, None, None]:
-        where, parameters = _where(selection)
-        return self._rows(
+        lookups = None if selection is None else selection.lookups
+        if lookups is not None:
+            indexed = self.settled()
+            if after < indexed:
+                for first in self._find(lookups, after, min(upto, indexed), descending=False):
+                    yield from self._rows(f"{_SELECT} WHERE first = ?", (first,))
+                after = indexed
+        where, parameters = _where(lookups)
+        yield from self._rows(
             f"{_SELECT} WHERE first >= coalesce("  # noqa: S608  # marks only
             "(SELECT max(first) FROM block WHERE first <= ?), 0) "
             f"AND first <= ? AND last > ? AND {where} ORDER BY first",
@@ -122,10 +136,67 @@ class SqliteShelf(Shelf):
         )
 
     def descend(self, upto: int, selection: Selection | None) -> Generator[Row, None, None]:
-        where, parameters = _where(selection)
-        return self._rows(
-            f"{_SELECT} WHERE first <= ? AND {where} ORDER BY first DESC", (upto, *parameters)
+        lookups = None if selection is None else selection.lookups
+        indexed = 0 if lookups is None else self.settled()
+        where, parameters = _where(lookups)
+        yield from self._rows(
+            f"{_SELECT} WHERE first <= ? AND first > ? AND {where} ORDER BY first DESC",
+            (upto, indexed, *parameters),
         )
+        if lookups is not None:
+            for first in self._find(lookups, 0, min(upto, indexed), descending=True):
+                yield from self._rows(f"{_SELECT} WHERE first = ?", (first,))
+
+    def _find(
+        self, lookups: Sequence[Sequence[int]], after: int, upto: int, *, descending: bool
+    ) -> Iterator[int]:
+        """Keys of the blocks in the directory that may match, one segment after the other."""
+        found = [self._masks(lookup, after, upto, descending=descending) for lookup in lookups]
+        merged = heapq.merge(*found, key=itemgetter(0), reverse=descending)
+        for segment, masks in groupby(merged, key=itemgetter(0)):
+            mask = reduce(or_, [each for _, each in masks])
+            rows = self._fetch("SELECT blocks, last FROM segment WHERE first = ?", (segment,))
+            for blocks, last in rows:
+                firsts = unpack_all(MASKS, blocks)
+                # A block ends where the next begins, or before.
+                bounds = [*(first - 1 for first in firsts[1:]), last]
+                numbers = list(set_bits(mask))
+                for number in reversed(numbers) if descending else numbers:
+                    if firsts[number] <= upto and bounds[number] > after:
+                        yield firsts[number]
+
+    def _masks(
+        self, lookup: Sequence[int], after: int, upto: int, *, descending: bool
+    ) -> Iterator[tuple[int, int]]:
+        """Segments in which some block may have all tags of `lookup`, and which blocks."""
+        others = "".join(
+            f" JOIN directory d{n} ON d{n}.part = ? AND d{n}.segment = d0.segment "
+            f"AND instr(d{n}.hashes, ?)"
+            for n in range(1, len(lookup))
+        )
+        columns = ", ".join(f"d{n}.hashes, d{n}.masks" for n in range(len(lookup)))
+        statement = (
+            f"SELECT d0.segment, {columns} FROM directory d0{others} WHERE d0.part = ? "  # noqa: S608
+            "AND d0.segment >= coalesce((SELECT max(first) FROM segment WHERE first <= ?), 0) "
+            "AND d0.segment <= ? AND instr(d0.hashes, ?) "
+            f"ORDER BY d0.segment{' DESC' if descending else ''}"
+        )
+        first, *rest = lookup
+        parameters: list[object] = []
+        for wanted in rest:
+            parameters += [part_of(wanted), _bytes(wanted)]
+        parameters += [part_of(first), after + 1, upto, _bytes(first)]
+        with translated(), closing(self._connection.execute(statement, parameters)) as cursor:
+            for segment, *parts in cursor:
+                mask = -1
+                for wanted, hashes, masks in zip(lookup, parts[::2], parts[1::2], strict=True):
+                    mask &= mask_of(wanted, hashes, masks)
+                if mask:
+                    yield segment, mask
+
+    def _fetch(self, statement: str, parameters: Sequence[object] = ()) -> list[Sequence[Any]]:
+        with translated():
+            return self._connection.execute(statement, parameters).fetchall()
 
     def _rows(self, statement: str, parameters: Sequence[object]) -> Generator[Row, None, None]:
         with translated(), closing(self._connection.execute(statement, parameters)) as cursor:
@@ -155,8 +226,21 @@ class SqliteShelf(Shelf):
             ).fetchall()
         return Totals(*map(int, values[0]))
 
-    def tidy(self, floor: int) -> bool:
-        return False
+    def settled(self) -> int:
+        ((last,),) = self._fetch("SELECT coalesce(max(last), 0) FROM segment")
+        return int(last)
+
+    def chore(self) -> Callable[[Shelf], None] | None:
+        chore = due(self._connection)
+        if chore is None:
+            return None
+
+        def work(shelf: Shelf) -> None:
+            assert isinstance(shelf, SqliteShelf)
+            with translated():
+                chore(shelf._connection)
+
+        return work
 
     def file_size(self) -> int:
         with translated():
@@ -167,14 +251,14 @@ class SqliteShelf(Shelf):
 
     def check(self) -> Iterator[Problem]:
         try:
-            with translated():
-                rows = self._connection.execute("PRAGMA quick_check(20)").fetchall()
-        except Exception as error:
+            for (text,) in self._fetch("PRAGMA quick_check(20)"):
+                if text != "ok":
+                    yield Problem(0, 0, f"the database is damaged: {text}")
+            with self.snapshot(), translated():
+                for first, last in missing(self._connection):
+                    yield Problem(first, last, "the directory doesn't lead to it")
+        except (HistoryUnavailable, ValueError) as error:
             yield Problem(0, 0, str(error))
-            return
-        for (text,) in rows:
-            if text != "ok":
-                yield Problem(0, 0, f"the database is damaged: {text}")
 
     def durability(self) -> Durability:
         """What the process that wrote last promised."""
@@ -193,14 +277,20 @@ class SqliteShelf(Shelf):
         self._connection.close()
 
 
-def _where(selection: Selection | None) -> tuple[str, list[bytes]]:
-    if selection is None or selection.lookups is None:
+def _bytes(wanted: int) -> bytes:
+    return wanted.to_bytes(4, "little")
+
+
+def _where(lookups: Sequence[Sequence[int]] | None) -> tuple[str, list[bytes]]:
+    """A condition on the hashes of a block that lets every match pass, and mostly only them.
+
+    `instr` also finds four bytes that two hashes happen to share; what passes wrongly costs a
+    look into the block.
+    """
+    if lookups is None:
         return "TRUE", []
-    parameters = []
-    alternatives = []
-    for lookup in selection.lookups:
-        parameters += [wanted.to_bytes(4, "little") for wanted in lookup]
-        alternatives.append(" AND ".join(["instr(hashes, ?)"] * len(lookup)))
+    parameters = [_bytes(wanted) for lookup in lookups for wanted in lookup]
+    alternatives = [" AND ".join(["instr(hashes, ?)"] * len(lookup)) for lookup in lookups]
     return f"({' OR '.join(alternatives)})", parameters
 
 

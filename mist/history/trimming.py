@@ -41,7 +41,7 @@ class Thinned:
 
 
 def expired(heads: Sequence[Head], above: Totals, policy: Policy, now: float) -> Sequence[Head]:
-    """Those of the oldest blocks above the floor that are out of the global limits.
+    """Those of the oldest blocks above the floor of which the global limits keep nothing.
 
     Args:
         heads: the first few above the floor.
@@ -51,14 +51,14 @@ def expired(heads: Sequence[Head], above: Totals, policy: Policy, now: float) ->
     messages, size = above.messages, above.size
     oldest = None if policy.max_age is None else (now - policy.max_age) * MICROSECONDS
     for number, head in enumerate(heads):
-        if not (
-            (oldest is not None and head.newest < oldest)
-            or (policy.max_bytes is not None and size > policy.max_bytes)
-            or (policy.max_messages is not None and messages > policy.max_messages)
-        ):
-            return heads[:number]
         messages -= head.messages
         size -= head.size
+        if not (
+            (oldest is not None and head.newest < oldest)
+            or (policy.max_bytes is not None and size >= policy.max_bytes)
+            or (policy.max_messages is not None and messages >= policy.max_messages)
+        ):
+            return heads[:number]
     return heads
 
 

@@ -223,10 +223,15 @@ async def test_hundred_thousand_messages(history):
 
 
 async def test_trim_by_count_takes_whole_blocks_from_the_oldest(filled):
-    assert await trim(filled, Policy(max_age=None, max_bytes=None, max_messages=6)) == 4
+    assert await trim(filled, Policy(max_age=None, max_bytes=None, max_messages=5)) == 4
     assert ids(await replay(filled)) == [5, 6, 7, 8, 9]
     position = await filled.position()
     assert (position.first, position.newest, position.trimmed) == (5, 9, 4)
+
+
+async def test_trim_never_takes_a_block_that_holds_something_to_keep(filled):
+    assert await trim(filled, Policy(max_age=None, max_bytes=None, max_messages=6)) == 0
+    assert await trim(filled, Policy(max_age=None, max_bytes=None, max_messages=1)) == 7
 
 
 async def test_trim_by_age(history):
@@ -239,8 +244,8 @@ async def test_trim_by_age(history):
 async def test_trim_by_bytes(history):
     for _ in range(10):
         await history.append([one("a", "x" * 10_000)])
-    assert await trim(history, Policy(max_bytes=45_000, max_age=None)) == 6
-    assert (await history.statistics()).size < 45_000
+    assert await trim(history, Policy(max_bytes=45_000, max_age=None)) == 5
+    assert 45_000 <= (await history.statistics()).size < 45_000 + 11_000
 
 
 async def test_default_policy_keeps_what_is_new_and_small(filled):
@@ -304,7 +309,7 @@ async def test_without_the_rule_what_it_kept_goes(history):
 
 
 async def test_resume_is_recovered_where_nothing_behind_it_was_trimmed(filled):
-    await trim(filled, Policy(None, None, 6))
+    await trim(filled, Policy(None, None, 5))
     assert not await filled.recovered(None, 3)
     assert await filled.recovered(None, 4)
     assert await filled.recovered(None, 9)

@@ -1,0 +1,144 @@
+"""Housekeeping of a `sqlite:///` log, in pieces short enough for an append to wait for one.
+
+What is due is found out on a connection that only reads, beside the appends; what comes of it
+is then done on the one that writes:
+
+    segments    the oldest blocks that have settled get their directory; see `directory`
+    rest        the directory of blocks that retention has taken is taken as well
+    space       pages that are free are given back to the file system
+    log         SQLite's write-ahead log is cut where it has grown
+"""
+
+import os
+import sqlite3
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from mist.history.columns import INDEXES, MASKS, fixed, unpack_all
+from mist.history.database import transaction
+from mist.history.directory import PARTS, WIDTH, build
+
+__all__ = ["Chore", "due", "missing"]
+
+Chore = Callable[[sqlite3.Connection], None]
+
+_AHEAD: Final = 32  # blocks that stay without a directory, since neighbours may yet be joined
+_SPARE: Final = 1024  # free pages that are kept for what comes next
+_GIVEN_BACK: Final = 256  # pages at a time: 2 MiB
+_WAL_BYTES: Final = 64 * 1024 * 1024
+
+
+def due(connection: sqlite3.Connection) -> Chore | None:
+    """The next piece of housekeeping, if there is one."""
+    return _segment(connection) or _rest(connection) or _space(connection) or _wal(connection)
+
+
+def _segment(connection: sqlite3.Connection) -> Chore | None:
+    rows = connection.execute(
+        # Thinned blocks below the floor as well: up to the end of the last segment, no block
+        # may be without one.
+        "SELECT first, last, hashes FROM block WHERE first > "
+        "(SELECT coalesce(max(last), 0) FROM segment) ORDER BY first LIMIT ?",
+        (WIDTH + _AHEAD,),
+    ).fetchall()
+    if len(rows) < WIDTH + _AHEAD:
+        return None
+    rows = rows[:WIDTH]
+    segment, last = rows[0][0], rows[-1][1]
+    parts = build([hashes for _, _, hashes in rows])
+    blocks = fixed(MASKS, [first for first, _, _ in rows])
+
+    def write(connection: sqlite3.Connection) -> None:
+        with transaction(connection):
+            connection.execute("INSERT INTO segment VALUES (?, ?, ?)", (segment, last, blocks))
+            connection.executemany(
+                "INSERT OR REPLACE INTO directory VALUES (?, ?, ?, ?)",
+                [(part, segment, hashes, masks) for part, hashes, masks in parts],
+            )
+
+    return write
+
+
+def missing(connection: sqlite3.Connection) -> Iterator[tuple[int, int]]:
+    """First and last id of blocks that their directory would not lead to.
+
+    O(tags of all blocks), with one segment in memory at a time.
+    """
+    covered = 0
+    for segment, last, packed in connection.execute(
+        "SELECT first, last, blocks FROM segment ORDER BY first"
+    ).fetchall():
+        rows = connection.execute(
+            "SELECT hashes, masks FROM directory WHERE segment = ? ORDER BY part", (segment,)
+        ).fetchall()
+        known = {
+            each: mask
+            for hashes, masks in rows
+            for each, mask in zip(
+                unpack_all(INDEXES, hashes), unpack_all(MASKS, masks), strict=True
+            )
+        }
+        bits = {first: 1 << number for number, first in enumerate(unpack_all(MASKS, packed))}
+        for first, end, hashes in connection.execute(
+            "SELECT first, last, hashes FROM block WHERE first > ? AND first <= ? ORDER BY first",
+            (covered, last),
+        ).fetchall():
+            bit = bits.get(first, 0)
+            if not all(known.get(each, 0) & bit for each in unpack_all(INDEXES, hashes)):
+                yield first, end
+        covered = last
+
+
+def _rest(connection: sqlite3.Connection) -> Chore | None:
+    rows = connection.execute(
+        "SELECT first FROM segment WHERE last <= (SELECT floor FROM log) AND NOT EXISTS "
+        "(SELECT 1 FROM block WHERE block.first BETWEEN segment.first AND segment.last) LIMIT 1"
+    ).fetchall()
+    if not rows:
+        return None
+    ((segment,),) = rows
+    parts = ",".join(map(str, range(PARTS)))
+
+    def write(connection: sqlite3.Connection) -> None:
+        with transaction(connection):
+            connection.execute(
+                f"DELETE FROM directory WHERE segment = ? AND part IN ({parts})",  # noqa: S608
+                (segment,),
+            )
+            connection.execute("DELETE FROM segment WHERE first = ?", (segment,))
+
+    return write
+
+
+def _space(connection: sqlite3.Connection) -> Chore | None:
+    ((free,),) = connection.execute("PRAGMA freelist_count").fetchall()
+    ((pages,),) = connection.execute("PRAGMA page_count").fetchall()
+    # A log in balance frees what it is about to need.
+    if free <= max(_SPARE, pages // 8):
+        return None
+
+    def write(connection: sqlite3.Connection) -> None:
+        connection.execute(f"PRAGMA incremental_vacuum({_GIVEN_BACK})").fetchall()
+
+    return write
+
+
+def _wal(connection: sqlite3.Connection) -> Chore | None:
+    ((_, _, path),) = connection.execute("PRAGMA database_list").fetchall()
+    try:
+        size = os.stat(f"{path}-wal").st_size
+    except FileNotFoundError:
+        return None
+    if size <= _WAL_BYTES:
+        return None
+
+    def write(connection: sqlite3.Connection) -> None:
+        # A reader in the way is waited for no longer than an append may be; next time, then.
+        ((patience,),) = connection.execute("PRAGMA busy_timeout").fetchall()
+        connection.execute("PRAGMA busy_timeout = 100")
+        try:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        finally:
+            connection.execute(f"PRAGMA busy_timeout = {patience}")
+
+    return write

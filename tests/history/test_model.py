@@ -1,0 +1,223 @@
+"""A log against a plain list of messages, whatever is done to it in whatever order."""
+
+import math
+import tempfile
+from contextlib import contextmanager
+
+import attrs
+import pytest
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mist.history import Policy, Rule, chores, joining, keeping, open_history, replay
+from tests.history.messages import publication, run, select
+from tests.history.messages import replay as read_all
+
+TAGS = "abcdr"
+
+tag_sets = st.frozensets(st.sampled_from(TAGS), min_size=1, max_size=3)
+runs = st.tuples(tag_sets, st.integers(1, 4))
+groups = st.lists(
+    st.tuples(st.integers(-5, 20), st.lists(runs, min_size=1, max_size=4)), min_size=1, max_size=3
+)
+rules = st.builds(
+    Rule,
+    st.sampled_from(["r", "a", "*"]),
+    count=st.integers(0, 5),
+    age=st.none() | st.integers(0, 40),
+)
+policies = st.builds(
+    Policy,
+    max_age=st.none() | st.integers(0, 60),
+    max_bytes=st.none(),
+    max_messages=st.none() | st.integers(0, 30),
+    rules=st.lists(rules, max_size=2).map(tuple),
+)
+steps = st.one_of(
+    st.tuples(st.just("append"), groups),
+    st.tuples(st.just("append"), groups),
+    st.tuples(st.just("trim"), policies),
+    st.tuples(st.just("tidy"), st.integers(1, 10)),
+    st.tuples(st.just("reopen"), st.none()),
+)
+selections = st.none() | st.frozensets(tag_sets, min_size=1, max_size=3)
+
+
+@attrs.define
+class Kept:
+    """A message of the model; `block` is the last id of the group it came with."""
+
+    id: int
+    time: float
+    tags: frozenset[str]
+    block: int
+
+
+class Model:
+    """What a log promises, without any of its machinery."""
+
+    def __init__(self):
+        self.kept = []
+        self.newest = 0
+        self.clock = 1000.0
+        self.latest = 0.0
+        self.gone = []  # every message ever trimmed
+
+    def append(self, group):
+        """The publications to append, taken note of."""
+        publications = []
+        messages = []
+        for step, entries in group:
+            self.clock += step
+            self.latest = max(self.latest, self.clock)
+            written = []
+            for tags, count in entries:
+                texts = []
+                for _ in range(count):
+                    self.newest += 1
+                    messages.append(Kept(self.newest, self.latest, tags, 0))
+                    texts.append(str(self.newest))
+                written.append(run(",".join(tags), *texts))
+            publications.append(publication(*written, time=self.clock))
+        for message in messages:
+            message.block = self.newest
+        self.kept += messages
+        return publications
+
+    def must_keep(self, policy, now):
+        """Ids that no policy of ours may take: of these, trimming keeps every one."""
+        by_global = {
+            each.id
+            for place, each in enumerate(reversed(self.kept))
+            if (policy.max_age is None or now - each.time <= policy.max_age)
+            and (policy.max_messages is None or place < policy.max_messages)
+        }
+        return by_global | self.by_rules(policy, now)
+
+    def by_rules(self, policy, now):
+        return {
+            each.id
+            for rule in policy.rules
+            for tag in filter(rule.matches, TAGS)
+            for each in [each for each in reversed(self.kept) if tag in each.tags][: rule.count]
+            if rule.age is None or now - each.time <= rule.age
+        }
+
+    def matching(self, selection):
+        return [
+            each.id
+            for each in self.kept
+            if selection is None or any(tags <= each.tags for tags in selection)
+        ]
+
+    def lost(self, selection, after):
+        """Whether something wanted behind `after` was trimmed."""
+        return any(
+            each.id > after and (selection is None or any(tags <= each.tags for tags in selection))
+            for each in self.gone
+        )
+
+
+def chosen(selection):
+    return None if selection is None else select(*(",".join(tags) for tags in selection))
+
+
+@contextmanager
+def small_numbers():
+    """Every bound so low that a few messages reach it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(joining, "_MANY", 3)
+        patch.setattr(joining, "_SMALL", 600)
+        patch.setattr(joining, "TARGET", 1500)
+        patch.setattr(chores, "WIDTH", 3)
+        patch.setattr(chores, "_AHEAD", 1)
+        patch.setattr(chores, "_SPARE", 0)
+        patch.setattr(keeping, "_REMOVED", 2)
+        patch.setattr(keeping, "_THINNED", 2)
+        patch.setattr(replay, "_MAX_BLOCKS", 2)
+        yield
+
+
+async def trim(history, model, policy):
+    now = model.latest
+    before = {each.id: each for each in model.kept}
+    kept = model.must_keep(policy, now)
+    ruled = model.by_rules(policy, now)
+    removed = 0
+    while True:
+        step = await history.trim(policy, now)
+        removed += step.messages
+        if not step.more:
+            break
+    found = {message.id for message in await read_all(history)}
+    assert kept <= found <= before.keys()
+    assert removed == len(before) - len(found)
+    # Below the floor, which the oldest message that only the global limits keep stands for,
+    # there is nothing but what rules keep.
+    floor = min(found - ruled, default=math.inf)
+    assert {each for each in found if each < floor} <= ruled
+    model.gone += [each for each in model.kept if each.id not in found]
+    model.kept = [each for each in model.kept if each.id in found]
+
+
+async def check(history, model, selection, after):
+    wanted = chosen(selection)
+    expected = model.matching(selection)
+    for limit in (3, 1000):
+        found = await read_all(history, wanted, after=after, limit=limit)
+        assert [message.id for message in found] == [each for each in expected if each > after]
+    times = {each.id: each.time for each in model.kept}
+    for message in found:
+        assert message.data == str(message.id).encode()
+        assert message.time == pytest.approx(times[message.id], abs=1e-6)
+    for n in (1, 4):
+        start = await history.last(wanted, n)
+        assert [each for each in expected if each > start] == expected[-n:]
+    if after <= model.newest and await history.recovered(wanted, after):
+        assert not model.lost(selection, after)
+
+
+async def scenario(url, plan, selection):
+    model = Model()
+    history = await open_history(url)
+    try:
+        for word, argument in plan:
+            match word:
+                case "append":
+                    first = model.newest + 1
+                    assert await history.append(model.append(argument)) == first
+                case "trim":
+                    await trim(history, model, argument)
+                case "tidy":
+                    for _ in range(argument):
+                        if not await history.tidy():
+                            break
+                case "reopen" if url != "memory://":
+                    await history.close()
+                    history = await open_history(url)
+            position = await history.position()
+            assert position.newest == model.newest
+            assert position.first == (model.kept[0].id if model.kept else model.newest + 1)
+            assert position.trimmed >= max((each.id for each in model.gone), default=0)
+            statistics = await history.statistics()
+            assert statistics.messages == len(model.kept)
+        for after in {0, model.newest // 2, model.newest}:
+            await check(history, model, selection, after)
+        assert await history.verify() == []
+    finally:
+        await history.close()
+
+
+@given(st.lists(steps, max_size=25), selections)
+@settings(max_examples=150)
+def test_memory_is_the_list(plan, selection):
+    with small_numbers():
+        trio.run(scenario, "memory://", plan, selection)
+
+
+@given(st.lists(steps, max_size=25), selections)
+@settings(max_examples=60)
+def test_sqlite_is_the_list(plan, selection):
+    with small_numbers(), tempfile.TemporaryDirectory() as folder:
+        trio.run(scenario, f"sqlite:///{folder}/history.db", plan, selection)
