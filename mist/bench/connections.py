@@ -13,7 +13,7 @@ from typing import Final
 import attrs
 
 from mist.bench.dialect import Dialect
-from mist.bench.errors import BenchError, UnexpectedBytes
+from mist.bench.errors import BenchError, HungUp, NotThere, UnexpectedBytes
 from mist.bench.receiver import Receiver
 from mist.bench.script import CHUNK, Script
 
@@ -40,10 +40,10 @@ class Endpoint:
         try:
             found = socket.create_connection((self.host, self.port), timeout=_CONNECT)
         except OSError as error:
-            raise BenchError(f"{self.host}:{self.port}: {error.strerror or error}") from error
+            raise NotThere(f"{self.host}:{self.port}: {error.strerror or error}") from error
         try:
             found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            ask(found, *self.dialect.opening())
+            self.dialect.check_welcome(ask(found, *self.dialect.opening()))
         except BaseException:
             found.close()
             raise
@@ -62,12 +62,12 @@ def ask(sock: socket.socket, question: bytes, answer: bytes) -> bytes:
         while not got.endswith(answer):
             chunk = sock.recv(65_536)
             if not chunk:
-                raise UnexpectedBytes(got) if got else BenchError("the server hung up")
+                raise UnexpectedBytes(got) if got else HungUp("the server hung up")
             got += chunk
     except TimeoutError as error:
         raise (UnexpectedBytes(got) if got else BenchError("no answer")) from error
     except OSError as error:
-        raise BenchError(f"the connection broke: {error.strerror}") from error
+        raise HungUp(f"the connection broke: {error.strerror}") from error
     return got
 
 
@@ -102,7 +102,7 @@ class Publisher:
         except BlockingIOError:
             return
         except OSError as error:
-            raise BenchError(f"the server cut a publisher off: {error.strerror}") from error
+            raise HungUp(f"the server cut a publisher off: {error.strerror}") from error
 
     def send_fence(self) -> None:
         """Ask for the proof that all was carried out. Everything must have been sent."""
@@ -153,10 +153,10 @@ def _receive(sock: socket.socket, whose: str) -> memoryview:
     except BlockingIOError:
         size = 0
     except OSError as error:
-        raise BenchError(f"the server cut {whose} off: {error.strerror}") from error
+        raise HungUp(f"the server cut {whose} off: {error.strerror}") from error
     else:
         if not size:
-            raise BenchError(f"the server hung up on {whose}")
+            raise HungUp(f"the server hung up on {whose}")
     return memoryview(_BUFFER)[:size]
 
 
@@ -171,4 +171,4 @@ def _send_all(sock: socket.socket, data: bytes) -> None:
                 raise BenchError("the server stopped reading") from error
             select.select([], [], [], 0.001)
         except OSError as error:
-            raise BenchError(f"the connection broke: {error.strerror}") from error
+            raise HungUp(f"the connection broke: {error.strerror}") from error

@@ -13,6 +13,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
+from mist.bench.errors import UnexpectedBytes
 from mist.protocols.rfc6455 import text_frame
 
 __all__ = ["Dialect", "Frames", "Line", "masked_frame"]
@@ -39,6 +40,15 @@ class Dialect(ABC):
     @abstractmethod
     def opening(self) -> tuple[bytes, bytes]:
         """What a new connection sends, and what the last bytes of the server's answer are."""
+
+    def check_welcome(self, answer: bytes) -> None:
+        """Look at what the server answered to the opening.
+
+        Raises:
+            UnexpectedBytes: the connection can't be used.
+        """
+        if self.refusal in answer:
+            raise UnexpectedBytes(answer)
 
     @abstractmethod
     def subscribe(self, tags: Sequence[str], *, wider: bool = False) -> bytes:
@@ -123,6 +133,10 @@ class Frames(Dialect):
         if self._token is not None:
             lines.append(f"X-Auth-Token: {self._token}")
         return "\r\n".join([*lines, "", ""]).encode(), b"\r\n\r\n"
+
+    def check_welcome(self, answer: bytes) -> None:
+        if not answer.startswith(b"HTTP/1.1 101 "):
+            raise UnexpectedBytes(answer)
 
     def subscribe(self, tags: Sequence[str], *, wider: bool = False) -> bytes:
         request = {"command": "subscribe", "tags": list(tags)}

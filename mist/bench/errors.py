@@ -2,7 +2,7 @@
 
 from mist.errors import MistError
 
-__all__ = ["BenchError", "UnexpectedBytes"]
+__all__ = ["BenchError", "HungUp", "NotThere", "UnexpectedBytes"]
 
 _SHOWN = 120  # bytes
 
@@ -22,3 +22,11 @@ class UnexpectedBytes(BenchError):
 
     def __init__(self, data: bytes) -> None:
         super().__init__(f"the server sent {data[:_SHOWN]!r}")
+
+
+class NotThere(BenchError):
+    """No connection to the server."""
+
+
+class HungUp(BenchError):
+    """The server ended a connection in the middle of a run."""

@@ -2,14 +2,14 @@
 
 import os
 import resource
+import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
 
 import attrs
 
@@ -17,8 +17,6 @@ from mist.bench.errors import BenchError
 from mist.config import OPTIONS
 
 __all__ = ["Started", "cpu_seconds", "raise_file_limit", "resident_bytes", "start_server"]
-
-_STOP: Final = 5.0  # seconds to end before it is killed
 
 
 @attrs.frozen
@@ -52,28 +50,50 @@ def start_server(*options: str) -> Iterator[Started]:
     if any(option.name == "history" for option in OPTIONS):
         arguments += ["--history", "none"]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("MIST_")}
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        subprocess.Popen(  # noqa: S603  # ourselves
+    with tempfile.TemporaryDirectory() as folder, _held_signals() as let_signals_in:
+        process = subprocess.Popen(  # noqa: S603  # ourselves
             [sys.executable, "-m", "mist", "serve", "--data", folder, *arguments, *options],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             text=True,
             env=environment,
             start_new_session=True,
-        ) as process,
-    ):
-        try:
-            assert process.stdout is not None
-            ports = [process.stdout.readline().strip().rpartition(":")[2] for _ in range(2)]
-            # ws://127.0.0.1:8888/subscribe/websocket
-            tcp, ws = [port.partition("/")[0] for port in ports]
-            if not (tcp.isdigit() and ws.isdigit()):
-                raise BenchError("the server did not start")
-            yield Started("127.0.0.1", int(tcp), int(ws), process.pid)
-        finally:
-            # It has nothing worth draining.
-            process.kill()
+        )
+        with process:
+            try:
+                let_signals_in()
+                yield _started(process)
+            finally:
+                process.kill()  # it has nothing worth draining
+
+
+@contextmanager
+def _held_signals() -> Iterator[Callable[[], None]]:
+    """Ctrl-C and SIGTERM wait until they are let in, or until the end of the block.
+
+    One that came in the middle of starting a process would leave it to itself. The process
+    inherits this and hears neither; it is ended by SIGKILL.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+
+    def let_in() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    try:
+        yield let_in
+    finally:
+        let_in()
+
+
+def _started(process: "subprocess.Popen[str]") -> Started:
+    """Where a server listens, once it says so."""
+    assert process.stdout is not None
+    # tcp://127.0.0.1:1445, then ws://127.0.0.1:8888/subscribe/websocket
+    lines = [process.stdout.readline().strip() for _ in range(2)]
+    tcp, ws = [line.rpartition(":")[2].partition("/")[0] for line in lines]
+    if not (tcp.isdigit() and ws.isdigit()):
+        raise BenchError("the server did not start")
+    return Started("127.0.0.1", int(tcp), int(ws), process.pid)
 
 
 def cpu_seconds(pid: int) -> float | None:

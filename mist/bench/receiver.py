@@ -51,6 +51,10 @@ class Receiver:
         self._partial = 0  # bytes of the next message that came and were right: one publisher
         self._rest = b""  # bytes of the next message, or of something else: not compared yet
 
+    def begin(self, publisher: int, number: int) -> None:
+        """Expect a publisher's message `number` first, since those before went to others."""
+        self._next[publisher] = number
+
     @property
     def unread(self) -> bytes:
         """What came and is no whole delivery: perhaps an error message."""

@@ -1,247 +1,423 @@
 """`mist bench`: what mist does on this machine, in figures that print.
 
-match     the index alone: microseconds a message that isn't remembered, and nanoseconds one
-          that is
-1→N       one publisher, N subscribers over loopback TCP, against a server of its own in
-          another process; messages of 100 bytes, at most a window of them underway, so that
-          nothing has to be dropped. Rates move with the machine's load; the server's CPU
-          seconds per million deliveries much less.
+Here are options and exit codes. What is measured, and what the figures mean, is in
+`mist.bench`; what a row of `--json` holds is in `mist.bench.report`.
 """
 
-import gc
 import json
 import os
 import platform
-import random
-import selectors
-import socket
-import statistics
-import subprocess
+import signal
 import sys
-import tempfile
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import wraps
 from pathlib import Path
-from typing import Final
+from types import FrameType
+from typing import Any, Final
 
 import attrs
 import click
+from click.core import ParameterSource
 from rich.console import Console
-from rich.table import Table
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
-from mist.index import Index, Memo
+from mist.bench.errors import BenchError, NotThere
+from mist.bench.process import raise_file_limit
+from mist.bench.report import Row, print_tables
+from mist.bench.script import LETTERS, MAX_SIZE, MIN_SIZE
+from mist.bench.site import RESOURCE, Place, Site, given_site, own_site
+from mist.bench.suite import (
+    TRANSPORTS,
+    Cell,
+    all_cells,
+    fanout_cells,
+    idle_cells,
+    latency_cells,
+    match_cells,
+    publish_cells,
+    run_cells,
+    slow_consumer_cells,
+)
+from mist.cli.common import INTERRUPTED, REFUSED, UNREACHABLE, fail
+from mist.client import BadArgument
+from mist.client.address import Address
 
 __all__ = ["bench"]
 
-_SIZE: Final = 100  # bytes of data in a message
-_WINDOW: Final = 5_000  # messages underway at most
+_PIPE_WIDTH: Final = 120  # columns
+_TERMINATED: Final = 128 + signal.SIGTERM
+_DELIVERY_TRANSPORTS: Final = ("tcp",)  # of commands that measure one unless told
 
 
-@click.command()
-@click.option("--quick", is_flag=True, help="A few seconds instead of a minute; rougher")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of tables")
-def bench(quick: bool, as_json: bool) -> None:
-    """Measure matching and delivery on this machine."""
-    console = Console(stderr=True)
-    results: dict[str, object] = {
-        "python": platform.python_version(),
-        "processors": os.cpu_count(),
-        "match": [],
-        "deliver": [],
-    }
-    shapes = [(1_000, 100), (20_000, 1_000)] if quick else [(1_000, 100), (100_000, 10_000)]
-    with console.status("matching"):
-        results["match"] = [attrs.asdict(measure_match(*shape)) for shape in shapes]
-    messages = 20_000 if quick else 500_000
-    with console.status("delivering"), _server() as (port, pid):
-        results["deliver"] = [
-            attrs.asdict(measure_delivery(port, pid, fanout, max(messages // fanout, 2_000)))
-            for fanout in (1, 10, 100)
-        ]
-    if as_json:
-        click.echo(json.dumps(results))
-    else:
-        _print(results)
-
-
-@attrs.frozen
-class Matched:
-    """Matching messages of 3 to 10 tags against subscriptions of 2 to 4, all of one vocabulary.
+@attrs.frozen(kw_only=True)
+class Settings:
+    """What all subcommands share.
 
     Attributes:
-        p50_us, p99_us: microseconds a match, nothing remembered.
-        memo_ns: nanoseconds where the tag list is remembered.
-        matches: subscriptions that a message matched, on average.
+        servers: where a server runs that is to be measured; none for one of our own.
+        credential, token: for its TCP and its WebSocket door.
     """
 
-    subscriptions: int
-    vocabulary: int
-    p50_us: float
-    p99_us: float
-    memo_ns: float
-    matches: float
+    quick: bool = False
+    as_json: bool = False
+    transport: tuple[str, ...] = ()
+    server: tuple[str, ...] = ()
+    secret: str | None = attrs.field(default=None, repr=False)
+    token: str | None = attrs.field(default=None, repr=False)
+    pid: int | None = None
+
+    def open_site(self) -> AbstractContextManager[Site]:
+        """The server to measure.
+
+        Raises:
+            click.UsageError: the options contradict each other.
+        """
+        if not self.server:
+            if self.pid is not None:
+                raise click.UsageError("--pid is for a server given by --server")
+            return own_site()
+        places: dict[str, Place] = {}
+        for url in self.server:
+            protocol, place = _place(url)
+            if protocol in places:
+                raise click.UsageError(f"two {protocol}:// servers are given")
+            places[protocol] = place
+        return given_site(
+            places.get("tcp"), places.get("ws"), secret=self.secret, token=self.token, pid=self.pid
+        )
 
 
-def measure_match(subscriptions: int, vocabulary: int, messages: int = 5_000) -> Matched:
-    """Fill an index, then match."""
-    rng = random.Random(1)  # noqa: S311  # the same load each time
-    words = [f"tag{n}" for n in range(vocabulary)]
-    index: Index[int] = Index()
-    while len(index) < subscriptions:
-        tags = frozenset(rng.sample(words, rng.randint(2, 4)))
-        if index.get(tags) is None:
-            index.add(tags, len(index))
-    load = [frozenset(rng.sample(words, rng.randint(3, 10))) for _ in range(messages)]
-    gc.collect()
-    gc.freeze()
-    times = []
-    found = 0
-    for tags in load:
-        start = time.perf_counter_ns()
-        groups = index.match(tags)
-        times.append(time.perf_counter_ns() - start)
-        found += len(groups)
-    gc.unfreeze()
-    memo: Memo[int] = Memo()
-    for _ in range(2):
-        memo.admit(b"tag1,tag2", frozenset({"tag1", "tag2"}), 1)
-    look, rounds = memo.entries.get, range(200_000)
-    start = time.perf_counter_ns()
-    for _ in rounds:
-        look(b"tag1,tag2")
-    memo_ns = (time.perf_counter_ns() - start) / len(rounds)
-    cuts = statistics.quantiles(times, n=100)
-    return Matched(
-        subscriptions, vocabulary, cuts[49] / 1e3, cuts[98] / 1e3, memo_ns, found / messages
+def _place(url: str) -> tuple[str, Place]:
+    try:
+        address = Address.parse(url if "://" in url else f"tcp://{url}")
+    except BadArgument as error:
+        raise click.UsageError(f"--server: {error}") from None
+    if address.tls or address.path:
+        raise click.UsageError("--server: tcp:// and ws:// can be measured, TLS and unix:// not")
+    resource = address.resource if address.protocol == "ws" else RESOURCE
+    return address.protocol, Place(address.host, address.port, resource)
+
+
+# Options
+
+_SHARED: Final = [
+    click.option("--quick", is_flag=True, help="A few seconds in all; rougher"),
+    click.option("--json", "as_json", is_flag=True, help="One JSON object instead of tables"),
+]
+_SERVED: Final = [
+    click.option(
+        "--transport",
+        type=click.Choice(TRANSPORTS),
+        multiple=True,
+        help="What subscribers use; may be given twice",
+    ),
+    click.option(
+        "--server",
+        metavar="URL",
+        multiple=True,
+        help="Measure this server: tcp:// to publish (and subscribe), ws:// beside it to "
+        "subscribe there; without it, one is started and ended",
+    ),
+    click.option(
+        "--secret",
+        metavar="TEXT",
+        envvar="MIST_SECRET",
+        show_envvar=True,
+        help="That server's secret; other users can see it here, so prefer the others",
+    ),
+    click.option(
+        "--secret-file",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="File that holds the secret",
+    ),
+    click.option(
+        "--token",
+        metavar="TEXT",
+        envvar="MIST_TOKEN",
+        help="A token for ws:// that grants the tag 'bench'; without it, one is registered "
+        "over tcp:// for the time being",
+    ),
+    click.option(
+        "--pid",
+        metavar="PID",
+        type=click.IntRange(1),
+        help="That server's process, if it runs on this machine: for its CPU time and memory",
+    ),
+]
+_messages = click.option(
+    "--messages",
+    metavar="N",
+    type=click.IntRange(1, 100_000_000),
+    help="Messages to publish  [default: as many as make a tenth of a second of CPU or more]",
+)
+_size = click.option(
+    "--size",
+    metavar="BYTES",
+    type=click.IntRange(MIN_SIZE, MAX_SIZE),
+    default=100,
+    show_default=True,
+    help="Data of a message",
+)
+_publishers = click.option(
+    "--publishers", metavar="N", type=click.IntRange(1, len(LETTERS)), help="Publishing connections"
+)
+_window = click.option(
+    "--window",
+    metavar="N",
+    type=click.IntRange(0, 1_000_000),
+    default=500,
+    show_default=True,
+    help="Messages underway at most, so that none need be dropped; 0 for unthrottled",
+)
+_tag_lists = click.option(
+    "--tag-lists",
+    metavar="N",
+    type=click.IntRange(1, 10_000),
+    default=1,
+    show_default=True,
+    help="Different tag lists that messages have in turns, all with the one tag subscribed to",
+)
+_rate = click.option(
+    "--rate", metavar="N", type=click.FloatRange(1, 1_000_000), help="Messages a second"
+)
+
+
+def _subscribers(least: int, most: int = 50_000) -> Callable[..., Any]:
+    return click.option(
+        "--subscribers",
+        metavar="N",
+        type=click.IntRange(least, most),
+        help="Subscribing connections",
     )
 
 
-@attrs.frozen
-class Delivered:
-    """One publisher, `fanout` subscribers.
+def _measuring(*options: Callable[..., Any], served: bool = True) -> Callable[..., Any]:
+    """Make a function from settings and options to cells a command that measures them."""
 
-    Attributes:
-        messages: published.
-        lost: deliveries that didn't come; anything but 0 makes the rest worthless.
-        per_second: deliveries.
-        server_cpu_us: microseconds of the server's CPU for a delivery; None where the system
-            doesn't tell.
+    def decorate(function: Callable[..., Sequence[Cell]]) -> Callable[..., None]:
+        @wraps(function)
+        def command(
+            quick: bool, as_json: bool, secret_file: Path | None = None, **given: Any
+        ) -> None:
+            names = {field.name for field in attrs.fields(Settings)}
+            shared = {name: given.pop(name) for name in names & given.keys()}
+            if secret_file is not None:
+                shared["secret"] = secret_file.read_text().removesuffix("\n")
+            settings = Settings(quick=quick, as_json=as_json, **shared)
+            _run(settings, function(settings, **given))
+
+        for option in reversed([*options, *(_SERVED if served else []), *_SHARED]):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+# Commands
+
+
+@click.group(
+    invoke_without_command=True,
+    epilog="""\b
+Examples:
+  mist bench --quick                               a first look, in a few seconds
+  mist bench fanout --subscribers 100              1 publisher, 100 subscribers
+  mist bench fanout --transport ws --window 0      browsers; what is dropped is counted
+  mist bench latency --rate 20000 --json
+  mist bench idle --server tcp://127.0.0.1:1445 --pid 4711""",
+)
+@click.pass_context
+def bench(context: click.Context, /, **given: Any) -> None:
+    """Measure mist on this machine; without a COMMAND, a bit of everything.
+
+    Beside rates, which move with whatever else the machine does, stand the server's CPU
+    seconds for a million messages or deliveries, which don't.
     """
+    if context.invoked_subcommand is None:
+        context.invoke(everything, **given)
+        return
+    # What stands before the command is meant for it.
+    chosen = {
+        name: value
+        for name, value in given.items()
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    }
+    context.default_map = {context.invoked_subcommand: chosen}
 
-    fanout: int
-    messages: int
-    lost: int
-    per_second: float
-    server_cpu_us: float | None
+
+for _option in (*_SERVED, *_SHARED):
+    bench = _option(bench)
 
 
-def measure_delivery(port: int, pid: int, fanout: int, messages: int) -> Delivered:
-    """Publish `messages`, count what `fanout` subscribers get."""
-    line = b"publish bench " + b"x" * _SIZE + b"\n"
-    with selectors.DefaultSelector() as selector:
-        subscribers = [_connect(port) for _ in range(fanout)]
-        publisher = _connect(port)
-        received = dict.fromkeys(subscribers, 0)
+@bench.command("all")
+@_measuring()
+def everything(settings: Settings) -> Sequence[Cell]:
+    """A bit of everything: about a minute."""
+    return all_cells(settings.transport or TRANSPORTS, quick=settings.quick)
+
+
+@bench.command()
+@_measuring(
+    click.option("--subscriptions", metavar="N", type=click.IntRange(1, 10_000_000)),
+    click.option("--vocabulary", metavar="N", type=click.IntRange(20, 10_000_000)),
+    click.option("--zipf", is_flag=True, help="The n-th tag is 1/n as popular as the first"),
+    served=False,
+)
+def match(
+    settings: Settings, subscriptions: int | None, vocabulary: int | None, zipf: bool
+) -> Sequence[Cell]:
+    """Matching alone: no server, no connection.
+
+    --subscriptions of 2 to 4 tags out of a --vocabulary, messages of 3 to 10.
+    """
+    if subscriptions is None and vocabulary is None:
+        return match_cells(zipf=zipf, quick=settings.quick)
+    return match_cells([(subscriptions or 100_000, vocabulary or 10_000)], zipf=zipf)
+
+
+@bench.command()
+@_measuring(_publishers, _subscribers(0, 1), _messages, _size, _window, _tag_lists)
+def publish(
+    settings: Settings, publishers: int | None, subscribers: int | None, **options: Any
+) -> Sequence[Cell]:
+    """Publishing over TCP, to nobody or to one subscriber.
+
+    A message counts once the server has proved that it has carried it out.
+    """
+    transports = settings.transport or _DELIVERY_TRANSPORTS
+    shapes = [(n, subscribers or 0) for n in ([publishers] if publishers else [1, 10])]
+    return publish_cells(shapes, transports, quick=settings.quick, **options)
+
+
+@bench.command()
+@_measuring(_publishers, _subscribers(1), _messages, _size, _window, _tag_lists)
+def fanout(
+    settings: Settings, publishers: int | None, subscribers: int | None, **options: Any
+) -> Sequence[Cell]:
+    """Publishers on TCP, each message to all subscribers.
+
+    Everything that arrives is compared with what was sent: whether it is complete, in order,
+    and there once.
+    """
+    if publishers is not None or subscribers is not None:
+        options["shapes"] = [(publishers or 1, subscribers or 1)]
+    transports = settings.transport or _DELIVERY_TRANSPORTS
+    return fanout_cells(transports=transports, quick=settings.quick, **options)
+
+
+@bench.command()
+@_measuring(_rate, _subscribers(1), _messages, _size)
+def latency(
+    settings: Settings, rate: float | None, subscribers: int | None, **options: Any
+) -> Sequence[Cell]:
+    """Time from the publisher's write to the subscriber's read, at a fixed rate.
+
+    The intended latency counts from when the message was due: it includes waiting for a
+    publisher that is late itself.
+    """
+    return latency_cells(
+        settings.transport or TRANSPORTS,
+        rate=rate or 5_000,
+        subscribers=subscribers or 1,
+        quick=settings.quick,
+        **options,
+    )
+
+
+@bench.command()
+@_measuring(
+    click.option(
+        "--connections",
+        metavar="N",
+        type=click.IntRange(1, 50_000),
+        help="Connections  [default: 2000]",
+    ),
+)
+def idle(settings: Settings, connections: int | None) -> Sequence[Cell]:
+    """Memory that an idle, subscribed connection takes in the server."""
+    transports = settings.transport or TRANSPORTS
+    return idle_cells(transports, connections=connections, quick=settings.quick)
+
+
+@bench.command("slow-consumer")
+@_measuring(_subscribers(2), _rate, _size)
+def slow_consumer(
+    settings: Settings, subscribers: int | None, rate: float | None, size: int
+) -> Sequence[Cell]:
+    """What a subscriber that stops reading costs the others, and what it loses itself."""
+    transports = settings.transport or _DELIVERY_TRANSPORTS
+    return slow_consumer_cells(
+        transports,
+        subscribers=subscribers or 100,
+        rate=rate,
+        size=size,
+        quick=settings.quick,
+    )
+
+
+# Running
+
+
+def _run(settings: Settings, cells: Sequence[Cell]) -> None:
+    """Measure, then print, whatever came of it."""
+    raise_file_limit()
+    results: dict[str, list[Row]] = {}
+    error: BenchError | ValueError | None = None
+    current = ""
+    with _terminable(), _progress(len(cells)) as show:
+
+        def started(cell: Cell) -> None:
+            nonlocal current
+            current = cell.label
+            show(current)
+
         try:
-            for subscriber in subscribers:
-                subscriber.sendall(b"subscribe bench\nping\n")
-                _expect(subscriber, b"pong\n")
-                subscriber.setblocking(False)
-                selector.register(subscriber, selectors.EVENT_READ)
-            cpu, start = _cpu_seconds(pid), time.perf_counter()
-            published = 0
-            window = min(_WINDOW, messages)
-            deadline = start + 60
-            while min(received.values()) < messages * len(line) and time.perf_counter() < deadline:
-                behind = published - min(received.values()) // len(line)
-                step = min(window - behind, messages - published, 1_000)
-                if step > 0:
-                    publisher.sendall(line * step)
-                    published += step
-                for key, _ in selector.select(0 if step > 0 else 1.0):
-                    ready = key.fileobj
-                    assert isinstance(ready, socket.socket)
-                    received[ready] += len(ready.recv(1 << 20))
-            seconds = time.perf_counter() - start
-            used = _cpu_seconds(pid)
-        finally:
-            for each in (*subscribers, publisher):
-                each.close()
-    deliveries = sum(received.values()) // len(line)
-    cpu_us = None if used is None or cpu is None else (used - cpu) * 1e6 / max(deliveries, 1)
-    lost = messages * fanout - deliveries
-    return Delivered(fanout, messages, lost, deliveries / seconds, cpu_us)
-
-
-def _connect(port: int) -> socket.socket:
-    found = socket.create_connection(("127.0.0.1", port), timeout=10)
-    found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return found
-
-
-def _expect(sock: socket.socket, text: bytes) -> None:
-    got = b""
-    while len(got) < len(text):
-        got += sock.recv(100)
-
-
-def _cpu_seconds(pid: int) -> float | None:
-    """User and system time of a process, where /proc tells; in steps of 10 ms."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+            run_cells(cells, settings.open_site, results, started)
+        except (BenchError, ValueError) as caught:
+            error = caught
+        except KeyboardInterrupt:
+            sys.exit(INTERRUPTED)
+    if error is None or results:
+        _print(settings, results)
+    if error is not None:
+        where = f"{current}: " if current else ""
+        fail(f"{where}{error}", UNREACHABLE if isinstance(error, NotThere) else REFUSED)
 
 
 @contextmanager
-def _server() -> Iterator[tuple[int, int]]:
-    """A server in another process: its port and process id."""
-    with tempfile.TemporaryDirectory() as folder:
-        arguments = ["serve", "--listen", "tcp://127.0.0.1:0", "--tokens", "memory://"]
-        arguments += ["--log-level", "error"]
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("MIST_")}
-        with subprocess.Popen(  # noqa: S603  # ourselves
-            [sys.executable, "-m", "mist", *arguments, "--data", folder],
-            stdout=subprocess.PIPE,
-            text=True,
-            env=environment,
-        ) as process:
-            try:
-                assert process.stdout is not None
-                port = process.stdout.readline().strip().rpartition(":")[2]
-                if not port:
-                    raise click.ClickException("the server did not start")
-                yield int(port), process.pid
-            finally:
-                process.terminate()
+def _terminable() -> Iterator[None]:
+    """SIGTERM unwinds the stack as Ctrl-C does, so that no server is left behind."""
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        sys.exit(_TERMINATED)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
-def _print(results: dict[str, object]) -> None:
+@contextmanager
+def _progress(total: int) -> Iterator[Callable[[str], None]]:
+    """A bar on a terminal; call what it gives with the name of each step that begins."""
+    console = Console(stderr=True)
+    columns = (SpinnerColumn(), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
+    disable = not console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=disable) as progress:
+        task = progress.add_task("", total=total)
+        steps = iter(range(total))
+        yield lambda label: progress.update(task, description=label, completed=next(steps))
+
+
+def _print(settings: Settings, results: Mapping[str, Sequence[Row]]) -> None:
+    about = {"python": platform.python_version(), "processors": os.cpu_count()}
+    if settings.as_json:
+        click.echo(json.dumps({**about, **results}))
+        return
     console = Console()
-    console.print(f"Python {results['python']}, {results['processors']} processors")
-    match = Table("subscriptions", "vocabulary", "p50 µs", "p99 µs", "remembered ns", "matches")
-    for row in results["match"]:  # type: ignore[attr-defined]
-        match.add_row(
-            f"{row['subscriptions']:,}",
-            f"{row['vocabulary']:,}",
-            f"{row['p50_us']:.1f}",
-            f"{row['p99_us']:.1f}",
-            f"{row['memo_ns']:.0f}",
-            f"{row['matches']:.2f}",
-        )
-    deliver = Table("shape", "messages", "deliveries/s", "server CPU µs a delivery", "lost")
-    for row in results["deliver"]:  # type: ignore[attr-defined]
-        cpu = "?" if row["server_cpu_us"] is None else f"{row['server_cpu_us']:.3f}"
-        deliver.add_row(
-            f"1→{row['fanout']}",
-            f"{row['messages']:,}",
-            f"{row['per_second']:,.0f}",
-            cpu,
-            f"{row['lost']:,}",
-        )
-    for table in (match, deliver):
-        for column in table.columns:
-            column.justify = "right"
-        console.print(table)
+    if not console.is_terminal:
+        console = Console(width=_PIPE_WIDTH)  # nothing is cut where nobody could widen it
+    console.print(f"Python {about['python']}, {about['processors']} processors", highlight=False)
+    print_tables(console, results)

@@ -179,12 +179,3 @@ def test_help_has_examples_and_exit_codes() -> None:
 
 def test_the_version_is_the_packages() -> None:
     assert mist("--version").stdout.startswith("mist, version 0.")
-
-
-def test_bench_prints_figures_that_can_be() -> None:
-    done = mist("bench", "--quick", "--json")
-    figures = json.loads(done.stdout)
-    assert [row["subscriptions"] for row in figures["match"]] == [1_000, 20_000]
-    assert all(0 < row["p50_us"] <= row["p99_us"] for row in figures["match"])
-    assert [row["fanout"] for row in figures["deliver"]] == [1, 10, 100]
-    assert all(row["lost"] == 0 and row["per_second"] > 0 for row in figures["deliver"])

@@ -1,0 +1,192 @@
+"""`mist bench` as a user runs it, small: which figures come, and what wrong wishes get."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from mist.cli import main
+from tests.processes import Process, environment, mist, serving
+
+THROUGHPUT = {
+    "transport",
+    "publishers",
+    "subscribers",
+    "size_bytes",
+    "tag_lists",
+    "window_messages",
+    "messages",
+    "deliveries",
+    "lost",
+    "repeated",
+    "reordered",
+    "seconds",
+    "messages_per_second",
+    "deliveries_per_second",
+    "server_cpu_seconds",
+    "server_cpu_seconds_per_million_messages",
+    "server_cpu_seconds_per_million_deliveries",
+    "driver_cpu_seconds",
+}
+QUANTILES = {"p50_us", "p90_us", "p99_us", "max_us"}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+    with serving(tmp_path_factory.mktemp("data"), "--secret", "s3cret") as server:
+        yield server
+
+
+def bench(*arguments: str, **variables: str) -> dict[str, Any]:
+    done = mist("bench", *arguments, "--json", **variables)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert isinstance(found, dict)
+    return found
+
+
+def given(server: Process) -> list[str]:
+    """Options for a server that runs already."""
+    urls = [option for url in server.urls for option in ("--server", url)]
+    return [*urls, "--pid", str(server.popen.pid)]
+
+
+def test_match_needs_no_server() -> None:
+    (row,) = bench("match", "--subscriptions", "500", "--vocabulary", "100")["match"]
+    assert (row["subscriptions"], row["vocabulary"]) == (500, 100)
+    assert 0 < row["p50_us"] <= row["p99_us"]
+
+
+def test_fanout_counts_every_delivery_of_both_transports() -> None:
+    options = ["--subscribers", "3", "--messages", "400", "--transport", "tcp"]
+    rows = bench("fanout", *options, "--transport", "ws", "--tag-lists", "4")["fanout"]
+    assert [row["transport"] for row in rows] == ["tcp", "ws"]
+    for row in rows:
+        assert set(row) == THROUGHPUT
+        assert (row["messages"], row["deliveries"], row["lost"]) == (400, 1200, 0)
+        assert (row["repeated"], row["reordered"]) == (0, 0)
+        assert row["deliveries_per_second"] > 0
+
+
+def test_options_before_the_command_are_meant_for_it(server: Process) -> None:
+    before = ["--transport", "ws", *given(server), "--secret", "s3cret"]
+    rows = bench(*before, "fanout", "--subscribers", "2", "--messages", "50")["fanout"]
+    assert [(row["transport"], row["deliveries"]) for row in rows] == [("ws", 100)]
+
+
+def test_a_running_server_is_measured_with_its_secret_and_left_as_it_was(server: Process) -> None:
+    options = ["--publishers", "3", "--messages", "60", *given(server)]
+    rows = bench("publish", *options, MIST_SECRET="s3cret")["publish"]
+    assert [(row["publishers"], row["messages"]) for row in rows] == [(3, 60)]
+    assert mist("list", "--host", server.urls[0], MIST_SECRET="s3cret").stdout == ""
+
+
+def test_latency_at_a_rate() -> None:
+    rows = bench("latency", "--rate", "500", "--messages", "50", "--transport", "tcp")["latency"]
+    (row,) = rows
+    assert set(row) >= QUANTILES | {f"intended_{name}" for name in QUANTILES}
+    assert (row["rate_per_second"], row["messages"], row["lost"]) == (500, 50, 0)
+    assert 0 < row["p50_us"] <= row["p90_us"] <= row["p99_us"] <= row["max_us"]
+    assert row["p50_us"] <= row["intended_p50_us"]
+
+
+def test_idle_connections_take_memory() -> None:
+    rows = bench("idle", "--connections", "300")["idle"]
+    assert [(row["transport"], row["connections"]) for row in rows] == [("tcp", 300), ("ws", 300)]
+    if sys.platform == "linux":
+        assert all(500 < row["bytes_per_connection"] < 100_000 for row in rows)
+
+
+def test_a_slow_consumer_loses_messages_and_the_others_none() -> None:
+    options = ["--subscribers", "4", "--rate", "200", "--quick"]
+    (row,) = bench("slow-consumer", *options)["slow_consumer"]
+    assert (row["healthy"], row["healthy_lost"], row["disconnected"]) == (3, 0, 0)
+    assert 0 < row["dropped"] < row["sent_to_stalled"]
+
+
+def test_tables_are_for_people() -> None:
+    done = mist("bench", "fanout", "--subscribers", "2", "--messages", "20")
+    assert done.returncode == 0
+    assert "1→2" in done.stdout
+    assert "nothing" in done.stdout
+    assert "…" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["fanout", "--publishers", "0"], "--publishers"),
+        (["fanout", "--publishers", "63"], "--publishers"),
+        (["fanout", "--size", "9"], "--size"),
+        (["fanout", "--window", "-1"], "--window"),
+        (["fanout", "--transport", "udp"], "--transport"),
+        (["publish", "--subscribers", "2"], "--subscribers"),
+        (["slow-consumer", "--subscribers", "1"], "--subscribers"),
+        (["latency", "--rate", "0"], "--rate"),
+        (["idle", "--pid", "1"], "--server"),
+        (["idle", "--server", "tcps://127.0.0.1:1"], "TLS"),
+        (["idle", "--server", "http://127.0.0.1:1"], "--server"),
+        (["idle", "--server", "tcp://127.0.0.1:1", "--server", "tcp://127.0.0.1:2"], "two tcp"),
+        (["match", "--subscriptions", "0"], "--subscriptions"),
+        (["bogus"], "bogus"),
+    ],
+)
+def test_a_wrong_wish_is_named(arguments: list[str], words: str) -> None:
+    done = CliRunner().invoke(main, ["bench", *arguments])
+    assert done.exit_code == 2
+    assert words in done.output
+
+
+def test_what_can_not_be_measured_is_said(server: Process) -> None:
+    tcp, ws = server.urls
+    fanout = ["fanout", "--server", tcp, "--server", ws, "--transport", "ws"]
+    for arguments, code, words in (
+        (["publish", "--server", "tcp://127.0.0.1:1"], 3, "refused"),
+        (["publish", "--server", tcp], 1, "Unauthorized"),
+        (["fanout", "--server", ws, "--transport", "ws"], 1, "tcp://"),
+        (["fanout", "--server", tcp, "--transport", "ws", "--secret", "s3cret"], 1, "ws://"),
+        (["idle", "--server", tcp, "--secret", "s3cret", "--transport", "tcp"], 1, "process"),
+        ([*fanout, "--token", "wrong", "--secret", "s3cret"], 1, "401"),
+        (["match", "--subscriptions", "7000", "--vocabulary", "20"], 1, "7,000"),
+    ):
+        done = mist("bench", *arguments)
+        assert (done.returncode, words in done.stderr) == (code, True), done.stderr
+        assert "Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="finds the server's process in /proc")
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_benchmark_leaves_no_server(number: int, code: int) -> None:
+    arguments = ["bench", "latency", "--rate", "100", "--messages", "3000"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "mist", *arguments], env=environment(), stdout=subprocess.PIPE
+    ) as popen:
+        while not (servers := servers_of(popen.pid)):
+            assert popen.poll() is None
+        popen.send_signal(number)
+        assert popen.wait(20) == code
+    for pid in servers:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+def servers_of(pid: int) -> list[int]:
+    """A process's children that are `mist serve`."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [int(n) for n in children if b"\0serve\0" in Path(f"/proc/{n}/cmdline").read_bytes()]
+
+
+def test_everything_fits_into_a_quick_run() -> None:
+    figures = bench("--quick")
+    kinds = {"match", "publish", "fanout", "latency", "idle", "slow_consumer"}
+    assert set(figures) == kinds | {"python", "processors"}
+    assert all(row["lost"] == 0 for kind in ("publish", "fanout") for row in figures[kind])
+    shapes = {(row["publishers"], row["subscribers"]) for row in figures["fanout"]}
+    assert shapes == {(1, 1), (1, 10), (1, 100), (10, 10)}
