@@ -158,19 +158,20 @@ class _Route(TagList):
         targets: None where it has to be computed.
     """
 
-    __slots__ = ("__weakref__", "groups", "targets", "written")
+    __slots__ = ("__weakref__", "_skip", "groups", "targets", "written")
 
     def __init__(self, written: bytes, tags: TagSet, groups: Sequence[Group]) -> None:
         super().__init__(tags)
-        self.written = None if written == self.canonical else b"publish %b " % written
+        prefix = b"publish %b " % written
+        self.written = None if prefix == self.head else prefix
+        self._skip = len(prefix)
         self.groups = groups
         self.targets: _Targets | None = None
 
     def canonical_wire(self, wire: bytes, count: int) -> bytes:
         """A run's wire with the canonical tag list in the place of the written one."""
-        assert self.written is not None
-        rest = wire[len(self.written) :]
-        if count > 1:  # then no data holds LF
+        rest = wire[self._skip :]
+        if count > 1 and self.written is not None:  # then no data holds LF
             rest = rest.replace(b"\n" + self.written, b"\n" + self.head)
         return self.head + rest
 
@@ -286,19 +287,21 @@ class Broker:
         return accepted
 
     def _publish_whole(self, batch: Batch, skip: Outbox | None) -> int | None:
-        """Deliver a batch that has one destination and can be passed on as it came; else None.
+        """Deliver a batch that has one destination; else do nothing and return None.
 
-        Whatever the number of messages, what is looked up is distinct tag lists, and what is
-        queued is the bytes that the publisher sent.
+        Whatever the number of messages, what is looked up is distinct tag lists, and where
+        these are canonical, what is queued is the bytes that the publisher sent.
         """
         if batch.whole is None:
             return None
         find = self._memo.entries.get
         common: _Targets | None = None
+        canonical = True
         for tag_list in {run[0] for run in batch.runs}:
             route = find(tag_list)
-            if route is None or route.written is not None:
+            if route is None:
                 return None
+            canonical = canonical and route.written is None
             targets = route.targets or self._aim(route)
             if targets is not common:
                 if common is not None:
@@ -308,7 +311,7 @@ class Broker:
         if common is self._nobody:
             self._unmatched += count
         elif common is not None:
-            self._deliver(common, batch, None, skip)
+            self._deliver(common, batch, None if canonical else self._entries(batch), skip)
         return count
 
     def _publish_each(
@@ -436,7 +439,10 @@ class Broker:
     def _entries(self, batch: Batch) -> list[Entry]:
         """A whole batch's runs with their routes, all of which are known."""
         routes = self._memo.entries
-        return [(routes[tag_list], wire, count) for tag_list, wire, count in batch.runs]
+        return [
+            (route := routes[tag_list], route.canonical_wire(wire, count), count)
+            for tag_list, wire, count in batch.runs
+        ]
 
     def _withhold(self, form: WireForm, outboxes: Iterable[Outbox], count: int) -> None:
         for outbox in outboxes if count else ():
