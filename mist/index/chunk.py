@@ -145,17 +145,21 @@ class Chunk(Generic[G]):
 
     def _find(self, tags: Collection[str]) -> int | None:
         # Where a slot has all these tags, and needs no more, those are its tags.
-        candidates = ~self.vacant
-        for tag in tags:
-            posting = self.postings.get(tag)
-            if posting is None:
-                return None
-            candidates &= posting
         need = len(tags)
-        if need >> len(self.planes):
+        if need >> len(self.planes) or not self.postings.keys() >= set(tags):
+            return None
+        first, *others = [self.postings[tag] for tag in tags]
+        candidates = first.copy()
+        for posting in others:
+            candidates &= posting
+        if not candidates.any():
             return None
         for plane in self.planes:
-            candidates &= plane if need & 1 else ~plane
+            if need & 1:
+                candidates &= plane
+            else:  # and not: in place, since inverting the plane first takes a copy
+                candidates |= plane
+                candidates ^= plane
             need >>= 1
         slot = candidates.find(1)
         return None if slot < 0 else slot

@@ -50,6 +50,7 @@ class Tag(Generic[G]):
         self.child: Child[G] | None = None
 
 
+_name = attrgetter("name")
 _rarity = attrgetter("rarity")
 
 
@@ -91,7 +92,7 @@ class Tags(Generic[G]):
             if not uses & (uses - 1):  # a power of two: one bit more
                 tag.rarity = uses.bit_length()
             tags.append(tag)
-        shared = tuple([tag.name for tag in tags])
+        shared = tuple(map(_name, tags))
         tags.sort(key=_rarity)
         return shared, tags
 
