@@ -27,10 +27,10 @@ from mist.bench.connections import Endpoint, Publisher, Subscriber, ask
 from mist.bench.errors import BenchError, UnexpectedBytes
 from mist.bench.script import TAG, tag_lists, write_script
 
-__all__ = ["Load", "Run", "Target", "open_load"]
+__all__ = ["WARM", "Load", "Run", "Target", "open_load"]
 
-_PATIENCE: Final = 5.0  # seconds without any progress that end a run
-_WARM: Final = 500  # messages
+_QUIET: Final = 0.1  # seconds without a delivery after which subscribers are asked
+WARM: Final = 500  # messages that `open_load` publishes
 _BATCH: Final = 256  # messages of a publisher in one turn
 
 
@@ -91,7 +91,11 @@ class Load:
 
     Attributes:
         publishers, subscribers: one object a connection.
+        patience: seconds without any progress that end a run, and by which a paced publisher
+            may be late.
     """
+
+    patience = 5.0
 
     def __init__(
         self, target: Target, publishers: list[Publisher], subscribers: list[Subscriber]
@@ -135,7 +139,7 @@ class Load:
         offset = published - self.complete + window
         until = time.perf_counter() + seconds
         idle = 0.0
-        while published < goal and idle < _PATIENCE and time.perf_counter() < until:
+        while published < goal and idle < self.patience and time.perf_counter() < until:
             room = goal - published
             if window:
                 room = min(room, self.complete + offset - published)
@@ -161,12 +165,12 @@ class Load:
             due = start + number / rate
             while (now := time.perf_counter()) < due:
                 self.turn(due - now)
-            if now - due > _PATIENCE:
+            if now - due > self.patience:
                 raise BenchError(f"{rate:,.0f} messages/s are more than this machine can do")
             publisher = self.publishers[number % len(self.publishers)]
             publisher.granted += 1
             sending(due, time.perf_counter())
-            publisher.send()
+            self._send(publisher)
             self.turn(0.0)
         return self._finish(run)
 
@@ -199,31 +203,33 @@ class Load:
             batch = min(left, _BATCH)
             publisher.granted += batch
             left -= batch
-            publisher.send()
-            if publisher.behind:
-                both = selectors.EVENT_READ | selectors.EVENT_WRITE
-                self._selector.modify(publisher.sock, both, publisher)
+            self._send(publisher)
         self._turn += 1
         return room - max(left, 0)
 
+    def _send(self, publisher: Publisher) -> None:
+        """Send what is granted, the rest as soon as the socket takes more."""
+        publisher.send()
+        if publisher.behind:
+            both = selectors.EVENT_READ | selectors.EVENT_WRITE
+            self._selector.modify(publisher.sock, both, publisher)
+
     def _finish(self, run: "_Running") -> Run:
         """Fence publishers, then subscribers; the clock stops once everything has arrived."""
-        while any(each.behind for each in self.publishers):
-            for publisher in self.publishers:
-                publisher.send()
-            self._await(lambda: not any(each.behind for each in self.publishers), _PATIENCE)
+        if not self._await(lambda: not any(each.behind for each in self.publishers)):
+            raise BenchError("the server stopped reading")
         for publisher in self.publishers:
             publisher.fences = 0
             publisher.send_fence()
-        if not self._await(lambda: all(each.fences for each in self.publishers), _PATIENCE):
+        if not self._await(lambda: all(each.fences for each in self.publishers)):
             raise BenchError("the server did not answer a publisher")
-        complete = self._await(lambda: self.complete == self.published, 0.1)
+        complete = self._await(lambda: self.complete == self.published, _QUIET)
         if complete:
             run.stop()
         for subscriber in self.subscribers:
             subscriber.got.fences = 0
             subscriber.send_fence()
-        if not self._await(lambda: all(s.got.fences for s in self.subscribers), _PATIENCE):
+        if not self._await(lambda: all(s.got.fences for s in self.subscribers)):
             for subscriber in self.subscribers:
                 if unread := subscriber.got.unread:
                     raise UnexpectedBytes(unread)
@@ -232,8 +238,10 @@ class Load:
             run.stop()
         return run.result()
 
-    def _await(self, condition: Callable[[], bool], patience: float) -> bool:
+    def _await(self, condition: Callable[[], bool], patience: float | None = None) -> bool:
         """Turn until `condition`; False if nothing moves for `patience` seconds before."""
+        if patience is None:
+            patience = self.patience
         idle = 0.0
         while not condition():
             wait = min(0.5, patience)
@@ -324,5 +332,5 @@ def open_load(
             sock = stack.enter_context(target.publish.connect())
             writers.append(Publisher(sock, script, speak))
         load = stack.enter_context(closing(Load(target, writers, readers)))
-        load.flood(_WARM, 100, 5.0)
+        load.flood(WARM, 100, 5.0)
         yield load

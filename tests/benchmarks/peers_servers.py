@@ -16,17 +16,17 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from mist.bench.connections import Endpoint, ask
-from mist.bench.dialect import Dialect, Frames, Line
+from mist.bench.connections import Endpoint
+from mist.bench.dialect import Dialect, Line
 from mist.bench.errors import BenchError
 from mist.bench.load import Target
-from mist.bench.process import cpu_seconds, start_server
+from mist.bench.process import cpu_seconds
+from mist.bench.site import own_site
 from tests.benchmarks.peers_dialects import Nats, RedisPublisher, RedisSubscriber
 
 __all__ = ["SERVERS", "Missing", "epoll"]
 
 HOST: Final = "127.0.0.1"
-TOKEN: Final = "peers"
 SOURCE: Final = Path(__file__).parent / "epoll.c"
 PATIENCE: Final = 100  # times 0.1 seconds for a server to listen
 
@@ -38,15 +38,8 @@ class Missing(Exception):
 @contextmanager
 def mist(*, websocket: bool = False) -> Iterator[Target]:
     """mist; publishers on TCP, subscribers there too or on WebSockets."""
-    with start_server() as server:
-        publish = Endpoint(HOST, server.tcp_port, Line())
-        subscribe = publish
-        if websocket:
-            with publish.connect() as admin:
-                ask(admin, b"register * %b\n" % TOKEN.encode() + Line.fence, Line.fenced)
-            frames = Frames(f"{HOST}:{server.ws_port}", "/subscribe/websocket", TOKEN)
-            subscribe = Endpoint(HOST, server.ws_port, frames)
-        yield Target(publish, subscribe, partial(cpu_seconds, server.pid))
+    with own_site() as site:
+        yield site.target("ws" if websocket else "tcp")
 
 
 @contextmanager
@@ -83,7 +76,7 @@ def epoll() -> Iterator[Target]:
 
 SERVERS: Final[dict[str, Callable[[], AbstractContextManager[Target]]]] = {
     "mist": mist,
-    "mist ws": partial(mist, websocket=True),
+    "mist-ws": partial(mist, websocket=True),
     "nats": nats,
     "redis": redis,
 }
