@@ -56,6 +56,7 @@ K = TypeVar("K", bound=Hashable)
 _Column = tuple[str, bytes]
 _Extra = tuple[str | None, tuple[tuple[str, bytes], ...] | None]
 
+_HEAD_LENGTH: Final = len("publish  \n")  # what a message's wire has beside tags and data
 _FEW_LISTS: Final = 16  # compared one by one rather than looked up
 _FEW_SCANS: Final = 4  # tag lists whose runs are searched one after the other
 _MAX_LISTS: Final = 65_536  # tag lists kept for the next block
@@ -272,7 +273,16 @@ class Block:
         HistoryDamaged: it isn't what was written.
     """
 
-    __slots__ = ("_body", "_firsts", "_hashes", "_lists", "_offsets", "_tag_lists", "head")
+    __slots__ = (
+        "_body",
+        "_firsts",
+        "_hashes",
+        "_lists",
+        "_longest",
+        "_offsets",
+        "_tag_lists",
+        "head",
+    )
 
     def __init__(self, row: Row, tag_lists: TagLists) -> None:
         self.head = row.head
@@ -285,6 +295,7 @@ class Block:
         except (msgspec.MsgspecError, ValueError) as error:
             raise HistoryDamaged(row.head.first, f"it can't be read: {error}") from error
         self._lists = body.lists
+        self._longest = max(map(len, body.lists))
         steps = map(add, body.counts, [*body.gaps[1:], 0])
         self._firsts = list(accumulate(steps, initial=row.head.start))
         self._offsets = list(accumulate(body.sizes, initial=0))
@@ -295,12 +306,11 @@ class Block:
 
     def count(self, selection: Selection | None, after: int, upto: int) -> list[tuple[int, int]]:
         """First id and number of messages of each run, or part of one, in `(after, upto]`."""
+        firsts, counts = self._firsts, self._body.counts
         found = []
         for run in self._choose(selection, after, upto):
-            first = max(self._firsts[run], after + 1)
-            last = min(self._firsts[run] + self._body.counts[run] - 1, upto)
-            if first <= last:
-                found.append((first, last - first + 1))
+            first = max(firsts[run], after + 1)
+            found.append((first, min(firsts[run] + counts[run] - 1, upto) - first + 1))
         return found
 
     def select(
@@ -317,41 +327,78 @@ class Block:
 
         Args:
             selection: None wants all.
-            limit: most messages.
-            max_bytes: no run is begun past it. The last one may go beyond.
+            limit: most messages, at least 1.
+            max_bytes: of wires; the run that reaches it is the last, and comes whole.
         """
-        body = self._body
         chosen = self._choose(selection, after, upto)
+        if not chosen:
+            return []
+        skip = max(after + 1 - self._firsts[chosen[0]], 0)
+        chosen = self._fit(chosen, skip + limit, max_bytes)
+        firsts = [self._firsts[run] for run in chosen]
+        entries = self._entries(chosen)
+        # Only the runs at both ends can be there in part.
+        messages = sum([count for _, _, count in entries]) - skip
+        beyond = max(firsts[-1] + entries[-1][2] - 1 - upto, messages - limit)
+        if beyond > 0:
+            entries[-1] = cut(entries[-1], 0, entries[-1][2] - beyond)
+        if skip:
+            entries[0] = cut(entries[0], skip, entries[0][2] - skip)
+            firsts[0] += skip
+        return self._sections(chosen, firsts, entries)
+
+    def _fit(self, chosen: Sequence[int], limit: int, max_bytes: int) -> Sequence[int]:
+        """As many of the runs as it takes to reach one of the bounds."""
+        body = self._body
+        if limit < self.head.messages:
+            reached = accumulate([body.counts[run] for run in chosen])
+            chosen = chosen[: bisect_left(list(reached), limit) + 1]
+        if max_bytes < len(body.data) + self.head.messages * (self._longest + _HEAD_LENGTH):
+            lengths = [len(each) + _HEAD_LENGTH for each in self._lists]
+            sizes = [
+                body.sizes[run] + lengths[body.run_lists[run]] * body.counts[run] for run in chosen
+            ]
+            chosen = chosen[: bisect_left(list(accumulate(sizes)), max_bytes) + 1]
+        return chosen
+
+    def _entries(self, chosen: Sequence[int]) -> list[Entry]:
+        """Runs with the wires they came with."""
+        body = self._body
+        data, offsets, counts = body.data, self._offsets, body.counts
+        numbers = [body.run_lists[run] for run in chosen]
+        known = {number: self._tag_lists.get(self._lists[number]) for number in set(numbers)}
+        entries: list[Entry] = []
+        for run, number in zip(chosen, numbers, strict=True):
+            tag_list = known[number]
+            piece = data[offsets[run] : offsets[run + 1]]
+            count = counts[run]
+            if count > 1:
+                piece = piece.replace(b"\n", b"\n" + tag_list.head)
+            entries.append((tag_list, b"%b%b\n" % (tag_list.head, piece), count))
+        return entries
+
+    def _sections(
+        self, chosen: Sequence[int], firsts: list[int], entries: list[Entry]
+    ) -> list[Stored]:
+        body = self._body
         ends = body.section_ends
         result = []
         place = 0
-        while place < len(chosen) and limit > 0 and max_bytes > 0:
+        while place < len(chosen):
             section = bisect_right(ends, chosen[place])
             stop = bisect_left(chosen, ends[section], place)
-            entries: list[Entry] = []
-            firsts: list[int] = []
-            for run in chosen[place:stop]:
-                first, entry = self._entry(run, after, upto, limit)
-                if entry is None:
-                    continue
-                entries.append(entry)
-                firsts.append(first)
-                limit -= entry[2]
-                max_bytes -= len(entry[1])
-                if limit <= 0 or max_bytes <= 0:
-                    break
-            if entries:
-                audience, meta = body.extras[body.section_extras[section]]
-                stored = Stored(
-                    entries,
+            audience, meta = body.extras[body.section_extras[section]]
+            result.append(
+                Stored(
+                    entries[place:stop],
                     (self.head.oldest + body.section_times[section]) / MICROSECONDS,
                     body.publishers[body.section_publishers[section]],
                     bool(body.section_framable[section]),
                     audience,
                     None if meta is None else dict(meta),
-                    firsts=firsts,
+                    firsts=firsts[place:stop],
                 )
-                result.append(stored)
+            )
             place = stop
         return result
 
@@ -369,23 +416,11 @@ class Block:
             return "its ids are not those that it is found by"
         return None
 
-    def _entry(self, run: int, after: int, upto: int, limit: int) -> tuple[int, Entry | None]:
-        body = self._body
-        tag_list = self._tag_lists.get(self._lists[body.run_lists[run]])
-        first, count = self._firsts[run], body.counts[run]
-        data = body.data[self._offsets[run] : self._offsets[run + 1]]
-        if count > 1:
-            data = data.replace(b"\n", b"\n" + tag_list.head)
-        entry = tag_list, b"%b%b\n" % (tag_list.head, data), count
-        skip = max(after + 1 - first, 0)
-        take = min(upto + 1 - first, count, skip + limit) - skip
-        if take <= 0:
-            return first, None
-        return first + skip, entry if take == count else cut(entry, skip, take)
-
     def _choose(self, selection: Selection | None, after: int, upto: int) -> Sequence[int]:
-        """Numbers of the runs that are wanted and may have ids in `(after, upto]`."""
+        """Numbers of the runs that are wanted and have ids in `(after, upto]`."""
         low = max(bisect_right(self._firsts, after + 1) - 1, 0)
+        if self._firsts[low] + self._body.counts[low] <= after + 1:
+            low += 1
         high = bisect_right(self._firsts, upto)
         if selection is None or low >= high:
             return range(low, high)

@@ -16,7 +16,7 @@ from mist.history.replay import find_last
 from mist.history.retention import Policy
 from mist.history.selection import Selection
 from mist.history.shelf import Shelf, State, Totals
-from mist.history.trimming import expired, thin
+from mist.history.trimming import expired, is_out, thin
 
 __all__ = ["Plan", "make_plan"]
 
@@ -73,6 +73,8 @@ def make_plan(
         if not heads:
             return Plan(floor=state.floor)
         plan = Plan(floor=state.floor, swept=heads[-1].first, more=True)
+        # They were out once, but the limits may have been widened since.
+        heads = [head for head in heads if is_out(head, above, policy, now)]
     thinning = _Thinning(shelf, tag_lists, policy, now)
     for head in heads:
         thinning.add(head, plan)

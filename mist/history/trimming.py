@@ -17,7 +17,7 @@ from mist.history.retention import Policy
 from mist.history.shelf import Totals
 from mist.message import TagList
 
-__all__ = ["Thinned", "expired", "thin"]
+__all__ = ["Thinned", "expired", "is_out", "thin"]
 
 Cutoff = Callable[[str, int], int]
 """The id after which the last n messages of a tag lie: `(tag, n) -> id`."""
@@ -48,18 +48,25 @@ def expired(heads: Sequence[Head], above: Totals, policy: Policy, now: float) ->
         above: sums over all above the floor.
         now: Unix seconds.
     """
-    messages, size = above.messages, above.size
-    oldest = None if policy.max_age is None else (now - policy.max_age) * MICROSECONDS
     for number, head in enumerate(heads):
-        messages -= head.messages
-        size -= head.size
-        if not (
-            (oldest is not None and head.newest < oldest)
-            or (policy.max_bytes is not None and size >= policy.max_bytes)
-            or (policy.max_messages is not None and messages >= policy.max_messages)
-        ):
+        above = above.minus(head)
+        if not is_out(head, above, policy, now):
             return heads[:number]
     return heads
+
+
+def is_out(head: Head, newer: Totals, policy: Policy, now: float) -> bool:
+    """Whether the global limits keep nothing of a block.
+
+    Args:
+        newer: sums over the blocks that came after it, or over some of them.
+    """
+    age, size, messages = policy.max_age, policy.max_bytes, policy.max_messages
+    return (
+        (age is not None and head.newest < (now - age) * MICROSECONDS)
+        or (size is not None and newer.size >= size)
+        or (messages is not None and newer.messages >= messages)
+    )
 
 
 def thin(block: Block, policy: Policy, now: float, cutoff: Cutoff) -> Thinned:

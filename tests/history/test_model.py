@@ -128,8 +128,8 @@ def small_numbers():
     """Every bound so low that a few messages reach it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(joining, "_MANY", 3)
-        patch.setattr(joining, "_SMALL", 600)
-        patch.setattr(joining, "TARGET", 1500)
+        patch.setattr(joining, "_SMALL", 250)
+        patch.setattr(joining, "TARGET", 450)
         patch.setattr(chores, "WIDTH", 3)
         patch.setattr(chores, "_AHEAD", 1)
         patch.setattr(chores, "_SPARE", 0)
