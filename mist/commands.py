@@ -6,6 +6,9 @@ a new dialect is a new pair of translations and nothing else.
 
 A session answers every command with exactly one reply; whether that reply has a wire form
 is the protocol's affair (the line protocol says nothing about a `Done`).
+
+Commands are values: nobody changes one. They are not frozen because a `Publish` is made for
+every chunk that arrives, and freezing would double what making it costs.
 """
 
 from collections.abc import Sequence
@@ -45,7 +48,7 @@ __all__ = [
 ]
 
 
-@attrs.frozen(kw_only=True)
+@attrs.define(kw_only=True)
 class Command:
     """Something a peer asks for.
 
@@ -57,48 +60,48 @@ class Command:
     ref: object = None
 
 
-@attrs.frozen
+@attrs.define
 class Publish(Command):
     """Publish a batch of messages, in order."""
 
     batch: Batch
 
 
-@attrs.frozen
+@attrs.define
 class Subscribe(Command):
     """Receive messages that carry all of `tags`."""
 
     tags: TagSet
 
 
-@attrs.frozen
+@attrs.define
 class Unsubscribe(Command):
     """Undo one `Subscribe` of the same tags; nothing happens where there is none."""
 
     tags: TagSet
 
 
-@attrs.frozen
+@attrs.define
 class ListSubscriptions(Command):
     """This session's subscriptions."""
 
 
-@attrs.frozen
+@attrs.define
 class ListTags(Command):
     """Every distinct tag that anyone is subscribed to."""
 
 
-@attrs.frozen
+@attrs.define
 class Ping(Command):
     """Alive? Also the fence: its reply follows everything that the commands before it caused."""
 
 
-@attrs.frozen
+@attrs.define
 class Who(Command):
     """How many sessions there are, and were."""
 
 
-@attrs.frozen
+@attrs.define
 class Auth(Command):
     """Present a secret (services) or a token (browsers, mid-session).
 
@@ -109,21 +112,21 @@ class Auth(Command):
     credential: str = attrs.field(repr=False)
 
 
-@attrs.frozen
+@attrs.define
 class Echo(Command):
     """Whether this session receives what it publishes itself."""
 
     on: bool
 
 
-@attrs.frozen
+@attrs.define
 class Escape(Command):
     """Whether deliveries of this session escape LF, CR and backslash."""
 
     on: bool
 
 
-@attrs.frozen
+@attrs.define
 class TokenCommand(Command):
     """Base of the commands on the token registry.
 
@@ -134,38 +137,38 @@ class TokenCommand(Command):
     token: str = attrs.field(repr=False)
 
 
-@attrs.frozen
+@attrs.define
 class Register(TokenCommand):
     """Make a token known, with all of `tags` or not at all."""
 
     tags: TagSet
 
 
-@attrs.frozen
+@attrs.define
 class Unregister(TokenCommand):
     """Forget a token, and end its live sessions."""
 
 
-@attrs.frozen
+@attrs.define
 class AddTags(TokenCommand):
     """Grant a token more tags."""
 
     tags: TagSet
 
 
-@attrs.frozen
+@attrs.define
 class RemoveTags(TokenCommand):
     """Take tags from a token; subscriptions that are no longer allowed end."""
 
     tags: TagSet
 
 
-@attrs.frozen
+@attrs.define
 class ShowTags(TokenCommand):
     """The tags of a token."""
 
 
-@attrs.frozen
+@attrs.define
 class Invalid(Command):
     """Something that is not a command; it has its place in the order of replies all the same.
 
@@ -178,7 +181,7 @@ class Invalid(Command):
     name: str | None = None
 
 
-@attrs.frozen
+@attrs.define
 class Hangup(Command):
     """The peer can't be what it should be (an HTTP client, say): end the session.
 

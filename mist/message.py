@@ -124,7 +124,7 @@ another form derives it, once, and only when somebody wants it.
 """
 
 
-@attrs.frozen
+@attrs.define  # a value, not frozen for the reason that commands are not
 class Batch:
     """Messages on their way through the server, in the order published.
 

@@ -245,6 +245,9 @@ class Session:
         changes: list[_RegistryChange] = []
         try:
             for command in self.protocol.receive(data):
+                if isinstance(command, Publish) and not self.stranger and not changes:
+                    self._publish(command)  # nearly always, and all that there is
+                    continue
                 if isinstance(command, _RegistryChange) and self._may_administer:
                     # Held back until something else comes, so that a script that registers
                     # a thousand tokens waits for the disk once, not a thousand times.

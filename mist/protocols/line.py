@@ -164,13 +164,17 @@ class LineProtocol(Protocol):
     def __init__(self, limits: Limits, *, stranger: bool = False) -> None:
         self.form: WireForm = PLAIN
         self._limits = limits
-        self._max_line = min(STRANGER_LINE, limits.line) if stranger else limits.line
+        self._allow(min(STRANGER_LINE, limits.line) if stranger else limits.line)
         self._fresh = True  # no line seen yet but blank ones
         self._held = bytearray()  # the beginning of a line that has not ended
         self._skipping = False  # inside a line that was too long
 
+    def _allow(self, max_line: int) -> None:
+        self._max_line = max_line
+        self._roomy = min(max_line, self._limits.data)  # shorter lines need no other look
+
     def authenticated(self) -> None:
-        self._max_line = self._limits.line
+        self._allow(self._limits.line)
 
     def escape(self, on: bool) -> None:
         self.form = ESCAPED if on else PLAIN
@@ -183,7 +187,17 @@ class LineProtocol(Protocol):
     def receive(self, data: bytes) -> Iterator[Command]:
         end = data.rfind(b"\n") + 1
         if end:
-            yield from self._lines(self._take(data, end))
+            body = self._take(data, end)
+            if self._fresh:
+                body = _BLANK.sub(b"", body, 1)
+                if hangup := self._hangup(body):
+                    yield hangup
+                    return
+                self._fresh = not body
+            if batch := self._batch(body):
+                yield Publish(batch)
+            elif body:
+                yield from self._lines(body)
             data = data[end:]
         if data and not self._skipping:
             self._held += data
@@ -218,21 +232,11 @@ class LineProtocol(Protocol):
         return None
 
     def _lines(self, body: bytes) -> Iterator[Command]:
-        if self._fresh:
-            blank = _BLANK.match(body)
-            body = body[blank.end() :] if blank else body
-            if not body:
-                return
-            if hangup := self._hangup(body):
-                yield hangup
-                return
-            self._fresh = False
         # A client's fence is publishes with a ping behind them, so the last line stands apart.
         last = body.rfind(b"\n", 0, -1) + 1
-        end = len(body) if body.startswith(_PUBLISH, last) else last
-        if batch := self._batch(body[:end]):
+        if not body.startswith(_PUBLISH, last) and (batch := self._batch(body[:last])):
             yield Publish(batch)
-            body = body[end:]
+            body = body[last:]
         runs: list[Run] = []
         for line in BytesIO(body).readlines():
             if run := self._publish(line):
@@ -250,18 +254,20 @@ class LineProtocol(Protocol):
 
         What is asked of each line is asked of all at once, as far as that can be done.
         """
-        start = len(_PUBLISH)
-        if not body.startswith(_PUBLISH) or len(body) > min(self._max_line, self._limits.data):
-            return None
-        end = body.find(b" ", start)
-        head = body[: end + 1]
         last = body.rfind(b"\n", 0, -1) + 1
-        if end > start and b"\n" not in head and body.startswith(head, last):
+        if not body.startswith(_PUBLISH, last) or len(body) > self._roomy:
+            return None
+        end = body.find(b" ", len(_PUBLISH))
+        tag_list = body[len(_PUBLISH) : end]
+        if not last:
+            return Batch([(tag_list, body, 1)], whole=(body, 1)) if end >= 0 and tag_list else None
+        head = body[: end + 1]
+        if tag_list and b"\n" not in head and body.startswith(head, last):
             count = body.count(b"\n")
             if body.count(b"\n" + head) == count - 1:
-                return Batch([(head[start:-1], body, count)], whole=(body, count))
+                return Batch([(tag_list, body, count)], whole=(body, count))
         lines = BytesIO(body).readlines()
-        if body.count(b"\n" + _PUBLISH) != len(lines) - 1:
+        if not body.startswith(_PUBLISH) or body.count(b"\n" + _PUBLISH) != len(lines) - 1:
             return None
         fields = [line.split(b" ", 2) for line in lines]
         if min(map(len, fields)) < 3:
