@@ -8,7 +8,7 @@ import attrs
 
 from mist.bench.connections import Endpoint, ask
 from mist.bench.errors import BenchError
-from mist.bench.process import resident_bytes
+from mist.bench.process import check_file_limit, resident_bytes
 from mist.bench.script import TAG
 
 __all__ = ["Idle", "measure_idle"]
@@ -37,6 +37,7 @@ def measure_idle(endpoint: Endpoint, pid: int, connections: int = 2_000) -> Idle
     Raises:
         BenchError: not so many can be opened, or the memory of `pid` can't be read.
     """
+    check_file_limit(_WARM + connections)
     with ExitStack() as stack:
         for number in range(_WARM):
             stack.enter_context(_subscribed(endpoint, number))

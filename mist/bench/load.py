@@ -25,6 +25,7 @@ import attrs
 
 from mist.bench.connections import Endpoint, Publisher, Subscriber, ask
 from mist.bench.errors import BenchError, UnexpectedBytes
+from mist.bench.process import check_file_limit
 from mist.bench.script import TAG, tag_lists, write_script
 
 __all__ = ["WARM", "Load", "Run", "Target", "open_load"]
@@ -316,6 +317,7 @@ def open_load(
     Raises:
         BenchError: the server is not there, or doesn't do as it is told.
     """
+    check_file_limit(publishers + subscribers)
     speak, hear = target.publish.dialect, target.subscribe.dialect
     tags = tag_lists(lists)
     share = -(-messages // publishers)

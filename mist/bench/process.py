@@ -8,15 +8,25 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Final
 
 import attrs
 
 from mist.bench.errors import BenchError
 from mist.config import OPTIONS
 
-__all__ = ["Started", "cpu_seconds", "raise_file_limit", "resident_bytes", "start_server"]
+__all__ = [
+    "Started",
+    "check_file_limit",
+    "cpu_seconds",
+    "raise_file_limit",
+    "resident_bytes",
+    "start_server",
+]
+
+_OTHER_FILES: Final = 64  # that a process has open beside its connections
 
 
 @attrs.frozen
@@ -134,4 +144,17 @@ def resident_bytes(pid: int) -> int | None:
 def raise_file_limit() -> None:
     """Allow this process and its children as many open files as the system lets them have."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    # macOS says "unlimited" and refuses it.
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def check_file_limit(connections: int) -> None:
+    """See that there can be so many connections, before the first is made.
+
+    Raises:
+        BenchError: this process, or a server started by it, could not have them open.
+    """
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit != resource.RLIM_INFINITY and connections + _OTHER_FILES > limit:
+        raise BenchError(f"{connections:,} connections, but only {limit:,} open files are allowed")
