@@ -3,34 +3,48 @@
 What is due is found out on a connection that only reads, beside the appends; what comes of it
 is then done on the one that writes:
 
-    segments    the oldest blocks that have settled get their directory; see `directory`
+    wal         what stands in SQLite's write-ahead log is brought home, so that it begins anew
+    segment     the oldest blocks that have settled get their directory; see `directory`
     rest        the directory of blocks that retention has taken is taken as well
     space       pages that are free are given back to the file system
-    log         SQLite's write-ahead log is cut where it has grown
 """
 
-import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from typing import Final
+
+import attrs
 
 from mist.history.columns import INDEXES, MASKS, fixed, unpack_all
 from mist.history.database import transaction
 from mist.history.directory import PARTS, WIDTH, build
 
-__all__ = ["Chore", "due", "missing"]
+__all__ = ["Chore", "Traffic", "due", "missing"]
 
 Chore = Callable[[sqlite3.Connection], None]
 
 _AHEAD: Final = 32  # blocks that stay without a directory, since neighbours may yet be joined
 _SPARE: Final = 1024  # free pages that are kept for what comes next
 _GIVEN_BACK: Final = 256  # pages at a time: 2 MiB
-_WAL_BYTES: Final = 64 * 1024 * 1024
+_WAL_BYTES: Final = 8 * 1024 * 1024
 
 
-def due(connection: sqlite3.Connection) -> Chore | None:
+@attrs.define
+class Traffic:
+    """What a log's connections tell each other.
+
+    Attributes:
+        written: bytes written to SQLite's log since it was last brought home.
+    """
+
+    written: int = 0
+
+
+def due(connection: sqlite3.Connection, traffic: Traffic) -> Chore | None:
     """The next piece of housekeeping, if there is one."""
-    return _segment(connection) or _rest(connection) or _space(connection) or _wal(connection)
+    return (
+        _wal(connection, traffic) or _segment(connection) or _rest(connection) or _space(connection)
+    )
 
 
 def _segment(connection: sqlite3.Connection) -> Chore | None:
@@ -123,21 +137,20 @@ def _space(connection: sqlite3.Connection) -> Chore | None:
     return write
 
 
-def _wal(connection: sqlite3.Connection) -> Chore | None:
-    ((_, _, path),) = connection.execute("PRAGMA database_list").fetchall()
-    try:
-        size = os.stat(f"{path}-wal").st_size
-    except FileNotFoundError:
+def _wal(connection: sqlite3.Connection, traffic: Traffic) -> Chore | None:
+    if traffic.written < _WAL_BYTES:
         return None
-    if size <= _WAL_BYTES:
-        return None
+    traffic.written = 0
+    # The bulk is brought home from here, beside the appends: on the writer's connection it
+    # would keep one of them waiting for a tenth of a second. What came meanwhile is little.
+    connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
     def write(connection: sqlite3.Connection) -> None:
         # A reader in the way is waited for no longer than an append may be; next time, then.
         ((patience,),) = connection.execute("PRAGMA busy_timeout").fetchall()
-        connection.execute("PRAGMA busy_timeout = 100")
+        connection.execute("PRAGMA busy_timeout = 50")
         try:
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
         finally:
             connection.execute(f"PRAGMA busy_timeout = {patience}")
 

@@ -34,8 +34,8 @@ _APPLICATION_ID: Final = 0x6D736869  # "mshi": mist history; a token registry ha
 _VERSION: Final = 1  # of the schema
 _PATIENCE: Final = 2.0  # seconds for another process that is reading or recovering
 _PAGE: Final = 8192  # bytes; rows are large, and each page of one is a step
-_CHECKPOINT: Final = 2048  # pages of the write-ahead log before they are brought home: 16 MiB
-_WAL_LIMIT: Final = 64 * 1024 * 1024  # bytes that its file keeps after a checkpoint
+_CHECKPOINT: Final = 8192  # pages of the write-ahead log, 64 MiB, if nobody does the chores
+_WAL_LIMIT: Final = 32 * 1024 * 1024  # bytes that its file keeps after a checkpoint
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 _SCHEMA: Final = """
@@ -98,6 +98,8 @@ def explained(path: Path) -> Iterator[None]:
         raise StartupError(f"history {error.filename or path}: {error.strerror}") from error
     except sqlite3.Error as error:
         raise StartupError(f"history {path}: {_reason(error)}") from error
+    except HistoryDamaged as error:
+        raise StartupError(f"history {path}: {error.reason}") from error
     except HistoryUnavailable as error:
         raise StartupError(f"history {path}: {error}") from error
 

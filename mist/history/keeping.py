@@ -98,12 +98,13 @@ class _Thinning:
         try:
             row = self._shelf.row(head.first)
             assert row is not None, "only retention removes blocks below the floor"
-            thinned = thin(Block(row, self._tag_lists), self._policy, self._now, self._cutoff)
+            block = Block(row, self._tag_lists)
         except HistoryDamaged:
             # Nothing can be kept of it, and it would be in the way for ever.
             _remove(head, plan)
             plan.untracked = head.last
             return
+        thinned = thin(block, self._policy, self._now, self._cutoff)
         if not thinned.removed:
             return
         plan.remove.append(head.first)
@@ -120,7 +121,12 @@ class _Thinning:
             selection = Selection([frozenset([tag])])
             left, known = n, MAX_ID
             while left and known:
-                left, known = find_last(self._shelf, self._tag_lists, selection, left, known)
+                try:
+                    left, known = find_last(self._shelf, self._tag_lists, selection, left, known)
+                except HistoryDamaged as error:
+                    # What is lost doesn't count: rather keep too much. One that can't be
+                    # placed ends the search, and everything is kept.
+                    known = min(known, error.first) - 1 if error.first else 0
             self._cutoffs[tag, n] = known
         return known
 

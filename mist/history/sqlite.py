@@ -24,7 +24,7 @@ import trio
 from mist.errors import StartupError
 from mist.history import Durability, History
 from mist.history.block import Head, Row
-from mist.history.chores import due, missing
+from mist.history.chores import Traffic, due, missing
 from mist.history.columns import MASKS, unpack_all
 from mist.history.database import (
     boot_id,
@@ -67,10 +67,16 @@ def _row(values: Sequence[object]) -> Row:
 
 
 class SqliteShelf(Shelf):
-    """See the module. The connection is to a database that is known to be a log."""
+    """See the module.
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    Args:
+        connection: to a database that is known to be a log.
+        traffic: shared by all connections of one log.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, traffic: Traffic) -> None:
         self._connection = connection
+        self._traffic = traffic
 
     def load(self) -> tuple[State, dict[str, int]]:
         with translated():
@@ -84,9 +90,11 @@ class SqliteShelf(Shelf):
     def append(self, row: Row) -> None:
         with translated():
             self._connection.execute(_INSERT, _values(row))
+        self._traffic.written += row.head.size
 
     def change(self, change: Change) -> None:
         execute = self._connection.execute
+        self._traffic.written += sum(row.head.size for row in change.put)
         with translated(), transaction(self._connection):
             for first in change.remove:
                 execute("DELETE FROM block WHERE first = ?", (first,))
@@ -231,7 +239,8 @@ class SqliteShelf(Shelf):
         return int(last)
 
     def chore(self) -> Callable[[Shelf], None] | None:
-        chore = due(self._connection)
+        with translated():
+            chore = due(self._connection, self._traffic)
         if chore is None:
             return None
 
@@ -244,7 +253,7 @@ class SqliteShelf(Shelf):
 
     def file_size(self) -> int:
         with translated():
-            ((_, _, path),) = self._connection.execute("PRAGMA database_list").fetchall()
+            ((_, _, path), *_) = self._connection.execute("PRAGMA database_list").fetchall()
         return sum(
             file.stat().st_size for file in (Path(path), Path(f"{path}-wal")) if file.exists()
         )
@@ -336,6 +345,7 @@ class _Files:
         self.writer: SqliteShelf | None = None
         self.readers: list[SqliteShelf] = []
         self._lock: int | None = None
+        self._traffic = Traffic()
         try:
             with explained(path):
                 if read_only:
@@ -347,7 +357,7 @@ class _Files:
                     self._lock = lock(path)
                     self._open_writer(path, durability)
                 for _ in range(_READERS):
-                    self.readers.append(SqliteShelf(connect(path, read_only=True)))
+                    self.readers.append(SqliteShelf(connect(path, read_only=True), self._traffic))
                 self.survey = Survey.of(self.readers[0])
                 self.durability = self.readers[0].durability()
         except BaseException:
@@ -356,7 +366,7 @@ class _Files:
 
     def _open_writer(self, path: Path, durability: Durability) -> None:
         connection = connect(path)
-        self.writer = SqliteShelf(connection)
+        self.writer = SqliteShelf(connection, self._traffic)
         prepare(connection, path, random_epoch())
         ((before, boot, clean),) = connection.execute(
             "SELECT durability, boot, clean FROM log"

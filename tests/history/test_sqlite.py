@@ -1,0 +1,568 @@
+"""What only `sqlite:///…` has: a file, other processes, crashes, a disk that is full."""
+
+import contextlib
+import os
+import random
+import sqlite3
+import stat
+import subprocess
+import sys
+
+import pytest
+import trio
+
+from mist.errors import StartupError
+from mist.history import (
+    Durability,
+    HistoryDamaged,
+    HistoryUnavailable,
+    Policy,
+    Rule,
+    database,
+    open_history,
+)
+from tests.history.messages import ids, one, publication, replay, run, select, some
+from tests.history.test_model import small_numbers
+
+NOTHING_KEPT = Policy(max_age=None, max_bytes=0)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "history.db"
+
+
+@pytest.fixture
+def url(path):
+    return f"sqlite:///{path}"
+
+
+async def fill(url, *publications):
+    async with await open_history(url) as history:
+        await history.append(publications)
+
+
+async def trim(history, policy, now=1000.0):
+    while (await history.trim(policy, now)).more:
+        pass
+
+
+async def tidy(history):
+    while await history.tidy():
+        pass
+
+
+async def refusal(url, **options):
+    with pytest.raises(StartupError) as caught:
+        await open_history(url, **options)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def run_sql(path, *statements):
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        return [connection.execute(statement).fetchall() for statement in statements][-1]
+
+
+# what lasts
+
+
+async def test_messages_epoch_and_position_last(url):
+    async with await open_history(url) as history:
+        await history.append([some("a", 3), one("b", time=2000.0)])
+        before = await history.position()
+    async with await open_history(url) as history:
+        assert await history.position() == before
+        assert ids(await replay(history)) == [1, 2, 3, 4]
+        assert await history.append([one("c", time=5.0)]) == 5
+        assert (await replay(history, after=4))[0].time == 2000.0
+
+
+async def test_ids_are_not_reused_after_everything_was_trimmed(url):
+    async with await open_history(url) as history:
+        await history.append([some("a", 9, time=2000.0)])
+        await trim(history, NOTHING_KEPT)
+    async with await open_history(url) as history:
+        position = await history.position()
+        assert (position.first, position.newest, position.trimmed) == (10, 9, 9)
+        assert await history.append([one("a", time=5.0)]) == 10
+        assert (await replay(history))[0].time == 2000.0
+
+
+async def test_what_was_trimmed_of_a_tag_is_remembered(url):
+    policy = Policy(None, 0, None, (Rule("room:*", count=1),))
+    async with await open_history(url) as history:
+        await history.append([one("room:1"), some("room:2", 4), one("x")])
+        await trim(history, policy)
+    async with await open_history(url) as history:
+        assert await history.recovered(select("room:1"), 0)
+        assert not await history.recovered(select("room:2"), 3)
+        assert await history.recovered(select("room:2"), 4)
+
+
+async def test_file_is_for_its_owner_only(url, path):
+    async with await open_history(url) as history:
+        await history.append([one("a")])
+        for each in path.parent.iterdir():
+            assert stat.S_IMODE(each.stat().st_mode) == 0o600, each
+
+
+async def test_missing_folders_are_made_and_for_the_owner_only(tmp_path):
+    await fill(f"sqlite:///{tmp_path}/some/where/history.db", one("a"))
+    assert stat.S_IMODE((tmp_path / "some" / "where").stat().st_mode) == 0o700
+
+
+# who may have it
+
+
+async def test_second_writer_is_refused_and_a_reader_is_not(url):
+    async with await open_history(url) as history:
+        await history.append([one("a")])
+        assert "in use by another process" in await refusal(url)
+        async with await open_history(url, read_only=True) as reader:
+            assert ids(await replay(reader)) == [1]
+            await history.append([one("b")])
+            assert ids(await replay(reader)) == [1, 2]
+            assert (await reader.position()).newest == 2
+            assert await reader.verify() == []
+            assert (await reader.statistics()).durability is Durability.POWER
+    await (await open_history(url)).close()
+
+
+async def test_reader_changes_nothing(url):
+    await fill(url, one("a"))
+    async with await open_history(url, read_only=True) as reader:
+        for attempt in (
+            reader.append([one("b")]),
+            reader.trim(NOTHING_KEPT, 0.0),
+            reader.tidy(),
+            reader.new_epoch(),
+        ):
+            with pytest.raises(HistoryUnavailable, match="reading only"):
+                await attempt
+    async with await open_history(url) as history:
+        assert ids(await replay(history)) == [1]
+
+
+async def test_reader_makes_no_file(url, path):
+    assert "No such file" in await refusal(url, read_only=True)
+    assert not path.exists()
+
+
+async def test_file_of_another_program_is_refused_and_left_alone(url, path):
+    run_sql(path, "CREATE TABLE other (a)")
+    content = path.read_bytes()
+    assert "another program" in await refusal(url)
+    assert "another program" in await refusal(url, read_only=True)
+    assert path.read_bytes() == content
+
+
+async def test_file_that_is_no_database_is_refused_and_left_alone(url, path):
+    path.write_bytes(b"not a database, but long enough to look at" * 100)
+    assert "not a database" in await refusal(url)
+    assert path.read_bytes().startswith(b"not a database")
+
+
+async def test_other_version_is_refused(url, path):
+    await fill(url, one("a"))
+    run_sql(path, "PRAGMA user_version = 2")
+    assert "version 2" in await refusal(url)
+
+
+@pytest.mark.parametrize("place", ["", "\0", "/dev/null", "/proc/nowhere/x/history.db"])
+async def test_path_that_can_not_be_a_file_is_refused(place):
+    await refusal(f"sqlite:///{place}")
+
+
+async def test_folder_in_the_place_of_the_file_is_refused(tmp_path):
+    assert "directory" in (await refusal(f"sqlite:///{tmp_path}")).lower()
+
+
+async def test_file_less_durable_than_process_is_refused(url):
+    assert "durable" in await refusal(url, durability=Durability.NOTHING)
+
+
+async def test_refused_writer_leaves_no_lock(url, path):
+    run_sql(path, "CREATE TABLE other (a)")
+    await refusal(url)
+    path.unlink()
+    await fill(url, one("a"))
+
+
+# how it ended
+
+
+async def reopened_epochs(url, path, monkeypatch, durability, *, boot, clean):
+    """The epochs before and after a stop, and the boot id it is opened with again."""
+    async with await open_history(url, durability=durability) as history:
+        await history.append([one("a")])
+        before = (await history.position()).epoch
+    run_sql(path, f"UPDATE log SET clean = {int(clean)}")
+    monkeypatch.setattr(database, "_BOOT_ID", boot)
+    async with await open_history(url, durability=durability) as history:
+        assert ids(await replay(history)) == [1]
+        return before, (await history.position()).epoch
+
+
+@pytest.mark.parametrize(
+    ("durability", "same_boot", "clean", "is_new"),
+    [
+        (Durability.PROCESS, True, True, False),
+        (Durability.PROCESS, True, False, False),
+        (Durability.PROCESS, False, True, False),
+        (Durability.PROCESS, False, False, True),
+        (Durability.POWER, False, False, False),
+    ],
+)
+async def test_epoch_is_new_where_the_machine_may_have_taken_messages_back(
+    url, path, tmp_path, monkeypatch, durability, same_boot, clean, is_new
+):
+    boot = tmp_path / "boot_id"
+    boot.write_text("one")
+    monkeypatch.setattr(database, "_BOOT_ID", boot)
+    other = tmp_path / "other"
+    other.write_text("one" if same_boot else "two")
+    before, after = await reopened_epochs(
+        url, path, monkeypatch, durability, boot=other, clean=clean
+    )
+    assert (before != after) is is_new
+
+
+async def test_unknown_boot_counts_as_another(url, path, tmp_path, monkeypatch):
+    nowhere = tmp_path / "nowhere"
+    monkeypatch.setattr(database, "_BOOT_ID", nowhere)
+    before, after = await reopened_epochs(
+        url, path, monkeypatch, Durability.PROCESS, boot=nowhere, clean=False
+    )
+    assert before != after
+
+
+async def kill_in_full_flight(url, times, *options):
+    acknowledged = {}
+    chance = random.Random(times)
+    for _ in range(times):
+        with subprocess.Popen(
+            [sys.executable, "-m", "tests.history.writer", url, *options],
+            stdout=subprocess.PIPE,
+            cwd=os.getcwd(),
+        ) as writer:
+            lines = [writer.stdout.readline() for _ in range(chance.randrange(1, 200))]
+            writer.kill()
+            # What was still in the pipe was acknowledged too; a line cut short wasn't read.
+            lines += [line for line in writer.stdout.readlines() if line.endswith(b"\n")]
+        for line in lines:
+            first, count, name = line.decode().split()
+            for place in range(int(count)):
+                assert int(first) + place not in acknowledged, "an id was given twice"
+                acknowledged[int(first) + place] = f"{name}/{place}"
+    return acknowledged
+
+
+async def check_after_kills(url, times):
+    acknowledged = await kill_in_full_flight(url, times)
+    async with await open_history(url) as history:
+        found = {message.id: message.data.decode() for message in await replay(history)}
+        assert acknowledged.items() <= found.items()
+        assert len(set(found.values())) == len(found)
+        assert await history.verify() == []
+
+
+async def test_kill_loses_no_acknowledged_message_and_repeats_no_id(url):
+    await check_after_kills(url, 10)
+
+
+@pytest.mark.slow
+async def test_hundred_kills_lose_no_acknowledged_message_and_repeat_no_id(url):
+    await check_after_kills(url, 100)
+
+
+async def test_kill_in_the_middle_of_retention_leaves_a_sound_log(url):
+    acknowledged = await kill_in_full_flight(url, 5, "--keep")
+    async with await open_history(url) as history:
+        position = await history.position()
+        assert position.newest >= max(acknowledged)
+        found = {message.id: message.data.decode() for message in await replay(history)}
+        kept = {each: text for each, text in acknowledged.items() if each > position.trimmed}
+        assert kept.items() <= found.items()
+        assert await history.verify() == []
+
+
+# what goes wrong later
+
+
+async def test_full_disk_refuses_the_append_and_no_other(url):
+    async with await open_history(url) as history:
+        await history.append([one("a", "before")])
+        connection = history._workshop._files.writer._connection
+        connection.execute("PRAGMA max_page_count = 60")
+        accepted = [1]
+        with pytest.raises(HistoryUnavailable, match="disk is full"):
+            while True:
+                accepted.append(await history.append([one("a", "x" * 50_000)]))
+        with pytest.raises(HistoryUnavailable):
+            await history.append([one("a", "x" * 50_000)])
+        assert ids(await replay(history)) == accepted
+        connection.execute("PRAGMA max_page_count = 100000")
+        assert await history.append([one("a", "after")]) == accepted[-1] + 1
+        assert await history.verify() == []
+
+
+async def test_file_system_that_is_full_loses_nothing_acknowledged(tmp_path):
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mounted = await trio.run_process(
+        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)],
+        capture_stderr=True,
+        check=False,
+    )
+    if mounted.returncode:
+        pytest.skip("needs the right to mount a small file system")
+    try:
+        async with await open_history(f"sqlite:///{folder}/history.db") as history:
+            accepted = []
+            with pytest.raises(HistoryUnavailable):
+                while True:
+                    accepted.append(await history.append([one("a", os.urandom(30_000))]))
+            assert accepted
+            assert ids(await replay(history)) == accepted
+            await trio.run_process(["mount", "-o", "remount,size=8m", str(folder)])
+            assert await history.append([one("a")]) == accepted[-1] + 1
+        async with await open_history(f"sqlite:///{folder}/history.db") as history:
+            assert ids(await replay(history)) == [*accepted, accepted[-1] + 1]
+            assert await history.verify() == []
+    finally:
+        await trio.run_process(["umount", "-l", str(folder)])
+
+
+async def test_damaged_block_is_named_and_what_lies_behind_is_read(url, path):
+    async with await open_history(url) as history:
+        for number in range(3):
+            await history.append([one("a", str(number)), one("b", str(number))])
+    run_sql(
+        path,
+        "UPDATE block SET body = CAST(substr(body, 1, length(body) - 1) || x'00' AS BLOB) "
+        "WHERE first = 3",
+    )
+    async with await open_history(url) as history:
+        (problem,) = await history.verify()
+        assert (problem.first, problem.last) == (3, 4)
+        assert "checksum" in problem.text
+        with pytest.raises(HistoryDamaged) as caught:
+            await replay(history, select("a"))
+        assert caught.value.first == 3
+        assert ids(await replay(history, after=4)) == [5, 6]
+        assert await history.append([one("a")]) == 7
+        await tidy(history)
+        await trim(history, Policy(None, 0, None, (Rule("a", count=5),)))
+        assert ids(await replay(history)) == [1, 5, 7]
+        assert not await history.recovered(select("a"), 3)
+
+
+async def test_damaged_data_is_reported(url, path):
+    data = os.urandom(20_000)
+    async with await open_history(url) as history:
+        await history.append([one("a")])
+        await history.append([one("a", data)])
+    place = path.read_bytes().index(data[10_000:10_100])
+    with path.open("r+b") as file:
+        file.seek(place)
+        file.write(b"no, never mind")
+    async with await open_history(url) as history:
+        (problem,) = await history.verify()
+        assert (problem.first, problem.last) == (2, 2)
+        assert ids((await history.read(limit=1)).messages()) == [1]
+
+
+async def test_damaged_structure_is_one_clear_refusal(url, path):
+    async with await open_history(url) as history:
+        for _ in range(50):
+            await history.append([one("a", os.urandom(20_000))])
+    with path.open("r+b") as file:
+        file.seek(2 * 8192)
+        file.write(os.urandom(100 * 8192))
+    assert (await refusal(url)).endswith("history.db: the database is damaged")
+
+
+async def test_lost_directory_entry_is_found_and_rebuilt(url, path):
+    with small_numbers():
+        async with await open_history(url) as history:
+            for number in range(30):
+                await history.append([one(f"a,t{number}", "x" * 600)])
+            await tidy(history)
+        run_sql(path, "DELETE FROM directory")
+        async with await open_history(url) as history:
+            assert await history.verify()
+        run_sql(path, "DELETE FROM segment")
+        async with await open_history(url) as history:
+            await tidy(history)
+            assert run_sql(path, "SELECT count(*) > 5 FROM segment") == [(1,)]
+            assert await history.verify() == []
+            assert ids(await replay(history, select("t7"))) == [8]
+
+
+# housekeeping
+
+
+@pytest.fixture
+async def settled(url):
+    """300 blocks of which most are in the directory, and what is in them: id to tags."""
+    chance = random.Random(7)
+    tags = {}
+    with small_numbers():
+        async with await open_history(url) as history:
+            for number in range(1, 301):
+                tags[number] = {f"t{chance.randrange(40)}", chance.choice("abc"), "all"}
+                await history.append([one(",".join(tags[number]), "x" * 600, time=number)])
+            await tidy(history)
+            yield history, tags
+
+
+@pytest.mark.parametrize(
+    "alternatives",
+    [
+        ["t7"],
+        ["a,t7"],
+        ["a,b"],
+        ["t1", "t2,c"],
+        ["all,a"],
+        ["none"],
+        ["t3,none"],
+        ["t1", "t9", "b"],
+    ],
+)
+async def test_directory_leads_to_every_match(settled, path, alternatives):
+    history, tags = settled
+    assert run_sql(path, "SELECT count(*) > 50 FROM segment") == [(1,)]
+    wanted = [set(each.split(",")) for each in alternatives]
+    expected = [number for number, has in tags.items() if any(each <= has for each in wanted)]
+    selection = select(*alternatives)
+    assert ids(await replay(history, selection, limit=7)) == expected
+    for after, upto in ((100, 200), (0, 10), (290, 300), (150, 151)):
+        found = await replay(history, selection, after=after, upto=upto)
+        assert ids(found) == [each for each in expected if after < each <= upto]
+    for n in (1, 5, 1000):
+        start = await history.last(selection, n)
+        assert [each for each in expected if each > start] == expected[-n:]
+
+
+async def test_directory_stays_true_when_blocks_are_thinned_and_taken(settled, path):
+    history, tags = settled
+    policy = Policy(max_age=100, max_bytes=None, rules=(Rule("t7", count=1000),))
+    await trim(history, policy, now=300)
+    await tidy(history)
+    expected = [number for number, has in tags.items() if number >= 200 or "t7" in has]
+    assert ids(await replay(history)) == expected
+    assert ids(await replay(history, select("t7"))) == [each for each in tags if "t7" in tags[each]]
+    assert ids(await replay(history, select("a"))) == [
+        each for each in expected if "a" in tags[each]
+    ]
+    await trim(history, NOTHING_KEPT)
+    await tidy(history)
+    assert run_sql(path, "SELECT count(*) FROM directory") == [(0,)]
+    assert run_sql(path, "SELECT count(*) FROM segment") == [(0,)]
+
+
+async def test_survivors_that_sank_before_they_settled_are_found(url):
+    with small_numbers():
+        async with await open_history(url) as history:
+            policy = Policy(None, 0, None, (Rule("keep", count=1000),))
+            expected = []
+            for number in range(60):
+                tag = "keep" if number % 3 == 0 else "drop"
+                first = await history.append([one(tag, "x" * 600)])
+                expected += [first] if tag == "keep" else []
+                if number % 5 == 0:
+                    await trim(history, policy)
+                if number % 7 == 0:
+                    await tidy(history)
+            await trim(history, policy)
+            assert ids(await replay(history, select("keep"))) == expected
+            assert await history.verify() == []
+
+
+async def test_small_blocks_are_joined(url):
+    async with await open_history(url) as history:
+        for number in range(300):
+            await history.append([one("a", str(number), publisher=f"p{number % 3}", time=number)])
+        before = await replay(history)
+        await tidy(history)
+        assert (await history.statistics()).blocks < 25
+        assert await replay(history) == before
+        assert await history.verify() == []
+
+
+async def test_space_is_given_back(url, path):
+    async with await open_history(url) as history:
+        for _ in range(20):
+            await history.append([one("a", os.urandom(1 << 20))])
+        await tidy(history)
+        large = path.stat().st_size
+        await trim(history, NOTHING_KEPT)
+        await tidy(history)
+        run_sql(path, "PRAGMA wal_checkpoint(TRUNCATE)")
+        assert large > 10 << 20
+    assert path.stat().st_size < 10 << 20
+
+
+async def test_write_ahead_log_is_bounded_while_appends_and_reads_go_on(url, path):
+    wal = path.with_name("history.db-wal")
+    async with await open_history(url) as history:
+        for _ in range(60):
+            await history.append([one("a", os.urandom(1 << 20))])
+            await history.read(limit=1)
+            await tidy(history)
+        assert wal.stat().st_size < 20 << 20
+
+
+async def test_readers_and_writer_are_not_in_each_others_way(url):
+    seen = []
+
+    async def follow(history):
+        after = 0
+        while after < 400:
+            page = await history.read(after=after)
+            seen.extend(ids(page.messages()))
+            after = page.after
+
+    async with await open_history(url) as history:
+        with trio.fail_after(60):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(follow, history)
+                for _ in range(100):
+                    await history.append([some("a", 4)])
+                    await history.tidy()
+    assert seen == list(range(1, 401))
+
+
+async def test_cancelled_append_is_whole_or_not_there(url):
+    async with await open_history(url) as history:
+        for delay in range(30):
+            with trio.move_on_after(delay / 10_000):
+                await history.append([some("a", 3)])
+        newest = (await history.position()).newest
+        assert newest % 3 == 0
+        assert ids(await replay(history)) == list(range(1, newest + 1))
+        assert await history.append([one("a")]) == newest + 1
+
+
+@pytest.mark.slow
+async def test_ten_million_messages(url):
+    group = [publication(*(run(f"all,n{n}", "x" * 20, "y") for n in range(5000)))]
+    async with await open_history(url, durability=Durability.PROCESS) as history:
+        for number in range(1000):
+            await history.append(group)
+            if number % 100 == 50:
+                await history.append([some("rare", 100)])
+                await tidy(history)
+        await tidy(history)
+        assert len(await replay(history, select("rare"))) == 1000
+        assert (await history.position()).newest == 10_001_000
+        count = 0
+        after = 0
+        while True:
+            page = await history.read(after=after)
+            count += page.count
+            after = page.after
+            if page.complete:
+                break
+        assert count == 10_001_000
