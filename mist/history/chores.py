@@ -47,17 +47,21 @@ def due(connection: sqlite3.Connection, traffic: Traffic) -> Chore | None:
     )
 
 
+_UNSETTLED: Final = (
+    # Thinned blocks below the floor as well: up to the end of the last segment, no block may
+    # be without one.
+    "FROM block WHERE first > (SELECT coalesce(max(last), 0) FROM segment) ORDER BY first LIMIT ?"
+)
+
+
 def _segment(connection: sqlite3.Connection) -> Chore | None:
-    rows = connection.execute(
-        # Thinned blocks below the floor as well: up to the end of the last segment, no block
-        # may be without one.
-        "SELECT first, last, hashes FROM block WHERE first > "
-        "(SELECT coalesce(max(last), 0) FROM segment) ORDER BY first LIMIT ?",
+    ((count,),) = connection.execute(
+        f"SELECT count(*) FROM (SELECT first {_UNSETTLED})",  # noqa: S608
         (WIDTH + _AHEAD,),
     ).fetchall()
-    if len(rows) < WIDTH + _AHEAD:
+    if count < WIDTH + _AHEAD:
         return None
-    rows = rows[:WIDTH]
+    rows = connection.execute(f"SELECT first, last, hashes {_UNSETTLED}", (WIDTH,)).fetchall()
     segment, last = rows[0][0], rows[-1][1]
     parts = build([hashes for _, _, hashes in rows])
     blocks = fixed(MASKS, [first for first, _, _ in rows])

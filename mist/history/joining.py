@@ -18,9 +18,9 @@ from mist.history.shelf import Change, Shelf
 
 __all__ = ["TARGET", "Joining", "plan_joining"]
 
-TARGET: Final = 256 * 1024  # bytes of a block that is left alone
+TARGET: Final = 64 * 1024  # bytes of a block that is left alone
 _MAX_MESSAGES: Final = 10_000
-_SMALL: Final = 8 * 1024  # bytes
+_SMALL: Final = 2 * 1024  # bytes
 _MANY: Final = 32  # small blocks that are joined, however little they come to
 _SEEN: Final = 512  # blocks looked at
 
@@ -46,14 +46,11 @@ def plan_joining(shelf: Shelf, tag_lists: TagLists, settled: int) -> Joining | N
     heads = _choose(shelf.heads(settled, _SEEN))
     if not heads:
         return None
-    stored = []
-    for head in heads:
-        row = shelf.row(head.first)
-        assert row is not None, "only retention and joining remove blocks"
-        try:
-            stored += Block(row, tag_lists).select()
-        except HistoryDamaged:  # `verify` tells; here it must not be in the way for ever
-            return None
+    try:
+        blocks = [Block(row, tag_lists) for row in shelf.rows(heads)]
+    except HistoryDamaged:  # `verify` tells
+        return None
+    stored = [each for block in blocks for each in block.select()]
     row = encode(stored, first=heads[0].first, last=heads[-1].last)
     return Joining(heads, Change([head.first for head in heads], [row]))
 

@@ -85,6 +85,9 @@ class MemoryShelf(Shelf):
         start = bisect_right(self._firsts, after)
         return [self._rows[first].head for first in self._firsts[start : start + limit]]
 
+    def rows(self, heads: Sequence[Head]) -> list[Row]:
+        return [self._rows[head.first] for head in heads]
+
     def last(self) -> Head | None:
         return self._rows[self._firsts[-1]].head if self._firsts else None
 

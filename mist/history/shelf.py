@@ -128,6 +128,10 @@ class Shelf(ABC):
         """The heads of the first `limit` blocks whose key is above `after`."""
 
     @abstractmethod
+    def rows(self, heads: Sequence[Head]) -> list[Row]:
+        """The blocks with these heads, which are neighbours."""
+
+    @abstractmethod
     def last(self) -> Head | None:
         """The head of the newest block."""
 
