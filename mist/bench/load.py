@@ -18,7 +18,7 @@ import select
 import selectors
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Final
 
 import attrs
@@ -30,8 +30,8 @@ from mist.bench.script import TAG, tag_lists, write_script
 
 __all__ = ["WARM", "Load", "Run", "Target", "open_load"]
 
-_QUIET: Final = 0.1  # seconds without a delivery after which subscribers are asked
 WARM: Final = 500  # messages that `open_load` publishes
+_QUIET: Final = 0.1  # seconds without a delivery after which subscribers are asked
 _BATCH: Final = 256  # messages of a publisher in one turn
 
 
@@ -57,7 +57,8 @@ class Run:
         deliveries: different ones that arrived, over all subscribers.
         lost: deliveries that didn't arrive.
         repeated, reordered: as in `mist.bench.receiver`.
-        seconds: until the last publish was proved and the last delivery had arrived.
+        seconds: until the last publish was proved and the last delivery had arrived; a tenth
+            of a second more where one was lost.
         server_cpu: seconds, user and system, all threads; None where it can't be told.
         driver_cpu: seconds of this process. Where it is close to `seconds`, the driver was
             the limit.
@@ -94,17 +95,24 @@ class Load:
         publishers, subscribers: one object a connection.
         patience: seconds without any progress that end a run, and by which a paced publisher
             may be late.
+
+    Args:
+        selector: closed with the load. To be paced, it has to be made before the connections:
+            select() takes no file descriptor above 1023.
     """
 
-    patience = 5.0
-
     def __init__(
-        self, target: Target, publishers: list[Publisher], subscribers: list[Subscriber]
+        self,
+        target: Target,
+        publishers: list[Publisher],
+        subscribers: list[Subscriber],
+        selector: selectors.DefaultSelector | None = None,
     ) -> None:
         self.publishers = publishers
         self.subscribers = subscribers
+        self.patience = 5.0
         self._target = target
-        self._selector = selectors.DefaultSelector()
+        self._selector = selector or selectors.DefaultSelector()
         self._turn = 0
         ends: list[Publisher | Subscriber] = [*publishers, *subscribers]
         for each in ends:
@@ -136,14 +144,12 @@ class Load:
         run = _Running(self, self._target)
         published = self.published
         goal = published + messages
-        # What an earlier run has lost will not come any more, and must not shut the window.
-        offset = published - self.complete + window
         until = time.perf_counter() + seconds
         idle = 0.0
         while published < goal and idle < self.patience and time.perf_counter() < until:
             room = goal - published
             if window:
-                room = min(room, self.complete + offset - published)
+                room = min(room, self.complete + run.missing + window - published)
             granted = self._grant(room)
             published += granted
             wait = 0.0 if granted else 0.5
@@ -224,7 +230,7 @@ class Load:
             publisher.send_fence()
         if not self._await(lambda: all(each.fences for each in self.publishers)):
             raise BenchError("the server did not answer a publisher")
-        complete = self._await(lambda: self.complete == self.published, _QUIET)
+        complete = self._await(lambda: self.complete + run.missing >= self.published, _QUIET)
         if complete:
             run.stop()
         for subscriber in self.subscribers:
@@ -253,9 +259,15 @@ class Load:
 
 
 class _Running:
-    """A run between its beginning and its end."""
+    """A run between its beginning and its end.
+
+    Attributes:
+        missing: messages that an earlier run lost. They will not come any more, and must
+            neither shut the window nor be waited for.
+    """
 
     def __init__(self, load: Load, target: Target) -> None:
+        self.missing = load.published - load.complete
         self._load = load
         self._target = target
         self._counts = self._count()
@@ -324,6 +336,8 @@ def open_load(
     scripts = [write_script(n, share, size, tags, speak, hear) for n in range(publishers)]
     subscribe = hear.subscribe([TAG], wider=lists > 1)
     with ExitStack() as stack:
+        selector = selectors.DefaultSelector()
+        stack.callback(selector.close)
         readers = []
         for _ in range(subscribers):
             sock = stack.enter_context(target.subscribe.connect())
@@ -333,6 +347,6 @@ def open_load(
         for script in scripts:
             sock = stack.enter_context(target.publish.connect())
             writers.append(Publisher(sock, script, speak))
-        load = stack.enter_context(closing(Load(target, writers, readers)))
+        load = Load(target, writers, readers, selector)
         load.flood(WARM, 100, 5.0)
         yield load

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import FrameType
 from typing import Final
 
 import attrs
@@ -24,8 +25,10 @@ __all__ = [
     "raise_file_limit",
     "resident_bytes",
     "start_server",
+    "terminable",
 ]
 
+_TERMINATED: Final = 128 + signal.SIGTERM  # what a shell calls that end
 _OTHER_FILES: Final = 64  # that a process has open beside its connections
 
 
@@ -104,6 +107,20 @@ def _started(process: "subprocess.Popen[str]") -> Started:
     if not (tcp.isdigit() and ws.isdigit()):
         raise BenchError("the server did not start")
     return Started("127.0.0.1", int(tcp), int(ws), process.pid)
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """SIGTERM unwinds the stack as Ctrl-C does, so that no server is left behind."""
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        sys.exit(_TERMINATED)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def cpu_seconds(pid: int) -> float | None:

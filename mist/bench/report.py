@@ -20,12 +20,14 @@ slow_consumer   transport, healthy, rate_per_second, without_stalled_p50_us (p90
 Server CPU is null where the process isn't known, or the system doesn't tell.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 import attrs
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 from rich.table import Table
 
 from mist.bench.idle import Idle
@@ -35,7 +37,7 @@ from mist.bench.match import Matched
 from mist.bench.slow_consumer import SlowConsumer
 from mist.bench.throughput import Throughput
 
-__all__ = ["Result", "Row", "print_tables", "row_of"]
+__all__ = ["Result", "Row", "print_tables", "row_of", "show_progress"]
 
 Result = Matched | Throughput | Latency | Idle | SlowConsumer
 Row = dict[str, Any]
@@ -98,6 +100,18 @@ def _costs(run: Run) -> Row:
 
 def _prefixed(prefix: str, quantiles: Quantiles) -> Row:
     return {prefix + key: value for key, value in attrs.asdict(quantiles).items()}
+
+
+@contextmanager
+def show_progress(total: int) -> Iterator[Callable[[str], None]]:
+    """A bar on a terminal; call what it gives with the name of each step that begins."""
+    console = Console(stderr=True)
+    columns = (SpinnerColumn(), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
+    disable = not console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=disable) as progress:
+        task = progress.add_task("", total=total)
+        steps = iter(range(total))
+        yield lambda label: progress.update(task, description=label, completed=next(steps))
 
 
 # Tables

@@ -241,7 +241,7 @@ def slow_consumer_cells(
     healthy = subscribers - 1
     chosen = max(_HEALTHY_DELIVERIES / healthy, 20.0) if rate is None else rate
     options.setdefault("messages", max(int(chosen * (0.2 if quick else 1)), 10))
-    options.setdefault("rounds", 2 if quick else 5)
+    options.setdefault("rounds", 1 if quick else 5)
     return [
         Cell(
             "slow_consumer",

@@ -7,24 +7,21 @@ Here are options and exit codes. What is measured, and what the figures mean, is
 import json
 import os
 import platform
-import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import wraps
 from pathlib import Path
-from types import FrameType
 from typing import Any, Final
 
 import attrs
 import click
 from click.core import ParameterSource
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
 from mist.bench.errors import BenchError, NotThere
-from mist.bench.process import raise_file_limit
-from mist.bench.report import Row, print_tables
+from mist.bench.process import raise_file_limit, terminable
+from mist.bench.report import Row, print_tables, show_progress
 from mist.bench.script import LETTERS, MAX_SIZE, MIN_SIZE
 from mist.bench.site import RESOURCE, Place, Site, given_site, own_site
 from mist.bench.suite import (
@@ -46,7 +43,6 @@ from mist.client.address import Address
 __all__ = ["bench"]
 
 _PIPE_WIDTH: Final = 120  # columns
-_TERMINATED: Final = 128 + signal.SIGTERM
 _DELIVERY_TRANSPORTS: Final = ("tcp",)  # of commands that measure one unless told
 
 
@@ -365,7 +361,7 @@ def _run(settings: Settings, cells: Sequence[Cell]) -> None:
     results: dict[str, list[Row]] = {}
     error: BenchError | ValueError | None = None
     current = ""
-    with _terminable(), _progress(len(cells)) as show:
+    with terminable(), show_progress(len(cells)) as show:
 
         def started(cell: Cell) -> None:
             nonlocal current
@@ -383,32 +379,6 @@ def _run(settings: Settings, cells: Sequence[Cell]) -> None:
     if error is not None:
         where = f"{current}: " if current else ""
         fail(f"{where}{error}", UNREACHABLE if isinstance(error, NotThere) else REFUSED)
-
-
-@contextmanager
-def _terminable() -> Iterator[None]:
-    """SIGTERM unwinds the stack as Ctrl-C does, so that no server is left behind."""
-
-    def leave(number: int, frame: FrameType | None) -> None:
-        sys.exit(_TERMINATED)
-
-    before = signal.signal(signal.SIGTERM, leave)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-@contextmanager
-def _progress(total: int) -> Iterator[Callable[[str], None]]:
-    """A bar on a terminal; call what it gives with the name of each step that begins."""
-    console = Console(stderr=True)
-    columns = (SpinnerColumn(), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
-    disable = not console.is_terminal
-    with Progress(*columns, console=console, transient=True, disable=disable) as progress:
-        task = progress.add_task("", total=total)
-        steps = iter(range(total))
-        yield lambda label: progress.update(task, description=label, completed=next(steps))
 
 
 def _print(settings: Settings, results: Mapping[str, Sequence[Row]]) -> None:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -168,10 +169,13 @@ def test_an_interrupted_benchmark_leaves_no_server(number: int, code: int) -> No
     with subprocess.Popen(
         [sys.executable, "-m", "mist", *arguments], env=environment(), stdout=subprocess.PIPE
     ) as popen:
-        while not (servers := servers_of(popen.pid)):
-            assert popen.poll() is None
-        popen.send_signal(number)
-        assert popen.wait(20) == code
+        try:
+            while not (servers := servers_of(popen.pid)):
+                assert popen.poll() is None
+            popen.send_signal(number)
+            assert popen.wait(20) == code
+        finally:
+            popen.kill()
     for pid in servers:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
@@ -179,8 +183,12 @@ def test_an_interrupted_benchmark_leaves_no_server(number: int, code: int) -> No
 
 def servers_of(pid: int) -> list[int]:
     """A process's children that are `mist serve`."""
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [int(n) for n in children if b"\0serve\0" in Path(f"/proc/{n}/cmdline").read_bytes()]
+    found = []
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        with suppress(FileNotFoundError, ProcessLookupError):  # one that has ended meanwhile
+            if b"\0serve\0" in Path(f"/proc/{child}/cmdline").read_bytes():
+                found.append(int(child))
+    return found
 
 
 def test_everything_fits_into_a_quick_run() -> None:
