@@ -14,10 +14,23 @@ from typing import Final
 
 import attrs
 
-__all__ = ["Policy", "Rule"]
+__all__ = ["Policy", "Rule", "any_match", "parse_age"]
 
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-_PART: Final = re.compile(r"(?a:(\d{1,15})([smhd]?))")
+_COUNT: Final = re.compile("[0-9]{1,15}")
+_AGE: Final = re.compile("([0-9]{1,9})([smhd])")
+
+
+def parse_age(text: str) -> int:
+    """Seconds from `90s`, `30m`, `12h`, `7d`.
+
+    Raises:
+        ValueError: one line that says how it is written.
+    """
+    found = _AGE.fullmatch(text)
+    if found is None:
+        raise ValueError(f"{text!r} is no age; like 90s, 30m, 12h, 7d")
+    return int(found[1]) * _UNITS[found[2]]
 
 
 @attrs.frozen
@@ -51,20 +64,12 @@ class Rule:
             ValueError: one line that says how it is written.
         """
         pattern, _, limits = text.rpartition("=")
-        count: int | None = None
-        age: int | None = None
-        for part in limits.split(","):
-            found = _PART.fullmatch(part)
-            if not pattern or found is None or len(limits.split(",")) > 2:
-                raise ValueError(f"{text!r} is no rule; like room:*=100, room:*=7d, room:*=100,7d")
-            number, unit = found.groups()
-            if unit and age is None:
-                age = int(number) * _UNITS[unit]
-            elif not unit and count is None:
-                count = int(number)
-            else:
-                raise ValueError(f"{text!r} names a limit twice")
-        return cls(pattern, count, age)
+        parts = limits.split(",")
+        counts = [int(part) for part in parts if _COUNT.fullmatch(part)]
+        ages = [parse_age(part) for part in parts if _AGE.fullmatch(part)]
+        if not pattern or len(counts) + len(ages) < len(parts) or max(len(counts), len(ages)) > 1:
+            raise ValueError(f"{text!r} is no rule; like room:*=100, room:*=7d, room:*=100,7d")
+        return cls(pattern, counts[0] if counts else None, ages[0] if ages else None)
 
     def matches(self, tag: str) -> bool:
         """Whether the rule is about `tag`."""

@@ -1,0 +1,360 @@
+"""mist history: look at a message log, and look after it.
+
+Works on the log itself, not through a server. Reading is safe beside a running server; what
+changes the log needs it for itself, and says so where a server has it.
+"""
+
+import base64
+import functools
+import json
+import re
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Concatenate, Final, ParamSpec
+
+import click
+import trio
+from rich.console import Console
+from rich.text import Text
+
+from mist.cli.common import REFUSED, run
+from mist.config import kinds
+from mist.history import (
+    Durability,
+    History,
+    Page,
+    Policy,
+    Rule,
+    Selection,
+    StoredMessage,
+    open_history,
+)
+from mist.history.retention import parse_age
+from mist.message import Limits, parse_tags
+
+__all__ = ["history"]
+
+P = ParamSpec("P")
+
+_POLL: Final = 0.2  # seconds between two looks of `tail --follow`
+_SINCE: Final = re.compile(r"-?[0-9]{1,16}")
+
+
+@click.group(
+    epilog="""\b
+Reading (show, tail, stats, verify) may be done while a server runs; trim and new-epoch may
+not.
+
+\b
+Examples:
+  mist history tail order,eu --follow      what carries both tags, as it comes
+  mist history show order --since -100     the last hundred
+  mist history stats --history sqlite:////var/lib/mist/history.db"""
+)
+def history() -> None:
+    """Look at the message log and look after it."""
+
+
+def history_command(
+    *, changes: bool = False
+) -> Callable[[Callable[Concatenate[History, P], Awaitable[None]]], Callable[..., None]]:
+    """Make an async function a command on an open log.
+
+    Args:
+        changes: whether it needs the log for itself.
+    """
+
+    def decorate(
+        function: Callable[Concatenate[History, P], Awaitable[None]],
+    ) -> Callable[..., None]:
+        @click.option(
+            "--history",
+            "url",
+            metavar="URL",
+            envvar="MIST_HISTORY",
+            show_envvar=True,
+            help="The log; history.db in the data folder unless given",
+        )
+        @click.option(
+            "--data",
+            metavar="DIR",
+            type=click.Path(path_type=Path),
+            default=Path("mist-data"),
+            envvar="MIST_DATA",
+            show_default=True,
+            show_envvar=True,
+            help="The server's data folder",
+        )
+        @functools.wraps(function)
+        def command(url: str | None, data: Path, *args: P.args, **kwargs: P.kwargs) -> None:
+            async def work() -> None:
+                async with await _open(url or f"sqlite:///{data / 'history.db'}", changes) as log:
+                    await function(log, *args, **kwargs)
+
+            run(work)
+
+        return command
+
+    return decorate
+
+
+async def _open(url: str, changes: bool) -> History:
+    scheme = url.partition("://")[0].lower()
+    if scheme in ("memory", "none"):
+        raise click.UsageError(f"{scheme}:// keeps nothing that could be looked at from here")
+    # The promise of a log is the server's to change, so one that is opened here keeps it.
+    async with await open_history(url, read_only=True) as reader:
+        durability = (await reader.statistics()).durability
+    return await open_history(url, durability=durability, read_only=not changes)
+
+
+def _selection(tags: tuple[str, ...]) -> Selection | None:
+    limit = Limits().subscription_tags
+    return Selection(parse_tags(each.split(","), limit) for each in tags) if tags else None
+
+
+def _parsed(parse: Callable[[str], Any], expected: str = "") -> Callable[..., Any]:
+    """An option's callback that has a value read by `parse`, whose ValueError is the message."""
+
+    def callback(context: click.Context, option: click.Parameter, value: Any) -> Any:
+        try:
+            if isinstance(value, tuple):
+                return tuple(parse(each) for each in value)
+            return None if value is None else parse(value)
+        except ValueError as error:
+            raise click.BadParameter(str(error) or f"expected {expected}") from None
+
+    return callback
+
+
+def _parse_since(text: str) -> int:
+    if not _SINCE.fullmatch(text):
+        raise ValueError
+    return int(text)
+
+
+@history.command()
+@click.argument("tags", nargs=-1)
+@click.option(
+    "--since",
+    callback=_parsed(_parse_since, "an id, or -N for the last N"),
+    default="0",
+    metavar="ID",
+    help="After ID; -N: the last N",
+)
+@click.option("--limit", type=click.IntRange(1), metavar="N", help="At most N messages")
+@click.option("--json", "as_json", is_flag=True, help="JSON lines, also on a terminal")
+@history_command()
+async def show(
+    log: History, tags: tuple[str, ...], since: int, limit: int | None, as_json: bool
+) -> None:
+    """Show messages that carry all of TAGS, a comma between two; several TAGS mean any of them.
+
+    Pretty on a terminal; JSON lines in a pipe.
+    """
+    printer = _Printer(as_json or not sys.stdout.isatty(), limit)
+    await _replay(log, _selection(tags), since, printer)
+
+
+@history.command()
+@click.argument("tags", nargs=-1)
+@click.option("-n", "--lines", type=click.IntRange(0), default=10, show_default=True, metavar="N")
+@click.option("-f", "--follow", is_flag=True, help="Go on with what comes")
+@click.option("--json", "as_json", is_flag=True, help="JSON lines, also on a terminal")
+@history_command()
+async def tail(
+    log: History, tags: tuple[str, ...], lines: int, follow: bool, as_json: bool
+) -> None:
+    """Show the last messages that carry all of TAGS, and with --follow what comes after."""
+    printer = _Printer(as_json or not sys.stdout.isatty(), None)
+    selection = _selection(tags)
+    after = await log.last(selection, lines)
+    while True:
+        after = await _replay(log, selection, after, printer)
+        if not follow:
+            return
+        await trio.sleep(_POLL)
+
+
+async def _replay(
+    log: History, selection: Selection | None, since: int, printer: "_Printer"
+) -> int:
+    upto = (await log.position()).newest
+    after = await log.last(selection, -since, upto=upto) if since < 0 else since
+    while True:
+        page = await log.read(selection, after=after, upto=upto, limit=1000)
+        if not printer.show(page) or page.complete:
+            return page.after
+        after = page.after
+
+
+class _Printer:
+    def __init__(self, as_json: bool, count: int | None) -> None:
+        self._as_json = as_json
+        self._left = count
+        self._console = Console(soft_wrap=True, highlight=False)
+
+    def show(self, page: Page) -> bool:
+        """Print a page; False when enough was."""
+        for message in page.messages():
+            if self._left == 0:
+                break
+            if self._left is not None:
+                self._left -= 1
+            if self._as_json:
+                print(_json_line(message))
+            else:
+                self._console.print(_pretty(message))
+        sys.stdout.flush()
+        return self._left != 0
+
+
+def _plain(data: bytes) -> dict[str, str]:
+    try:
+        return {"data": data.decode()}
+    except UnicodeDecodeError:
+        return {"data64": base64.b64encode(data).decode()}
+
+
+def _json_line(message: StoredMessage) -> str:
+    line: dict[str, object] = {
+        "id": message.id,
+        "time": message.time,
+        "tags": sorted(message.tags),
+        **_plain(message.data),
+    }
+    if message.publisher:
+        line["publisher"] = message.publisher
+    if message.audience is not None:
+        line["audience"] = message.audience
+    if message.meta is not None:
+        line["meta"] = {name: _plain(value) for name, value in message.meta.items()}
+    return json.dumps(line, ensure_ascii=False, separators=(",", ":"))
+
+
+def _pretty(message: StoredMessage) -> Text:
+    # Control characters could drive the reader's terminal, so they are shown, not sent.
+    text = message.data.decode("utf-8", "replace")
+    data = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    return Text.assemble(
+        (f"{message.id} ", "bold"),
+        (f"{datetime.fromtimestamp(message.time):%Y-%m-%d %H:%M:%S} ", "dim"),
+        (" ".join(sorted(message.tags)), "cyan"),
+        " ",
+        data,
+    )
+
+
+@history.command()
+@click.option("--json", "as_json", is_flag=True, help="One JSON object")
+@history_command()
+async def stats(log: History, as_json: bool) -> None:
+    """Show what the log holds and promises."""
+    found = await log.statistics()
+    position = found.position
+    rows: dict[str, object] = {
+        "epoch": position.epoch,
+        "durability": found.durability.value,
+        "first": position.first,
+        "newest": position.newest,
+        "trimmed": position.trimmed,
+        "messages": found.messages,
+        "blocks": found.blocks,
+        "bytes": found.size,
+        "file_bytes": found.file_size,
+        "oldest_time": _when(found.oldest),
+        "newest_time": _when(found.newest),
+    }
+    if as_json:
+        click.echo(json.dumps(rows))
+        return
+    for name, value in rows.items():
+        shown = f"{value:,}" if isinstance(value, int) else value
+        click.echo(f"{name.replace('_', ' '):<12} {'-' if shown is None else shown}")
+    click.echo(_PROMISES[found.durability])
+
+
+_PROMISES: Final = {
+    Durability.POWER: "an acknowledged message survives a power cut",
+    Durability.PROCESS: "an acknowledged message survives a crash of the server, "
+    "but not a power cut, after which the log begins a new epoch",
+    Durability.NOTHING: "nothing survives the end of the server",
+}
+
+
+def _when(seconds: float | None) -> str | None:
+    if seconds is None:
+        return None
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+
+
+@history.command()
+@click.option("--keep-age", callback=_parsed(parse_age), metavar="AGE", help="As 90s, 30m, 12h, 7d")
+@click.option(
+    "--keep-bytes",
+    callback=_parsed(kinds.size(0).parse, kinds.size(0).expected),
+    metavar="BYTES",
+    help="As 500MiB, 1GiB",
+)
+@click.option("--keep-count", type=click.IntRange(0), metavar="N", help="The newest N")
+@click.option(
+    "--keep",
+    "rules",
+    callback=_parsed(Rule.parse),
+    multiple=True,
+    metavar="RULE",
+    help="As room:*=100, room:*=7d: of each such tag, beyond the other limits",
+)
+@history_command(changes=True)
+async def trim(
+    log: History,
+    keep_age: int | None,
+    keep_bytes: int | None,
+    keep_count: int | None,
+    rules: tuple[Rule, ...],
+) -> None:
+    """Remove what neither the limits nor a rule keeps, and give its space back.
+
+    Limits that aren't given don't limit. The server must not be running.
+    """
+    if (keep_age, keep_bytes, keep_count) == (None, None, None):
+        raise click.UsageError("give --keep-age, --keep-bytes or --keep-count, or nothing goes")
+    policy = Policy(keep_age, keep_bytes, keep_count, rules)
+    now = time.time()
+    removed = 0
+    while True:
+        step = await log.trim(policy, now)
+        removed += step.messages
+        if not step.more:
+            break
+    while await log.tidy():
+        pass
+    click.echo(f"{removed:,} messages removed")
+
+
+@history.command()
+@history_command()
+async def verify(log: History) -> None:
+    """Read the whole log and report what is damaged. Exit code 1 if anything is."""
+    problems = await log.verify()
+    for problem in problems:
+        where = f"{problem.first}-{problem.last}: " if problem.last else ""
+        click.echo(f"{where}{problem.text}")
+    if problems:
+        sys.exit(REFUSED)
+    click.echo(f"{(await log.statistics()).messages:,} messages, all sound")
+
+
+@history.command("new-epoch")
+@history_command(changes=True)
+async def new_epoch(log: History) -> None:
+    """Begin a new epoch, after the log was put back from a backup.
+
+    Clients may hold ids from after the backup. With a new epoch they are told that they can't
+    be sure to have missed nothing, instead of getting other messages under the same ids. The
+    server must not be running.
+    """
+    click.echo(await log.new_epoch())
