@@ -1,0 +1,63 @@
+"""The task that looks after a log: retention now and then, housekeeping as it comes up."""
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Final
+
+import trio
+
+from mist.history import History, Policy
+from mist.history.errors import HistoryUnavailable
+
+__all__ = ["keep"]
+
+log = logging.getLogger("mist.history")
+
+_TIDY: Final = 0.25  # seconds; at 50 MB/s, a dozen megabytes of SQLite's log to bring home
+_STEPS: Final = 50  # of housekeeping in a row
+
+
+async def keep(
+    history: History,
+    policy: Policy,
+    *,
+    interval: float = 10.0,
+    clock: Callable[[], float] = time.time,
+) -> None:
+    """Look after a log for as long as it is open. Runs until cancelled.
+
+    A failure is logged, once until it is over, and tried again: a full disk may have room
+    tomorrow, and trimming is what makes some.
+
+    Args:
+        interval: seconds between two passes of retention.
+        clock: Unix seconds.
+    """
+    failing = False
+    next_trim = trio.current_time()
+    while True:
+        try:
+            if trio.current_time() >= next_trim:
+                next_trim = trio.current_time() + interval
+                await _trim(history, policy, clock)
+            for _ in range(_STEPS):
+                if not await history.tidy():
+                    break
+            failing = False
+        except HistoryUnavailable as error:
+            if not failing:
+                log.warning("history can't be looked after", extra={"reason": str(error)})
+            failing = True
+        await trio.sleep(_TIDY)
+
+
+async def _trim(history: History, policy: Policy, clock: Callable[[], float]) -> None:
+    removed = 0
+    more = True
+    while more:
+        step = await history.trim(policy, clock())
+        removed += step.messages
+        more = step.more
+    if removed:
+        log.info("history trimmed", extra={"messages": removed})
