@@ -21,6 +21,7 @@ from mist.message import Batch, TagSet
 __all__ = [
     "AddTags",
     "Auth",
+    "Bye",
     "Command",
     "Connections",
     "Done",
@@ -186,10 +187,17 @@ class Hangup(Command):
     """The peer can't be what it should be (an HTTP client, say): end the session.
 
     Attributes:
-        reason: for the log.
+        reason: for the log and the close frame; none of the peer's words.
+        code: a WebSocket close code.
     """
 
     reason: str
+    code: int = 4400
+
+
+@attrs.define
+class Bye(Command):
+    """The peer ends the session in good order."""
 
 
 class Reply:

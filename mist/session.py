@@ -24,6 +24,7 @@ from mist.broker import Group
 from mist.commands import (
     AddTags,
     Auth,
+    Bye,
     Command,
     Connections,
     Done,
@@ -275,7 +276,9 @@ class Session:
         if isinstance(command, Publish) and not self.stranger:
             self._publish(command)
         elif isinstance(command, Hangup):
-            self.end(Ending(4400, command.reason))
+            self.end(Ending(command.code, command.reason))
+        elif isinstance(command, Bye):
+            self.end(GONE)
         elif isinstance(command, Auth):
             await self._authenticate(command)
         elif self.stranger and not isinstance(command, Ping):

@@ -1,11 +1,9 @@
 """mist's own WebSocket frames: JSON objects in text messages, for browsers.
 
-What a client may send and what it gets is the table in the README. Reading takes the text of
-one WebSocket message at a time (a WebSocket keeps message boundaries, so there is nothing to
-assemble); writing makes whole server frames, header included, because the bytes of a
-delivery are shared by all WebSocket sessions and go straight into their outboxes. That is
-sound while no extension is negotiated: without one, a server frame depends on nothing but
-its payload (RFC 6455, section 5.2).
+What a client may send and what it gets is the table in the README. Writing makes whole server
+frames, header included, because the bytes of a delivery are shared by all WebSocket sessions
+and go straight into their outboxes. That is sound while no extension is negotiated: without
+one, a server frame depends on nothing but its payload (RFC 6455, section 5.2).
 
 Publishing is not possible here: a browser's token says what it may see, nothing else.
 """
@@ -18,9 +16,11 @@ import msgspec
 
 from mist.commands import (
     Auth,
+    Bye,
     Command,
     Done,
     Failed,
+    Hangup,
     Invalid,
     ListSubscriptions,
     Ping,
@@ -33,9 +33,12 @@ from mist.commands import (
 from mist.errors import CommandError, HistoryOff, MistError, NotAllowed, UnknownCommand
 from mist.message import Entry, Limits, TagSet, parse_tags
 from mist.protocols import Protocol, WireForm
-from mist.protocols.rfc6455 import text_frame, text_frame_header
+from mist.protocols.client_frames import Binary, Broken, Closed, FrameReader, Pinged, Text
+from mist.protocols.rfc6455 import pong_frame, text_frame, text_frame_header
 
 __all__ = ["JSON_FRAMES", "FrameProtocol", "JsonFrames"]
+
+STRANGER_MESSAGE: Final = 4_096  # bytes of a message of a peer that has not authenticated
 
 
 class _Beginning(dict[int, bytes]):
@@ -111,22 +114,52 @@ class _BadField(CommandError):
 
 
 class FrameProtocol(Protocol):
-    """One WebSocket's side of the JSON frames. `receive` takes one whole message."""
+    """One WebSocket's side of the JSON frames.
 
-    def __init__(self, limits: Limits) -> None:
+    Args:
+        limits: of messages and tags.
+        stranger: whether the peer has yet to prove who it is; it may send short messages only.
+
+    Attributes:
+        goodbye: what the peer's close frame is to be answered with, once it came.
+    """
+
+    def __init__(self, limits: Limits, *, stranger: bool = False) -> None:
         self.form: WireForm = JSON_FRAMES
+        self.goodbye = b""
         self._limits = limits
+        self._stranger = stranger
+        self._frames = FrameReader(limits.frame)
+
+    def authenticated(self) -> None:
+        self._stranger = False
 
     def receive(self, data: bytes) -> Iterator[Command]:
-        yield self._command(data)
+        for event in self._frames.receive(data):
+            match event:
+                case Text(data=message):
+                    if self._stranger and len(message) > STRANGER_MESSAGE:
+                        yield Hangup("first frame too long", 1009)
+                        return
+                    yield self.command(message)
+                case Binary(data=message):
+                    yield self.binary(message)
+                case Pinged():
+                    yield Ping(ref=event)
+                case Closed(answer=answer):
+                    self.goodbye = answer
+                    yield Bye()
+                case Broken(code=code, reason=reason):
+                    yield Hangup(reason, code)
 
-    def binary(self, data: bytes) -> Command:
+    def binary(self, message: bytes) -> Command:
         """What a binary message amounts to."""
         return Invalid(_BinaryFrame())
 
-    def _command(self, data: bytes) -> Command:
+    def command(self, message: bytes) -> Command:
+        """What a text message amounts to."""
         try:
-            request = msgspec.json.decode(data)
+            request = msgspec.json.decode(message)
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
             return Invalid(_BadJson())
         if not isinstance(request, dict):
@@ -147,6 +180,8 @@ class FrameProtocol(Protocol):
             return Invalid(error, name, ref=ref)
 
     def reply(self, command: Command, reply: Reply) -> bytes:
+        if isinstance(command.ref, Pinged):
+            return pong_frame(command.ref.payload)
         answer: dict[str, object] = {"success": not isinstance(reply, Failed)}
         name = command.name if isinstance(command, Invalid) else _NAMES.get(type(command))
         if name is not None:

@@ -88,8 +88,8 @@ async def test_ctrl_c_reaches_a_script_that_waits(tmp_path: Path) -> None:
             output = b""
             async with process.stdout:
                 async for chunk in process.stdout:
-                    if output == b"":
-                        process.send_signal(signal.SIGINT)
                     output += chunk
+                    if output == b"waiting\n":
+                        process.send_signal(signal.SIGINT)
             assert await process.wait() == 0
             assert output == b"waiting\ninterrupted 1\n"

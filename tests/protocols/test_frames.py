@@ -1,9 +1,7 @@
 """JSON frames and the WebSocket framing beneath them."""
 
 import base64
-import itertools
 import json
-import struct
 
 import pytest
 from hypothesis import given
@@ -13,7 +11,7 @@ from mist.commands import Done, Failed, Invalid, Revoked, Subscriptions
 from mist.errors import NotGranted
 from mist.message import Batch, Entry, Limits, TagList
 from mist.protocols.frames import JSON_FRAMES, FrameProtocol
-from mist.protocols.rfc6455 import FrameMeter, close_frame, ping_frame, text_frame
+from mist.protocols.rfc6455 import close_frame, ping_frame, text_frame
 
 
 def payload(frame: bytes) -> bytes:
@@ -26,7 +24,7 @@ def payload(frame: bytes) -> bytes:
 def reply(sent: str) -> str:
     """What a frame is answered with where every command succeeds."""
     protocol = FrameProtocol(Limits())
-    [command] = protocol.receive(sent.encode())
+    command = protocol.command(sent.encode())
     answer: Done | Failed | Subscriptions
     if isinstance(command, Invalid):
         answer = Failed(command.error)
@@ -115,7 +113,7 @@ def test_a_binary_frame_and_a_refused_subscription_are_answered() -> None:
     assert isinstance(command, Invalid)
     found = payload(protocol.reply(command, Failed(command.error)))
     assert found == b'{"success":false,"error":"binary frames are not understood"}'
-    [command] = protocol.receive(b'{"command":"subscribe","tags":["a"]}')
+    command = protocol.command(b'{"command":"subscribe","tags":["a"]}')
     found = payload(protocol.reply(command, Failed(NotGranted())))
     assert json.loads(found)["error"] == "not granted by the token"
 
@@ -128,7 +126,7 @@ def test_a_revocation_names_the_subscription() -> None:
 @given(st.binary(max_size=200))
 def test_any_message_is_answered(data: bytes) -> None:
     protocol = FrameProtocol(Limits())
-    [command] = protocol.receive(data)
+    command = protocol.command(data)
     if isinstance(command, Invalid):
         answer = json.loads(payload(protocol.reply(command, Failed(command.error))))
         assert answer["success"] is False
@@ -190,51 +188,3 @@ def test_control_frames_are_small_whatever_the_reason() -> None:
     frame = close_frame(4401, "ä" * 200)
     assert frame[1] <= 125
     frame[4:].decode()
-
-
-def client_frame(opcode: int, size: int, *, fin: bool = True) -> bytes:
-    first = opcode | (0x80 if fin else 0)
-    if size < 126:
-        return bytes([first, 0x80 | size]) + b"mask" + b"x" * size
-    if size < 65_536:
-        return struct.pack("!BBH", first, 0x80 | 126, size) + b"mask" + b"x" * size
-    return struct.pack("!BBQ", first, 0x80 | 127, size) + b"mask" + b"x" * size
-
-
-frames = st.lists(
-    st.tuples(st.sampled_from([0, 1, 2, 8, 9, 10]), st.integers(0, 140), st.booleans()),
-    max_size=20,
-)
-
-
-@given(frames, st.lists(st.integers(0, 3_000), max_size=10))
-def test_the_meter_measures_messages_however_they_are_cut(
-    sent: list[tuple[int, int, bool]], cuts: list[int]
-) -> None:
-    size = count = 0
-    fits = True
-    for opcode, length, fin in sent:
-        if opcode < 8:
-            size, count = size + length, count + 1
-            fits = fits and size <= 200 and count <= 3
-            if fin:
-                size = count = 0
-    stream = b"".join(client_frame(opcode, length, fin=fin) for opcode, length, fin in sent)
-    meter = FrameMeter(200, fragments=3)
-    edges = [0, *sorted(cut for cut in cuts if cut < len(stream)), len(stream)]
-    found = True
-    for a, b in itertools.pairwise(edges):
-        found = found and meter.fits(stream[a:b])
-    assert found == fits
-
-
-def test_a_message_too_large_is_known_from_its_header() -> None:
-    assert not FrameMeter(1_000).fits(client_frame(1, 1_001)[:8])
-    assert FrameMeter(1_000).fits(client_frame(1, 1_000))
-    assert not FrameMeter(1_000).fits(client_frame(2, 1 << 17)[:14])
-
-
-def test_a_flood_of_empty_fragments_is_a_message_too_large() -> None:
-    meter = FrameMeter(1_000)
-    assert meter.fits(client_frame(1, 0, fin=False) * 1024)
-    assert not meter.fits(client_frame(0, 0, fin=False))

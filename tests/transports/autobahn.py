@@ -8,7 +8,6 @@ is exchanged, for something that sends it back.
 
 import struct
 import sys
-from collections.abc import Iterator
 
 import attrs
 import trio
@@ -30,16 +29,15 @@ TOKEN = "autobahn"
 class EchoProtocol(FrameProtocol):
     """Sends every message back as it came."""
 
-    def receive(self, data: bytes) -> Iterator[Command]:
-        yield Ping(ref=text_frame(data))
+    def command(self, message: bytes) -> Command:
+        return Ping(ref=text_frame(message))
 
-    def binary(self, data: bytes) -> Command:
-        frame = text_frame(data)
+    def binary(self, message: bytes) -> Command:
+        frame = text_frame(message)
         return Ping(ref=struct.pack("!B", 0x82) + frame[1:])
 
     def reply(self, command: Command, reply: Reply) -> bytes:
-        assert isinstance(command.ref, bytes)
-        return command.ref
+        return command.ref if isinstance(command.ref, bytes) else super().reply(command, reply)
 
 
 async def serve(port: int, *, task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED) -> None:

@@ -1,0 +1,264 @@
+"""Reading what a WebSocket client sends (RFC 6455). No I/O.
+
+Two readers in one. Nearly every frame a client sends is a small text message, whole: it is
+taken where it stands. At any other frame (a fragment, a larger one, a control frame, a broken
+one) wsproto takes over, until the message that the frame belongs to has ended. So an idle
+client holds no parser, and every rule that takes more than a line to state is wsproto's.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+import attrs
+from wsproto import events
+from wsproto.connection import Connection, ConnectionState, ConnectionType
+
+from mist.protocols.rfc6455 import TEXT
+
+__all__ = [
+    "Binary",
+    "Broken",
+    "Closed",
+    "Event",
+    "FrameMeter",
+    "FrameReader",
+    "Pinged",
+    "Text",
+]
+
+_FIN: Final = 0x80
+_CONTROL: Final = 0x08  # set in the opcode of close, ping and pong
+_MASK: Final = 0x80
+_SMALL: Final = 126  # from here on a frame's size has bytes of its own
+
+
+@attrs.frozen
+class Text:
+    """A text message: valid UTF-8."""
+
+    data: bytes
+
+
+@attrs.frozen
+class Binary:
+    """A binary message."""
+
+    data: bytes
+
+
+@attrs.frozen
+class Pinged:
+    """A ping, to be answered by a `pong_frame` with its payload."""
+
+    payload: bytes
+
+
+@attrs.frozen
+class Closed:
+    """The peer's close frame. Nothing comes after it.
+
+    Attributes:
+        answer: the close frame that it is to be answered with.
+    """
+
+    answer: bytes
+
+
+@attrs.frozen
+class Broken:
+    """The peer broke a rule of RFC 6455 or a limit. Nothing comes after it.
+
+    Attributes:
+        code: the close code that says so.
+        reason: short text; none of the peer's.
+    """
+
+    code: int
+    reason: str
+
+
+Event = Text | Binary | Pinged | Closed | Broken
+
+
+class FrameReader:
+    """What one client's stream of frames says.
+
+    Args:
+        limit: bytes of payload in one message.
+    """
+
+    __slots__ = ("_held", "_limit", "_meter", "_parser", "_parts")
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._held = b""  # the beginning of a small frame
+        self._parser: Connection | None = None  # while a message is wsproto's
+        self._meter: FrameMeter | None = None  # of what the parser is given
+        self._parts: list[bytes] = []  # of the message that the parser is at
+
+    @property
+    def held(self) -> int:
+        """What is kept between two calls: bytes, and a parser counted as one more."""
+        return len(self._held) + (self._parser is not None)
+
+    def receive(self, data: bytes) -> Iterator[Event]:
+        """What has come, in order."""
+        if self._parser is None:
+            if self._held:
+                data = self._held + data
+                self._held = b""
+            start = 0
+            while (size := _small_text(data, start)) is not None:
+                if size > self._limit:
+                    break
+                stop = start + 6 + size
+                if stop > len(data):
+                    self._held = data[start:]
+                    return
+                payload = _unmasked(data, start + 2, stop)
+                if not payload.isascii() and not _is_utf8(payload):
+                    break  # the parser says what is wrong
+                yield Text(payload)
+                start = stop
+            data = data[start:]
+            if not data:
+                return
+            self._parser = Connection(ConnectionType.SERVER)
+            self._meter = FrameMeter(self._limit)
+        yield from self._parse(self._parser, data)
+
+    def _parse(self, parser: Connection, data: bytes) -> Iterator[Event]:
+        assert self._meter is not None
+        if not self._meter.fits(data):
+            yield Broken(1009, "message too big")
+            return
+        parser.receive_data(data)
+        for event in parser.events():
+            match event:
+                case events.TextMessage(data=text, message_finished=finished):
+                    self._parts.append(text.encode())
+                    if finished:
+                        yield Text(self._take_parts())
+                case events.BytesMessage(data=part, message_finished=finished):
+                    self._parts.append(bytes(part))
+                    if finished:
+                        yield Binary(self._take_parts())
+                case events.Ping(payload=payload):
+                    yield Pinged(bytes(payload))
+                case events.CloseConnection() if parser.state is ConnectionState.REMOTE_CLOSING:
+                    yield Closed(parser.send(event.response()))
+                    return
+                case events.CloseConnection(code=code):
+                    yield Broken(int(code), "broken frame")
+                    return
+        if self._meter.between_messages:
+            self._parser = self._meter = None
+
+    def _take_parts(self) -> bytes:
+        message = b"".join(self._parts)
+        self._parts.clear()
+        return message
+
+
+def _small_text(data: bytes, start: int) -> int | None:
+    """Bytes of payload, where what is at `start` is or may become a small whole text frame."""
+    left = len(data) - start
+    if not left or data[start] != TEXT:
+        return None
+    if left == 1:
+        return 0  # whatever its size, there is more to come
+    second = data[start + 1]
+    return second & 0x7F if _MASK <= second < _MASK + _SMALL else None
+
+
+def _unmasked(data: bytes, start: int, stop: int) -> bytes:
+    """The payload of a frame whose mask is at `start` and whose payload ends at `stop`."""
+    size = stop - start - 4
+    mask = data[start : start + 4] * (size // 4 + 1)
+    masked = int.from_bytes(data[start + 4 : stop], "big")
+    return (masked ^ int.from_bytes(mask[:size], "big")).to_bytes(size, "big")
+
+
+def _is_utf8(payload: bytes) -> bool:
+    try:
+        payload.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+class FrameMeter:
+    """Measures the messages in a client's stream of frames.
+
+    It says when a message has become too large, before it is buffered and in bytes, which
+    wsproto can't: that hands out a message as it grows, and a message of empty fragments
+    grows without a size.
+
+    Args:
+        limit: bytes of payload in one message.
+        fragments: frames that one message may come in.
+    """
+
+    __slots__ = ("_fragments", "_header", "_left", "_limit", "_most_fragments", "_size")
+
+    def __init__(self, limit: int, fragments: int = 1024) -> None:
+        self._limit = limit
+        self._most_fragments = fragments
+        self._header = b""  # the beginning of a frame header that came in pieces
+        self._left = 0  # payload bytes of the current frame still to come
+        self._size = 0  # payload bytes announced for the current message
+        self._fragments = 0
+
+    @property
+    def between_messages(self) -> bool:
+        """Whether the stream so far ends where a message or a control frame does."""
+        return not (self._header or self._left or self._fragments)
+
+    def fits(self, data: bytes) -> bool:
+        """Whether every message in the stream, `data` included, is within the limits.
+
+        Looks at headers only; a header announces its payload, so a message is refused before
+        it has come. After False, the meter is of no more use.
+        """
+        position = 0
+        if self._header:
+            data = self._header + data
+            self._header = b""
+        size = len(data)
+        while position < size:
+            if self._left:
+                step = min(self._left, size - position)
+                self._left -= step
+                position += step
+                continue
+            header = _header_size(data, position)
+            if header is None or size - position < header:
+                self._header = data[position:]
+                return True
+            self._left = _payload_size(data, position)
+            if not data[position] & _CONTROL:
+                self._size += self._left
+                self._fragments += 1
+                if self._size > self._limit or self._fragments > self._most_fragments:
+                    return False
+                if data[position] & _FIN:
+                    self._size = self._fragments = 0
+            position += header
+        return True
+
+
+def _header_size(data: bytes, start: int) -> int | None:
+    """Bytes of the frame header at `start`; None where that can't be told yet."""
+    if len(data) - start < 2:
+        return None
+    second = data[start + 1]
+    extended = {126: 2, 127: 8}.get(second & 0x7F, 0)
+    return 2 + extended + (4 if second & _MASK else 0)
+
+
+def _payload_size(data: bytes, start: int) -> int:
+    short = data[start + 1] & 0x7F
+    if short < 126:
+        return short
+    width = 2 if short == 126 else 8
+    return int.from_bytes(data[start + 2 : start + 2 + width], "big")

@@ -1,0 +1,167 @@
+"""Reading a client's frames: two readers that together say what one would."""
+
+import itertools
+import struct
+from collections.abc import Iterator
+
+from hypothesis import given
+from hypothesis import strategies as st
+from wsproto import events
+from wsproto.connection import Connection, ConnectionState, ConnectionType
+
+from mist.protocols.client_frames import (
+    Binary,
+    Broken,
+    Closed,
+    Event,
+    FrameMeter,
+    FrameReader,
+    Pinged,
+    Text,
+)
+
+
+def client_frame(
+    first: int, payload: bytes, *, fin: bool = True, mask: bytes = b"m\x00\xffk"
+) -> bytes:
+    """One masked frame, as a client sends it."""
+    first |= 0x80 if fin else 0
+    size = len(payload)
+    if size < 126:
+        header = bytes([first, 0x80 | size])
+    elif size < 65_536:
+        header = struct.pack("!BBH", first, 0x80 | 126, size)
+    else:
+        header = struct.pack("!BBQ", first, 0x80 | 127, size)
+    return (
+        header + mask + bytes(a ^ b for a, b in zip(payload, itertools.cycle(mask), strict=False))
+    )
+
+
+def plainly(stream: bytes) -> Iterator[Event]:
+    """What a stream says, by wsproto alone and at once: what `FrameReader` has to say too."""
+    parser = Connection(ConnectionType.SERVER)
+    parser.receive_data(stream)
+    message = b""
+    for event in parser.events():
+        match event:
+            case events.TextMessage() | events.BytesMessage():
+                is_text = isinstance(event, events.TextMessage)
+                message += event.data.encode() if is_text else bytes(event.data)
+                if event.message_finished:
+                    yield Text(message) if is_text else Binary(message)
+                    message = b""
+            case events.Ping():
+                yield Pinged(bytes(event.payload))
+            case events.CloseConnection() if parser.state is ConnectionState.REMOTE_CLOSING:
+                yield Closed(parser.send(event.response()))
+                return
+            case events.CloseConnection():
+                yield Broken(int(event.code), "broken frame")
+                return
+
+
+def read(reader: FrameReader, pieces: list[bytes]) -> Iterator[Event]:
+    for piece in pieces:
+        for event in reader.receive(piece):
+            yield event
+            if isinstance(event, Closed | Broken):
+                return
+
+
+def cut(stream: bytes, cuts: list[int]) -> list[bytes]:
+    edges = [0, *sorted(cut % (len(stream) + 1) for cut in cuts), len(stream)]
+    return [stream[a:b] for a, b in itertools.pairwise(edges)]
+
+
+payloads = st.one_of(st.text(max_size=60).map(str.encode), st.binary(max_size=200))
+whole_frames = st.builds(
+    client_frame,
+    st.sampled_from([1, 1, 1, 1, 2, 9, 10, 8, 0, 3, 0x41]),
+    payloads,
+    fin=st.sampled_from([True, True, True, False]),
+    mask=st.binary(min_size=4, max_size=4),
+)
+cuts = st.lists(st.integers(0, 5_000), max_size=12)
+
+
+@given(st.lists(whole_frames, max_size=12).map(b"".join), cuts)
+def test_frames_say_the_same_however_they_are_cut(stream: bytes, cuts: list[int]) -> None:
+    assert list(read(FrameReader(1 << 20), cut(stream, cuts))) == list(plainly(stream))
+
+
+@given(st.lists(st.binary(max_size=20) | whole_frames, max_size=8).map(b"".join), cuts)
+def test_bytes_of_any_kind_say_the_same(stream: bytes, cuts: list[int]) -> None:
+    assert list(read(FrameReader(1 << 20), cut(stream, cuts))) == list(plainly(stream))
+
+
+def test_between_messages_nothing_is_held() -> None:
+    reader = FrameReader(1 << 20)
+    sent = [
+        client_frame(1, b"small"),
+        client_frame(1, b"x" * 1_000),
+        client_frame(1, b"in ", fin=False) + client_frame(9, b"?") + client_frame(0, b"two"),
+        client_frame(2, b"binary"),
+        client_frame(9, b""),
+    ]
+    for stream in sent:
+        for byte in stream[:-1]:
+            list(reader.receive(bytes([byte])))
+        assert reader.held > 0
+        [*_, last] = reader.receive(stream[-1:])
+        assert reader.held == 0
+        assert last in plainly(stream)
+
+
+def test_a_message_too_large_is_told_before_it_has_come() -> None:
+    reader = FrameReader(1_000)
+    assert list(reader.receive(client_frame(1, b"x" * 1_000))) == [Text(b"x" * 1_000)]
+    assert list(reader.receive(client_frame(1, b"x" * 1_001)[:8])) == [
+        Broken(1009, "message too big")
+    ]
+    small = FrameReader(100)
+    assert list(small.receive(client_frame(1, b"x" * 101))) == [Broken(1009, "message too big")]
+
+
+def announced(opcode: int, size: int, *, fin: bool = True) -> bytes:
+    """A frame of `size` bytes of anything."""
+    return client_frame(opcode, b"x" * size, fin=fin)
+
+
+sizes = st.lists(
+    st.tuples(st.sampled_from([0, 1, 2, 8, 9, 10]), st.integers(0, 140), st.booleans()),
+    max_size=20,
+)
+
+
+@given(sizes, st.lists(st.integers(0, 3_000), max_size=10))
+def test_the_meter_measures_messages_however_they_are_cut(
+    sent: list[tuple[int, int, bool]], cuts: list[int]
+) -> None:
+    size = count = 0
+    fits = True
+    for opcode, length, fin in sent:
+        if opcode < 8:
+            size, count = size + length, count + 1
+            fits = fits and size <= 200 and count <= 3
+            if fin:
+                size = count = 0
+    stream = b"".join(announced(opcode, length, fin=fin) for opcode, length, fin in sent)
+    meter = FrameMeter(200, fragments=3)
+    edges = [0, *sorted(cut for cut in cuts if cut < len(stream)), len(stream)]
+    found = True
+    for a, b in itertools.pairwise(edges):
+        found = found and meter.fits(stream[a:b])
+    assert found == fits
+
+
+def test_a_message_too_large_is_known_from_its_header() -> None:
+    assert not FrameMeter(1_000).fits(announced(1, 1_001)[:8])
+    assert FrameMeter(1_000).fits(announced(1, 1_000))
+    assert not FrameMeter(1_000).fits(announced(2, 1 << 17)[:14])
+
+
+def test_a_flood_of_empty_fragments_is_a_message_too_large() -> None:
+    meter = FrameMeter(1_000)
+    assert meter.fits(announced(1, 0, fin=False) * 1024)
+    assert not meter.fits(announced(0, 0, fin=False))
