@@ -98,7 +98,7 @@ class Cell:
 
     Attributes:
         match: by width of the messages; only those the vocabulary is wide enough for.
-        add: the last adds; `max` is over all there were.
+        add: the last adds; `max` is over all there were, and CPU time.
         remove: subscriptions taken from all ages.
         memory: bytes a subscription, resident, all in.
         churn: a removal and an addition together, every tenth time with a match.
