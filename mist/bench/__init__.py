@@ -1,1 +1,15 @@
-"""What `mist bench` measures: one module for each kind of figure."""
+"""What `mist bench` measures: one module for each kind of figure.
+
+    match           the index alone
+    throughput      publishers to subscribers, flat out or within a window
+    latency         from write to read, at a rate
+    idle            memory of connections that are silent
+    slow_consumer   one that stops reading, beside others that don't
+
+    script, dialect     what is said and heard, as bytes, before the clock runs
+    connections, receiver, load     the driver: plays scripts, checks what arrives
+    process, site       the server that is measured
+    suite, report       which measurements, as rows and tables
+
+The driver measures any server that has a dialect; tests/benchmarks adds mist's peers.
+"""

@@ -15,12 +15,11 @@ import attrs
 from mist.bench.dialect import Dialect
 from mist.bench.errors import BenchError, HungUp, NotThere, UnexpectedBytes
 from mist.bench.receiver import Receiver
-from mist.bench.script import CHUNK, Script
+from mist.bench.script import Script
 
 __all__ = ["Endpoint", "Publisher", "Subscriber", "ask"]
 
 _CONNECT: Final = 10.0  # seconds for a connection, and for an answer
-_BUFFER: Final = bytearray(CHUNK)  # what was read last; one thread, so one is enough
 
 
 @attrs.frozen
@@ -108,10 +107,10 @@ class Publisher:
         """Ask for the proof that all was carried out. Everything must have been sent."""
         _send_all(self.sock, self._dialect.fence)
 
-    def read(self) -> None:
-        """Take answers."""
+    def read(self, buffer: memoryview) -> None:
+        """Take answers; the buffer holds what is read, and may be used again afterwards."""
         dialect = self._dialect
-        data = self._tail + _receive(self.sock, "a publisher")
+        data = self._tail + _receive(self.sock, buffer, "a publisher")
         if dialect.refusal in data:
             raise UnexpectedBytes(data[data.index(dialect.refusal) :])
         self.fences += data.count(dialect.fenced)
@@ -138,18 +137,18 @@ class Subscriber:
         """Ask for the proof that all that was queued has left."""
         _send_all(self.sock, self._dialect.fence)
 
-    def read(self) -> None:
-        """Take a chunk."""
-        answer = self.got.feed(_receive(self.sock, "a subscriber"))
+    def read(self, buffer: memoryview) -> None:
+        """Take a chunk; the buffer holds what is read, and may be used again afterwards."""
+        answer = self.got.feed(_receive(self.sock, buffer, "a subscriber"))
         if self.on_read is not None:
             self.on_read()
         if answer:
             _send_all(self.sock, answer)
 
 
-def _receive(sock: socket.socket, whose: str) -> memoryview:
+def _receive(sock: socket.socket, buffer: memoryview, whose: str) -> memoryview:
     try:
-        size = sock.recv_into(_BUFFER)
+        size = sock.recv_into(buffer)
     except BlockingIOError:
         size = 0
     except OSError as error:
@@ -157,7 +156,7 @@ def _receive(sock: socket.socket, whose: str) -> memoryview:
     else:
         if not size:
             raise HungUp(f"the server hung up on {whose}")
-    return memoryview(_BUFFER)[:size]
+    return buffer[:size]
 
 
 def _send_all(sock: socket.socket, data: bytes) -> None:

@@ -26,12 +26,13 @@ import attrs
 from mist.bench.connections import Endpoint, Publisher, Subscriber, ask
 from mist.bench.errors import BenchError, UnexpectedBytes
 from mist.bench.process import check_file_limit
-from mist.bench.script import TAG, tag_lists, write_script
+from mist.bench.script import CHUNK, TAG, tag_lists, write_script
 
 __all__ = ["WARM", "Load", "Run", "Target", "open_load"]
 
 WARM: Final = 500  # messages that `open_load` publishes
 _QUIET: Final = 0.1  # seconds without a delivery after which subscribers are asked
+_SETTLE: Final = 0.002  # seconds for the server to sleep, so that its CPU time is booked
 _BATCH: Final = 256  # messages of a publisher in one turn
 
 
@@ -113,6 +114,7 @@ class Load:
         self.patience = 5.0
         self._target = target
         self._selector = selector or selectors.DefaultSelector()
+        self._buffer = memoryview(bytearray(CHUNK))  # one for all: one thread
         self._turn = 0
         ends: list[Publisher | Subscriber] = [*publishers, *subscribers]
         for each in ends:
@@ -190,7 +192,7 @@ class Load:
         ready = self._selector.select(wait)
         for key, events in ready:
             if events & selectors.EVENT_READ:
-                key.data.read()
+                key.data.read(self._buffer)
             if events & selectors.EVENT_WRITE:
                 key.data.send()
                 if not key.data.behind:
@@ -268,6 +270,7 @@ class _Running:
 
     def __init__(self, load: Load, target: Target) -> None:
         self.missing = load.published - load.complete
+        time.sleep(_SETTLE)
         self._load = load
         self._target = target
         self._counts = self._count()
@@ -279,6 +282,7 @@ class _Running:
     def stop(self) -> None:
         """What is measured ends here; what is counted goes on."""
         self._end = (time.perf_counter(), time.process_time())
+        time.sleep(_SETTLE)
         self._last_cpu = self._target.cpu()
 
     def result(self) -> Run:

@@ -127,7 +127,8 @@ def cpu_seconds(pid: int) -> float | None:
     """CPU time of a process so far, user and system, all threads; None where it can't be told.
 
     On Linux from the process's CPU clock, in nanoseconds, where the kernel has one for
-    foreign processes; else from /proc, in steps of 10 ms.
+    foreign processes; else from /proc, in steps of 10 ms. The kernel books time when a thread
+    stops running or at a tick, so what is running right now may lack up to 4 ms.
     """
     if sys.platform != "linux":
         return None

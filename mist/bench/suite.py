@@ -36,7 +36,6 @@ __all__ = [
 ]
 
 KINDS: Final = ("match", "publish", "fanout", "latency", "idle", "slow_consumer")
-
 TRANSPORTS: Final = ("tcp", "ws")
 
 Shapes = Sequence[tuple[int, int]]  # publishers, subscribers

@@ -25,6 +25,7 @@ from mist.bench.report import Row, print_tables, show_progress
 from mist.bench.script import LETTERS, MAX_SIZE, MIN_SIZE
 from mist.bench.site import RESOURCE, Place, Site, given_site, own_site
 from mist.bench.suite import (
+    KINDS,
     TRANSPORTS,
     Cell,
     all_cells,
@@ -51,8 +52,10 @@ class Settings:
     """What all subcommands share.
 
     Attributes:
-        servers: where a server runs that is to be measured; none for one of our own.
-        credential, token: for its TCP and its WebSocket door.
+        transport: what subscribers use; none for what the command finds sensible.
+        server: URLs of a server to be measured; none for one of our own.
+        secret, token: for its TCP and its WebSocket door.
+        pid: its process.
     """
 
     quick: bool = False
@@ -358,7 +361,8 @@ def slow_consumer(
 def _run(settings: Settings, cells: Sequence[Cell]) -> None:
     """Measure, then print, whatever came of it."""
     raise_file_limit()
-    results: dict[str, list[Row]] = {}
+    kinds = {cell.kind for cell in cells}
+    results: dict[str, list[Row]] = {kind: [] for kind in KINDS if kind in kinds}
     error: BenchError | ValueError | None = None
     current = ""
     with terminable(), show_progress(len(cells)) as show:
@@ -374,7 +378,7 @@ def _run(settings: Settings, cells: Sequence[Cell]) -> None:
             error = caught
         except KeyboardInterrupt:
             sys.exit(INTERRUPTED)
-    if error is None or results:
+    if error is None or any(results.values()):
         _print(settings, results)
     if error is not None:
         where = f"{current}: " if current else ""

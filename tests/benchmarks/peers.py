@@ -27,6 +27,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from fnmatch import fnmatch
+from itertools import product
 from typing import Final
 
 import attrs
@@ -90,38 +91,51 @@ LATENCY: Final = "latency"
 EPOLL: Final = "epoll"  # takes part in latency only
 
 
+Cell = list[Run | str]
+"""One server's runs of a shape: what they came to, or why they came to nothing."""
+
+
+@attrs.define
+class Results:
+    """All that was measured, by shape and server, in the order of the rounds."""
+
+    runs: dict[str, dict[str, Cell]] = attrs.field(factory=dict)
+    latency: dict[str, list[Latency]] = attrs.field(factory=dict)
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Measure and print."""
     options = _parse(arguments)
-    console = Console(stderr=True)
-    raise_file_limit()
-    wanted = [shape for shape in SHAPES if _chosen(shape.name, options.shapes)]
-    latency = _chosen(LATENCY, options.shapes)
     if options.list:
         print(*(shape.name for shape in SHAPES), LATENCY, sep="\n")
         return
-    with ExitStack() as stack:
-        targets = dict(_start(options.servers, stack, console))
-        runs: dict[str, dict[str, list[Run | str]]] = {}
-        paced: dict[str, list[Latency]] = {}
-        with console.status("") as status:
-            for number in range(options.rounds):
-                for shape in wanted:
-                    for name, target in targets.items():
-                        if name == EPOLL:
-                            continue
-                        status.update(f"round {number + 1}: {shape.name}, {name}")
-                        cell = runs.setdefault(shape.name, {}).setdefault(name, [])
-                        cell.append(_attempt(shape, target, options.scale))
-                for name, target in targets.items() if latency else ():
-                    status.update(f"round {number + 1}: {LATENCY}, {name}")
-                    found = measure_latency(target, rate=RATE, messages=PACED, size=SIZE)
-                    paced.setdefault(name, []).append(found)
+    raise_file_limit()
+    results = _measure(options, Console(stderr=True))
     if options.json:
-        print(json.dumps(_as_json(runs, paced)))
+        print(json.dumps(_as_json(results)))
         return
-    _print_shapes(runs)
-    _print_latency(paced)
+    _print_shapes(results.runs)
+    _print_latency(results.latency)
+
+
+def _measure(options: argparse.Namespace, console: Console) -> Results:
+    results = Results()
+    shapes = [shape for shape in SHAPES if _chosen(shape.name, options.shapes)]
+    latency = _chosen(LATENCY, options.shapes)
+    servers = [name for name in options.servers if latency or name != EPOLL]
+    with ExitStack() as stack, console.status("starting") as status:
+        targets = dict(_start(servers, stack, console))
+        flooded = {name: target for name, target in targets.items() if name != EPOLL}
+        for number in range(1, options.rounds + 1):
+            for shape, (name, target) in product(shapes, flooded.items()):
+                status.update(f"round {number}: {shape.name}, {name}")
+                cell = results.runs.setdefault(shape.name, {}).setdefault(name, [])
+                cell.append(_attempt(shape, target, options.scale))
+            for name, target in targets.items() if latency else ():
+                status.update(f"round {number}: {LATENCY}, {name}")
+                found = measure_latency(target, rate=RATE, messages=PACED, size=SIZE)
+                results.latency.setdefault(name, []).append(found)
+    return results
 
 
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
@@ -167,7 +181,7 @@ def _attempt(shape: Shape, target: Target, scale: float) -> Run | str:
         return str(error)
 
 
-def _cost(cell: list[Run | str]) -> float | None:
+def _cost(cell: Cell) -> float | None:
     """Median CPU seconds per million deliveries; None where not one run came to an end."""
     found = [run.cpu_per_million_deliveries for run in cell if isinstance(run, Run)]
     return statistics.median([each for each in found if each is not None]) if found else None
@@ -179,7 +193,7 @@ def _ratio(costs: dict[str, float | None]) -> float | None:
     return mist / min(peers) if peers and mist is not None else None
 
 
-def _print_shapes(runs: dict[str, dict[str, list[Run | str]]]) -> None:
+def _print_shapes(runs: dict[str, dict[str, Cell]]) -> None:
     if not runs:
         return
     console = Console()
@@ -203,7 +217,7 @@ def _print_shapes(runs: dict[str, dict[str, list[Run | str]]]) -> None:
         console.print(f"* {remark}", highlight=False)
 
 
-def _remark(cell: list[Run | str]) -> str:
+def _remark(cell: Cell) -> str:
     """What went wrong in any of the runs."""
     failed = {run for run in cell if isinstance(run, str)}
     done = [run for run in cell if isinstance(run, Run)]
@@ -244,21 +258,19 @@ def _show(console: Console, table: Table) -> None:
     console.print(table)
 
 
-def _as_json(
-    runs: dict[str, dict[str, list[Run | str]]], paced: dict[str, list[Latency]]
-) -> dict[str, object]:
-    def rows(cell: list[Run | str]) -> list[object]:
+def _as_json(results: Results) -> dict[str, object]:
+    def rows(cell: Cell) -> list[object]:
         return [attrs.asdict(run) if isinstance(run, Run) else {"failed": run} for run in cell]
 
     shapes: dict[str, object] = {}
-    for shape, cells in runs.items():
+    for shape, cells in results.runs.items():
         costs = {name: _cost(cell) for name, cell in cells.items()}
         shapes[shape] = {
             "server_cpu_seconds_per_million_deliveries": costs,
             "mist_over_better": _ratio(costs),
             "runs": {name: rows(cell) for name, cell in cells.items()},
         }
-    latency = {name: [attrs.asdict(each) for each in rows] for name, rows in paced.items()}
+    latency = {name: [attrs.asdict(row) for row in rows] for name, rows in results.latency.items()}
     return {"shapes": shapes, "latency": latency}
 
 

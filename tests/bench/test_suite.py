@@ -1,0 +1,172 @@
+"""Which cells there are, in which order they run, and what their rows are."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import attrs
+import pytest
+from rich.console import Console
+
+from mist.bench import report
+from mist.bench.errors import BenchError
+from mist.bench.idle import Idle
+from mist.bench.latency import Latency, Quantiles
+from mist.bench.load import Run
+from mist.bench.match import Matched
+from mist.bench.report import Result, Row, print_tables, row_of
+from mist.bench.site import Site
+from mist.bench.slow_consumer import SlowConsumer
+from mist.bench.suite import (
+    KINDS,
+    Cell,
+    all_cells,
+    fanout_cells,
+    latency_cells,
+    run_cells,
+    slow_consumer_cells,
+)
+from mist.bench.throughput import Throughput
+
+RUN = Run(10, 20, 1, 2, 3, 0.5, None, 0.1)
+QUANTILES = Quantiles(1.0, 2.0, 3.0, 4.0)
+RESULTS: dict[str, Result] = {
+    "match": Matched(1, 2, (3, 10), 1.0, 2.0, 3.0, 4.0, 5.0, 6.0),
+    "publish": Throughput(1, 0, 100, 1, 0, RUN),
+    "fanout": Throughput(1, 2, 100, 1, 500, RUN),
+    "latency": Latency(5_000, 1, 100, QUANTILES, QUANTILES, RUN),
+    "idle": Idle(2_000, 5_000.5),
+    "slow_consumer": SlowConsumer(99, 200, QUANTILES, QUANTILES, 0, 100, 50, 0),
+}
+
+
+class Sites:
+    """Counts what is opened; each site is known by its pid."""
+
+    def __init__(self) -> None:
+        self.opened = 0
+        self.open = 0
+
+    @contextmanager
+    def __call__(self) -> Iterator[Site]:
+        self.opened += 1
+        self.open += 1
+        yield Site(None, None, self.opened)
+        self.open -= 1
+
+
+def cell(kind: str, transport: str | None, seen: list[Any], *, alone: bool = False) -> Cell:
+    def measure(site: Site) -> Result:
+        seen.append((kind, transport, site.pid))
+        return RESULTS[kind]
+
+    return Cell(kind, kind, transport, measure, alone)
+
+
+def test_cells_run_without_a_server_alone_and_together() -> None:
+    seen: list[Any] = []
+    sites = Sites()
+    cells = [
+        cell("fanout", "tcp", seen),
+        cell("idle", "tcp", seen, alone=True),
+        cell("match", None, seen),
+        cell("idle", "ws", seen, alone=True),
+        cell("fanout", "ws", seen),
+    ]
+    results: dict[str, list[Row]] = {}
+    started: list[Cell] = []
+    run_cells(cells, sites, results, started.append)
+    assert seen == [
+        ("match", None, None),
+        ("idle", "tcp", 1),
+        ("idle", "ws", 2),
+        ("fanout", "tcp", 3),
+        ("fanout", "ws", 3),
+    ]
+    assert (sites.opened, sites.open) == (3, 0)
+    assert [each.kind for each in started] == [kind for kind, _, _ in seen]
+    assert [row["transport"] for row in results["fanout"]] == ["tcp", "ws"]
+    assert "transport" not in results["match"][0]
+
+
+def test_what_was_measured_before_a_failure_is_kept() -> None:
+    def fail(site: Site) -> Result:
+        raise BenchError("no")
+
+    results: dict[str, list[Row]] = {}
+    cells = [cell("match", None, []), Cell("idle", "idle", "tcp", fail)]
+    with pytest.raises(BenchError):
+        run_cells(cells, Sites(), results)
+    assert [*results] == ["match"]
+
+
+def test_nothing_but_matching_needs_no_server() -> None:
+    sites = Sites()
+    run_cells([cell("match", None, [])], sites, {})
+    assert sites.opened == 0
+
+
+@pytest.mark.parametrize("quick", [False, True])
+def test_everything_is_a_bit_of_each_kind(quick: bool) -> None:
+    cells = all_cells(quick=quick)
+    assert {each.kind for each in cells} == set(KINDS)
+    assert {each.transport for each in cells if each.kind == "fanout"} == {"tcp", "ws"}
+    assert {each.kind for each in all_cells(["tcp"]) if each.transport == "ws"} == set()
+
+
+def test_wishes_reach_the_measurement() -> None:
+    (wished,) = fanout_cells([(2, 3)], ["ws"], messages=7, window=9, size=11, tag_lists=13)
+    assert wished.measure.keywords == {  # type: ignore[attr-defined]
+        "publishers": 2,
+        "subscribers": 3,
+        "messages": 7,
+        "window": 9,
+        "size": 11,
+        "tag_lists": 13,
+    }
+    assert "2→3 over ws" in wished.label
+    (paced,) = latency_cells(["tcp"], rate=100, quick=True)
+    assert paced.measure.keywords["messages"] == 50  # type: ignore[attr-defined]
+    (slow,) = slow_consumer_cells(subscribers=11)
+    options = slow.measure.keywords  # type: ignore[attr-defined]
+    assert (options["healthy"], options["rate"]) == (10, 2_000)
+
+
+def test_rows_have_the_keys_that_are_documented() -> None:
+    assert report.__doc__ is not None
+    for kind, result in RESULTS.items():
+        for key in row_of(result):
+            stem = re.sub(r"_(p90|p99|max)_us$", "_p50_us", key)
+            if key.startswith("intended_"):
+                stem = "intended_"
+            assert stem in report.__doc__, f"{kind}: {key}"
+
+
+def test_rates_are_over_the_seconds_of_the_run() -> None:
+    row = row_of(RESULTS["fanout"])
+    assert (row["messages_per_second"], row["deliveries_per_second"]) == (20, 40)
+    assert row["server_cpu_seconds_per_million_deliveries"] is None
+    known = row_of(Throughput(1, 2, 100, 1, 500, attrs.evolve(RUN, server_cpu=0.001)))
+    assert known["server_cpu_seconds_per_million_deliveries"] == pytest.approx(50)
+    assert known["server_cpu_seconds_per_million_messages"] == pytest.approx(100)
+
+
+def test_tables_show_each_kind_and_what_went_wrong() -> None:
+    console = Console(width=120)
+    with console.capture() as shown:
+        print_tables(
+            console, {kind: [{"transport": "ws", **row_of(RESULTS[kind])}] for kind in KINDS}
+        )
+    text = shown.get()
+    assert "1 lost, 2 repeated, 3 reordered" in text
+    assert "1→2" in text
+    assert "…" not in text
+
+
+def test_quantiles_are_those_of_all_latencies() -> None:
+    found = Quantiles.of([n / 1e6 for n in range(1000, 0, -1)])
+    assert (found.p50_us, found.p90_us, found.p99_us, found.max_us) == pytest.approx(
+        (501, 901, 991, 1000)
+    )
+    assert Quantiles.of([]) == Quantiles(0, 0, 0, 0)
