@@ -37,7 +37,7 @@ from rich.table import Table
 from mist.bench.errors import BenchError
 from mist.bench.latency import Latency, measure_latency
 from mist.bench.load import Run, Target, open_load
-from mist.bench.process import raise_file_limit
+from mist.bench.process import raise_file_limit, terminable
 from tests.benchmarks.peers_servers import SERVERS, Missing, epoll
 
 __all__ = ["SHAPES", "Shape", "main"]
@@ -110,7 +110,8 @@ def main(arguments: list[str] | None = None) -> None:
         print(*(shape.name for shape in SHAPES), LATENCY, sep="\n")
         return
     raise_file_limit()
-    results = _measure(options, Console(stderr=True))
+    with terminable():
+        results = _measure(options, Console(stderr=True))
     if options.json:
         print(json.dumps(_as_json(results)))
         return
