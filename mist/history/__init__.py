@@ -241,6 +241,9 @@ async def open_history(
 ) -> History:
     """Open the log that `url` names; make a new one where there is none. Close it after use.
 
+    A `sqlite://` log that is opened to be written lowers the interpreter's switch interval, for
+    the whole process and for good: its threads would starve beside a busy event loop.
+
     Args:
         url: `memory://`, `sqlite:///history.db`.
         durability: what `append` waits for.

@@ -8,7 +8,7 @@ statement. Inside it everything that repeats is written once:
     sections     what is common to a publication: time, publisher, audience, meta
     runs         tag list, number of messages, bytes, id
     postings     tag -> tag lists; see `postings`
-    data         the messages' data end to end. Within a run, LF between
+    data         the messages' data end to end, LF behind each
 
 A run's wire is stored without its heads, `publish a,b `, and gets them back with one `replace`
 in C: a thousand messages with one tag list are a handful of operations in both directions.
@@ -56,7 +56,7 @@ K = TypeVar("K", bound=Hashable)
 _Column = tuple[str, bytes]
 _Extra = tuple[str | None, tuple[tuple[str, bytes], ...] | None]
 
-_HEAD_LENGTH: Final = len("publish  \n")  # what a message's wire has beside tags and data
+_HEAD_LENGTH: Final = len("publish  ")  # what a message's wire has beside tags and data
 _FEW_LISTS: Final = 16  # compared one by one rather than looked up
 _FEW_SCANS: Final = 4  # tag lists whose runs are searched one after the other
 _MAX_LISTS: Final = 65_536  # tag lists kept for the next block
@@ -208,7 +208,7 @@ def encode(stored: Sequence[Stored], *, first: int | None = None, last: int | No
         for tag_list, wire, count in publication.entries:
             run_lists.append(lists[tag_list.canonical])
             counts.append(count)
-            data = wire[len(tag_list.head) : -1]
+            data = wire[len(tag_list.head) :]
             pieces.append(data if count == 1 else data.replace(b"\n" + tag_list.head, b"\n"))
     gaps = map(sub, firsts[1:], map(add, firsts, counts))
     times = [round(each.time * MICROSECONDS) for each in stored]
@@ -296,7 +296,9 @@ class Block:
             raise HistoryDamaged(row.head.first, f"it can't be read: {error}") from error
         self._lists = body.lists
         self._longest = max(map(len, body.lists))
-        steps = map(add, body.counts, [*body.gaps[1:], 0])
+        steps: Iterable[int] = body.counts
+        if any(body.gaps):
+            steps = map(add, body.counts, [*body.gaps[1:], 0])
         self._firsts = list(accumulate(steps, initial=row.head.start))
         self._offsets = list(accumulate(body.sizes, initial=0))
         if self._offsets[-1] != len(body.data) or sum(body.counts) != row.head.messages:
@@ -363,19 +365,34 @@ class Block:
 
     def _entries(self, chosen: Sequence[int]) -> list[Entry]:
         """Runs with the wires they came with."""
-        body = self._body
-        data, offsets, counts = body.data, self._offsets, body.counts
-        numbers = [body.run_lists[run] for run in chosen]
+        numbers: Sequence[int] = self._body.run_lists
+        counts: Sequence[int] = self._body.counts
+        starts, ends = self._offsets, self._offsets[1:]
+        if isinstance(chosen, range):
+            part = slice(chosen.start, chosen.stop)
+            numbers, counts, starts, ends = numbers[part], counts[part], starts[part], ends[part]
+        else:
+            numbers = [numbers[run] for run in chosen]
+            counts = [counts[run] for run in chosen]
+            starts = [starts[run] for run in chosen]
+            ends = [ends[run] for run in chosen]
         known = {number: self._tag_lists.get(self._lists[number]) for number in set(numbers)}
-        entries: list[Entry] = []
-        for run, number in zip(chosen, numbers, strict=True):
-            tag_list = known[number]
-            piece = data[offsets[run] : offsets[run + 1]]
-            count = counts[run]
-            if count > 1:
-                piece = piece.replace(b"\n", b"\n" + tag_list.head)
-            entries.append((tag_list, b"%b%b\n" % (tag_list.head, piece), count))
-        return entries
+        tag_lists = [known[number] for number in numbers]
+        data = self._body.data
+        # Written out for runs of one: most of a replay is spent in this line.
+        if max(counts) == 1:
+            return [
+                (tag_list, tag_list.head + data[start:end], 1)
+                for tag_list, start, end in zip(tag_lists, starts, ends, strict=True)
+            ]
+        return [
+            (
+                tag_list,
+                tag_list.head + data[start:end].replace(b"\n", b"\n" + tag_list.head, count - 1),
+                count,
+            )
+            for tag_list, start, end, count in zip(tag_lists, starts, ends, counts, strict=True)
+        ]
 
     def _sections(
         self, chosen: Sequence[int], firsts: list[int], entries: list[Entry]

@@ -14,7 +14,10 @@ from mist.history.shelf import Shelf
 
 __all__ = ["find_last", "read_page"]
 
-_MAX_BLOCKS: Final = 64  # looked at for one page, so that no search holds a reader for long
+# What is looked at for one page, so that no search holds a reader for long, and what is found
+# first isn't kept waiting for what is found next.
+_MAX_BLOCKS: Final = 64
+_MAX_BYTES: Final = 2 * 1024 * 1024
 
 
 def read_page(
@@ -28,6 +31,7 @@ def read_page(
 ) -> Page:
     """See `History.read`."""
     stored: list[Stored] = []
+    read = 0
     with shelf.snapshot(), closing(shelf.ascend(after, upto, selection)) as rows:
         for looked_at, row in enumerate(rows, 1):
             block = Block(row, tag_lists)
@@ -39,7 +43,8 @@ def read_page(
                 last = found[-1]
                 return Page(stored, last.firsts[-1] + last.entries[-1][2] - 1, False)
             after = min(row.head.last, upto)
-            if looked_at == _MAX_BLOCKS:
+            read += row.head.size
+            if looked_at == _MAX_BLOCKS or read >= _MAX_BYTES:
                 return Page(stored, after, False)
     return Page(stored, upto, True)
 

@@ -534,6 +534,17 @@ async def test_readers_and_writer_are_not_in_each_others_way(url):
     assert seen == list(range(1, 401))
 
 
+async def test_writer_lowers_the_switch_interval_and_never_raises_it(url):
+    before = sys.getswitchinterval()
+    try:
+        for interval, expected in ((0.005, 0.0001), (0.00001, 0.00001)):
+            sys.setswitchinterval(interval)
+            await fill(url, one("a"))
+            assert sys.getswitchinterval() == pytest.approx(expected)
+    finally:
+        sys.setswitchinterval(before)
+
+
 async def test_cancelled_append_is_whole_or_not_there(url):
     async with await open_history(url) as history:
         for delay in range(30):
