@@ -16,7 +16,8 @@ needs, written in binary across *planes*, plane i holding bit i of every slot's 
 The postings of the tags that message and chunk share are added up in the same way, all slots
 at once: flip the lowest plane where the posting is set, and where that made a 0 out of a 1,
 carry into the plane above. Where the sum equals the need, it is a hit. With {a,b}: slots 0
-and 1 have 2 and 1, as they need; slot 2 has one of three. Up to 5 operations a shared tag.
+and 1 have 2 and 1, as they need; slot 2 has one of three. Two operations for the second tag,
+three for the third, then up to five for each.
 
 *Excluding*, where it has most of them: a slot is out that has a tag which the message has
 not. One operation for each tag of the chunk that isn't shared. At 100,000 entries over 100
@@ -24,6 +25,9 @@ tags, messages of 40 tags take 2.5 ms by counting, 1.6 by the better of both.
 
 An operation is O(capacity/64), no matter how many candidates or hits. Planes number log2 of
 the longest entry, three for up to 7 tags.
+
+Nobody remembers who is in which slot. To free one, the postings of its tags are intersected
+with the slots that need just as many: as tag sets are distinct, one slot remains.
 
 Refused: Python ints as bitmaps. They need no growing and no copying, and read shorter, but an
 operation allocates its result: 46 ns against 28 at 128 bits, 119 against 60 at 8192.

@@ -102,7 +102,8 @@ class Cell:
         remove: subscriptions taken from all ages.
         memory: bytes a subscription, resident, all in.
         churn: a removal and an addition together, every tenth time with a match.
-        grown: MiB since the first of such changes, after each 20,000; must not creep.
+        grown: MiB since the first of such changes, after each 20,000. Levels off when every
+            subscription was replaced a few times.
         collect_ms: pause of a full garbage collection.
         frozen_ms: the same after `gc.freeze`.
         tracked: objects the collector walks, for each subscription.

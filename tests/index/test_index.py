@@ -1,7 +1,9 @@
 """Matching is exactly ⊆, through every shape the tree takes, and memory is given back."""
 
+import gc
 import random
 from collections import Counter
+from weakref import ref
 
 import pytest
 from hypothesis import given, settings
@@ -242,6 +244,49 @@ def test_what_was_removed_leaves_nothing_behind(thresholds: Thresholds) -> None:
         for tags in rng.sample(sorted(entries, key=sorted), len(entries)):
             index.remove(tags)
         check_empty(index)
+
+
+def test_removal_finds_what_was_filed_when_other_tags_were_rare() -> None:
+    # What is popular moves on while entries stay where they were filed.
+    rng = random.Random(11)
+    index: Index[int] = Index()
+    words = [f"w{n}" for n in range(90)]
+    model: dict[frozenset[str], int] = {}
+    for n in range(12_000):
+        popular = n // 200
+        tags = frozenset(rng.sample(words[popular : popular + 30], rng.randint(2, 4)))
+        if tags not in model:
+            model[tags] = n
+            index.add(tags, n)
+    assert index.statistics().chunks > 0
+    for tags in list(model)[::2]:
+        assert index.remove(tags) == model.pop(tags)
+    check_structure(index)
+    for _ in range(50):
+        message = frozenset(rng.sample(words, 20))
+        assert sorted(index.match(message)) == expected(model, message)
+
+
+class Subscribers:
+    """A group that can be watched."""
+
+
+def test_the_collector_has_nothing_to_do() -> None:
+    rng = random.Random(2)
+    index: Index[Subscribers] = Index()
+    words = [f"w{n}" for n in range(50)]
+    for tags in {frozenset(rng.sample(words, 3)) for _ in range(5_000)}:
+        index.add(tags, Subscribers())
+    watched = [ref(group) for group in index.match(frozenset(words))]
+    assert len(watched) == len(index)
+    gc.collect()
+    assert not any(gc.is_tracked(key) for shard in index._groups for key in shard)
+    gc.disable()
+    try:
+        del index
+        assert not any(group() for group in watched)
+    finally:
+        gc.enable()
 
 
 def test_an_entry_needs_a_tag() -> None:
