@@ -189,13 +189,15 @@ class History(ABC):
         """
 
     @abstractmethod
-    async def trim(self, policy: Policy, now: float) -> Trimmed:
+    async def trim(self, policy: Policy, now: float, *, sweep: bool = True) -> Trimmed:
         """Do one bounded step of retention. Appends and reads go on meanwhile.
 
         Call it until there is no more, now and then (see `mist.history.keeper`).
 
         Args:
             now: Unix seconds.
+            sweep: whether to also go over what rules have kept before, and may keep no more.
+                That reads all of it.
         """
 
     @abstractmethod

@@ -163,8 +163,10 @@ def assign(publications: Iterable[Publication], first: int, latest: int) -> list
     for each in publications:
         if not each.entries:
             continue
-        latest = max(latest, int(each.time * MICROSECONDS))
+        latest = max(latest, round(each.time * MICROSECONDS))
         firsts = []
+        if not each.framable and any(count > 1 for _, _, count in each.entries):
+            raise ValueError("data that may hold LF can't stand in a run")
         for _, _, count in each.entries:
             firsts.append(first)
             first += count

@@ -69,9 +69,14 @@ def _segment(connection: sqlite3.Connection) -> Chore | None:
     def write(connection: sqlite3.Connection) -> None:
         with transaction(connection):
             connection.execute("INSERT INTO segment VALUES (?, ?, ?)", (segment, last, blocks))
-            connection.executemany(
-                "INSERT OR REPLACE INTO directory VALUES (?, ?, ?, ?)",
-                [(part, segment, hashes, masks) for part, hashes, masks in parts],
+            marks = ",".join(["(?, ?, ?, ?)"] * len(parts))
+            connection.execute(
+                f"INSERT OR REPLACE INTO directory VALUES {marks}",  # noqa: S608  # marks only
+                [
+                    value
+                    for part, hashes, masks in parts
+                    for value in (part, segment, hashes, masks)
+                ],
             )
 
     return write

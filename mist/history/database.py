@@ -207,7 +207,8 @@ def prepare(connection: sqlite3.Connection, path: Path, epoch: str | None) -> No
     if is_new:  # both have to be said before there is a table
         connection.execute(f"PRAGMA page_size = {_PAGE}")
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
-    connection.execute("PRAGMA journal_mode = WAL")
+    if connection.execute("PRAGMA journal_mode = WAL").fetchall() != [("wal",)]:
+        raise StartupError(f"history {path}: its file system can't hold a write-ahead log")
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT}")
     connection.execute(f"PRAGMA journal_size_limit = {_WAL_LIMIT}")

@@ -23,6 +23,7 @@ async def keep(
     policy: Policy,
     *,
     interval: float = 10.0,
+    sweep_interval: float = 600.0,
     clock: Callable[[], float] = time.time,
 ) -> None:
     """Look after a log for as long as it is open. Runs until cancelled.
@@ -32,15 +33,19 @@ async def keep(
 
     Args:
         interval: seconds between two passes of retention.
+        sweep_interval: seconds between two that also go over what rules have kept.
         clock: Unix seconds.
     """
     failing = False
-    next_trim = trio.current_time()
+    next_trim = next_sweep = trio.current_time()
     while True:
         try:
             if trio.current_time() >= next_trim:
                 next_trim = trio.current_time() + interval
-                await _trim(history, policy, clock)
+                sweep = trio.current_time() >= next_sweep
+                await _trim(history, policy, clock, sweep=sweep)
+                if sweep:
+                    next_sweep = trio.current_time() + sweep_interval
             for _ in range(_STEPS):
                 if not await history.tidy():
                     break
@@ -52,11 +57,13 @@ async def keep(
         await trio.sleep(_TIDY)
 
 
-async def _trim(history: History, policy: Policy, clock: Callable[[], float]) -> None:
+async def _trim(
+    history: History, policy: Policy, clock: Callable[[], float], *, sweep: bool
+) -> None:
     removed = 0
     more = True
     while more:
-        step = await history.trim(policy, clock())
+        step = await history.trim(policy, clock(), sweep=sweep)
         removed += step.messages
         more = step.more
     if removed:

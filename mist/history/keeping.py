@@ -5,6 +5,7 @@ thinning megabytes, keeps no append waiting. Carrying it out is one short change
 """
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Final
 
 import attrs
@@ -20,7 +21,8 @@ from mist.history.trimming import expired, is_out, thin
 
 __all__ = ["Plan", "make_plan"]
 
-_REMOVED: Final = 64  # blocks removed unread in a step; freeing a megabyte takes a moment
+_REMOVED: Final = 64  # blocks removed unread in a step
+_STEP: Final = 8 * 1024 * 1024  # bytes of a step, at least a block: an append waits meanwhile
 _THINNED: Final = 8  # blocks read and thinned in a step
 
 
@@ -57,21 +59,25 @@ def make_plan(
     swept: int,
     policy: Policy,
     now: float,
+    *,
+    sweep: bool,
 ) -> Plan:
     """The next step. First the floor rises; then what lies below it is gone over again.
 
     Args:
         above: sums over the blocks above the floor.
         swept: as the last plan said.
+        sweep: see `History.trim`.
     """
     width = _THINNED if policy.rules else _REMOVED
-    heads = expired(shelf.heads(state.floor, width), above, policy, now)
+    heads = _light(expired(shelf.heads(state.floor, width), above, policy, now))
     if heads:
         plan = Plan(floor=heads[-1].last, swept=swept, more=True, sunk=heads)
     else:
         heads = [head for head in shelf.heads(swept, width) if head.last <= state.floor]
-        if not heads:
+        if not heads or not sweep:
             return Plan(floor=state.floor)
+        heads = _light(heads)
         plan = Plan(floor=state.floor, swept=heads[-1].first, more=True)
         # They were out once, but the limits may have been widened since.
         heads = [head for head in heads if is_out(head, above, policy, now)]
@@ -79,6 +85,12 @@ def make_plan(
     for head in heads:
         thinning.add(head, plan)
     return plan
+
+
+def _light(heads: Sequence[Head]) -> Sequence[Head]:
+    """The first of them, up to a step's bytes."""
+    sizes = accumulate(head.size for head in heads)
+    return [head for head, size in zip(heads, sizes, strict=True) if size <= _STEP] or heads[:1]
 
 
 class _Thinning:

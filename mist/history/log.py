@@ -11,12 +11,14 @@ each time, since somebody else is writing.
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from functools import partial
+from itertools import islice
+from typing import Final, TypeVar
 
 import attrs
 import trio
 
-from mist.history import Durability, History, HistoryStatistics
+from mist.history import MAX_GROUP, Durability, History, HistoryStatistics
 from mist.history.block import MICROSECONDS, TagLists, assign, encode
 from mist.history.errors import HistoryUnavailable
 from mist.history.inspection import inspect
@@ -32,6 +34,8 @@ from mist.history.tracker import covers, recovered, shrink
 __all__ = ["Log", "Survey", "Workshop", "random_epoch"]
 
 T = TypeVar("T")
+
+_PROBLEMS: Final = 100  # told of
 
 
 def random_epoch() -> str:
@@ -173,7 +177,7 @@ class Log(History):
         *,
         after: int = 0,
         upto: int | None = None,
-        limit: int = 10_000,
+        limit: int = MAX_GROUP,
         max_bytes: int = 1 << 20,
     ) -> Page:
         if limit < 1 or max_bytes < 1:
@@ -194,11 +198,10 @@ class Log(History):
         place = newest if upto is None else max(min(upto, newest), 0)
         await trio.lowlevel.checkpoint()
         while n > 0 and place > 0:
-            n, place = await self._read(
-                lambda shelf, n=n, place=place: find_last(  # type: ignore[misc]
-                    shelf, self._tag_lists, selection, n, place
-                )
+            work = partial(
+                find_last, tag_lists=self._tag_lists, selection=selection, n=n, upto=place
             )
+            n, place = await self._read(work)
         return place
 
     async def position(self) -> Position:
@@ -225,7 +228,7 @@ class Log(History):
 
     # keeping
 
-    async def trim(self, policy: Policy, now: float) -> Trimmed:
+    async def trim(self, policy: Policy, now: float, *, sweep: bool = True) -> Trimmed:
         self._check_writable()
         async with self._keeping:
             survey = self._survey
@@ -233,7 +236,7 @@ class Log(History):
             swept = self._swept
             plan = await self._read(
                 lambda shelf: make_plan(
-                    shelf, self._tag_lists, state, survey.above, swept, policy, now
+                    shelf, self._tag_lists, state, survey.above, swept, policy, now, sweep=sweep
                 )
             )
             if plan.remove or (plan.floor, state) != (survey.state.floor, survey.state):
@@ -334,13 +337,12 @@ class Log(History):
     async def verify(self) -> list[Problem]:
         problems: list[Problem] = []
         place: int | None = 0
-        while place is not None:
-            found, place = await self._read(
-                lambda shelf, place=place: inspect(shelf, self._tag_lists, place)  # type: ignore[misc]
-            )
+        while place is not None and len(problems) < _PROBLEMS:
+            work = partial(inspect, tag_lists=self._tag_lists, after=place)
+            found, place = await self._read(work)
             problems += found
-        problems += await self._read(lambda shelf: list(shelf.check()))
-        return problems
+        problems += await self._read(lambda shelf: list(islice(shelf.check(), _PROBLEMS)))
+        return problems[:_PROBLEMS]
 
     async def close(self) -> None:
         with trio.CancelScope(shield=True):

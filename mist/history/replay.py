@@ -58,6 +58,7 @@ def find_last(
         How many are still to be found, and an id: with none left, the one after which exactly
         the `n` begin; else where to go on, 0 when the log is at its end.
     """
+    read = 0
     with shelf.snapshot(), closing(shelf.descend(upto, selection)) as rows:
         for looked_at, row in enumerate(rows, 1):
             block = Block(row, tag_lists)
@@ -65,6 +66,7 @@ def find_last(
                 if count >= n:
                     return 0, first + count - n - 1
                 n -= count
-            if looked_at == _MAX_BLOCKS:
+            read += row.head.size
+            if looked_at == _MAX_BLOCKS or read >= _MAX_BYTES:
                 return n, row.head.first - 1
     return n, 0

@@ -43,7 +43,7 @@ class Rule:
         age: seconds that they are kept. With both, a message is kept within both.
 
     Raises:
-        ValueError: no limit, or a negative one.
+        ValueError: no limit, a negative one, or a pattern that no tag can match.
     """
 
     pattern: str
@@ -51,6 +51,8 @@ class Rule:
     age: float | None = None
 
     def __attrs_post_init__(self) -> None:
+        if not self.pattern.isprintable() or not self.pattern or set(" ,") & set(self.pattern):
+            raise ValueError(f"{self.pattern!r} is no tag, nor the beginning of one and *")
         if self.count is None and self.age is None:
             raise ValueError("a rule needs a count or an age")
         if (self.count or 0) < 0 or (self.age or 0) < 0:

@@ -47,7 +47,7 @@ from mist.history.database import (
     translated,
 )
 from mist.history.directory import mask_of, part_of, set_bits
-from mist.history.errors import HistoryUnavailable
+from mist.history.errors import HistoryDamaged, HistoryUnavailable
 from mist.history.log import Log, Survey, Workshop, random_epoch
 from mist.history.record import Problem
 from mist.history.selection import Selection
@@ -109,17 +109,24 @@ class SqliteShelf(Shelf):
         execute = self._connection.execute
         self._traffic.written += sum(row.head.size for row in change.put)
         with translated(), transaction(self._connection):
-            for first in change.remove:
-                execute("DELETE FROM block WHERE first = ?", (first,))
+            # Lists go in as one parameter: an append is waiting, and statements add up.
+            if change.remove:
+                execute(
+                    "DELETE FROM block WHERE first IN (SELECT value FROM json_each(?))",
+                    (_json(change.remove),),
+                )
             for row in change.put:
                 execute(_INSERT, _values(row))
             if change.forget:
                 execute("DELETE FROM tracked")
-            self._connection.executemany(
-                "INSERT INTO tracked (tag, id) VALUES (?, ?) "
-                "ON CONFLICT (tag) DO UPDATE SET id = excluded.id",
-                change.tracked.items(),
-            )
+            if change.tracked:
+                execute(
+                    "INSERT INTO tracked (tag, id) "
+                    "SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') "
+                    "FROM json_each(?) WHERE TRUE "
+                    "ON CONFLICT (tag) DO UPDATE SET id = excluded.id",
+                    (_json(list(change.tracked.items())),),
+                )
             if change.state is not None:
                 state = change.state
                 execute(
@@ -174,17 +181,27 @@ class SqliteShelf(Shelf):
         """Keys of the blocks in the directory that may match, one segment after the other."""
         found = [self._masks(lookup, after, upto, descending=descending) for lookup in lookups]
         merged = heapq.merge(*found, key=itemgetter(0), reverse=descending)
-        for segment, masks in groupby(merged, key=itemgetter(0)):
-            mask = reduce(or_, [each for _, each in masks])
-            rows = self._fetch("SELECT blocks, last FROM segment WHERE first = ?", (segment,))
-            for blocks, last in rows:
-                firsts = unpack_all(MASKS, blocks)
-                # A block ends where the next begins, or before.
-                bounds = [*(first - 1 for first in firsts[1:]), last]
-                numbers = list(set_bits(mask))
-                for number in reversed(numbers) if descending else numbers:
-                    if firsts[number] <= upto and bounds[number] > after:
-                        yield firsts[number]
+        try:
+            for segment, masks in groupby(merged, key=itemgetter(0)):
+                mask = reduce(or_, [each for _, each in masks])
+                blocks = self._blocks(segment, mask, after, upto)
+                yield from reversed(blocks) if descending else blocks
+        except (ValueError, IndexError) as error:
+            raise HistoryDamaged(0, f"its directory can't be read: {error}") from error
+
+    def _blocks(self, segment: int, mask: int, after: int, upto: int) -> list[int]:
+        """Keys of a segment's blocks that `mask` names and that have ids in `(after, upto]`."""
+        ((packed, last),) = self._fetch(
+            "SELECT blocks, last FROM segment WHERE first = ?", (segment,)
+        )
+        firsts = unpack_all(MASKS, packed)
+        # A block ends where the next begins, or before.
+        ends = [*(first - 1 for first in firsts[1:]), last]
+        return [
+            firsts[number]
+            for number in set_bits(mask)
+            if firsts[number] <= upto and ends[number] > after
+        ]
 
     def _masks(
         self, lookup: Sequence[int], after: int, upto: int, *, descending: bool
@@ -307,6 +324,10 @@ class SqliteShelf(Shelf):
 
     def close(self) -> None:
         self._connection.close()
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
 
 
 def _bytes(wanted: int) -> bytes:
