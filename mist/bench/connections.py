@@ -48,6 +48,22 @@ class Endpoint:
             raise
         return found
 
+    def subscribed(self, *subscriptions: bytes) -> socket.socket:
+        """A connection on which these subscriptions are in force; still blocking.
+
+        Raises:
+            BenchError: there is none, or one of them was refused.
+        """
+        found = self.connect()
+        try:
+            dialect = self.dialect
+            question = b"".join(subscriptions) + dialect.fence
+            dialect.check(ask(found, question, dialect.fenced))
+        except BaseException:
+            found.close()
+            raise
+        return found
+
 
 def ask(sock: socket.socket, question: bytes, answer: bytes) -> bytes:
     """Send, and read until what came ends with `answer`. For a blocking socket.
@@ -111,8 +127,7 @@ class Publisher:
         """Take answers; the buffer holds what is read, and may be used again afterwards."""
         dialect = self._dialect
         data = self._tail + _receive(self.sock, buffer, "a publisher")
-        if dialect.refusal in data:
-            raise UnexpectedBytes(data[data.index(dialect.refusal) :])
+        dialect.check(data)
         self.fences += data.count(dialect.fenced)
         # No fence is sent before the last one was answered, so none is counted twice.
         self._tail = b"" if dialect.fenced in data else data[-len(dialect.fenced) :]

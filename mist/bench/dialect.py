@@ -30,7 +30,7 @@ class Dialect(ABC):
         fence: asks for a proof that all that was sent before it has been carried out, and
             that all deliveries queued before it have left.
         fenced: that proof, to the byte. No delivery begins with it.
-        refusal: bytes that only an error message to a publisher holds.
+        refusal: bytes that an answer or a notice holds only where something was refused.
     """
 
     fence: bytes
@@ -47,8 +47,16 @@ class Dialect(ABC):
         Raises:
             UnexpectedBytes: the connection can't be used.
         """
+        self.check(answer)
+
+    def check(self, answer: bytes) -> None:
+        """Look at what the server answered to anything but a message.
+
+        Raises:
+            UnexpectedBytes: with the refusal, where there is one.
+        """
         if self.refusal in answer:
-            raise UnexpectedBytes(answer)
+            raise UnexpectedBytes(answer[answer.index(self.refusal) :])
 
     @abstractmethod
     def subscribe(self, tags: Sequence[str], *, wider: bool = False) -> bytes:

@@ -6,7 +6,7 @@ from typing import Final
 
 import attrs
 
-from mist.bench.connections import Endpoint, ask
+from mist.bench.connections import Endpoint
 from mist.bench.errors import BenchError
 from mist.bench.process import check_file_limit, resident_bytes
 from mist.bench.script import TAG
@@ -49,14 +49,7 @@ def measure_idle(endpoint: Endpoint, pid: int, connections: int = 2_000) -> Idle
 
 
 def _subscribed(endpoint: Endpoint, number: int) -> socket.socket:
-    sock = endpoint.connect()
-    try:
-        dialect = endpoint.dialect
-        ask(sock, dialect.subscribe([TAG, f"idle{number}"]) + dialect.fence, dialect.fenced)
-    except BaseException:
-        sock.close()
-        raise
-    return sock
+    return endpoint.subscribed(endpoint.dialect.subscribe([TAG, f"idle{number}"]))
 
 
 def _resident(pid: int) -> int:

@@ -23,7 +23,7 @@ from typing import Final
 
 import attrs
 
-from mist.bench.connections import Endpoint, Publisher, Subscriber, ask
+from mist.bench.connections import Endpoint, Publisher, Subscriber
 from mist.bench.errors import BenchError, UnexpectedBytes
 from mist.bench.process import check_file_limit
 from mist.bench.script import CHUNK, TAG, tag_lists, write_script
@@ -344,8 +344,7 @@ def open_load(
         stack.callback(selector.close)
         readers = []
         for _ in range(subscribers):
-            sock = stack.enter_context(target.subscribe.connect())
-            ask(sock, subscribe + hear.fence, hear.fenced)
+            sock = stack.enter_context(target.subscribe.subscribed(subscribe))
             readers.append(Subscriber(sock, scripts, hear))
         writers = []
         for script in scripts:

@@ -14,7 +14,7 @@ from typing import Final
 
 import attrs
 
-from mist.bench.connections import Publisher, Subscriber, ask
+from mist.bench.connections import Publisher, Subscriber
 from mist.bench.errors import HungUp
 from mist.bench.latency import Quantiles, time_deliveries
 from mist.bench.load import Load, Target, open_load
@@ -73,7 +73,8 @@ def measure_slow_consumer(
     Raises:
         BenchError: no server, no sense in what it says, or a rate beyond this machine.
     """
-    phases: tuple[list[Quantiles], list[Quantiles]] = ([], [])
+    healthy_alone: list[Quantiles] = []
+    beside_stalled: list[Quantiles] = []
     sent = dropped = disconnected = lost = 0
     total = (2 * rounds + 1) * messages
     with open_load(target, 1, healthy, messages=total, size=size) as load:
@@ -81,11 +82,11 @@ def measure_slow_consumer(
         time_deliveries(load, messages, rate)
         for _ in range(rounds):
             watch, run = time_deliveries(load, messages, rate)
-            phases[0].append(Quantiles.of(watch.written))
+            healthy_alone.append(Quantiles.of(watch.written))
             lost += run.lost
             with _Stalled(target, load, fill) as stalled:
                 watch, run = time_deliveries(load, messages, rate)
-                phases[1].append(Quantiles.of(watch.written))
+                beside_stalled.append(Quantiles.of(watch.written))
                 lost += run.lost
                 sent += stalled.sent
                 dropped += stalled.count_dropped()
@@ -93,8 +94,8 @@ def measure_slow_consumer(
     return SlowConsumer(
         healthy=healthy,
         rate=rate,
-        without_stalled=_median(phases[0]),
-        with_stalled=_median(phases[1]),
+        without_stalled=_median(healthy_alone),
+        with_stalled=_median(beside_stalled),
         healthy_lost=lost,
         sent_to_stalled=sent,
         dropped=dropped,
@@ -120,11 +121,10 @@ class _Stalled:
     def __enter__(self) -> "_Stalled":
         """Subscribe, and have the outbox filled."""
         dialect = self._target.subscribe.dialect
-        self._sock = self._target.subscribe.connect()
+        both = dialect.subscribe([TAG]), dialect.subscribe([_FILL_TAG])
+        self._sock = self._target.subscribe.subscribed(*both)
         try:
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER)
-            both = dialect.subscribe([TAG]) + dialect.subscribe([_FILL_TAG])
-            ask(self._sock, both + dialect.fence, dialect.fenced)
             self._publish_fill()
         except BaseException:
             self._sock.close()

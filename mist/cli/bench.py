@@ -44,6 +44,7 @@ from mist.client.address import Address
 __all__ = ["bench"]
 
 _PIPE_WIDTH: Final = 120  # columns
+_MAX_SECONDS: Final = 300  # of one latency run
 _DELIVERY_TRANSPORTS: Final = ("tcp",)  # of commands that measure one unless told
 
 
@@ -134,8 +135,8 @@ _SERVED: Final = [
         "--token",
         metavar="TEXT",
         envvar="MIST_TOKEN",
-        help="A token for ws:// that grants the tag 'bench'; without it, one is registered "
-        "over tcp:// for the time being",
+        help="A token for ws:// that grants the tags 'bench' and 'stall'; without it, one is "
+        "registered over tcp:// for the time being",
     ),
     click.option(
         "--pid",
@@ -315,9 +316,14 @@ def latency(
     The intended latency counts from when the message was due: it includes waiting for a
     publisher that is late itself.
     """
+    rate = rate or 5_000
+    if (options["messages"] or 0) / rate > _MAX_SECONDS:
+        raise click.UsageError(
+            f"so many --messages take longer than {_MAX_SECONDS} s at that --rate"
+        )
     return latency_cells(
         settings.transport or TRANSPORTS,
-        rate=rate or 5_000,
+        rate=rate,
         subscribers=subscribers or 1,
         quick=settings.quick,
         **options,

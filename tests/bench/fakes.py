@@ -59,13 +59,12 @@ class _Server:
         if line.startswith(b"publish "):
             deliveries = b"".join(self._fault(self._published, line))
             self._published += 1
-            for subscriber in self._subscribers:
-                if not deliveries:
-                    continue
-                if b"hang up" in deliveries:
+            if b"hang up" in deliveries:
+                for subscriber in self._subscribers:
                     subscriber.shutdown(socket.SHUT_RDWR)
-                else:
-                    subscriber.sendall(deliveries)
+                self._subscribers.clear()
+            for subscriber in self._subscribers if deliveries else ():
+                subscriber.sendall(deliveries)
         elif line == b"ping\n":
             sock.sendall(b"pong\n")
         elif line.startswith(b"subscribe "):

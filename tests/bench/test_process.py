@@ -7,7 +7,9 @@ import time
 
 import pytest
 
-from mist.bench.errors import BenchError
+from mist.bench.connections import ask
+from mist.bench.errors import BenchError, UnexpectedBytes
+from mist.bench.load import open_load
 from mist.bench.process import (
     check_file_limit,
     cpu_seconds,
@@ -90,6 +92,19 @@ def test_a_token_made_for_the_occasion_is_taken_back() -> None:
             frames.connect().close()
         with pytest.raises(BenchError, match="401"):
             frames.connect()
+
+
+def test_a_subscription_that_is_not_granted_is_an_error() -> None:
+    with start_server() as server:
+        tcp, ws = Place(server.host, server.tcp_port), Place(server.host, server.ws_port)
+        with given_site(tcp, None) as site, site.endpoint("tcp").connect() as admin:
+            ask(admin, b"register elsewhere limited\nping\n", b"pong\n")
+        with (
+            given_site(tcp, ws, token="limited") as site,
+            pytest.raises(UnexpectedBytes, match=r"success.*false"),
+            open_load(site.target("ws"), 1, 1, messages=10),
+        ):
+            pass
 
 
 def test_an_own_site_has_both_doors_and_a_process() -> None:

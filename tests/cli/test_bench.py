@@ -131,6 +131,7 @@ def test_tables_are_for_people() -> None:
         (["publish", "--subscribers", "2"], "--subscribers"),
         (["slow-consumer", "--subscribers", "1"], "--subscribers"),
         (["latency", "--rate", "0"], "--rate"),
+        (["latency", "--rate", "10", "--messages", "3001"], "300 s"),
         (["idle", "--pid", "1"], "--server"),
         (["idle", "--server", "tcps://127.0.0.1:1"], "TLS"),
         (["idle", "--server", "http://127.0.0.1:1"], "--server"),
