@@ -1,0 +1,86 @@
+"""A stream and an outbox joined: what is written, by whom, and what is left behind."""
+
+import socket
+
+import trio
+import trio.testing
+
+from mist.outbox import Outbox, OutboxLimits
+from mist.protocols.line import PLAIN
+from mist.transports.connection import Connection
+
+
+def make_outbox() -> Outbox:
+    return Outbox(PLAIN, OutboxLimits(), [])
+
+
+async def test_a_stream_that_must_be_waited_for_keeps_one_writer(nursery: trio.Nursery) -> None:
+    near, far = trio.testing.memory_stream_pair()
+    connection = Connection(near, make_outbox(), nursery)
+    before = len(nursery.child_tasks)
+    for number in range(5):
+        for _ in range(3):
+            connection.outbox.put(b"%d\n" % number, 1)
+            connection.flush()
+        received = b""
+        while len(received) < 6:
+            received += await far.receive_some()
+        assert received == b"%d\n" % number * 3
+        assert len(nursery.child_tasks) == before + 1
+    await connection.finish(1.0)
+    await trio.testing.wait_all_tasks_blocked()
+    assert len(nursery.child_tasks) == before
+
+
+async def test_a_writer_that_is_abandoned_while_it_writes_ends(nursery: trio.Nursery) -> None:
+    near, far = trio.testing.lockstep_stream_pair()
+    connection = Connection(near, make_outbox(), nursery)
+    before = len(nursery.child_tasks)
+    connection.outbox.put(b"never read\n", 1)
+    connection.flush()
+    await trio.testing.wait_all_tasks_blocked()
+    await connection.finish(0.01)
+    await trio.testing.wait_all_tasks_blocked()
+    assert len(nursery.child_tasks) == before
+    assert connection.outbox.size == 0
+    await far.aclose()
+
+
+async def test_a_full_socket_gets_a_task_until_it_is_empty(nursery: trio.Nursery) -> None:
+    a, b = (trio.socket.from_stdlib_socket(s) for s in socket.socketpair())
+    near, far = trio.SocketStream(a), trio.SocketStream(b)
+    connection = Connection(near, make_outbox(), nursery)
+    before = len(nursery.child_tasks)
+    connection.outbox.put(b"x", 1)
+    connection.flush()
+    assert len(nursery.child_tasks) == before  # written on the spot
+    sent = 1
+    while not connection.outbox.size:
+        connection.outbox.put(b"x" * 100_000, 1)
+        connection.flush()
+        sent += 100_000
+    await trio.testing.wait_all_tasks_blocked()
+    assert len(nursery.child_tasks) == before + 1
+    while sent:
+        sent -= len(await far.receive_some(100_000))
+    await trio.testing.wait_all_tasks_blocked()
+    assert len(nursery.child_tasks) == before
+    await connection.finish(1.0)
+    await far.aclose()
+
+
+async def test_reading_waits_only_where_there_is_nothing(nursery: trio.Nursery) -> None:
+    a, b = (trio.socket.from_stdlib_socket(s) for s in socket.socketpair())
+    near, far = trio.SocketStream(a), trio.SocketStream(b)
+    connection = Connection(near, make_outbox(), nursery)
+    await far.send_all(b"12345")
+    assert await connection.receive(2) == b"12"
+    with trio.testing.assert_checkpoints():  # others have their turn between two reads
+        assert await connection.receive(2) == b"34"
+    with trio.testing.assert_no_checkpoints():
+        assert await connection.receive(2, rested=True) == b"5"
+    with trio.move_on_after(0.01):
+        raise AssertionError(await connection.receive(2, rested=True))
+    await far.aclose()
+    assert await connection.receive(2) == b""
+    await connection.finish(1.0)
