@@ -36,19 +36,34 @@ bytes a slot, until its last entry goes; renumbering would make one `remove` pay
 """
 
 from collections.abc import Collection
+from collections.abc import Set as AbstractSet
 from functools import reduce
 from operator import ior
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from bitarray import bitarray
 from bitarray.util import ones, zeros
 
-__all__ = ["Chunk"]
+__all__ = ["Chunk", "shared_names"]
 
 G = TypeVar("G")
 
 _FIRST_CAPACITY: Final = 64  # slots: one machine word
+_NOTHING: Final[frozenset[str]] = frozenset()
 _EXCLUDED: Final = 5  # tags that are excluded in the time it takes to count one
+
+
+def shared_names(table: dict[str, Any], tags: frozenset[str]) -> AbstractSet[str]:
+    """The keys of `table` that are in `tags`. O(the smaller of both)."""
+    # `&` goes through all of `tags` however small the table is: 3.8 µs for 80 tags and 5 keys,
+    # against 0.5 this way; and it builds a set where there is nothing to put in, which most
+    # nodes are to most messages: 0.6 µs against 0.4 for 7 tags and 100 keys.
+    names = table.keys()
+    if names.isdisjoint(tags):
+        return _NOTHING
+    if len(names) < len(tags):
+        return tags.intersection(names)
+    return names & tags
 
 
 class Chunk(Generic[G]):
@@ -171,7 +186,7 @@ class Chunk(Generic[G]):
     def match(self, tags: frozenset[str], groups: list[G]) -> None:
         """Append the group of each slot whose tags are all in `tags`."""
         postings = self.postings
-        shared = postings.keys() & tags
+        shared = shared_names(postings, tags)
         if not shared:
             return
         if len(postings) < _EXCLUDED * len(shared):

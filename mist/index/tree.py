@@ -42,7 +42,7 @@ from typing import Generic, TypeAlias, TypeVar, final
 
 import attrs
 
-from mist.index.chunk import Chunk
+from mist.index.chunk import Chunk, shared_names
 from mist.index.intern import Tag, Tags
 from mist.index.shards import MASK, Table
 
@@ -129,7 +129,7 @@ class Tree(Generic[G]):
                 keys += filter(holds, child)
         for node in queue:  # which grows as it is walked
             children = node.children
-            for name in children.keys() & tags:
+            for name in shared_names(children, tags):
                 child = children[name]
                 if isinstance(child, tuple):
                     if holds(child):
