@@ -10,7 +10,7 @@ import platform
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,7 +20,7 @@ from click.core import ParameterSource
 from rich.console import Console
 
 from mist.bench.errors import BenchError, NotThere
-from mist.bench.process import raise_file_limit, terminable
+from mist.bench.process import raise_file_limit, resident_bytes, terminable
 from mist.bench.report import Row, print_tables, show_progress
 from mist.bench.script import LETTERS, MAX_SIZE, MIN_SIZE
 from mist.bench.site import RESOURCE, Place, Site, given_site, own_site
@@ -66,6 +66,18 @@ class Settings:
     secret: str | None = attrs.field(default=None, repr=False)
     token: str | None = attrs.field(default=None, repr=False)
     pid: int | None = None
+
+    @property
+    def reachable(self) -> tuple[str, ...]:
+        """Transports that can be measured: all, or those of the URLs given."""
+        given = [_place(url)[0] for url in self.server]
+        return tuple(each for each in TRANSPORTS if not given or each in given)
+
+    @property
+    def memory_is_known(self) -> bool:
+        """Whether the server's memory can be read, here and from outside."""
+        known = not self.server or self.pid is not None
+        return known and resident_bytes(self.pid or os.getpid()) is not None
 
     def open_site(self) -> AbstractContextManager[Site]:
         """The server to measure.
@@ -145,51 +157,48 @@ _SERVED: Final = [
         help="That server's process, if it runs on this machine: for its CPU time and memory",
     ),
 ]
-_messages = click.option(
+
+
+def _number(
+    flag: str, least: int, most: int, about: str, default: int | None = None, metavar: str = "N"
+) -> Callable[..., Any]:
+    return click.option(
+        flag,
+        metavar=metavar,
+        type=click.IntRange(least, most),
+        default=default,
+        show_default=default is not None,
+        help=about,
+    )
+
+
+_publishers = _number("--publishers", 1, len(LETTERS), "Publishing connections")
+_subscribers = partial(_number, "--subscribers", most=50_000, about="Subscribing connections")
+_messages = _number(
     "--messages",
-    metavar="N",
-    type=click.IntRange(1, 100_000_000),
-    help="Messages to publish  [default: as many as make a tenth of a second of CPU or more]",
+    1,
+    100_000_000,
+    "Messages to publish  [default: as many as make a tenth of a second of CPU or more]",
 )
-_size = click.option(
-    "--size",
-    metavar="BYTES",
-    type=click.IntRange(MIN_SIZE, MAX_SIZE),
-    default=100,
-    show_default=True,
-    help="Data of a message",
-)
-_publishers = click.option(
-    "--publishers", metavar="N", type=click.IntRange(1, len(LETTERS)), help="Publishing connections"
-)
-_window = click.option(
+_size = _number("--size", MIN_SIZE, MAX_SIZE, "Data of a message", 100, "BYTES")
+_window = _number(
     "--window",
-    metavar="N",
-    type=click.IntRange(0, 1_000_000),
-    default=500,
-    show_default=True,
-    help="Messages underway at most, so that none need be dropped; 0 for unthrottled",
+    0,
+    1_000_000,
+    "Messages underway at most, so that none need be dropped; 0 for unthrottled",
+    500,
 )
-_tag_lists = click.option(
+_tag_lists = _number(
     "--tag-lists",
-    metavar="N",
-    type=click.IntRange(1, 10_000),
-    default=1,
-    show_default=True,
-    help="Different tag lists that messages have in turns, all with the one tag subscribed to",
+    1,
+    10_000,
+    "Different tag lists that messages have in turns, all with the one tag subscribed to",
+    1,
 )
+_connections = _number("--connections", 1, 50_000, "Connections  [default: 2000]")
 _rate = click.option(
     "--rate", metavar="N", type=click.FloatRange(1, 1_000_000), help="Messages a second"
 )
-
-
-def _subscribers(least: int, most: int = 50_000) -> Callable[..., Any]:
-    return click.option(
-        "--subscribers",
-        metavar="N",
-        type=click.IntRange(least, most),
-        help="Subscribing connections",
-    )
 
 
 def _measuring(*options: Callable[..., Any], served: bool = True) -> Callable[..., Any]:
@@ -253,14 +262,18 @@ for _option in (*_SERVED, *_SHARED):
 @bench.command("all")
 @_measuring()
 def everything(settings: Settings) -> Sequence[Cell]:
-    """A bit of everything: about a minute."""
-    return all_cells(settings.transport or TRANSPORTS, quick=settings.quick)
+    """A bit of everything: about a minute.
+
+    What can't be measured of a given server, for want of a URL or its --pid, is left out.
+    """
+    transports = settings.transport or settings.reachable
+    return all_cells(transports, quick=settings.quick, idle=settings.memory_is_known)
 
 
 @bench.command()
 @_measuring(
-    click.option("--subscriptions", metavar="N", type=click.IntRange(1, 10_000_000)),
-    click.option("--vocabulary", metavar="N", type=click.IntRange(20, 10_000_000)),
+    _number("--subscriptions", 1, 10_000_000, "Distinct tag sets"),
+    _number("--vocabulary", 20, 10_000_000, "Distinct tags that they are drawn from"),
     click.option("--zipf", is_flag=True, help="The n-th tag is 1/n as popular as the first"),
     served=False,
 )
@@ -277,7 +290,7 @@ def match(
 
 
 @bench.command()
-@_measuring(_publishers, _subscribers(0, 1), _messages, _size, _window, _tag_lists)
+@_measuring(_publishers, _subscribers(least=0, most=1), _messages, _size, _window, _tag_lists)
 def publish(
     settings: Settings, publishers: int | None, subscribers: int | None, **options: Any
 ) -> Sequence[Cell]:
@@ -291,7 +304,7 @@ def publish(
 
 
 @bench.command()
-@_measuring(_publishers, _subscribers(1), _messages, _size, _window, _tag_lists)
+@_measuring(_publishers, _subscribers(least=1), _messages, _size, _window, _tag_lists)
 def fanout(
     settings: Settings, publishers: int | None, subscribers: int | None, **options: Any
 ) -> Sequence[Cell]:
@@ -307,7 +320,7 @@ def fanout(
 
 
 @bench.command()
-@_measuring(_rate, _subscribers(1), _messages, _size)
+@_measuring(_rate, _subscribers(least=1), _messages, _size)
 def latency(
     settings: Settings, rate: float | None, subscribers: int | None, **options: Any
 ) -> Sequence[Cell]:
@@ -322,7 +335,7 @@ def latency(
             f"so many --messages take longer than {_MAX_SECONDS} s at that --rate"
         )
     return latency_cells(
-        settings.transport or TRANSPORTS,
+        settings.transport or settings.reachable,
         rate=rate,
         subscribers=subscribers or 1,
         quick=settings.quick,
@@ -331,22 +344,15 @@ def latency(
 
 
 @bench.command()
-@_measuring(
-    click.option(
-        "--connections",
-        metavar="N",
-        type=click.IntRange(1, 50_000),
-        help="Connections  [default: 2000]",
-    ),
-)
+@_measuring(_connections)
 def idle(settings: Settings, connections: int | None) -> Sequence[Cell]:
     """Memory that an idle, subscribed connection takes in the server."""
-    transports = settings.transport or TRANSPORTS
+    transports = settings.transport or settings.reachable
     return idle_cells(transports, connections=connections, quick=settings.quick)
 
 
 @bench.command("slow-consumer")
-@_measuring(_subscribers(2), _rate, _size)
+@_measuring(_subscribers(least=2), _rate, _size)
 def slow_consumer(
     settings: Settings, subscribers: int | None, rate: float | None, size: int
 ) -> Sequence[Cell]:

@@ -113,6 +113,7 @@ def test_everything_is_a_bit_of_each_kind(quick: bool) -> None:
     assert {each.kind for each in cells} == set(KINDS)
     assert {each.transport for each in cells if each.kind == "fanout"} == {"tcp", "ws"}
     assert {each.kind for each in all_cells(["tcp"]) if each.transport == "ws"} == set()
+    assert {each.kind for each in all_cells(idle=False)} == set(KINDS) - {"idle"}
 
 
 def test_wishes_reach_the_measurement() -> None:
