@@ -1,7 +1,8 @@
 """`mist bench`: what mist does on this machine, in figures that print.
 
 Here are options and exit codes. What is measured, and what the figures mean, is in
-`mist.bench`; what a row of `--json` holds is in `mist.bench.report`.
+`mist.bench`; what a row of `--json` holds is in `mist.bench.report`. The module is long because
+options and help texts are; there is little else in it.
 """
 
 import json
@@ -178,7 +179,7 @@ _messages = _number(
     "--messages",
     1,
     100_000_000,
-    "Messages to publish  [default: as many as make a tenth of a second of CPU or more]",
+    "Messages to publish  [default: enough for steady figures]",
 )
 _size = _number("--size", MIN_SIZE, MAX_SIZE, "Data of a message", 100, "BYTES")
 _window = _number(
