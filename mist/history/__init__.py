@@ -11,11 +11,13 @@
 
 How it is made, from the outside in:
 
-    log         the contract over any shelf of blocks: ids, times, pages, retention
-    shelf       what a member brings: rows of blocks. `memory`, `sqlite`
-    replay      pages and "the last n" over a shelf
-    trimming, tracker   a step of retention; what it means for resuming
-    block       publications as bytes and back. `postings`, `columns`
+    log         the contract over any shelf of blocks: ids, times, turns
+    shelf       what a member brings: rows of blocks. `memory`, `sqlite`, `database`
+    replay      pages and "the last n" over a shelf; `inspection` checks one
+    keeping, trimming, tracker      a step of retention; what it means for resuming
+    keeper      the task that does all of this now and then
+    layout      a block as bytes: `encoding` makes it, `block` reads it. `postings`, `columns`
+    joining, directory, chores      what keeps a log fast: few blocks, found by their tags
 
 A message is in the log before anyone gets it. So nobody ever holds an id that a crash could
 take back, and a subscriber that says where it was gets exactly what came after.

@@ -1,136 +1,28 @@
-"""A block: publications as one row of bytes, and back.
-
-A statement a message would starve beside a busy event loop, since each waits for the
-interpreter lock. So what is queued when the writer is free becomes one block, one row, one
-statement. Inside it everything that repeats is written once:
-
-    lists        the distinct tag lists, canonical; messages name them by number
-    sections     what is common to a publication: time, publisher, audience, meta
-    runs         tag list, number of messages, bytes, id
-    postings     tag -> tag lists; see `postings`
-    data         the messages' data end to end, LF behind each
-
-A run's wire is stored without its heads, `publish a,b `, and gets them back with one `replace`
-in C: a thousand messages with one tag list are a handful of operations in both directions.
-
-Numbers stand in columns (see `columns`), the whole is one MessagePack array, which takes
-further fields at its end. Its CRC stands in the row beside it: what a disk returns is not
-always what it was given.
-
-Ids in a block ascend. As appended they are consecutive; what retention leaves has gaps.
-"""
+"""A block that is read: which of its messages are wanted, and those with the wires they had."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from itertools import accumulate
-from operator import add, sub
-from typing import Final, TypeVar
-from zlib import crc32
+from operator import add
+from typing import Final
 
-import attrs
 import msgspec
 
-from mist.history.columns import pack, unpack
+from mist.history.columns import unpack
 from mist.history.errors import HistoryDamaged
-from mist.history.postings import Packed, Postings, pack_postings
-from mist.history.record import MAX_ID, Publication, Stored
+from mist.history.layout import MICROSECONDS, Body, Row, checksum, decode_body
+from mist.history.postings import Postings, pack_postings
+from mist.history.record import MAX_ID, Stored, cut
 from mist.history.selection import Selection
 from mist.message import Entry, TagList
 
-__all__ = [
-    "MICROSECONDS",
-    "Block",
-    "Head",
-    "Row",
-    "TagLists",
-    "assign",
-    "checksum",
-    "cut",
-    "encode",
-]
-
-MICROSECONDS: Final = 1_000_000  # in a second
-
-K = TypeVar("K", bound=Hashable)
-_Column = tuple[str, bytes]
-_Extra = tuple[str | None, tuple[tuple[str, bytes], ...] | None]
+__all__ = ["Block", "TagLists"]
 
 _HEAD_LENGTH: Final = len("publish  ")  # what a message's wire has beside tags and data
 _FEW_LISTS: Final = 16  # compared one by one rather than looked up
 _FEW_SCANS: Final = 4  # tag lists whose runs are searched one after the other
 _MAX_LISTS: Final = 65_536  # tag lists kept for the next block
-
-
-@attrs.frozen
-class Head:
-    """What is known of a block without reading it.
-
-    Attributes:
-        first: its key: no id in it is lower. Stays when retention takes messages out.
-        last: no id in it is higher, and none of the next block's is lower or equal.
-        start: the lowest id that is in it.
-        messages: how many it holds.
-        oldest, newest: times of the first and the last one, microseconds.
-        size: bytes it takes, its hashes included.
-    """
-
-    first: int
-    last: int
-    start: int
-    messages: int
-    oldest: int
-    newest: int
-    size: int
-
-
-@attrs.frozen
-class Row:
-    """A block as stored.
-
-    Attributes:
-        hashes: of every tag in it, sorted, 32 bits each; tells without reading `body`
-            whether it can hold what somebody looks for.
-        checksum: CRC-32 of hashes and body.
-    """
-
-    head: Head
-    hashes: bytes
-    checksum: int
-    body: bytes
-
-    def moved(self, by: int) -> "Row":
-        """The same with every id higher by `by`."""
-        head = attrs.evolve(
-            self.head,
-            first=self.head.first + by,
-            last=self.head.last + by,
-            start=self.head.start + by,
-        )
-        return attrs.evolve(self, head=head)
-
-
-class _Body(msgspec.Struct, array_like=True, frozen=True):
-    lists: bytes
-    publishers: list[str]
-    extras: list[_Extra]
-    sections: int
-    runs: int
-    section_runs: _Column
-    section_times: _Column  # microseconds after the head's oldest
-    section_publishers: _Column
-    section_extras: _Column
-    section_framable: _Column
-    run_lists: _Column
-    run_counts: _Column
-    run_sizes: _Column
-    run_gaps: _Column  # ids left out before each run
-    postings: Packed
-    data: bytes
-
-
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(_Body).decode
 
 
 class TagLists:
@@ -150,115 +42,6 @@ class TagLists:
             found = TagList(frozenset(canonical.decode().split(",")))
             self._known[canonical] = found
         return found
-
-
-def assign(publications: Iterable[Publication], first: int, latest: int) -> list[Stored]:
-    """Give ids to publications from `first` on, and times that are never before `latest`.
-
-    Args:
-        latest: microseconds. A clock that was set back would otherwise make messages that
-            are older than those before them, and retention by age would stop at them.
-    """
-    stored = []
-    for each in publications:
-        if not each.entries:
-            continue
-        latest = max(latest, round(each.time * MICROSECONDS))
-        firsts = []
-        if not each.framable and any(count > 1 for _, _, count in each.entries):
-            raise ValueError("data that may hold LF can't stand in a run")
-        for _, _, count in each.entries:
-            firsts.append(first)
-            first += count
-        stored.append(
-            Stored(
-                each.entries,
-                latest / MICROSECONDS,
-                each.publisher,
-                each.framable,
-                each.audience,
-                each.meta,
-                firsts=firsts,
-            )
-        )
-    return stored
-
-
-class _Numbering(dict[K, int]):
-    """Distinct things, numbered in the order met."""
-
-    def __missing__(self, key: K) -> int:
-        number = self[key] = len(self)
-        return number
-
-
-def encode(stored: Sequence[Stored], *, first: int | None = None, last: int | None = None) -> Row:
-    """One block of publications with ids, ascending and at least one message.
-
-    O(entries + tags of distinct tag lists), and bytes at the speed of memory.
-
-    Args:
-        first, last: the ids the block answers for, where retention took messages at its ends.
-    """
-    lists: _Numbering[bytes] = _Numbering()
-    run_lists: list[int] = []
-    counts: list[int] = []
-    pieces: list[bytes] = []
-    firsts: list[int] = []
-    for publication in stored:
-        firsts += publication.firsts
-        for tag_list, wire, count in publication.entries:
-            run_lists.append(lists[tag_list.canonical])
-            counts.append(count)
-            data = wire[len(tag_list.head) :]
-            pieces.append(data if count == 1 else data.replace(b"\n" + tag_list.head, b"\n"))
-    gaps = map(sub, firsts[1:], map(add, firsts, counts))
-    times = [round(each.time * MICROSECONDS) for each in stored]
-    publishers: _Numbering[str] = _Numbering()
-    extras: _Numbering[_Extra] = _Numbering()
-    section_publishers = pack([publishers[each.publisher] for each in stored])
-    section_extras = pack([extras[_extra(each)] for each in stored])
-    hashes, postings = pack_postings(lists, len(lists))
-    body = _encode(
-        _Body(
-            lists=b"\n".join(lists),
-            publishers=list(publishers),
-            extras=list(extras),
-            sections=len(stored),
-            runs=len(counts),
-            section_runs=pack([len(each.entries) for each in stored]),
-            section_times=pack([time - times[0] for time in times]),
-            section_publishers=section_publishers,
-            section_extras=section_extras,
-            section_framable=pack([each.framable for each in stored]),
-            run_lists=pack(run_lists),
-            run_counts=pack(counts),
-            run_sizes=pack(list(map(len, pieces))),
-            run_gaps=pack([0, *gaps]),
-            postings=postings,
-            data=b"".join(pieces),
-        )
-    )
-    head = Head(
-        first=firsts[0] if first is None else first,
-        last=firsts[-1] + counts[-1] - 1 if last is None else last,
-        start=firsts[0],
-        messages=sum(counts),
-        oldest=times[0],
-        newest=times[-1],
-        size=len(hashes) + len(body),
-    )
-    return Row(head, hashes, checksum(hashes, body), body)
-
-
-def checksum(hashes: bytes, body: bytes) -> int:
-    """What `Row.checksum` has to be."""
-    return crc32(body, crc32(hashes))
-
-
-def _extra(publication: Publication) -> _Extra:
-    meta = publication.meta
-    return publication.audience, None if meta is None else tuple(sorted(meta.items()))
 
 
 class Block:
@@ -293,7 +76,7 @@ class Block:
         if checksum(row.hashes, row.body) != row.checksum:
             raise HistoryDamaged(row.head.first, "its checksum is another")
         try:
-            self._body = body = _Columns(_decode(row.body))
+            self._body = body = _Columns(decode_body(row.body))
         except (msgspec.MsgspecError, ValueError) as error:
             raise HistoryDamaged(row.head.first, f"it can't be read: {error}") from error
         self._lists = body.lists
@@ -437,6 +220,8 @@ class Block:
 
     def _choose(self, selection: Selection | None, after: int, upto: int) -> Sequence[int]:
         """Numbers of the runs that are wanted and have ids in `(after, upto]`."""
+        if after >= upto:
+            return ()
         low = max(bisect_right(self._firsts, after + 1) - 1, 0)
         if self._firsts[low] + self._body.counts[low] <= after + 1:
             low += 1
@@ -468,13 +253,6 @@ class Block:
         return {number for number in candidates if selection.matches(lists[number])}
 
 
-def cut(entry: Entry, skip: int, take: int) -> Entry:
-    """`take` messages of an entry, those behind its first `skip`."""
-    tag_list, wire, count = entry
-    pieces = tag_list.split(wire, count)[skip : skip + take]
-    return tag_list, b"".join([b"%b%b\n" % (tag_list.head, data) for data in pieces]), take
-
-
 class _Columns:
     """A body, unpacked.
 
@@ -482,7 +260,7 @@ class _Columns:
         ValueError: its parts don't fit together.
     """
 
-    def __init__(self, body: _Body) -> None:
+    def __init__(self, body: Body) -> None:
         self.lists = body.lists.split(b"\n")
         self.publishers = body.publishers
         self.extras = body.extras

@@ -12,8 +12,10 @@ from typing import Final
 
 import attrs
 
-from mist.history.block import Block, Head, TagLists, encode
+from mist.history.block import Block, TagLists
+from mist.history.encoding import encode
 from mist.history.errors import HistoryDamaged
+from mist.history.layout import Head
 from mist.history.shelf import Change, Shelf
 
 __all__ = ["TARGET", "Joining", "plan_joining"]

@@ -40,7 +40,8 @@ async def keep(
     next_trim = next_sweep = trio.current_time()
     while True:
         try:
-            if trio.current_time() >= next_trim:
+            trimming = trio.current_time() >= next_trim
+            if trimming:
                 next_trim = trio.current_time() + interval
                 sweep = trio.current_time() >= next_sweep
                 await _trim(history, policy, clock, sweep=sweep)
@@ -49,7 +50,8 @@ async def keep(
             for _ in range(_STEPS):
                 if not await history.tidy():
                     break
-            failing = False
+            # Both have worked, so whichever failed is over it.
+            failing = failing and not trimming
         except HistoryUnavailable as error:
             if not failing:
                 log.warning("history can't be looked after", extra={"reason": str(error)})

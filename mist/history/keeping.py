@@ -10,8 +10,10 @@ from typing import Final
 
 import attrs
 
-from mist.history.block import Block, Head, Row, TagLists, encode
+from mist.history.block import Block, TagLists
+from mist.history.encoding import encode
 from mist.history.errors import HistoryDamaged
+from mist.history.layout import Head, Row
 from mist.history.record import MAX_ID
 from mist.history.replay import find_last
 from mist.history.retention import Policy

@@ -19,11 +19,13 @@ import attrs
 import trio
 
 from mist.history import MAX_GROUP, Durability, History, HistoryStatistics
-from mist.history.block import MICROSECONDS, TagLists, assign, encode
+from mist.history.block import TagLists
+from mist.history.encoding import assign, encode
 from mist.history.errors import HistoryUnavailable
 from mist.history.inspection import inspect
 from mist.history.joining import Joining, plan_joining
 from mist.history.keeping import Plan, make_plan
+from mist.history.layout import MICROSECONDS
 from mist.history.record import MAX_ID, Page, Position, Problem, Publication, Trimmed
 from mist.history.replay import find_last, read_page
 from mist.history.retention import Policy

@@ -13,7 +13,7 @@ from typing import TypeVar
 import trio
 
 from mist.history import Durability, History
-from mist.history.block import Head, Row
+from mist.history.layout import Head, Row
 from mist.history.log import Log, Survey, Workshop, random_epoch
 from mist.history.postings import has_hash
 from mist.history.record import Problem

@@ -20,6 +20,7 @@ __all__ = [
     "Stored",
     "StoredMessage",
     "Trimmed",
+    "cut",
 ]
 
 MAX_ID = 2**53 - 1  # the largest integer that JSON's readers agree on
@@ -159,3 +160,10 @@ class Problem:
     first: int
     last: int
     text: str
+
+
+def cut(entry: Entry, skip: int, take: int) -> Entry:
+    """`take` messages of an entry, those behind its first `skip`."""
+    tag_list, wire, count = entry
+    pieces = tag_list.split(wire, count)[skip : skip + take]
+    return tag_list, b"".join([b"%b%b\n" % (tag_list.head, data) for data in pieces]), take

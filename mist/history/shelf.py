@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, closing
 
 import attrs
 
-from mist.history.block import Head, Row
+from mist.history.layout import Head, Row
 from mist.history.record import Problem
 from mist.history.selection import Selection
 

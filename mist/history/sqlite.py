@@ -32,7 +32,6 @@ import trio
 
 from mist.errors import StartupError
 from mist.history import Durability, History
-from mist.history.block import Head, Row
 from mist.history.chores import Traffic, due, missing
 from mist.history.columns import MASKS, unpack_all
 from mist.history.database import (
@@ -48,6 +47,7 @@ from mist.history.database import (
 )
 from mist.history.directory import mask_of, part_of, set_bits
 from mist.history.errors import HistoryDamaged, HistoryUnavailable
+from mist.history.layout import Head, Row
 from mist.history.log import Log, Survey, Workshop, random_epoch
 from mist.history.record import Problem
 from mist.history.selection import Selection

@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 
 import attrs
 
-from mist.history.block import MICROSECONDS, Block, Head, cut
-from mist.history.record import MAX_ID, Stored
+from mist.history.block import Block
+from mist.history.layout import MICROSECONDS, Head
+from mist.history.record import MAX_ID, Stored, cut
 from mist.history.retention import Policy
 from mist.history.shelf import Totals
 from mist.message import TagList

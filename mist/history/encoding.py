@@ -1,0 +1,118 @@
+"""Publications to blocks: ids, times, and the row that is stored; see `layout`."""
+
+from collections.abc import Hashable, Iterable, Sequence
+from operator import add, sub
+from typing import TypeVar
+
+from mist.history.columns import pack
+from mist.history.layout import MICROSECONDS, Body, Extra, Head, Row, checksum, encode_body
+from mist.history.postings import pack_postings
+from mist.history.record import Publication, Stored
+
+__all__ = ["assign", "encode"]
+
+K = TypeVar("K", bound=Hashable)
+
+
+def assign(publications: Iterable[Publication], first: int, latest: int) -> list[Stored]:
+    """Give ids to publications from `first` on, and times that are never before `latest`.
+
+    Args:
+        latest: microseconds. A clock that was set back would otherwise make messages that
+            are older than those before them, and retention by age would stop at them.
+    """
+    stored = []
+    for each in publications:
+        if not each.entries:
+            continue
+        latest = max(latest, round(each.time * MICROSECONDS))
+        firsts = []
+        if not each.framable and any(count > 1 for _, _, count in each.entries):
+            raise ValueError("data that may hold LF can't stand in a run")
+        for _, _, count in each.entries:
+            firsts.append(first)
+            first += count
+        stored.append(
+            Stored(
+                each.entries,
+                latest / MICROSECONDS,
+                each.publisher,
+                each.framable,
+                each.audience,
+                each.meta,
+                firsts=firsts,
+            )
+        )
+    return stored
+
+
+class _Numbering(dict[K, int]):
+    """Distinct things, numbered in the order met."""
+
+    def __missing__(self, key: K) -> int:
+        number = self[key] = len(self)
+        return number
+
+
+def encode(stored: Sequence[Stored], *, first: int | None = None, last: int | None = None) -> Row:
+    """One block of publications with ids, ascending and at least one message.
+
+    O(entries + tags of distinct tag lists), and bytes at the speed of memory.
+
+    Args:
+        first, last: the ids the block answers for, where retention took messages at its ends.
+    """
+    lists: _Numbering[bytes] = _Numbering()
+    run_lists: list[int] = []
+    counts: list[int] = []
+    pieces: list[bytes] = []
+    firsts: list[int] = []
+    for publication in stored:
+        firsts += publication.firsts
+        for tag_list, wire, count in publication.entries:
+            run_lists.append(lists[tag_list.canonical])
+            counts.append(count)
+            data = wire[len(tag_list.head) :]
+            pieces.append(data if count == 1 else data.replace(b"\n" + tag_list.head, b"\n"))
+    gaps = map(sub, firsts[1:], map(add, firsts, counts))
+    times = [round(each.time * MICROSECONDS) for each in stored]
+    publishers: _Numbering[str] = _Numbering()
+    extras: _Numbering[Extra] = _Numbering()
+    section_publishers = pack([publishers[each.publisher] for each in stored])
+    section_extras = pack([extras[_extra(each)] for each in stored])
+    hashes, postings = pack_postings(lists, len(lists))
+    body = encode_body(
+        Body(
+            lists=b"\n".join(lists),
+            publishers=list(publishers),
+            extras=list(extras),
+            sections=len(stored),
+            runs=len(counts),
+            section_runs=pack([len(each.entries) for each in stored]),
+            section_times=pack([time - times[0] for time in times]),
+            section_publishers=section_publishers,
+            section_extras=section_extras,
+            section_framable=pack([each.framable for each in stored]),
+            run_lists=pack(run_lists),
+            run_counts=pack(counts),
+            run_sizes=pack(list(map(len, pieces))),
+            run_gaps=pack([0, *gaps]),
+            postings=postings,
+            data=b"".join(pieces),
+        )
+    )
+    head = Head(
+        first=firsts[0] if first is None else first,
+        last=firsts[-1] + counts[-1] - 1 if last is None else last,
+        start=firsts[0],
+        messages=sum(counts),
+        oldest=times[0],
+        newest=times[-1],
+        size=len(hashes) + len(body),
+    )
+    return Row(head, hashes, checksum(hashes, body), body)
+
+
+def _extra(publication: Publication) -> Extra:
+    meta = publication.meta
+    return publication.audience, None if meta is None else tuple(sorted(meta.items()))

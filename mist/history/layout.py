@@ -1,0 +1,127 @@
+"""A block: publications as one row of bytes, and back.
+
+A statement a message would starve beside a busy event loop, since each waits for the
+interpreter lock. So what is queued when the writer is free becomes one block, one row, one
+statement. Inside it everything that repeats is written once:
+
+    lists        the distinct tag lists, canonical; messages name them by number
+    sections     what is common to a publication: time, publisher, audience, meta
+    runs         tag list, number of messages, bytes, id
+    postings     tag -> tag lists; see `postings`
+    data         the messages' data end to end, LF behind each
+
+A run's wire is stored without its heads, `publish a,b `, and gets them back with one `replace`
+in C: a thousand messages with one tag list are a handful of operations in both directions.
+
+Numbers stand in columns (see `columns`), the whole is one MessagePack array, which takes
+further fields at its end. Its CRC stands in the row beside it: what a disk returns is not
+always what it was given.
+
+Ids in a block ascend. As appended they are consecutive; what retention leaves has gaps.
+"""
+
+from typing import Final
+from zlib import crc32
+
+import attrs
+import msgspec
+
+from mist.history.postings import Packed
+
+__all__ = [
+    "MICROSECONDS",
+    "Body",
+    "Column",
+    "Extra",
+    "Head",
+    "Row",
+    "checksum",
+    "decode_body",
+    "encode_body",
+]
+
+MICROSECONDS: Final = 1_000_000  # in a second
+
+Column = tuple[str, bytes]
+"""See `mist.history.columns.pack`."""
+
+Extra = tuple[str | None, tuple[tuple[str, bytes], ...] | None]
+"""Audience and meta of a publication."""
+
+
+@attrs.frozen
+class Head:
+    """What is known of a block without reading it.
+
+    Attributes:
+        first: its key: no id in it is lower. Stays when retention takes messages out.
+        last: no id in it is higher, and none of the next block's is lower or equal.
+        start: the lowest id that is in it.
+        messages: how many it holds.
+        oldest, newest: times of the first and the last one, microseconds.
+        size: bytes it takes, its hashes included.
+    """
+
+    first: int
+    last: int
+    start: int
+    messages: int
+    oldest: int
+    newest: int
+    size: int
+
+
+@attrs.frozen
+class Row:
+    """A block as stored.
+
+    Attributes:
+        hashes: of every tag in it, sorted, 32 bits each; tells without reading `body`
+            whether it can hold what somebody looks for.
+        checksum: CRC-32 of hashes and body.
+    """
+
+    head: Head
+    hashes: bytes
+    checksum: int
+    body: bytes
+
+    def moved(self, by: int) -> "Row":
+        """The same with every id higher by `by`."""
+        head = attrs.evolve(
+            self.head,
+            first=self.head.first + by,
+            last=self.head.last + by,
+            start=self.head.start + by,
+        )
+        return attrs.evolve(self, head=head)
+
+
+class Body(msgspec.Struct, array_like=True, frozen=True):
+    """What is in `Row.body`, in this order. New fields go to the end, with a default."""
+
+    lists: bytes
+    publishers: list[str]
+    extras: list[Extra]
+    sections: int
+    runs: int
+    section_runs: Column
+    section_times: Column  # microseconds after the head's oldest
+    section_publishers: Column
+    section_extras: Column
+    section_framable: Column
+    run_lists: Column
+    run_counts: Column
+    run_sizes: Column
+    run_gaps: Column  # ids left out before each run
+    postings: Packed
+    data: bytes
+
+
+encode_body = msgspec.msgpack.Encoder().encode
+decode_body = msgspec.msgpack.Decoder(Body).decode
+
+
+def checksum(hashes: bytes, body: bytes) -> int:
+    """What `Row.checksum` has to be."""
+    return crc32(body, crc32(hashes))

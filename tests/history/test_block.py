@@ -1,0 +1,182 @@
+"""Blocks: what goes in comes out, whole or the part asked for; what is damaged is refused."""
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mist.history import HistoryDamaged, Publication, Selection
+from mist.history.block import Block, TagLists
+from mist.history.columns import pack, unpack
+from mist.history.encoding import assign, encode
+from mist.history.postings import Postings, pack_postings, tag_hash
+from tests.history.messages import plain, run
+
+tag_sets = st.frozensets(st.sampled_from("abcdeÄ"), min_size=1, max_size=4)
+lines = st.binary(max_size=6).map(lambda data: data.replace(b"\n", b""))
+runs = st.builds(
+    lambda tags, data: run(",".join(tags), *data), tag_sets, st.lists(lines, min_size=1, max_size=4)
+)
+common = {
+    "time": st.integers(0, 10**9).map(lambda number: number / 1000),
+    "publisher": st.sampled_from(["", "p", "ü"]),
+    "audience": st.none() | st.sampled_from(["", "users=1"]),
+    "meta": st.none() | st.dictionaries(st.text(max_size=3), st.binary(max_size=3), max_size=2),
+}
+framable = st.builds(Publication, st.lists(runs, min_size=1, max_size=4), **common)
+unframable = st.builds(
+    Publication,
+    st.lists(
+        st.builds(lambda tags, data: run(",".join(tags), data), tag_sets, st.binary(max_size=6)),
+        min_size=1,
+        max_size=2,
+    ),
+    framable=st.just(False),
+    **common,
+)
+groups = st.lists(framable | unframable, min_size=1, max_size=4)
+selections = st.frozensets(tag_sets, min_size=1, max_size=3).map(Selection)
+firsts = st.integers(1, 2**53 - 1000)
+
+
+def messages(stored):
+    return [message for each in stored for message in each.messages()]
+
+
+@given(groups, firsts)
+def test_block_gives_back_what_it_was_made_of(group, first):
+    stored = assign(group, first, 0)
+    row = encode(stored)
+    found = Block(row, TagLists()).select()
+    assert [plain(each.entries) for each in found] == [plain(each.entries) for each in stored]
+    assert messages(found) == messages(stored)
+    assert [each.framable for each in found] == [each.framable for each in group]
+    everything = messages(stored)
+    assert (row.head.first, row.head.start, row.head.last) == (first, first, everything[-1].id)
+    assert row.head.messages == len(everything)
+    assert Block(row, TagLists()).check() is None
+
+
+@given(groups, st.none() | selections, st.data())
+def test_select_is_the_plain_filter(group, selection, data):
+    everything = messages(assign(group, 1, 0))
+    block = Block(encode(assign(group, 1, 0)), TagLists())
+    after = data.draw(st.integers(0, len(everything) + 1))
+    upto = data.draw(st.integers(0, len(everything) + 1))
+    limit = data.draw(st.integers(1, len(everything) + 1))
+    expected = [
+        message
+        for message in everything
+        if after < message.id <= upto
+        and (selection is None or any(tags <= message.tags for tags in selection.alternatives))
+    ]
+    assert messages(block.select(selection, after, upto, limit)) == expected[:limit]
+    counted = [
+        first + offset
+        for first, count in block.count(selection, after, upto)
+        for offset in range(count)
+    ]
+    assert counted == [message.id for message in expected]
+
+
+@given(groups, st.data())
+def test_what_is_left_of_a_block_keeps_its_ids(group, data):
+    stored = assign(group, 1, 0)
+    ids = [message.id for message in messages(stored)]
+    kept = data.draw(st.sets(st.sampled_from(ids), min_size=1))
+    left = []
+    for each in stored:
+        for entry_first, entry in zip(each.firsts, each.entries, strict=True):
+            if entry_first in kept:
+                left.append(attrs.evolve(each, entries=[entry], firsts=[entry_first]))
+    if not left:
+        return
+    row = encode(left, first=1, last=ids[-1])
+    assert messages(Block(row, TagLists()).select()) == messages(left)
+    assert (row.head.first, row.head.last) == (1, ids[-1])
+    assert row.head.start == left[0].firsts[0]
+    assert Block(row, TagLists()).check() is None
+
+
+@given(groups, st.data())
+def test_every_changed_byte_is_noticed(group, data):
+    row = encode(assign(group, 1, 0))
+    place = data.draw(st.integers(0, len(row.body) - 1))
+    bit = 1 << data.draw(st.integers(0, 7))
+    body = row.body[:place] + bytes([row.body[place] ^ bit]) + row.body[place + 1 :]
+    with pytest.raises(HistoryDamaged):
+        Block(attrs.evolve(row, body=body), TagLists())
+
+
+@given(st.binary(max_size=60), groups)
+def test_any_bytes_with_the_right_checksum_are_a_block_or_damaged(body, group):
+    from mist.history.layout import checksum
+
+    row = encode(assign(group, 1, 0))
+    row = attrs.evolve(row, body=body, checksum=checksum(row.hashes, body))
+    with pytest.raises(HistoryDamaged):
+        Block(row, TagLists())
+
+
+def test_thousand_messages_of_one_run_are_one_run_inside():
+    (stored,) = assign([Publication([run("a", *["x"] * 1000)], 1.0)], 1, 0)
+    row = encode([stored])
+    assert len(row.body) < 2200
+    ((entry,),) = [each.entries for each in Block(row, TagLists()).select()]
+    assert plain([entry]) == plain(stored.entries)
+
+
+def test_data_that_may_hold_lf_can_not_stand_in_a_run():
+    with pytest.raises(ValueError, match="LF"):
+        assign([Publication([run("a", "x", "y")], 1.0, framable=False)], 1, 0)
+
+
+def test_times_keep_their_microseconds():
+    times = [1234.567891, 1_700_000_000.000001, 1_700_000_000.999999]
+    stored = assign([Publication([run("a", "")], time) for time in times], 1, 0)
+    assert [each.time for each in Block(encode(stored), TagLists()).select()] == times
+
+
+@given(st.lists(st.integers(0, 2**64 - 1)))
+def test_columns_give_back_their_values(values):
+    code, raw = pack(values)
+    assert list(unpack(code, raw, len(values))) == values
+
+
+@pytest.mark.parametrize(
+    ("values", "size"), [([0, 0], 0), ([0, 255], 2), ([256], 2), ([65536], 4), ([2**32], 8)]
+)
+def test_columns_are_as_narrow_as_they_can_be(values, size):
+    assert len(pack(values)[1]) == size
+
+
+@pytest.mark.parametrize(("code", "raw", "length"), [("B", b"x", 2), ("Z", b"x", 1), ("", b"", 1)])
+def test_column_of_another_length_is_refused(code, raw, length):
+    with pytest.raises(ValueError, match="length"):
+        unpack(code, raw, length)
+
+
+@given(st.lists(tag_sets, min_size=1, max_size=60), tag_sets)
+def test_postings_lead_to_the_lists_that_hold_every_tag(sets, wanted):
+    lists = [",".join(sorted(tags)).encode() for tags in sets]
+    hashes, packed = pack_postings(lists, len(lists))
+    postings = Postings(hashes, packed, len(lists))
+    found = postings.find([tag_hash(tag.encode()) for tag in wanted])
+    assert list(found) == [number for number, tags in enumerate(sets) if wanted <= tags]
+
+
+def test_tags_that_share_a_hash_are_told_apart():
+    # Both have the CRC-32 4ddb0c25.
+    one, other = "plumless", "buckeroo"
+    assert tag_hash(one.encode()) == tag_hash(other.encode())
+    group = [Publication([run(tag, tag) for tag in [one, other, *map(str, range(50))]], 1.0)]
+    block = Block(encode(assign(group, 1, 0)), TagLists())
+    assert [message.id for message in messages(block.select(Selection([frozenset([other])])))] == [
+        2
+    ]
+
+
+@pytest.mark.parametrize("alternatives", [[], [frozenset()], [frozenset("a"), frozenset()]])
+def test_selection_needs_tags(alternatives):
+    with pytest.raises(ValueError, match="needs"):
+        Selection(alternatives)
