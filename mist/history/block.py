@@ -22,23 +22,27 @@ __all__ = ["Block", "TagLists"]
 _HEAD_LENGTH: Final = len("publish  ")  # what a message's wire has beside tags and data
 _FEW_LISTS: Final = 16  # compared one by one rather than looked up
 _FEW_SCANS: Final = 4  # tag lists whose runs are searched one after the other
-_MAX_LISTS: Final = 65_536  # tag lists kept for the next block
+_MAX_KNOWN: Final = 64 * 1024 * 1024  # bytes of tag lists kept for the next block
+_LIST_COST: Final = 1_000  # bytes of a tag list beside its text, which is there four times
 
 
 class TagLists:
     """Checked tag lists by their canonical bytes, so that blocks share them."""
 
-    __slots__ = ("_known",)
+    __slots__ = ("_known", "_size")
 
     def __init__(self) -> None:
         self._known: dict[bytes, TagList] = {}
+        self._size = 0  # of what is known, in bytes, roughly
 
     def get(self, canonical: bytes) -> TagList:
         """The tag list. One lookup where it was met before."""
         found = self._known.get(canonical)
         if found is None:
-            if len(self._known) >= _MAX_LISTS:
+            if self._size >= _MAX_KNOWN:
                 self._known.clear()
+                self._size = 0
+            self._size += _LIST_COST + 4 * len(canonical)
             found = TagList(frozenset(canonical.decode().split(",")))
             self._known[canonical] = found
         return found

@@ -14,7 +14,8 @@ from mist.message import TagSet
 __all__ = ["Selection"]
 
 _FEW = 32  # alternatives that are looked up; above, it is cheaper to look at everything
-_MAX_VERDICTS = 16_384  # tag lists remembered; some 200 bytes each
+_MAX_VERDICTS = 4 * 1024 * 1024  # bytes of tag lists remembered
+_VERDICT_COST = 150  # bytes of one beside its text
 
 
 class Selection:
@@ -35,7 +36,7 @@ class Selection:
         ValueError: no alternative, or an empty one.
     """
 
-    __slots__ = ("_index", "_verdicts", "alternatives", "lookups")
+    __slots__ = ("_index", "_size", "_verdicts", "alternatives", "lookups")
 
     def __init__(self, alternatives: Iterable[TagSet]) -> None:
         self.alternatives = frozenset(alternatives)
@@ -45,6 +46,7 @@ class Selection:
         for tags in self.alternatives:
             self._index.add(tags, None)
         self._verdicts: dict[bytes, bool] = {}
+        self._size = 0  # of the verdicts, in bytes, roughly
         self.lookups: list[tuple[int, ...]] | None = None
         if len(self.alternatives) <= _FEW:
             self.lookups = [
@@ -58,7 +60,9 @@ class Selection:
         if verdict is None:
             found = self._index.match(frozenset(tag.decode() for tag in terms(canonical)))
             verdict = bool(found)
-            if len(self._verdicts) >= _MAX_VERDICTS:
+            if self._size >= _MAX_VERDICTS:
                 self._verdicts.clear()
+                self._size = 0
+            self._size += _VERDICT_COST + len(canonical)
             self._verdicts[canonical] = verdict
         return verdict

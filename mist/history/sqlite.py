@@ -399,6 +399,8 @@ class _Files:
                 else:
                     touch(path)
                     self._lock = lock(path)
+                    if path.stat().st_mode & 0o077:
+                        log.warning("others can read the history", extra={"path": str(path)})
                     sys.setswitchinterval(min(sys.getswitchinterval(), _SWITCH_INTERVAL))
                     self._open_writer(path, durability)
                 for _ in range(_READERS):

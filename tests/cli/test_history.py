@@ -1,6 +1,8 @@
 """`mist history …` on a log that this process fills."""
 
 import json
+import subprocess
+import sys
 
 import click.testing
 import pytest
@@ -9,6 +11,7 @@ import trio
 from mist.cli.history import history
 from mist.history import open_history
 from tests.history.messages import one, publication, run, some
+from tests.processes import environment
 
 
 @pytest.fixture
@@ -75,6 +78,24 @@ def test_tail_shows_the_last(filled):
     assert found[1]["audience"] == "u=1"
     assert found[1]["meta"] == {"reply": {"data": "x"}}
     assert lines(call("tail", "-n", "0", "--history", filled)) == []
+
+
+def test_tail_follows_what_comes(filled):
+    program = "from mist.cli.history import history; history()"
+    command = [sys.executable, "-c", program, "tail", "b", "-n1", "--follow", "--history", filled]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment()) as tail:
+        try:
+            assert json.loads(tail.stdout.readline())["id"] == 3
+
+            async def append():
+                async with await open_history(filled) as log:
+                    await log.append([one("a"), one("b,c", "news")])
+
+            trio.run(append)
+            line = json.loads(tail.stdout.readline())
+            assert (line["id"], line["data"]) == (7, "news")
+        finally:
+            tail.kill()
 
 
 def test_stats_as_json_and_as_text(filled):

@@ -219,6 +219,28 @@ async def test_hundred_thousand_messages(history):
     assert await history.verify() == []
 
 
+async def test_readers_see_the_same_at_once_and_while_it_grows(history):
+    seen = {}
+
+    async def follow(name):
+        after = 0
+        found = seen[name] = []
+        while after < 120:
+            page = await history.read(select("a"), after=after, limit=7)
+            found += ids(page.messages())
+            after = page.after
+            await trio.lowlevel.checkpoint()
+
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(follow, "one")
+            nursery.start_soon(follow, "other")
+            for _ in range(20):
+                await history.append([some("a", 3), publication(run("b", "", "", ""))])
+    expected = [number for number in range(1, 121) if (number - 1) % 6 < 3]
+    assert seen == {"one": expected, "other": expected}
+
+
 # retention
 
 

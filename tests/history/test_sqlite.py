@@ -107,6 +107,14 @@ async def test_file_is_for_its_owner_only(url, path):
             assert stat.S_IMODE(each.stat().st_mode) == 0o600, each
 
 
+async def test_file_that_others_can_read_is_warned_of(url, path, caplog):
+    await fill(url, one("a"))
+    assert not caplog.records
+    path.chmod(0o644)
+    await fill(url, one("a"))
+    assert "others can read" in caplog.text
+
+
 async def test_missing_folders_are_made_and_for_the_owner_only(tmp_path):
     await fill(f"sqlite:///{tmp_path}/some/where/history.db", one("a"))
     assert stat.S_IMODE((tmp_path / "some" / "where").stat().st_mode) == 0o700
