@@ -37,6 +37,7 @@ async def keep(
         clock: Unix seconds.
     """
     failing = False
+    tidied = -1  # the newest id when nothing was left to tidy
     next_trim = next_sweep = trio.current_time()
     while True:
         try:
@@ -44,12 +45,13 @@ async def keep(
             if trimming:
                 next_trim = trio.current_time() + interval
                 sweep = trio.current_time() >= next_sweep
-                await _trim(history, policy, clock, sweep=sweep)
+                if await _trim(history, policy, clock, sweep=sweep):
+                    tidied = -1  # there is space to give back
                 if sweep:
                     next_sweep = trio.current_time() + sweep_interval
-            for _ in range(_STEPS):
-                if not await history.tidy():
-                    break
+            newest = (await history.position()).newest
+            if newest != tidied and await _tidy(history):
+                tidied = newest
             # Both have worked, so whichever failed is over it.
             failing = failing and not trimming
         except HistoryUnavailable as error:
@@ -61,7 +63,8 @@ async def keep(
 
 async def _trim(
     history: History, policy: Policy, clock: Callable[[], float], *, sweep: bool
-) -> None:
+) -> int:
+    """Retention to its end; how many messages went."""
     removed = 0
     more = True
     while more:
@@ -70,3 +73,12 @@ async def _trim(
         more = step.more
     if removed:
         log.info("history trimmed", extra={"messages": removed})
+    return removed
+
+
+async def _tidy(history: History) -> bool:
+    """Some housekeeping; whether nothing is left to do."""
+    for _ in range(_STEPS):
+        if not await history.tidy():
+            return True
+    return False

@@ -142,8 +142,9 @@ class SqliteShelf(Shelf):
         try:
             yield
         finally:
-            with translated():
-                self._connection.execute("ROLLBACK")  # nothing was written
+            if self._connection.in_transaction:  # some errors have ended it already
+                with translated():
+                    self._connection.execute("ROLLBACK")  # nothing was written
 
     def ascend(
         self, after: int, upto: int, selection: Selection | None

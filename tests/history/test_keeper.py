@@ -5,7 +5,7 @@ import logging
 import pytest
 import trio
 
-from mist.history import HistoryUnavailable, Policy, Rule, Trimmed, open_history
+from mist.history import HistoryUnavailable, Policy, Position, Rule, Trimmed, open_history
 from mist.history.keeper import keep
 from tests.history.messages import one
 
@@ -32,6 +32,7 @@ class Failing:
     def __init__(self, failures):
         self.failures = failures
         self.calls = []
+        self.tidied = 0
 
     async def trim(self, policy, now, *, sweep):
         await trio.lowlevel.checkpoint()
@@ -41,8 +42,13 @@ class Failing:
             raise HistoryUnavailable("the disk is full")
         return Trimmed(0, False)
 
+    async def position(self):
+        await trio.lowlevel.checkpoint()
+        return Position("epoch", 1, 0, 0)
+
     async def tidy(self):
         await trio.lowlevel.checkpoint()
+        self.tidied += 1
         return False
 
 
@@ -61,3 +67,10 @@ async def test_what_rules_keep_is_gone_over_rarely(autojump_clock, nursery):
     await trio.sleep(1205)
     assert len(history.calls) > 100
     assert sum(history.calls) == 3
+
+
+async def test_log_that_does_not_grow_is_left_in_peace(autojump_clock, nursery):
+    history = Failing(0)
+    nursery.start_soon(keep, history, Policy())
+    await trio.sleep(60)
+    assert history.tidied == 1

@@ -338,6 +338,8 @@ async def test_file_system_that_is_full_loses_nothing_acknowledged(tmp_path):
         async with await open_history(f"sqlite:///{folder}/history.db") as history:
             assert ids(await replay(history)) == [*accepted, accepted[-1] + 1]
             assert await history.verify() == []
+        await trio.run_process(["mount", "-o", "remount,ro", str(folder)])
+        assert "Read-only" in await refusal(f"sqlite:///{folder}/history.db")
     finally:
         await trio.run_process(["umount", "-l", str(folder)])
 
