@@ -297,7 +297,7 @@ class Broker:
         find = self._memo.entries.get
         common: _Targets | None = None
         canonical = True
-        for tag_list in {run[0] for run in batch.runs}:
+        for tag_list in set(batch.tag_lists):
             route = find(tag_list)
             if route is None:
                 return None

@@ -14,6 +14,8 @@ the same as the byte order of UTF-8, so `sorted()` on `str` is that order.
 """
 
 from collections.abc import Iterable, Sequence
+from io import BytesIO
+from itertools import repeat
 from typing import Any
 
 import attrs
@@ -124,7 +126,6 @@ another form derives it, once, and only when somebody wants it.
 """
 
 
-@attrs.define  # a value, not frozen for the reason that commands are not
 class Batch:
     """Messages on their way through the server, in the order published.
 
@@ -132,23 +133,60 @@ class Batch:
     crossed once a read instead of once a message. Tag lists in it are not checked yet:
     whoever resolves them (`mist.broker`) does, and only for those it has not seen before.
 
-    Attributes:
+    Args:
         runs: see `Run`. More than one message stands in a run only where no data holds LF.
         framable: False where some data may hold LF, so that its line form can't be sent as
             a line. Messages that arrived as lines never do.
+
+    Attributes:
+        framable: as above.
+        tag_lists: every tag list in it, some perhaps more than once.
         whole: all runs' wires joined and the number of messages, where they have come so;
             None where nobody has it.
     """
 
-    runs: Sequence[Run]
-    framable: bool = True
-    whole: tuple[bytes, int] | None = None
+    __slots__ = ("_runs", "framable", "tag_lists", "whole")
+
+    def __init__(self, runs: Sequence[Run], *, framable: bool = True) -> None:
+        self.tag_lists: Sequence[bytes] = [run[0] for run in runs]
+        self.framable = framable
+        self.whole: tuple[bytes, int] | None = None
+        self._runs: Sequence[Run] | None = runs
 
     @classmethod
     def of(cls, tags: TagSet, data: bytes) -> "Batch":
         """A batch of one message, with data of any content."""
         tag_list = format_tags(tags).encode()
-        return cls([(tag_list, b"publish %b %b\n" % (tag_list, data), 1)], b"\n" not in data)
+        wire = b"publish %b %b\n" % (tag_list, data)
+        return cls([(tag_list, wire, 1)], framable=b"\n" not in data)
+
+    @classmethod
+    def of_lines(cls, wire: bytes, count: int, tag_lists: Sequence[bytes]) -> "Batch":
+        """A batch of whole lines `publish TAGS DATA`.
+
+        Args:
+            wire: the lines, LF each.
+            count: how many they are.
+            tag_lists: that of each line, or one that all have.
+        """
+        batch = cls.__new__(cls)
+        batch.tag_lists = tag_lists
+        batch.framable = True
+        batch.whole = (wire, count)
+        batch._runs = None
+        return batch
+
+    @property
+    def runs(self) -> Sequence[Run]:
+        """The messages; lines are taken apart only where somebody asks for this."""
+        if self._runs is None:
+            assert self.whole is not None
+            wire, count = self.whole
+            if len(self.tag_lists) == 1:
+                self._runs = [(self.tag_lists[0], wire, count)]
+            else:
+                self._runs = list(zip(self.tag_lists, BytesIO(wire).readlines(), repeat(1)))
+        return self._runs
 
 
 class TagList:

@@ -42,8 +42,7 @@ def line(tags: str, data: str) -> bytes:
 def batch(*messages: tuple[str, str]) -> Batch:
     """As a protocol hands it over when all lines are publishes."""
     wire = b"".join(line(*message) for message in messages)
-    runs = [(tags.encode(), line(tags, data), 1) for tags, data in messages]
-    return Batch(runs, whole=(wire, len(runs)))
+    return Batch.of_lines(wire, len(messages), [tags.encode() for tags, _ in messages])
 
 
 def test_a_message_reaches_exactly_those_whose_tags_it_carries() -> None:

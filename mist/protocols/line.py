@@ -19,7 +19,6 @@ three of its demands:
 import re
 from collections.abc import Callable, Iterator, Sequence
 from io import BytesIO
-from itertools import repeat
 from typing import Final
 
 from mist.commands import (
@@ -260,22 +259,20 @@ class LineProtocol(Protocol):
         end = body.find(b" ", len(_PUBLISH))
         tag_list = body[len(_PUBLISH) : end]
         if not last:
-            return Batch([(tag_list, body, 1)], whole=(body, 1)) if end >= 0 and tag_list else None
+            return Batch.of_lines(body, 1, (tag_list,)) if end >= 0 and tag_list else None
+        count = body.count(b"\n")
         head = body[: end + 1]
-        if tag_list and b"\n" not in head and body.startswith(head, last):
-            count = body.count(b"\n")
-            if body.count(b"\n" + head) == count - 1:
-                return Batch([(tag_list, body, count)], whole=(body, count))
-        lines = BytesIO(body).readlines()
-        if not body.startswith(_PUBLISH) or body.count(b"\n" + _PUBLISH) != len(lines) - 1:
+        alike = tag_list and b"\n" not in head and body.startswith(head, last)
+        if alike and body.count(b"\n" + head) == count - 1:
+            return Batch.of_lines(body, count, (tag_list,))
+        tails = body[len(_PUBLISH) :].split(b"\n" + _PUBLISH)
+        if len(tails) != count or not body.startswith(_PUBLISH):
             return None
-        fields = [line.split(b" ", 2) for line in lines]
-        if min(map(len, fields)) < 3:
+        try:
+            tag_lists = [tags for tags, _ in [tail.split(b" ", 1) for tail in tails]]
+        except ValueError:  # one has no data
             return None
-        tag_lists = [field[1] for field in fields]
-        if not all(tag_lists):
-            return None
-        return Batch(list(zip(tag_lists, lines, repeat(1))), whole=(body, len(lines)))
+        return Batch.of_lines(body, count, tag_lists) if all(tag_lists) else None
 
     def _publish(self, line: bytes) -> Run | None:
         """A line, its LF included, if it is a publish that keeps the limits."""
