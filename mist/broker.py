@@ -254,6 +254,10 @@ class Broker:
         """The group of exactly this tag set, if anyone is subscribed to it."""
         return self._index.get(tags)
 
+    def tag_sets(self) -> int:
+        """How many distinct tag sets are subscribed to. O(1)."""
+        return len(self._index)
+
     def tags(self) -> TagSet:
         """Every distinct tag that anyone is subscribed to. O(tags)."""
         return frozenset(self._index.tags())

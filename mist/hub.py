@@ -84,6 +84,9 @@ class Hub:
         secret: demanded from services; None where there is none.
         limits, outbox_limits, hub_limits: bounds of what peers send, of what is queued for
             each, and of what each may do.
+
+    Attributes:
+        ending: whether all of it is about to end, so that sessions needn't tidy up.
     """
 
     def __init__(
@@ -101,6 +104,7 @@ class Hub:
         self.limits = self.broker.limits
         self.outbox_limits = outbox_limits or OutboxLimits()
         self.hub_limits = hub_limits or HubLimits()
+        self.ending = False
         self.failed_auths: Counter[str] = Counter()
         self._secret = secret
         self._sessions: dict[Session, None] = {}

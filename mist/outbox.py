@@ -83,6 +83,10 @@ class OutboxStatistics:
     dropped_unframable: int
 
 
+def _nothing(*about: object) -> None:
+    pass
+
+
 class Outbox:
     """The queue of one peer.
 
@@ -130,12 +134,12 @@ class Outbox:
         limits: OutboxLimits,
         ready: "list[Outbox]",
         *,
-        on_dropping: "Callable[[Outbox], None]" = lambda outbox: None,
-        on_overrun: Callable[[str], None] = lambda reason: None,
+        on_dropping: "Callable[[Outbox], None]" = _nothing,
+        on_overrun: Callable[[str], None] = _nothing,
     ) -> None:
         self.form = form
         self.echo = True
-        self.flush: Callable[[], None] = lambda: None
+        self.flush: Callable[[], None] = _nothing
         self.is_ready = False
         self.size = 0  # bytes queued
         self.queued = 0  # messages queued
@@ -284,6 +288,15 @@ class Outbox:
         self.size = self.queued = self._offset = 0
         self._wires.clear()
         self._counts.clear()
+
+    def release(self) -> None:
+        """Let go of what this outbox calls: its session and connection, which hold it.
+
+        They would be a cycle for the collector otherwise, twenty objects for each connection.
+        """
+        self.discard()
+        self.flush = _nothing
+        self._on_dropping = self._on_overrun = _nothing
 
     def noted_drops(self) -> None:
         """Allow the next drop to be reported through `on_dropping` again."""

@@ -27,6 +27,7 @@ import attrs
 import structlog
 import trio
 
+from mist import collector
 from mist.auth import open_registry
 from mist.config import Config, Listen
 from mist.errors import StartupError
@@ -110,6 +111,7 @@ class Server:
 
     def drain(self) -> None:
         """Stop accepting and end every session, each with time to take what is queued."""
+        self.hub.ending = True
         self._accepting.cancel()
         for session in self.hub.sessions():
             session.end(Ending(1001, "server is going away", grace=self._config.drain_seconds))
@@ -191,6 +193,7 @@ async def serve(config: Config, announce: Callable[[str], None] = lambda url: No
     for warning in config.warnings:
         log.warning(warning)
     async with open_server(config) as server, trio.open_nursery() as nursery:
+        nursery.start_soon(collector.keep_small, server.hub.broker.tag_sets)
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             nursery.start_soon(_obey, signals, server, nursery.cancel_scope)
             await nursery.start(_run_then_cancel, server, nursery.cancel_scope)

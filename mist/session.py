@@ -68,6 +68,7 @@ if TYPE_CHECKING:
 __all__ = ["GONE", "Credential", "Ending", "Session"]
 
 _CLEANUP_SLICE: Final = 500  # subscriptions removed between two checkpoints, some 5 ms
+_COMMAND_SLICE: Final = 200  # commands that aren't publishes, likewise
 
 _RegistryChange = Register | Unregister | AddTags | RemoveTags
 
@@ -203,17 +204,19 @@ class Session:
     async def aclose(self) -> None:
         """Leave the hub and all groups. Finishes even where it is cancelled.
 
-        A million subscriptions take seconds to remove, so others run in between.
+        A million subscriptions take seconds to remove, so others run in between; where the
+        whole server ends, they are left to end with it.
         """
         self.end(GONE)
         self.outbox.close()
         with trio.CancelScope(shield=True):
-            while self.subscriptions:
+            while self.subscriptions and not self.hub.ending:
                 for group in list(itertools.islice(self.subscriptions, _CLEANUP_SLICE)):
                     self._drop(group)
                 await trio.lowlevel.checkpoint()
         self.hub.introduce(self)
         self.hub.detach(self)
+        self.outbox.release()
 
     def token_changed(self, record: Record | None) -> None:
         """The registry has changed this session's token; None where it is gone."""
@@ -244,6 +247,7 @@ class Session:
             loop has to give them one.
         """
         changes: list[_RegistryChange] = []
+        carried_out = 0
         try:
             for command in self.protocol.receive(data):
                 if isinstance(command, Publish) and not self.stranger and not changes:
@@ -258,6 +262,10 @@ class Session:
                     await self._change_registry(changes)
                     changes = []
                 await self.carry_out(command)
+                carried_out += 1
+                if carried_out % _COMMAND_SLICE == 0:
+                    self.hub.broker.flush()
+                    await trio.lowlevel.checkpoint()
                 if self.ended is not None:
                     break
             else:

@@ -144,6 +144,39 @@ async def test_leaving_with_many_subscriptions_lets_others_run() -> None:
     assert hub.broker.tags() == frozenset()
 
 
+async def test_where_all_of_it_ends_nothing_is_tidied_up() -> None:
+    hub = await make_hub()
+    session = service(hub)
+    await session.carry_out(Subscribe(frozenset("a")))
+    hub.ending = True
+    await session.aclose()
+    assert hub.connected == 0
+    assert hub.broker.tags() == frozenset("a")
+    hub.publish(frozenset("a"), b"to nobody")
+    assert session.outbox.size == 0
+
+
+async def test_a_chunk_of_many_commands_lets_others_run_and_be_flushed() -> None:
+    hub = await make_hub()
+    session = service(hub)
+    flushed = []
+    session.outbox.flush = lambda: flushed.append(session.outbox.size)
+    steps = []
+
+    async def run_beside() -> None:
+        while len(session.subscriptions) < 2_000:
+            steps.append(len(session.subscriptions))
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run_beside)
+        nursery.start_soon(
+            session.receive, b"".join(b"subscribe t%d\nping\n" % n for n in range(2_000))
+        )
+    assert len(set(steps)) > 10
+    assert len(flushed) > 10
+
+
 async def test_drops_are_logged_once_an_interval_for_a_session(
     caplog: pytest.LogCaptureFixture, autojump_clock: trio.testing.MockClock
 ) -> None:

@@ -21,7 +21,7 @@ LAYERS = [
     ["hub", "pacing", "session", "local"],
     ["config"],
     ["transports"],
-    ["server"],
+    ["collector", "server"],
     ["client"],
     ["bench", "logs"],
     ["cli"],

@@ -1,6 +1,5 @@
 """`mist serve`: a server, set up from flags, environment and file."""
 
-import gc
 import os
 import sys
 from collections.abc import Callable
@@ -9,7 +8,7 @@ from typing import Any
 import click
 import trio
 
-from mist import logs
+from mist import collector, logs
 from mist.cli.common import USAGE, fail
 from mist.config import OPTIONS, load_config
 from mist.errors import StartupError
@@ -52,12 +51,7 @@ def serve(**flags: object) -> None:
     try:
         config = load_config(flags, os.environ)
         logs.configure(config.log_format, config.log_level)
-        # What exists by now stays for good: take it out of every later collection. A full
-        # one with a million subscriptions pauses the server for most of a second, so it is
-        # also made rare; cycles are no part of any hot path.
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(50_000, 20, 100)
+        collector.settle()
         trio.run(run_server, config, _announce)
     except StartupError as error:
         fail(str(error), USAGE)
