@@ -124,8 +124,7 @@ class _Thinning:
         plan.remove.append(head.first)
         plan.removed += thinned.removed
         plan.highest = max(plan.highest, thinned.highest)
-        for tag, highest in thinned.tracked.items():
-            plan.tracked[tag] = max(plan.tracked.get(tag, 0), highest)
+        plan.tracked.update(thinned.tracked)  # blocks ascend, so the last one is the highest
         if thinned.kept:
             plan.put.append(encode(thinned.kept, first=head.first, last=head.last))
 

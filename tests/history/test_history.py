@@ -365,6 +365,19 @@ async def test_quiet_tag_with_a_rule_is_recovered_however_much_was_trimmed(histo
     assert await history.recovered(select("room:1", "room:2"), 7)
 
 
+async def test_older_message_that_goes_later_hides_no_loss(history):
+    policy = Policy(None, 0, None, (Rule("t", count=0), Rule("u", count=1)))
+    await history.append([one("t,u")])
+    await history.append([one("t")])
+    await trim(history, policy)
+    assert ids(await replay(history)) == [1]
+    await history.append([one("u")])
+    await trim(history, policy)
+    assert ids(await replay(history)) == [3]
+    assert not await history.recovered(select("t"), 1)
+    assert await history.recovered(select("t"), 2)
+
+
 async def test_new_rule_does_not_claim_to_know_what_was_trimmed_before_it(history):
     await history.append([one("a"), one("b")])
     await trim(history, NOTHING_KEPT)
