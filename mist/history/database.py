@@ -98,6 +98,8 @@ def explained(path: Path) -> Iterator[None]:
         raise StartupError(f"history {error.filename or path}: {error.strerror}") from error
     except sqlite3.Error as error:
         raise StartupError(f"history {path}: {_reason(error)}") from error
+    except UnicodeDecodeError as error:  # sqlite3's, on its way to quote a damaged schema
+        raise StartupError(f"history {path}: the database is damaged") from error
     except HistoryDamaged as error:
         raise StartupError(f"history {path}: {error.reason}") from error
     except HistoryUnavailable as error:
@@ -109,6 +111,8 @@ def translated() -> Iterator[None]:
     """Turn what goes wrong later into the errors of the contract."""
     try:
         yield
+    except UnicodeDecodeError as error:
+        raise HistoryDamaged(0, "the database is damaged") from error
     except sqlite3.Error as error:
         match _code(error):
             case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:

@@ -53,7 +53,7 @@ def pack_postings(lists: Iterable[bytes], length: int) -> tuple[bytes, Packed]:
     """
     found: defaultdict[int, list[int]] = defaultdict(list)
     for number, canonical in enumerate(lists):
-        for each in map(crc32, canonical.split(b",")):
+        for each in map(tag_hash, terms(canonical)):
             found[each].append(number)
     hashes = sorted(found)
     sparse = list(map(found.__getitem__, hashes))

@@ -67,7 +67,19 @@ _INSERT: Final = f"INSERT INTO block ({_HEAD}, checksum, hashes, body) VALUES (?
 _SELECT: Final = f"SELECT {_HEAD}, checksum, hashes, body FROM block"  # noqa: S608
 
 
-_decode_heads: Final = msgspec.json.Decoder(list[tuple[int, int, int, int, int, int, int]]).decode
+_HeadValues = tuple[int, int, int, int, int, int, int]
+_RowValues = tuple[int, int, int, int, int, int, int, int, bytes, bytes]
+_StateValues = tuple[str, int, int, int, int, int, str]
+_decode_heads: Final = msgspec.json.Decoder(list[_HeadValues]).decode
+
+
+@contextmanager
+def _checked() -> Iterator[None]:
+    """Have values of other types than were written count as damage."""
+    try:
+        yield
+    except msgspec.MsgspecError as error:
+        raise HistoryDamaged(0, f"the database is damaged: {error}") from error
 
 
 def _values(row: Row) -> tuple[object, ...]:
@@ -75,8 +87,9 @@ def _values(row: Row) -> tuple[object, ...]:
 
 
 def _row(values: Sequence[object]) -> Row:
-    *head, checksum, hashes, body = values
-    return Row(Head(*head), hashes, checksum, body)  # type: ignore[arg-type]
+    with _checked():
+        *head, checksum, hashes, body = msgspec.convert(values, _RowValues)
+    return Row(Head(*head), hashes, checksum, body)
 
 
 class SqliteShelf(Shelf):
@@ -93,12 +106,16 @@ class SqliteShelf(Shelf):
 
     def load(self) -> tuple[State, dict[str, int]]:
         with translated():
-            ((*values, patterns),) = self._connection.execute(
+            states = self._connection.execute(
                 "SELECT epoch, newest, latest, floor, trimmed, untracked, patterns FROM log"
             ).fetchall()
             tracked = self._connection.execute("SELECT tag, id FROM tracked").fetchall()
-        known = tuple(patterns.split("\n")) if patterns else ()
-        return State(*values, known), dict(tracked)  # type: ignore[call-arg]
+        with _checked():
+            state = msgspec.convert(states[0] if states else None, _StateValues)
+            known = msgspec.convert(tracked, list[tuple[str, int]])
+        epoch, newest, latest, floor, trimmed, untracked, joined = state
+        patterns = tuple(joined.split("\n")) if joined else ()
+        return State(epoch, newest, latest, floor, trimmed, untracked, patterns), dict(known)
 
     def append(self, row: Row) -> None:
         with translated():
@@ -245,12 +262,16 @@ class SqliteShelf(Shelf):
     def heads(self, after: int, limit: int) -> Sequence[Head]:
         # One row that holds them all: each row is a wait for the interpreter lock, and beside
         # a busy event loop five hundred of them take seconds.
+        return self._heads("WHERE first > ? ORDER BY first LIMIT ?", (after, limit))
+
+    def _heads(self, which: str, parameters: Sequence[object] = ()) -> Sequence[Head]:
         ((packed,),) = self._fetch(
             f"SELECT json_group_array(json_array({_HEAD})) FROM "  # noqa: S608
-            f"(SELECT {_HEAD} FROM block WHERE first > ? ORDER BY first LIMIT ?)",
-            (after, limit),
+            f"(SELECT {_HEAD} FROM block {which})",
+            parameters,
         )
-        return [Head(*values) for values in sorted(_decode_heads(packed))]
+        with _checked():
+            return [Head(*values) for values in sorted(_decode_heads(packed))]
 
     def rows(self, heads: Sequence[Head]) -> list[Row]:
         return list(
@@ -261,11 +282,8 @@ class SqliteShelf(Shelf):
         )
 
     def last(self) -> Head | None:
-        with translated():
-            values = self._connection.execute(
-                f"SELECT {_HEAD} FROM block ORDER BY first DESC LIMIT 1"  # noqa: S608
-            ).fetchall()
-        return Head(*values[0]) if values else None
+        heads = self._heads("ORDER BY first DESC LIMIT 1")
+        return heads[0] if heads else None
 
     def totals(self, after: int = 0) -> Totals:
         with translated():
@@ -312,9 +330,11 @@ class SqliteShelf(Shelf):
 
     def durability(self) -> Durability:
         """What the process that wrote last promised."""
-        with translated():
-            ((value,),) = self._connection.execute("SELECT durability FROM log").fetchall()
-        return Durability(value)
+        ((value,),) = self._fetch("SELECT durability FROM log")
+        try:
+            return Durability(value)
+        except ValueError as error:
+            raise HistoryDamaged(0, "the database is damaged") from error
 
     def seal(self) -> None:
         """Bring everything home, and note that nothing of it can be lost any more."""
@@ -416,9 +436,10 @@ class _Files:
         connection = connect(path)
         self.writer = SqliteShelf(connection, self._traffic)
         prepare(connection, path, random_epoch())
-        ((before, boot, clean),) = connection.execute(
-            "SELECT durability, boot, clean FROM log"
-        ).fetchall()
+        rows = connection.execute("SELECT durability, boot, clean FROM log").fetchall()
+        if not rows:
+            raise HistoryDamaged(0, "the database is damaged")
+        ((before, boot, clean),) = rows
         now = boot_id()
         if before == Durability.PROCESS.value and not clean and (boot != now or not now):
             # The machine stopped with messages that were acknowledged but not on the disk.

@@ -393,6 +393,44 @@ async def test_damaged_structure_is_one_clear_refusal(url, path):
     assert (await refusal(url)).endswith("history.db: the database is damaged")
 
 
+async def test_whatever_is_damaged_is_told_by_our_errors_alone(url, path):
+    with small_numbers():
+        async with await open_history(url) as history:
+            for number in range(40):
+                await history.append([one(f"a,t{number % 7}", "x" * (600 + number * 40))])
+            await tidy(history)
+        sound = path.read_bytes()
+        for seed in range(60):
+            chance = random.Random(seed)
+            damaged = bytearray(sound)
+            if seed % 3 == 0:
+                del damaged[chance.randrange(len(sound)) :]
+            for _ in range(chance.choice([1, 20, 400]) if seed % 3 else 0):
+                damaged[chance.randrange(len(sound))] = chance.randrange(256)
+            path.with_name("history.db-wal").unlink(missing_ok=True)
+            path.write_bytes(damaged)
+            with contextlib.suppress(StartupError):
+                async with await open_history(url) as history:
+                    await history.verify()
+                    for attempt in (
+                        lambda log: replay(log, select("t3")),
+                        replay,
+                        lambda log: log.last(select("t3"), 3),
+                        lambda log: log.append([one("a")]),
+                        lambda log: trim(log, Policy(None, 0, None, (Rule("t3", count=2),))),
+                        tidy,
+                    ):
+                        with contextlib.suppress(HistoryUnavailable):
+                            await attempt(history)
+
+
+async def test_log_without_its_state_is_refused(url, path):
+    await fill(url, one("a"))
+    run_sql(path, "DELETE FROM log")
+    assert "damaged" in await refusal(url)
+    assert "damaged" in await refusal(url, read_only=True)
+
+
 async def test_lost_directory_entry_is_found_and_rebuilt(url, path):
     with small_numbers():
         async with await open_history(url) as history:
