@@ -143,8 +143,8 @@ class History(ABC):
         *,
         after: int = 0,
         upto: int | None = None,
-        limit: int = MAX_GROUP,
-        max_bytes: int = 1 << 20,
+        limit: int = 2 * MAX_GROUP,
+        max_bytes: int = 2 << 20,
     ) -> Page:
         """The next piece of a replay.
 

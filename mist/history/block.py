@@ -4,7 +4,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from itertools import accumulate
-from operator import add
+from operator import add, mul
 from typing import Final
 
 import msgspec
@@ -146,9 +146,13 @@ class Block:
             chosen = chosen[: bisect_left(list(reached), limit) + 1]
         if max_bytes < len(body.data) + self.head.messages * (self._longest + _HEAD_LENGTH):
             lengths = [len(each) + _HEAD_LENGTH for each in self._lists]
-            sizes = [
-                body.sizes[run] + lengths[body.run_lists[run]] * body.counts[run] for run in chosen
-            ]
+            heads = map(mul, map(lengths.__getitem__, body.run_lists), body.counts)
+            wires = list(map(add, body.sizes, heads))
+            sizes = (
+                wires[chosen.start : chosen.stop]
+                if isinstance(chosen, range)
+                else [wires[run] for run in chosen]
+            )
             chosen = chosen[: bisect_left(list(accumulate(sizes)), max_bytes) + 1]
         return chosen
 

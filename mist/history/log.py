@@ -179,8 +179,8 @@ class Log(History):
         *,
         after: int = 0,
         upto: int | None = None,
-        limit: int = MAX_GROUP,
-        max_bytes: int = 1 << 20,
+        limit: int = 2 * MAX_GROUP,
+        max_bytes: int = 2 << 20,
     ) -> Page:
         if limit < 1 or max_bytes < 1:
             raise ValueError("a page needs room for a message")

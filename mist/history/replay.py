@@ -38,13 +38,15 @@ def read_page(
             found = block.select(selection, after, upto, limit, max_bytes)
             stored += found
             limit -= sum([each.count for each in found])
-            max_bytes -= sum([len(wire) for each in found for _, wire, _ in each.entries])
+            size = sum([len(wire) for each in found for _, wire, _ in each.entries])
+            max_bytes -= size
             if limit <= 0 or max_bytes <= 0:
                 last = found[-1]
                 return Page(stored, last.firsts[-1] + last.entries[-1][2] - 1, False)
             after = min(row.head.last, upto)
             read += row.head.size
-            if looked_at == _MAX_BLOCKS or read >= _MAX_BYTES:
+            # Nor is a block begun that is likely not to fit: the next page would unpack it again.
+            if looked_at == _MAX_BLOCKS or read >= _MAX_BYTES or max_bytes < size:
                 return Page(stored, after, False)
     return Page(stored, upto, True)
 
