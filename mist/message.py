@@ -134,47 +134,41 @@ class Batch:
     whoever resolves them (`mist.broker`) does, and only for those it has not seen before.
 
     Args:
-        runs: see `Run`. More than one message stands in a run only where no data holds LF.
+        tag_lists: every tag list in it, some perhaps more than once.
+        whole: all of it in line form and the number of messages, where it has come so; None
+            where nobody has that.
         framable: False where some data may hold LF, so that its line form can't be sent as
             a line. Messages that arrived as lines never do.
-
-    Attributes:
-        framable: as above.
-        tag_lists: every tag list in it, some perhaps more than once.
-        whole: all runs' wires joined and the number of messages, where they have come so;
-            None where nobody has it.
+        runs: see `Run`. More than one message stands in a run only where no data holds LF.
+            None where `whole` is given, and `tag_lists` are one for each line, or one that
+            all have.
     """
 
     __slots__ = ("_runs", "framable", "tag_lists", "whole")
 
-    def __init__(self, runs: Sequence[Run], *, framable: bool = True) -> None:
-        self.tag_lists: Sequence[bytes] = [run[0] for run in runs]
+    def __init__(
+        self,
+        tag_lists: Sequence[bytes],
+        whole: tuple[bytes, int] | None,
+        framable: bool = True,
+        runs: Sequence[Run] | None = None,
+    ) -> None:
+        self.tag_lists = tag_lists
+        self.whole = whole
         self.framable = framable
-        self.whole: tuple[bytes, int] | None = None
-        self._runs: Sequence[Run] | None = runs
+        self._runs = runs
 
     @classmethod
     def of(cls, tags: TagSet, data: bytes) -> "Batch":
         """A batch of one message, with data of any content."""
         tag_list = format_tags(tags).encode()
         wire = b"publish %b %b\n" % (tag_list, data)
-        return cls([(tag_list, wire, 1)], framable=b"\n" not in data)
+        return cls.of_runs([(tag_list, wire, 1)], framable=b"\n" not in data)
 
     @classmethod
-    def of_lines(cls, wire: bytes, count: int, tag_lists: Sequence[bytes]) -> "Batch":
-        """A batch of whole lines `publish TAGS DATA`.
-
-        Args:
-            wire: the lines, LF each.
-            count: how many they are.
-            tag_lists: that of each line, or one that all have.
-        """
-        batch = cls.__new__(cls)
-        batch.tag_lists = tag_lists
-        batch.framable = True
-        batch.whole = (wire, count)
-        batch._runs = None
-        return batch
+    def of_runs(cls, runs: Sequence[Run], *, framable: bool = True) -> "Batch":
+        """A batch of these runs."""
+        return cls([run[0] for run in runs], None, framable, runs)
 
     @property
     def runs(self) -> Sequence[Run]:

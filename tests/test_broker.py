@@ -42,7 +42,7 @@ def line(tags: str, data: str) -> bytes:
 def batch(*messages: tuple[str, str]) -> Batch:
     """As a protocol hands it over when all lines are publishes."""
     wire = b"".join(line(*message) for message in messages)
-    return Batch.of_lines(wire, len(messages), [tags.encode() for tags, _ in messages])
+    return Batch([tags.encode() for tags, _ in messages], (wire, len(messages)))
 
 
 def test_a_message_reaches_exactly_those_whose_tags_it_carries() -> None:
@@ -79,7 +79,7 @@ def test_tags_are_delivered_in_canonical_form() -> None:
     broker.subscribe(outbox, frozenset("a"))
     wire = line("b,a,b", "1") + line("b,a,b", "publish b,a,b 2")
     for _ in range(3):  # unknown, seen, remembered
-        broker.publish(Batch([(b"b,a,b", wire, 2)]))
+        broker.publish(Batch.of_runs([(b"b,a,b", wire, 2)]))
         assert take_all(outbox) == line("a,b", "1") + line("a,b", "publish b,a,b 2")
 
 
@@ -101,7 +101,7 @@ def test_a_bad_tag_list_is_told_in_its_place_and_costs_nothing_else() -> None:
 
 def test_errors_are_told_once_for_each_message_of_a_run() -> None:
     errors: list[CommandError] = []
-    Broker().publish(Batch([(b"a,", line("a,", "1") * 3, 3)]), on_error=errors.append)
+    Broker().publish(Batch.of_runs([(b"a,", line("a,", "1") * 3, 3)]), on_error=errors.append)
     assert [type(error) for error in errors] == [EmptyTag] * 3
 
 
@@ -293,7 +293,9 @@ class BrokerMachine(RuleBasedStateMachine):
         messages = [(tags, f"{number}\\") for number, tags in enumerate(written)]
         published = batch(*messages)
         for _ in range(again):
-            self.broker.publish(published if whole else Batch(published.runs), self.outboxes[who])
+            self.broker.publish(
+                published if whole else Batch.of_runs(published.runs), self.outboxes[who]
+            )
         for number, (outbox, groups) in enumerate(zip(self.outboxes, self.groups, strict=True)):
             expected = b"".join(
                 shown(outbox.form, tags, data)

@@ -184,39 +184,41 @@ class LineProtocol(Protocol):
         return len(self._held)
 
     def receive(self, data: bytes) -> Iterator[Command]:
-        end = data.rfind(b"\n") + 1
-        if end:
-            body = self._take(data, end)
-            if self._fresh:
-                body = _BLANK.sub(b"", body, 1)
-                if hangup := self._hangup(body):
-                    yield hangup
-                    return
-                self._fresh = not body
-            if batch := self._batch(body):
-                yield Publish(batch)
-            elif body:
-                yield from self._lines(body)
-            data = data[end:]
-        if data and not self._skipping:
-            self._held += data
+        if data.endswith(b"\n") and not self._held and not self._skipping:
+            body, rest = data, b""
+        else:
+            body, rest = self._take(data)
+        if self._fresh and body:
+            body = _BLANK.sub(b"", body, 1)
+            if hangup := self._hangup(body):
+                yield hangup
+                return
+            self._fresh = not body
+        if batch := self._batch(body):
+            yield Publish(batch)
+        elif body:
+            yield from self._lines(body)
+        if rest:
+            self._held += rest
             if len(self._held) > self._max_line:
                 start = bytes(self._held[: self._max_line])
                 self._held.clear()
                 self._skipping = True
                 yield self._hangup(start) or Invalid(LineTooLong())
 
-    def _take(self, data: bytes, end: int) -> bytes:
-        """All that has ended: what was held, and `data` up to `end`, the end of a line."""
+    def _take(self, data: bytes) -> tuple[bytes, bytes]:
+        """What has ended, with what was held before it; and what has not."""
+        end = data.rfind(b"\n") + 1
+        rest = data[end:]
+        if not end:
+            return b"", b"" if self._skipping else rest
         if self._skipping:
             self._skipping = False
             self._fresh = False
-            return data[data.find(b"\n") + 1 : end]
-        if not self._held:
-            return data if end == len(data) else data[:end]
+            return data[data.find(b"\n") + 1 : end], rest
         body = bytes(self._held) + data[:end]
         self._held.clear()
-        return body
+        return body, rest
 
     def _hangup(self, line: bytes) -> Hangup | None:
         """The end of the session, where a line shows that the peer speaks HTTP.
@@ -242,11 +244,11 @@ class LineProtocol(Protocol):
                 runs.append(run)
                 continue
             if runs:
-                yield Publish(Batch(runs))
+                yield Publish(Batch.of_runs(runs))
                 runs = []
             yield self._command(line[:-1])
         if runs:
-            yield Publish(Batch(runs))
+            yield Publish(Batch.of_runs(runs))
 
     def _batch(self, body: bytes) -> Batch | None:
         """Whole lines as one batch, if all of them are publishes and surely keep the limits.
@@ -259,12 +261,12 @@ class LineProtocol(Protocol):
         end = body.find(b" ", len(_PUBLISH))
         tag_list = body[len(_PUBLISH) : end]
         if not last:
-            return Batch.of_lines(body, 1, (tag_list,)) if end >= 0 and tag_list else None
+            return Batch((tag_list,), (body, 1)) if end >= 0 and tag_list else None
         count = body.count(b"\n")
         head = body[: end + 1]
         alike = tag_list and b"\n" not in head and body.startswith(head, last)
         if alike and body.count(b"\n" + head) == count - 1:
-            return Batch.of_lines(body, count, (tag_list,))
+            return Batch((tag_list,), (body, count))
         tails = body[len(_PUBLISH) :].split(b"\n" + _PUBLISH)
         if len(tails) != count or not body.startswith(_PUBLISH):
             return None
@@ -272,7 +274,7 @@ class LineProtocol(Protocol):
             tag_lists = [tags for tags, _ in [tail.split(b" ", 1) for tail in tails]]
         except ValueError:  # one has no data
             return None
-        return Batch.of_lines(body, count, tag_lists) if all(tag_lists) else None
+        return Batch(tag_lists, (body, count)) if all(tag_lists) else None
 
     def _publish(self, line: bytes) -> Run | None:
         """A line, its LF included, if it is a publish that keeps the limits."""
