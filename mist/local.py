@@ -16,7 +16,7 @@ import trio
 from mist.hub import Hub
 from mist.message import Message, TagSet, parse_tags
 from mist.outbox import Outbox
-from mist.protocols.line import ESCAPED, read_escaped
+from mist.protocols.line_forms import ESCAPED, read_escaped
 
 __all__ = ["LocalSubscription", "subscribe"]
 

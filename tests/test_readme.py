@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from mist.config import CONFIG_FILE, OPTIONS
-from mist.protocols.line import _COMMANDS
+from mist.protocols.line_commands import WORDS
 
 BAR = "\\|"  # a table's cell ends at a bare one
 ROOT = Path(__file__).parent.parent
@@ -26,7 +26,7 @@ def test_the_table_of_settings_is_that_of_the_program() -> None:
 
 
 def test_every_command_of_the_line_protocol_is_named() -> None:
-    missing = [word for word in _COMMANDS if f"`{word.decode()}" not in README]
+    missing = [word for word in WORDS if f"`{word.decode()}" not in README]
     assert not missing
 
 

@@ -2,8 +2,8 @@
 
 One module a dialect, each with a `Protocol` and the `WireForm` of its deliveries:
 
-    line.py     the line protocol of TCP
-    frames.py   mist's own WebSocket frames
+    line.py     the line protocol of TCP (line_commands.py, line_forms.py)
+    frames.py   mist's own WebSocket frames (rfc6455.py, client_frames.py)
 
 A protocol belongs to one connection and keeps only what reading needs: the beginning of a
 line that hasn't ended, whether the peer is authenticated and so may send long ones. It has

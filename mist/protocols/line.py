@@ -17,137 +17,37 @@ three of its demands:
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from io import BytesIO
 from typing import Final
 
 from mist.commands import (
-    AddTags,
-    Auth,
     Command,
     Connections,
     Done,
-    Echo,
-    Escape,
     Failed,
     Hangup,
     Invalid,
-    ListSubscriptions,
-    ListTags,
     Ping,
     Publish,
-    Register,
-    RemoveTags,
     Reply,
-    ShowTags,
-    Subscribe,
     Subscriptions,
     Tags,
     TokenCommand,
-    Unregister,
-    Unsubscribe,
-    Who,
 )
-from mist.errors import (
-    CommandError,
-    DataTooLong,
-    ExpectedOnOff,
-    HistoryOff,
-    InvalidToken,
-    LineTooLong,
-    MistError,
-    UnknownCommand,
-    WrongArguments,
-)
-from mist.message import (
-    GRANT,
-    Batch,
-    Entry,
-    Limits,
-    Message,
-    Run,
-    check_token,
-    format_tags,
-    parse_tag_list,
-)
+from mist.errors import DataTooLong, LineTooLong, MistError, UnknownCommand, WrongArguments
+from mist.message import Batch, Limits, Run, format_tags
 from mist.protocols import Protocol, WireForm
+from mist.protocols.line_commands import parse_command
+from mist.protocols.line_forms import ESCAPED, PLAIN
 
-__all__ = [
-    "ESCAPED",
-    "PLAIN",
-    "EscapedLines",
-    "LineProtocol",
-    "PlainLines",
-    "error_line",
-    "read_escaped",
-]
+__all__ = ["LineProtocol", "error_line"]
 
 STRANGER_LINE: Final = 4096  # bytes in a line of a peer that has not authenticated
 
 _PUBLISH: Final = b"publish "
 _BLANK: Final = re.compile(rb"(?:\r?\n)*")
 _HTTP: Final = re.compile(rb"[A-Za-z]+ [^ \n]* HTTP/")
-_ESCAPED: Final = re.compile(rb"\\(.)", re.DOTALL)
-_ESCAPES: Final = (
-    (b"\\", b"\\\\"),  # first, so that it doesn't escape the others' escapes
-    (b"\n", b"\\n"),
-    (b"\r", b"\\r"),
-)
-
-
-class PlainLines(WireForm):
-    """`publish TAGS DATA`, the data untouched; a message whose data holds LF is left out."""
-
-    name = "line"
-    passes_lines = True
-
-    def pieces(self, entries: Sequence[Entry]) -> list[bytes]:
-        found = []
-        for tag_list, wire, count in entries:
-            if count == 1:
-                if wire.find(b"\n") == len(wire) - 1:
-                    found.append(wire)
-            else:
-                head = tag_list.head
-                found += [b"%b%b\n" % (head, data) for data in tag_list.split(wire, count)]
-        return found
-
-    def join(self, entries: Sequence[Entry], *, framable: bool) -> tuple[bytes, int]:
-        if not framable:
-            return super().join(entries, framable=framable)
-        if len(entries) == 1:
-            return entries[0][1], entries[0][2]
-        return b"".join([entry[1] for entry in entries]), sum([entry[2] for entry in entries])
-
-
-class EscapedLines(WireForm):
-    r"""`publish TAGS DATA` with `\\`, `\n`, `\r` for backslash, LF and CR in the data."""
-
-    name = "line-escaped"
-
-    def pieces(self, entries: Sequence[Entry]) -> list[bytes]:
-        found = []
-        for tag_list, wire, count in entries:
-            for data in tag_list.split(wire, count):
-                for plain, escaped in _ESCAPES:
-                    data = data.replace(plain, escaped)
-                found.append(b"%b%b\n" % (tag_list.head, data))
-        return found
-
-
-def read_escaped(wire: bytes) -> Iterator[Message]:
-    """The messages in whole lines of `EscapedLines`."""
-    for line in wire[:-1].split(b"\n"):
-        _, tags, data = line.split(b" ", 2)
-        yield Message(frozenset(tags.decode().split(",")), _ESCAPED.sub(_unescape, data))
-
-
-def _unescape(match: re.Match[bytes]) -> bytes:
-    return {b"n": b"\n", b"r": b"\r"}.get(match[1], match[1])
-
-
-PLAIN: Final = PlainLines()
-ESCAPED: Final = EscapedLines()
 
 
 class LineProtocol(Protocol):
@@ -290,21 +190,7 @@ class LineProtocol(Protocol):
             return hangup
         if len(line) > self._max_line:
             return Invalid(LineTooLong())
-        fields = line.split(b" ", 2)
-        if not (fields[0] in _DATA_COMMANDS and len(fields) == 3):
-            line = line.removesuffix(b"\r")
-            fields = line.split(b" ", 2)
-        parse = _COMMANDS.get(fields[0])
-        name = fields[0].decode("utf-8", "replace")
-        try:
-            if parse is None:
-                return Invalid(UnknownCommand(line), name)
-            counts, make = parse
-            if len(fields) - 1 not in counts:
-                return Invalid(WrongArguments(line), name)
-            return make(self._limits, fields[1:])
-        except CommandError as error:
-            return Invalid(error, name)
+        return parse_command(line, self._limits)
 
     def reply(self, command: Command, reply: Reply) -> bytes:
         match reply:
@@ -341,87 +227,3 @@ def error_line(error: MistError) -> bytes:
             return b"error Line too long\n"  # data is all but the whole of a line
         case _:
             return b"error %b\n" % str(error).encode()
-
-
-# Commands
-
-_Fields = list[bytes]
-_Make = Callable[[Limits, _Fields], Command]
-
-
-def _token(raw: bytes) -> str:
-    try:
-        return check_token(raw.decode())
-    except UnicodeDecodeError:
-        raise InvalidToken from None
-
-
-def _switch(raw: bytes) -> bool:
-    if raw not in (b"on", b"off"):
-        raise ExpectedOnOff
-    return raw == b"on"
-
-
-def _publish(limits: Limits, fields: _Fields) -> Command:
-    # Comes here only when it breaks a rule; in the order in which rules are looked at.
-    parse_tag_list(fields[0], limits.message_tags)
-    raise DataTooLong
-
-
-def _subscribe(limits: Limits, fields: _Fields) -> Command:
-    tags = parse_tag_list(fields[0], limits.subscription_tags)
-    if len(fields) == 2:
-        raise HistoryOff
-    return Subscribe(tags)
-
-
-def _unsubscribe(limits: Limits, fields: _Fields) -> Command:
-    return Unsubscribe(parse_tag_list(fields[0], limits.subscription_tags))
-
-
-def _with_tags(command: type[Register | AddTags | RemoveTags]) -> _Make:
-    def make(limits: Limits, fields: _Fields) -> Command:
-        tags = parse_tag_list(fields[0], limits.token_tags, GRANT)
-        return command(_token(fields[1]), tags)
-
-    return make
-
-
-def _store(limits: Limits, fields: _Fields) -> Command:
-    parse_tag_list(fields[0], limits.message_tags)
-    raise HistoryOff
-
-
-def _ids(limits: Limits, fields: _Fields) -> Command:
-    _switch(fields[0])
-    raise HistoryOff
-
-
-def _history(limits: Limits, fields: _Fields) -> Command:
-    raise HistoryOff
-
-
-_DATA_COMMANDS: Final = frozenset({b"publish", b"store"})
-
-# word: (allowed numbers of arguments, how a command is made of them)
-_COMMANDS: Final[dict[bytes, tuple[tuple[int, ...], _Make]]] = {
-    b"ping": ((0,), lambda limits, fields: Ping()),
-    b"publish": ((2,), _publish),
-    b"subscribe": ((1, 2), _subscribe),
-    b"unsubscribe": ((1,), _unsubscribe),
-    b"list": ((0,), lambda limits, fields: ListSubscriptions()),
-    b"listall": ((0,), lambda limits, fields: ListTags()),
-    b"who": ((0,), lambda limits, fields: Who()),
-    b"auth": ((1,), lambda limits, fields: Auth(fields[0].decode("utf-8", "replace"))),
-    b"echo": ((1,), lambda limits, fields: Echo(_switch(fields[0]))),
-    b"escape": ((1,), lambda limits, fields: Escape(_switch(fields[0]))),
-    b"register": ((2,), _with_tags(Register)),
-    b"unregister": ((1,), lambda limits, fields: Unregister(_token(fields[0]))),
-    b"set": ((2,), _with_tags(AddTags)),
-    b"unset": ((2,), _with_tags(RemoveTags)),
-    b"tags": ((1,), lambda limits, fields: ShowTags(_token(fields[0]))),
-    b"ids": ((1,), _ids),
-    b"store": ((2,), _store),
-    b"last": ((0,), _history),
-    b"resume": ((1, 2), _history),
-}

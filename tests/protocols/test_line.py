@@ -50,7 +50,8 @@ from mist.errors import (
     WrongArguments,
 )
 from mist.message import Batch, Limits, TagList
-from mist.protocols.line import ESCAPED, PLAIN, LineProtocol, error_line, read_escaped
+from mist.protocols.line import LineProtocol, error_line
+from mist.protocols.line_forms import ESCAPED, PLAIN, read_escaped
 
 LIMITS = Limits(data=100, line=160)
 BIG = b"x" * 101

@@ -1,0 +1,135 @@
+"""One line of the line protocol to one command, publishes that keep the rules left out."""
+
+from collections.abc import Callable
+from typing import Final
+
+from mist.commands import (
+    AddTags,
+    Auth,
+    Command,
+    Echo,
+    Escape,
+    Invalid,
+    ListSubscriptions,
+    ListTags,
+    Ping,
+    Register,
+    RemoveTags,
+    ShowTags,
+    Subscribe,
+    Unregister,
+    Unsubscribe,
+    Who,
+)
+from mist.errors import (
+    CommandError,
+    DataTooLong,
+    ExpectedOnOff,
+    HistoryOff,
+    InvalidToken,
+    UnknownCommand,
+    WrongArguments,
+)
+from mist.message import GRANT, Limits, check_token, parse_tag_list
+
+__all__ = ["WORDS", "parse_command"]
+
+_Fields = list[bytes]
+_Make = Callable[[Limits, _Fields], Command]
+
+
+def parse_command(line: bytes, limits: Limits) -> Command:
+    """The command a line means, its LF cut off; `Invalid` where it means none."""
+    fields = line.split(b" ", 2)
+    if not (fields[0] in _DATA_COMMANDS and len(fields) == 3):
+        line = line.removesuffix(b"\r")
+        fields = line.split(b" ", 2)
+    parse = WORDS.get(fields[0])
+    name = fields[0].decode("utf-8", "replace")
+    try:
+        if parse is None:
+            return Invalid(UnknownCommand(line), name)
+        counts, make = parse
+        if len(fields) - 1 not in counts:
+            return Invalid(WrongArguments(line), name)
+        return make(limits, fields[1:])
+    except CommandError as error:
+        return Invalid(error, name)
+
+
+def _token(raw: bytes) -> str:
+    try:
+        return check_token(raw.decode())
+    except UnicodeDecodeError:
+        raise InvalidToken from None
+
+
+def _switch(raw: bytes) -> bool:
+    if raw not in (b"on", b"off"):
+        raise ExpectedOnOff
+    return raw == b"on"
+
+
+def _publish(limits: Limits, fields: _Fields) -> Command:
+    # Comes here only when it breaks a rule; in the order in which rules are looked at.
+    parse_tag_list(fields[0], limits.message_tags)
+    raise DataTooLong
+
+
+def _subscribe(limits: Limits, fields: _Fields) -> Command:
+    tags = parse_tag_list(fields[0], limits.subscription_tags)
+    if len(fields) == 2:
+        raise HistoryOff
+    return Subscribe(tags)
+
+
+def _unsubscribe(limits: Limits, fields: _Fields) -> Command:
+    return Unsubscribe(parse_tag_list(fields[0], limits.subscription_tags))
+
+
+def _with_tags(command: type[Register | AddTags | RemoveTags]) -> _Make:
+    def make(limits: Limits, fields: _Fields) -> Command:
+        tags = parse_tag_list(fields[0], limits.token_tags, GRANT)
+        return command(_token(fields[1]), tags)
+
+    return make
+
+
+def _store(limits: Limits, fields: _Fields) -> Command:
+    parse_tag_list(fields[0], limits.message_tags)
+    raise HistoryOff
+
+
+def _ids(limits: Limits, fields: _Fields) -> Command:
+    _switch(fields[0])
+    raise HistoryOff
+
+
+def _history(limits: Limits, fields: _Fields) -> Command:
+    raise HistoryOff
+
+
+_DATA_COMMANDS: Final = frozenset({b"publish", b"store"})
+
+# word: (allowed numbers of arguments, how a command is made of them)
+WORDS: Final[dict[bytes, tuple[tuple[int, ...], _Make]]] = {
+    b"ping": ((0,), lambda limits, fields: Ping()),
+    b"publish": ((2,), _publish),
+    b"subscribe": ((1, 2), _subscribe),
+    b"unsubscribe": ((1,), _unsubscribe),
+    b"list": ((0,), lambda limits, fields: ListSubscriptions()),
+    b"listall": ((0,), lambda limits, fields: ListTags()),
+    b"who": ((0,), lambda limits, fields: Who()),
+    b"auth": ((1,), lambda limits, fields: Auth(fields[0].decode("utf-8", "replace"))),
+    b"echo": ((1,), lambda limits, fields: Echo(_switch(fields[0]))),
+    b"escape": ((1,), lambda limits, fields: Escape(_switch(fields[0]))),
+    b"register": ((2,), _with_tags(Register)),
+    b"unregister": ((1,), lambda limits, fields: Unregister(_token(fields[0]))),
+    b"set": ((2,), _with_tags(AddTags)),
+    b"unset": ((2,), _with_tags(RemoveTags)),
+    b"tags": ((1,), lambda limits, fields: ShowTags(_token(fields[0]))),
+    b"ids": ((1,), _ids),
+    b"store": ((2,), _store),
+    b"last": ((0,), _history),
+    b"resume": ((1, 2), _history),
+}
