@@ -4,7 +4,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from itertools import accumulate
-from operator import add, mul
+from operator import add, itemgetter, mul
 from typing import Final
 
 import msgspec
@@ -129,7 +129,7 @@ class Block:
         firsts = [self._firsts[run] for run in chosen]
         entries = self._entries(chosen)
         # Only the runs at both ends can be there in part.
-        messages = sum([count for _, _, count in entries]) - skip
+        messages = sum(map(itemgetter(2), entries)) - skip
         beyond = max(firsts[-1] + entries[-1][2] - 1 - upto, messages - limit)
         if beyond > 0:
             entries[-1] = cut(entries[-1], 0, entries[-1][2] - beyond)

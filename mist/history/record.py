@@ -6,6 +6,7 @@ can be given to a wire form just like one that was published a moment ago.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from operator import itemgetter
 
 import attrs
 
@@ -22,6 +23,9 @@ __all__ = [
     "Trimmed",
     "cut",
 ]
+
+_wire_of = itemgetter(1)  # of an entry; these two are asked of every message replayed
+_count_of = itemgetter(2)
 
 MAX_ID = 2**53 - 1  # the largest integer that JSON's readers agree on
 
@@ -50,7 +54,12 @@ class Publication:
     @property
     def count(self) -> int:
         """Number of messages. O(entries)."""
-        return sum([count for _, _, count in self.entries])
+        return sum(map(_count_of, self.entries))
+
+    @property
+    def size(self) -> int:
+        """Bytes of the wires. O(entries)."""
+        return sum(map(len, map(_wire_of, self.entries)))
 
 
 @attrs.frozen

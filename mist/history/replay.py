@@ -38,7 +38,7 @@ def read_page(
             found = block.select(selection, after, upto, limit, max_bytes)
             stored += found
             limit -= sum([each.count for each in found])
-            size = sum([len(wire) for each in found for _, wire, _ in each.entries])
+            size = sum([each.size for each in found])
             max_bytes -= size
             if limit <= 0 or max_bytes <= 0:
                 last = found[-1]
