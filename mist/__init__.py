@@ -9,10 +9,13 @@ General layout, from the bottom up; a module imports only what stands before it:
     index/                      which subscriptions does a tag set satisfy?
     outbox, protocols/, broker  one peer's queue; the dialects; who gets a message
     auth/                       tokens and what they grant
+    history/                    the durable log of messages
     hub, session, local         what all peers share; one peer; a peer in this process
+    pacing                      whose turn it is
     config/, transports/        settings; streams of bytes
-    server                      one nursery that runs it all
+    collector, server           the process's garbage; one nursery that runs it all
     client/, cli/               the other end, for programs and for people
+    bench/                      what it costs
 
 Nothing below `auth` does I/O or knows trio; nothing below `transports` knows a socket.
 """
