@@ -29,16 +29,24 @@ __all__ = [
     "Escape",
     "Failed",
     "Hangup",
+    "Ids",
     "Invalid",
+    "Last",
     "ListSubscriptions",
     "ListTags",
+    "Newest",
     "Ping",
     "Publish",
     "Register",
     "RemoveTags",
     "Reply",
+    "Resume",
+    "Resumed",
     "Revoked",
     "ShowTags",
+    "Since",
+    "Store",
+    "Stored",
     "Subscribe",
     "Subscriptions",
     "Tags",
@@ -69,10 +77,59 @@ class Publish(Command):
 
 
 @attrs.define
+class Store(Publish):
+    """Publish one message, and say its id once it is durable."""
+
+
+@attrs.define
 class Subscribe(Command):
     """Receive messages that carry all of `tags`."""
 
     tags: TagSet
+
+
+@attrs.frozen
+class Since:
+    """A place in the history, where a replay begins.
+
+    Attributes:
+        after: messages with higher ids; 0 is all that is kept. None where `last` says it.
+        last: the last so many messages that match; None where `after` says it.
+        epoch: the log that `after` belongs to; None believes it is this one.
+    """
+
+    after: int | None = None
+    last: int | None = None
+    epoch: str | None = None
+
+
+@attrs.define
+class Resume(Command):
+    """Subscribe to several tag sets as one, all or none: first what was, then what comes.
+
+    Messages since a place in the history that match any of them, each once and in the order
+    of their ids; then live, without a gap or a repeat. One that exists stays, and is replayed
+    again.
+
+    Attributes:
+        alternatives: at least one tag set.
+        since: None for no replay.
+    """
+
+    alternatives: Sequence[TagSet]
+    since: Since | None
+
+
+@attrs.define
+class Last(Command):
+    """The newest position in the history."""
+
+
+@attrs.define
+class Ids(Command):
+    """Whether deliveries of this session carry their ids."""
+
+    on: bool
 
 
 @attrs.define
@@ -238,6 +295,46 @@ class Connections(Reply):
 
     connected: int
     lifetime: int
+
+
+@attrs.frozen
+class Stored(Reply):
+    """The message is durable, and everyone who is there has it queued.
+
+    Attributes:
+        id: its place in the history.
+    """
+
+    id: int
+
+
+@attrs.frozen
+class Newest(Reply):
+    """The newest position in the history.
+
+    Attributes:
+        id: 0 before the first message.
+    """
+
+    epoch: str
+    id: int
+
+
+@attrs.frozen
+class Resumed(Reply):
+    """What a `Resume` begins with, before its first message.
+
+    Attributes:
+        epoch: which log this is.
+        id: messages above it are live.
+        recovered: whether everything that was asked for is there. Never True with a loss.
+        first: the lowest id that is kept.
+    """
+
+    epoch: str
+    id: int
+    recovered: bool
+    first: int
 
 
 @attrs.frozen

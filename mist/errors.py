@@ -11,7 +11,9 @@ person who reads it, and never holds a token or a secret.
     │   ├── LineTooLong, DataTooLong
     │   ├── InvalidToken, TokenNotFound, TokenExists, RegistryUnavailable
     │   ├── TooManySubscriptions
-    │   ├── HistoryOff
+    │   ├── HistoryOff, InvalidPosition
+    │   ├── HistoryUnavailable
+    │   │   └── HistoryDamaged
     │   └── Unauthorized
     ├── ProtocolViolation       a peer broke the protocol; its session ends
     ├── StartupError            the server can't start as configured
@@ -33,7 +35,10 @@ __all__ = [
     "DataTooLong",
     "EmptyTag",
     "ExpectedOnOff",
+    "HistoryDamaged",
     "HistoryOff",
+    "HistoryUnavailable",
+    "InvalidPosition",
     "InvalidTag",
     "InvalidToken",
     "LineTooLong",
@@ -203,6 +208,40 @@ class HistoryOff(CommandError):
 
     code = "history_off"
     message = "History is off"
+
+
+class InvalidPosition(CommandError):
+    """Not a place in a message history: see `mist.commands.Since`."""
+
+    code = "invalid_position"
+    message = "Invalid position"
+
+
+class HistoryUnavailable(CommandError):
+    """The log could not be written or read: a full disk, say. Nothing was stored.
+
+    The text may say more, for a person who looks after the server; what a peer is told is
+    `message`.
+    """
+
+    code = "history_unavailable"
+    message = "History is unavailable"
+
+
+class HistoryDamaged(HistoryUnavailable):
+    """A block of the log is not what was written.
+
+    Attributes:
+        first: the lowest id that may be in it.
+        reason: what is wrong, for a person.
+    """
+
+    code = "history_damaged"
+
+    def __init__(self, first: int, reason: str) -> None:
+        super().__init__(f"History is damaged at {first}: {reason}")
+        self.first = first
+        self.reason = reason
 
 
 class Unauthorized(CommandError):

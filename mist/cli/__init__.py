@@ -3,6 +3,7 @@
     serve       the server
     messages    publish, subscribe, ping, list, who
     token       token new, register, unregister, set, unset, tags
+    history     history show, tail, stats, trim, verify, new-epoch
     bench       what this machine does
     common      where the server is, what errors and exit codes mean
 
@@ -12,6 +13,7 @@ Exit codes are for scripts, see `mist --help`.
 import click
 
 from mist.cli.bench import bench
+from mist.cli.history import history
 from mist.cli.messages import list_tags, ping, publish, subscribe, who
 from mist.cli.serve import serve
 from mist.cli.token import token
@@ -40,5 +42,5 @@ def main() -> None:
     """Publish and subscribe by tags."""
 
 
-for command in (serve, publish, subscribe, ping, list_tags, who, token, bench):
+for command in (serve, publish, subscribe, ping, list_tags, who, token, history, bench):
     main.add_command(command)

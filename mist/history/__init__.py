@@ -30,8 +30,7 @@ from typing import Final, Self
 
 import attrs
 
-from mist.errors import StartupError
-from mist.history.errors import HistoryDamaged, HistoryUnavailable
+from mist.errors import HistoryDamaged, HistoryUnavailable, StartupError
 from mist.history.record import (
     MAX_ID,
     Page,

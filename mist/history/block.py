@@ -9,8 +9,8 @@ from typing import Final
 
 import msgspec
 
+from mist.errors import HistoryDamaged
 from mist.history.columns import unpack
-from mist.history.errors import HistoryDamaged
 from mist.history.layout import MICROSECONDS, Body, Row, checksum, decode_body
 from mist.history.postings import Postings, pack_postings
 from mist.history.record import MAX_ID, Stored, cut

@@ -15,8 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from mist.errors import StartupError
-from mist.history.errors import HistoryDamaged, HistoryUnavailable
+from mist.errors import HistoryDamaged, HistoryUnavailable, StartupError
 
 __all__ = [
     "boot_id",

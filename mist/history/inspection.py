@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Final
 
+from mist.errors import HistoryDamaged, HistoryUnavailable
 from mist.history.block import Block, TagLists
-from mist.history.errors import HistoryDamaged, HistoryUnavailable
 from mist.history.layout import Head
 from mist.history.record import Problem
 from mist.history.shelf import Shelf

@@ -12,9 +12,9 @@ from typing import Final
 
 import attrs
 
+from mist.errors import HistoryDamaged
 from mist.history.block import Block, TagLists
 from mist.history.encoding import encode
-from mist.history.errors import HistoryDamaged
 from mist.history.layout import Head
 from mist.history.shelf import Change, Shelf
 

@@ -7,8 +7,8 @@ from typing import Final
 
 import trio
 
+from mist.errors import HistoryUnavailable
 from mist.history import History, Policy
-from mist.history.errors import HistoryUnavailable
 
 __all__ = ["keep"]
 

@@ -10,9 +10,9 @@ from typing import Final
 
 import attrs
 
+from mist.errors import HistoryDamaged
 from mist.history.block import Block, TagLists
 from mist.history.encoding import encode
-from mist.history.errors import HistoryDamaged
 from mist.history.layout import Head, Row
 from mist.history.record import MAX_ID
 from mist.history.replay import find_last

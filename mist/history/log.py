@@ -18,10 +18,10 @@ from typing import Final, TypeVar
 import attrs
 import trio
 
+from mist.errors import HistoryUnavailable
 from mist.history import MAX_GROUP, Durability, History, HistoryStatistics
 from mist.history.block import TagLists
 from mist.history.encoding import assign, encode
-from mist.history.errors import HistoryUnavailable
 from mist.history.inspection import inspect
 from mist.history.joining import Joining, plan_joining
 from mist.history.keeping import Plan, make_plan

@@ -30,7 +30,7 @@ import attrs
 import msgspec
 import trio
 
-from mist.errors import StartupError
+from mist.errors import HistoryDamaged, HistoryUnavailable, StartupError
 from mist.history import Durability, History
 from mist.history.chores import Traffic, due, missing
 from mist.history.columns import MASKS, unpack_all
@@ -46,7 +46,6 @@ from mist.history.database import (
     translated,
 )
 from mist.history.directory import mask_of, part_of, set_bits
-from mist.history.errors import HistoryDamaged, HistoryUnavailable
 from mist.history.layout import Head, Row
 from mist.history.log import Log, Survey, Workshop, random_epoch
 from mist.history.record import Problem

@@ -28,6 +28,8 @@ class WireForm(abc.ABC):
     """
 
     name: ClassVar[str]
+    numbered: ClassVar[bool] = False
+    """Whether deliveries carry their ids, where there are any."""
     passes_lines: ClassVar[bool] = False
     """Whether messages in line form, where none holds LF, are in this form as they are."""
 

@@ -35,7 +35,14 @@ from mist.commands import (
     Tags,
     TokenCommand,
 )
-from mist.errors import DataTooLong, LineTooLong, MistError, UnknownCommand, WrongArguments
+from mist.errors import (
+    DataTooLong,
+    HistoryUnavailable,
+    LineTooLong,
+    MistError,
+    UnknownCommand,
+    WrongArguments,
+)
 from mist.message import Batch, Limits, Run, format_tags
 from mist.protocols import Protocol, WireForm
 from mist.protocols.line_commands import parse_command
@@ -225,5 +232,7 @@ def error_line(error: MistError) -> bytes:
             return b"error Incorrect number of arguments for '[%b]'\n" % fields
         case DataTooLong():
             return b"error Line too long\n"  # data is all but the whole of a line
+        case HistoryUnavailable():
+            return b"error %b\n" % HistoryUnavailable.message.encode()
         case _:
             return b"error %b\n" % str(error).encode()
