@@ -6,7 +6,8 @@ ten thousand subscribers of one tag set are one entry.
 
     Index   tag set -> group, and the match. `tree` narrows a message down to the few entries
             that share its rare tags; where many entries share popular tags only, `chunk`
-            tests them all at once, with bitmaps
+            tests them all at once, with bitmaps, and where a message is narrow, `subsets`
+            looks up what it may contain
     Memo    tag list as written -> what it resolved to, forgotten exactly when that changes
 
     intern  one object for each tag: its string, how rare it is, what is filed under it

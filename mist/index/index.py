@@ -70,15 +70,16 @@ class Index(Generic[G]):
         Raises:
             ValueError: it is there already, or holds no tag.
         """
-        key = tuple(sorted(tags))
-        if not key:
+        if not tags:
             raise ValueError("an entry needs at least one tag")
+        key, rarest, others = self._tags.acquire(sorted(tags))
         shard = self._groups[hash(key) & MASK]
-        if key in shard:
+        length = len(shard)
+        shard.setdefault(key, group)
+        if len(shard) == length:
+            self._tags.release(self._tags.of(key))
             raise ValueError(f"there already: {key!r}")
-        key, rarest_first = self._tags.acquire(key)
-        shard[key] = group
-        self._tree.file(key, rarest_first)
+        self._tree.file(key, rarest, others)
         self._length += 1
 
     def remove(self, tags: frozenset[str]) -> G:

@@ -5,6 +5,7 @@ import random
 from collections import Counter
 from weakref import ref
 
+import attrs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,6 +21,9 @@ TINY = Thresholds(leaf=1, light=1, capacity=64, area=64 * 6)
 SMALL = Thresholds(leaf=2, light=2, capacity=128, area=1 << 12)
 EACH = pytest.mark.parametrize("thresholds", [TINY, SMALL, Thresholds()], ids=str)
 
+NEVER = 1 << 60  # slots in the time of one lookup: no chunk is as slow
+ALWAYS = 1  # any chunk is slower than all subsets of eight tags
+
 tag_sets = st.frozensets(st.sampled_from("abcdefgh"), min_size=1, max_size=8)
 
 
@@ -31,12 +35,16 @@ def expected(model: dict[frozenset[str], int], tags: frozenset[str]) -> list[int
     st.lists(tag_sets, unique=True, max_size=150),
     st.lists(st.frozensets(st.sampled_from("abcdefghxy")), max_size=10),
     st.sampled_from([TINY, SMALL]),
+    st.sampled_from([NEVER, ALWAYS]),
 )
 @settings(max_examples=200)
 def test_a_match_is_every_subset_once(
-    entries: list[frozenset[str]], messages: list[frozenset[str]], thresholds: Thresholds
+    entries: list[frozenset[str]],
+    messages: list[frozenset[str]],
+    thresholds: Thresholds,
+    lookup: int,
 ) -> None:
-    index: Index[int] = Index(thresholds)
+    index: Index[int] = Index(attrs.evolve(thresholds, lookup=lookup))
     model = {tags: n for n, tags in enumerate(entries)}
     for tags, n in model.items():
         index.add(tags, n)
@@ -90,6 +98,32 @@ def test_popular_tags_only_are_packed_into_chunks() -> None:
     assert len(index.match(message)) == sum(tags <= message for tags in entries)
 
 
+def test_narrow_messages_look_subsets_up_where_chunks_are_large(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    index: Index[int] = Index(Thresholds(lookup=512))
+    rng = random.Random(4)
+    words = [f"w{n}" for n in range(40)]
+    model = {frozenset(rng.sample(words, rng.randint(2, 4))): n for n in range(20_000)}
+    for tags, n in model.items():
+        index.add(tags, n)
+    visits: list[Chunk[int]] = []
+    visit = Chunk.match
+
+    def visited(chunk: Chunk[int], tags: frozenset[str], groups: list[int]) -> None:
+        visits.append(chunk)
+        visit(chunk, tags, groups)
+
+    monkeypatch.setattr(Chunk, "match", visited)
+    for _ in range(50):
+        message = frozenset([*rng.sample(words, 4), "unknown"])
+        assert sorted(index.match(message)) == expected(model, message)
+    assert not visits
+    message = frozenset(rng.sample(words, 20))
+    assert sorted(index.match(message)) == expected(model, message)
+    assert visits
+
+
 def check_structure(index: Index[int]) -> None:
     """Every entry is in one place, where a match or a removal gets to; nothing is kept empty."""
     entries = {key: group for shard in index._groups for key, group in shard.items()}
@@ -120,6 +154,7 @@ def check_structure(index: Index[int]) -> None:
             packed += [group for group in node.chunk.slots if group is not None]
     assert len(set(found)) == len(found)
     assert sorted([entries[key] for key in found] + packed) == sorted(entries.values())
+    assert index._tree._subsets._entries == Counter(map(len, entries))
     statistics = index.statistics()
     chunks = sum(node.chunk is not None for node, _ in nodes)
     assert len(entries) == len(index) == statistics.entries
@@ -159,9 +194,11 @@ def check_chunk(chunk: Chunk[int], path: set[str], entries: dict[Key, int]) -> N
 class IndexMachine(RuleBasedStateMachine):
     """Adding, removing and matching in any order against a dict."""
 
+    lookup = NEVER
+
     def __init__(self) -> None:
         super().__init__()
-        self.index: Index[int] = Index(TINY)
+        self.index: Index[int] = Index(attrs.evolve(TINY, lookup=self.lookup))
         self.model: dict[frozenset[str], int] = {}
         self.serial = 0
 
@@ -219,8 +256,16 @@ class IndexMachine(RuleBasedStateMachine):
         check_empty(self.index)
 
 
+class LookingUp(IndexMachine):
+    """The same, where every match that would visit a chunk looks all subsets up."""
+
+    lookup = ALWAYS
+
+
 TestIndexMachine = IndexMachine.TestCase
 TestIndexMachine.settings = settings(max_examples=60, stateful_step_count=40)
+TestLookingUp = LookingUp.TestCase
+TestLookingUp.settings = settings(max_examples=60, stateful_step_count=40)
 
 
 def check_empty(index: Index[int]) -> None:
