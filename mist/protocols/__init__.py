@@ -3,7 +3,10 @@
 One module a dialect, each with a `Protocol` and the `WireForm` of its deliveries:
 
     line.py     the line protocol of TCP (line_commands.py, line_forms.py)
-    frames.py   mist's own WebSocket frames (rfc6455.py, client_frames.py)
+    frames.py   mist's own WebSocket frames (frame_commands.py, frame_forms.py, rfc6455.py,
+                client_frames.py)
+
+What both read alike, places in a history, is in positions.py.
 
 A protocol belongs to one connection and keeps only what reading needs: the beginning of a
 line that hasn't ended, whether the peer is authenticated and so may send long ones. It has
@@ -12,12 +15,13 @@ no grant, no subscriptions and no outbox; those are the session's.
 
 import abc
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import ClassVar
 
 from mist.commands import Command, Reply
 from mist.message import Entry
 
-__all__ = ["Protocol", "WireForm"]
+__all__ = ["Protocol", "WireForm", "ids_of"]
 
 
 class WireForm(abc.ABC):
@@ -34,21 +38,42 @@ class WireForm(abc.ABC):
     """Whether messages in line form, where none holds LF, are in this form as they are."""
 
     @abc.abstractmethod
-    def pieces(self, entries: Sequence[Entry]) -> list[bytes]:
+    def pieces(
+        self, entries: Sequence[Entry], *, firsts: Sequence[int] | None = None
+    ) -> list[bytes]:
         """Each message of a fan-out in this form, in order.
 
         A message that the form can't carry is left out; the broker counts what is missing.
-        """
-
-    def join(self, entries: Sequence[Entry], *, framable: bool) -> tuple[bytes, int]:
-        """All messages of a fan-out in one bytes object, and how many they are.
 
         Args:
             entries: see `mist.message.Entry`.
-            framable: whether no data holds LF, as `mist.message.Batch` says.
+            firsts: the id of each entry's first message; those behind it count on from there.
+                None where there are no ids. A form that isn't `numbered` makes no use of it.
         """
-        pieces = self.pieces(entries)
+
+    def join(
+        self, entries: Sequence[Entry], *, framable: bool, firsts: Sequence[int] | None = None
+    ) -> tuple[bytes, int]:
+        """All messages of a fan-out in one bytes object, and how many they are.
+
+        Args:
+            entries: as for `pieces`.
+            framable: whether no data holds LF, as `mist.message.Batch` says.
+            firsts: as for `pieces`.
+        """
+        pieces = self.pieces(entries, firsts=firsts)
         return b"".join(pieces), len(pieces)
+
+
+def ids_of(entries: Sequence[Entry], firsts: Sequence[int]) -> Sequence[int]:
+    """The id of each message of a fan-out, in order; see `WireForm.pieces`."""
+    counts = [entry[2] for entry in entries]
+    if len(counts) == 1:
+        return range(firsts[0], firsts[0] + counts[0])
+    if sum(counts) == len(counts) == len(firsts):
+        return firsts
+    ranges = [range(first, first + count) for first, count in zip(firsts, counts, strict=True)]
+    return tuple(chain.from_iterable(ranges))
 
 
 class Protocol(abc.ABC):
@@ -84,3 +109,6 @@ class Protocol(abc.ABC):
 
     def escape(self, on: bool) -> None:
         """Have `form` escape what the dialect can't carry otherwise; nothing where it can."""
+
+    def ids(self, on: bool) -> None:
+        """Have `form` carry ids; nothing where it does anyway."""

@@ -1,16 +1,25 @@
 """JSON frames and the WebSocket framing beneath them."""
 
-import base64
 import json
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mist.commands import Done, Failed, Invalid, Revoked, Subscriptions
-from mist.errors import NotGranted
-from mist.message import Batch, Entry, Limits, TagList
-from mist.protocols.frames import JSON_FRAMES, FrameProtocol
+from mist.commands import (
+    Done,
+    Failed,
+    Invalid,
+    Resume,
+    Resumed,
+    Revoked,
+    Since,
+    Subscribe,
+    Subscriptions,
+)
+from mist.errors import HistoryDamaged, HistoryOff, HistoryUnavailable, MistError, NotGranted
+from mist.message import Limits
+from mist.protocols.frames import FrameProtocol
 from mist.protocols.rfc6455 import close_frame, ping_frame, text_frame
 
 
@@ -25,17 +34,25 @@ def reply(sent: str) -> str:
     """What a frame is answered with where every command succeeds."""
     protocol = FrameProtocol(Limits())
     command = protocol.command(sent.encode())
-    answer: Done | Failed | Subscriptions
+    answer: Done | Failed | Resumed | Subscriptions
     if isinstance(command, Invalid):
         answer = Failed(command.error)
     elif type(command).__name__ == "ListSubscriptions":
         answer = Subscriptions([b"a,b", b"c"])
+    elif isinstance(command, Resume) and command.since is not None:
+        answer = Resumed("ab12", 9, command.since.epoch is None, 3)
     else:
         answer = Done()
     return payload(protocol.reply(command, answer)).decode()
 
 
 BAD_TAGS = '{"success":false,"command":"subscribe","error":"tags must be a list of strings"}'
+BAD_SINCE = '{"success":false,"command":"subscribe","error":"Invalid position"}'
+BAD_SEVERAL = (
+    '{"success":false,"command":"subscribe",'
+    '"error":"subscriptions must be a list of lists of strings, and not empty"}'
+)
+RESUMED = '{"success":true,"command":"subscribe","epoch":"ab12","id":9,"recovered":true}'
 BAD_JSON = '{"success":false,"error":"Invalid json"}'
 TABLE = [
     ('{"command":"subscribe","tags":["a","b"]}', '{"success":true,"command":"subscribe"}'),
@@ -73,10 +90,64 @@ TABLE = [
         '{"command":"subscribe","tags":["a*"]}',
         '{"success":false,"command":"subscribe","error":"Invalid tag"}',
     ),
+    ('{"command":"subscribe","tags":["a"],"since":0}', RESUMED),
+    ('{"command":"subscribe","tags":["a"],"since":-3}', RESUMED),
+    ('{"command":"subscribe","subscriptions":[["a"],["b","c"]],"since":5}', RESUMED),
     (
-        '{"command":"subscribe","tags":["a"],"since":0}',
-        '{"success":false,"command":"subscribe","error":"History is off"}',
+        '{"command":"subscribe","tags":["a"],"since":{"epoch":"ab12","id":5},"ref":1}',
+        '{"success":true,"command":"subscribe",'
+        '"epoch":"ab12","id":9,"recovered":false,"ref":1}',
     ),
+    (
+        '{"command":"subscribe","subscriptions":[["a"],["b","c"]]}',
+        '{"success":true,"command":"subscribe"}',
+    ),
+    (
+        '{"command":"subscribe","subscriptions":[["a"]],"ref":"x"}',
+        '{"success":true,"command":"subscribe","ref":"x"}',
+    ),
+    ('{"command":"subscribe","tags":["a"],"since":null}', BAD_SINCE),
+    ('{"command":"subscribe","tags":["a"],"since":true}', BAD_SINCE),
+    ('{"command":"subscribe","tags":["a"],"since":"5"}', BAD_SINCE),
+    ('{"command":"subscribe","tags":["a"],"since":5.0}', BAD_SINCE),
+    ('{"command":"subscribe","tags":["a"],"since":9007199254740992}', BAD_SINCE),
+    ('{"command":"subscribe","tags":["a"],"since":{"id":5}}', BAD_SINCE),
+    ('{"command":"subscribe","tags":["a"],"since":{"epoch":"e","id":false}}', BAD_SINCE),
+    (
+        '{"command":"subscribe","tags":["a"],"since":"5","ref":1}',
+        '{"success":false,"command":"subscribe","error":"Invalid position","ref":1}',
+    ),
+    ('{"command":"subscribe","tags":[1],"since":true}', BAD_TAGS),
+    ('{"command":"subscribe","since":0}', BAD_TAGS),
+    ('{"command":"subscribe","subscriptions":[]}', BAD_SEVERAL),
+    ('{"command":"subscribe","subscriptions":null}', BAD_SEVERAL),
+    ('{"command":"subscribe","subscriptions":["a"]}', BAD_SEVERAL),
+    ('{"command":"subscribe","subscriptions":[["a"],[1]],"since":0}', BAD_SEVERAL),
+    (
+        '{"command":"subscribe","subscriptions":[["a"]],"tags":["a"]}',
+        '{"success":false,"command":"subscribe","error":"tags or subscriptions, not both"}',
+    ),
+    (
+        '{"command":"subscribe","subscriptions":[["a"],[]],"since":"x"}',
+        '{"success":false,"command":"subscribe","error":"Empty tag"}',
+    ),
+    (
+        '{"command":"subscribe","subscriptions":[["a"],["b*"]],"since":"x"}',
+        '{"success":false,"command":"subscribe","error":"Invalid tag"}',
+    ),
+    (
+        json.dumps({"command": "subscribe", "subscriptions": [[f"t{n}" for n in range(17)]]}),
+        '{"success":false,"command":"subscribe","error":"Too many tags"}',
+    ),
+    (
+        json.dumps({"command": "subscribe", "subscriptions": [["a"]] * 1_000, "since": 0}),
+        RESUMED,
+    ),
+    (
+        json.dumps({"command": "subscribe", "subscriptions": [["a"]] * 1_001}),
+        '{"success":false,"command":"subscribe","error":"Too many subscriptions"}',
+    ),
+    ('{"command":"unsubscribe","subscriptions":[["a"]]}', BAD_TAGS.replace("sub", "unsub")),
     (
         json.dumps({"command": "subscribe", "tags": [f"t{n}" for n in range(17)]}),
         '{"success":false,"command":"subscribe","error":"Too many tags"}',
@@ -118,6 +189,45 @@ def test_a_binary_frame_and_a_refused_subscription_are_answered() -> None:
     assert json.loads(found)["error"] == "not granted by the token"
 
 
+A = frozenset("a")
+BC = frozenset("bc")
+
+
+@pytest.mark.parametrize(
+    ("sent", "meant"),
+    [
+        ('"tags":["a"]', Subscribe(A)),
+        ('"tags":["a"],"since":0', Resume([A], Since(after=0))),
+        ('"tags":["c","b","c"],"since":-2', Resume([BC], Since(last=2))),
+        (
+            '"tags":["a"],"since":{"id":5,"epoch":"e"}',
+            Resume([A], Since(after=5, epoch="e")),
+        ),
+        ('"subscriptions":[["a"]]', Resume([A], None)),
+        ('"subscriptions":[["a"],["b","c"],["a"]]', Resume([A, BC, A], None)),
+        ('"subscriptions":[["a"],["b","c"]],"since":7', Resume([A, BC], Since(after=7))),
+    ],
+)
+def test_a_subscribe_is_live_only_or_begins_in_the_history(
+    sent: str, meant: Subscribe | Resume
+) -> None:
+    command = FrameProtocol(Limits()).command(b'{"command":"subscribe",%b}' % sent.encode())
+    assert command == meant
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (HistoryOff(), "History is off"),
+        (HistoryUnavailable("no space left in /data"), "History is unavailable"),
+        (HistoryDamaged(7, "checksum"), "History is unavailable"),
+    ],
+)
+def test_a_history_that_fails_says_no_more_than_that(error: MistError, text: str) -> None:
+    found = payload(FrameProtocol(Limits()).reply(Resume([A], Since(after=0)), Failed(error)))
+    assert found.decode() == f'{{"success":false,"command":"subscribe","error":"{text}"}}'
+
+
 def test_a_revocation_names_the_subscription() -> None:
     notice = FrameProtocol(Limits()).notice(Revoked(frozenset("ba")))
     assert payload(notice) == b'{"success":false,"command":"revoked","tags":["a","b"]}'
@@ -130,40 +240,6 @@ def test_any_message_is_answered(data: bytes) -> None:
     if isinstance(command, Invalid):
         answer = json.loads(payload(protocol.reply(command, Failed(command.error))))
         assert answer["success"] is False
-
-
-def entry(data: bytes) -> Entry:
-    [(_, wire, count)] = Batch.of(frozenset("ba"), data).runs
-    return TagList(frozenset("ba")), wire, count
-
-
-@given(st.lists(st.one_of(st.binary(max_size=300), st.text().map(str.encode)), max_size=8))
-def test_deliveries_carry_their_data_exactly(messages: list[bytes]) -> None:
-    frames = JSON_FRAMES.pieces([entry(data) for data in messages])
-    for data, frame in zip(messages, frames, strict=True):
-        found = json.loads(payload(frame))
-        assert found["keys"] == ["a", "b"]
-        if "data64" in found:
-            assert base64.b64decode(found["data64"]) == data
-            with pytest.raises(UnicodeDecodeError):
-                data.decode()
-        else:
-            assert found["data"] == data.decode()
-
-
-def test_messages_of_any_number_of_sizes_are_framed_and_few_sizes_kept() -> None:
-    tag_list = TagList(frozenset("ab"))
-    for _ in range(2):
-        for size in range(500):
-            wire = b"publish a,b " + b"x" * size + b"\n"
-            [frame] = JSON_FRAMES.pieces([(tag_list, wire, 1)])
-            assert payload(frame) == b'{"keys":["a","b"],"data":"%b"}' % (b"x" * size)
-    assert len(tag_list.derived[JSON_FRAMES]) <= 64
-
-
-def test_a_delivery_looks_as_the_page_says() -> None:
-    assert payload(JSON_FRAMES.pieces([entry(b"x")])[0]) == b'{"keys":["a","b"],"data":"x"}'
-    assert payload(JSON_FRAMES.pieces([entry(b"\xff")])[0]) == b'{"keys":["a","b"],"data64":"/w=="}'
 
 
 @pytest.mark.parametrize(
