@@ -28,9 +28,12 @@ from mist.commands import (
     Failed,
     Hangup,
     Invalid,
+    Newest,
     Ping,
     Publish,
     Reply,
+    Resumed,
+    Stored,
     Subscriptions,
     Tags,
     TokenCommand,
@@ -46,7 +49,7 @@ from mist.errors import (
 from mist.message import Batch, Limits, Run, format_tags
 from mist.protocols import Protocol, WireForm
 from mist.protocols.line_commands import parse_command
-from mist.protocols.line_forms import ESCAPED, PLAIN
+from mist.protocols.line_forms import ESCAPED, NUMBERED, NUMBERED_ESCAPED, PLAIN
 
 __all__ = ["LineProtocol", "error_line"]
 
@@ -69,6 +72,8 @@ class LineProtocol(Protocol):
 
     def __init__(self, limits: Limits, *, stranger: bool = False) -> None:
         self.form: WireForm = PLAIN
+        self._escapes = False
+        self._numbers = False
         self._limits = limits
         self._allow(min(STRANGER_LINE, limits.line) if stranger else limits.line)
         self._fresh = True  # no line seen yet but blank ones
@@ -83,7 +88,18 @@ class LineProtocol(Protocol):
         self._allow(self._limits.line)
 
     def escape(self, on: bool) -> None:
-        self.form = ESCAPED if on else PLAIN
+        self._escapes = on
+        self._choose_form()
+
+    def ids(self, on: bool) -> None:
+        self._numbers = on
+        self._choose_form()
+
+    def _choose_form(self) -> None:
+        if self._numbers:
+            self.form = NUMBERED_ESCAPED if self._escapes else NUMBERED
+        else:
+            self.form = ESCAPED if self._escapes else PLAIN
 
     @property
     def held(self) -> int:
@@ -214,6 +230,14 @@ class LineProtocol(Protocol):
                 return _braced(b"listall", [tag.encode() for tag in sorted(tags)])
             case Connections(connected, lifetime):
                 return b"who %d %d\n" % (connected, lifetime)
+            case Stored(id_):
+                return b"stored %d\n" % id_
+            case Newest(epoch, id_):
+                return b"last %b %d\n" % (epoch.encode(), id_)
+            case Resumed(recovered=True):
+                return b""
+            case Resumed(epoch=epoch, first=first):
+                return b"gap %b %d\n" % (epoch.encode(), first)
             case _:
                 raise AssertionError(f"no line for {reply!r}")
 

@@ -9,13 +9,17 @@ from mist.commands import (
     Command,
     Echo,
     Escape,
+    Ids,
     Invalid,
+    Last,
     ListSubscriptions,
     ListTags,
     Ping,
     Register,
     RemoveTags,
+    Resume,
     ShowTags,
+    Store,
     Subscribe,
     Unregister,
     Unsubscribe,
@@ -25,12 +29,13 @@ from mist.errors import (
     CommandError,
     DataTooLong,
     ExpectedOnOff,
-    HistoryOff,
     InvalidToken,
+    TooManyTags,
     UnknownCommand,
     WrongArguments,
 )
-from mist.message import GRANT, Limits, check_token, parse_tag_list
+from mist.message import GRANT, Batch, Limits, check_token, parse_tag_list
+from mist.protocols.positions import MAX_ALTERNATIVES, position_from_text
 
 __all__ = ["WORDS", "parse_command"]
 
@@ -53,6 +58,8 @@ def parse_command(line: bytes, limits: Limits) -> Command:
         if len(fields) - 1 not in counts:
             return Invalid(WrongArguments(line), name)
         return make(limits, fields[1:])
+    except WrongArguments:  # counted by `make`, which doesn't have the line
+        return Invalid(WrongArguments(line), name)
     except CommandError as error:
         return Invalid(error, name)
 
@@ -79,7 +86,7 @@ def _publish(limits: Limits, fields: _Fields) -> Command:
 def _subscribe(limits: Limits, fields: _Fields) -> Command:
     tags = parse_tag_list(fields[0], limits.subscription_tags)
     if len(fields) == 2:
-        raise HistoryOff
+        return Resume([tags], position_from_text(fields[1]))
     return Subscribe(tags)
 
 
@@ -96,22 +103,31 @@ def _with_tags(command: type[Register | AddTags | RemoveTags]) -> _Make:
 
 
 def _store(limits: Limits, fields: _Fields) -> Command:
+    # Tags are checked here, as those of a publish are not, so that the one reply is known.
     parse_tag_list(fields[0], limits.message_tags)
-    raise HistoryOff
+    if len(fields[1]) > limits.data:
+        raise DataTooLong
+    return Store(Batch(fields[:1], (b"publish %b %b\n" % (fields[0], fields[1]), 1)))
 
 
-def _ids(limits: Limits, fields: _Fields) -> Command:
-    _switch(fields[0])
-    raise HistoryOff
-
-
-def _history(limits: Limits, fields: _Fields) -> Command:
-    raise HistoryOff
+def _resume(limits: Limits, fields: _Fields) -> Command:
+    """`{a,b} {c} …`, as `list` prints it: each a field of its own, and counted as one."""
+    items = fields[1].split(b" ", MAX_ALTERNATIVES)
+    if len(items) > MAX_ALTERNATIVES:
+        raise WrongArguments
+    if not all(item.startswith(b"{") and item.endswith(b"}") for item in items):
+        raise WrongArguments
+    # Their number is looked at last, over the whole line.
+    alternatives = [parse_tag_list(item[1:-1], len(item)) for item in items]
+    if max(map(len, alternatives)) > limits.subscription_tags:
+        raise TooManyTags(limits.subscription_tags)
+    return Resume(alternatives, position_from_text(fields[0]))
 
 
 _DATA_COMMANDS: Final = frozenset({b"publish", b"store"})
 
-# word: (allowed numbers of arguments, how a command is made of them)
+# word: (allowed numbers of arguments, how a command is made of them). The last argument has
+# all that is left of the line, so `resume` has two, and looks itself at what is in the second.
 WORDS: Final[dict[bytes, tuple[tuple[int, ...], _Make]]] = {
     b"ping": ((0,), lambda limits, fields: Ping()),
     b"publish": ((2,), _publish),
@@ -128,8 +144,8 @@ WORDS: Final[dict[bytes, tuple[tuple[int, ...], _Make]]] = {
     b"set": ((2,), _with_tags(AddTags)),
     b"unset": ((2,), _with_tags(RemoveTags)),
     b"tags": ((1,), lambda limits, fields: ShowTags(_token(fields[0]))),
-    b"ids": ((1,), _ids),
+    b"ids": ((1,), lambda limits, fields: Ids(_switch(fields[0]))),
     b"store": ((2,), _store),
-    b"last": ((0,), _history),
-    b"resume": ((1, 2), _history),
+    b"last": ((0,), lambda limits, fields: Last()),
+    b"resume": ((2,), _resume),
 }

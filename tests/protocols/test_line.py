@@ -16,14 +16,22 @@ from mist.commands import (
     Echo,
     Failed,
     Hangup,
+    Ids,
     Invalid,
+    Last,
     ListSubscriptions,
     ListTags,
+    Newest,
     Ping,
     Publish,
     Register,
     Reply,
+    Resume,
+    Resumed,
     ShowTags,
+    Since,
+    Store,
+    Stored,
     Subscribe,
     Subscriptions,
     Tags,
@@ -38,6 +46,8 @@ from mist.errors import (
     ExpectedOnOff,
     HistoryDamaged,
     HistoryOff,
+    HistoryUnavailable,
+    InvalidPosition,
     InvalidTag,
     InvalidToken,
     LineTooLong,
@@ -50,17 +60,36 @@ from mist.errors import (
     UnknownCommand,
     WrongArguments,
 )
-from mist.message import Batch, Limits, TagList
+from mist.message import Batch, Limits, format_tags
 from mist.protocols.line import LineProtocol, error_line
-from mist.protocols.line_forms import ESCAPED, PLAIN, read_escaped
+from mist.protocols.line_forms import ESCAPED, NUMBERED, NUMBERED_ESCAPED, PLAIN
 
 LIMITS = Limits(data=100, line=160)
 BIG = b"x" * 101
 
 
+def show_since(since: Since | None) -> str:
+    match since:
+        case Since(after=None, last=int(last), epoch=None):
+            return f"last={last}"
+        case Since(after=int(after), last=None, epoch=epoch):
+            return f"after={after}" + (f"@{epoch}" if epoch is not None else "")
+        case _:
+            raise AssertionError(since)
+
+
 def show(command: Command) -> str:
     """A command as one readable line."""
     match command:
+        case Store(batch=batch):
+            assert batch.framable
+            [(tag_list, wire, count)] = batch.runs
+            assert count == 1
+            assert wire.startswith(b"publish %b " % tag_list)
+            return f"Store {wire.decode('latin-1')}"
+        case Resume(alternatives=alternatives, since=since):
+            sets = ["{" + ",".join(sorted(tags)) + "}" for tags in alternatives]
+            return " ".join(["Resume", show_since(since), *sets])
         case Publish(batch=batch):
             return b"".join(wire for _, wire, _ in batch.runs).decode("latin-1")
         case Invalid(error=error):
@@ -174,22 +203,48 @@ TABLE: list[tuple[bytes, list[str]]] = [
     # a word to come, whose data isn't data yet
     (b"publish-to t x y\r\n", ["error Unknown command '[publish-to t x y]'\n"]),
     # words of the history
-    (b"subscribe a 5 6\n", ["error History is off\n"]),
-    (b"subscribe a -3\r\n", ["error History is off\n"]),
-    (b"store a x\r\n", ["error History is off\n"]),
-    (b"resume 0 {a} {b,c}\n", ["error History is off\n"]),
-    (b"resume\n", ["error Incorrect number of arguments for '[resume]'\n"]),
-    (b"last x\n", ["error Incorrect number of arguments for '[last x]'\n"]),
-    (b"ids off\n", ["error History is off\n"]),
-    (b"subscribe a 5\n", ["error History is off\n"]),
+    (b"subscribe a 5\n", ["Resume after=5 {a}"]),
+    (b"subscribe b,a,b 0\n", ["Resume after=0 {a,b}"]),
+    (b"subscribe a -3\r\n", ["Resume last=3 {a}"]),
+    (b"subscribe a ab12:7\n", ["Resume after=7@ab12 {a}"]),
+    (b"subscribe a 9007199254740991\n", ["Resume after=9007199254740991 {a}"]),
+    (b"subscribe a 9007199254740992\n", ["error Invalid position\n"]),
+    (b"subscribe a 5 6\n", ["error Invalid position\n"]),
+    (b"subscribe a \n", ["error Invalid position\n"]),
+    (b"subscribe a x\n", ["error Invalid position\n"]),
     (b"subscribe a* 5\n", ["error Invalid tag\n"]),
-    (b"resume 0 {a}\n", ["error History is off\n"]),
-    (b"store a x\n", ["error History is off\n"]),
+    (b"subscribe a* x\n", ["error Invalid tag\n"]),
+    (b"resume 0 {a}\n", ["Resume after=0 {a}"]),
+    (b"resume -2 {b,a} {c} {a,a}\r\n", ["Resume last=2 {a,b} {c} {a}"]),
+    (b"resume e:4 {}} {{,{}\n", ["Resume after=4@e {}} {{}"]),  # tags may have braces
+    (b"resume\n", ["error Incorrect number of arguments for '[resume]'\n"]),
+    (b"resume 0\n", ["error Incorrect number of arguments for '[resume 0]'\n"]),
+    (b"resume 0 \n", ["error Incorrect number of arguments for '[resume 0 ]'\n"]),
+    (b"resume 0 a\r\n", ["error Incorrect number of arguments for '[resume 0 a]'\n"]),
+    (b"resume 0 {\n", ["error Incorrect number of arguments for '[resume 0 {]'\n"]),
+    (b"resume 0 {a}{b\n", ["error Incorrect number of arguments for '[resume 0 {a}{b]'\n"]),
+    (b"resume 0 {a}  {b}\n", ["error Incorrect number of arguments for '[resume 0 {a}  {b}]'\n"]),
+    (b"resume 0 {a} \n", ["error Incorrect number of arguments for '[resume 0 {a} ]'\n"]),
+    (b"resume 0 {a, b}\n", ["error Incorrect number of arguments for '[resume 0 {a, b}]'\n"]),
+    (b"resume x {a*} {\n", ["error Incorrect number of arguments for '[resume x {a*} {]'\n"]),
+    (b"resume 0 {a} {}\n", ["error Empty tag\n"]),
+    (b"resume x {a} {b*}\n", ["error Invalid tag\n"]),
+    (b"resume x {a}\n", ["error Invalid position\n"]),
+    (b"store a x\n", ["Store publish a x\n"]),
+    (b"store b,a,b  x  y \\\r\n", ["Store publish b,a,b  x  y \\\r\n"]),
+    (b"store a \n", ["Store publish a \n"]),
+    (b"store a " + BIG[1:] + b"\n", [f"Store publish a {BIG[1:].decode()}\n"]),
+    (b"store a " + BIG + b"\n", ["error Line too long\n"]),
+    (b"store a* " + BIG + b"\n", ["error Invalid tag\n"]),
     (b"store a* x\n", ["error Invalid tag\n"]),
-    (b"store a\n", ["error Incorrect number of arguments for '[store a]'\n"]),
-    (b"last\n", ["error History is off\n"]),
-    (b"ids on\n", ["error History is off\n"]),
+    (b"store  x\n", ["error Empty tag\n"]),
+    (b"store a\r\n", ["error Incorrect number of arguments for '[store a]'\n"]),
+    (b"publish a 1\nstore a 2\n", ["publish a 1\n", "Store publish a 2\n"]),
+    (b"last\r\n", ["Last"]),
+    (b"last x\n", ["error Incorrect number of arguments for '[last x]'\n"]),
+    (b"ids on\nids off\r\n", ["Ids True", "Ids False"]),
     (b"ids x\n", ["error Expected on or off\n"]),
+    (b"ids\n", ["error Incorrect number of arguments for '[ids]'\n"]),
     # not ours
     (b"GET / HTTP/1.1\nping\n", ["hangup"]),
     (b"\nPOST /x HTTP/1.0\r\n", ["hangup"]),
@@ -236,7 +291,7 @@ def read(pieces: list[bytes]) -> list[str]:
     for piece in pieces:
         for command in protocol.receive(piece):
             line = show(command)
-            publish = isinstance(command, Publish)
+            publish = type(command) is Publish
             if publish and found and found[-1].startswith("publish "):
                 found[-1] += line
             else:
@@ -270,6 +325,7 @@ def test_any_bytes_are_commands_and_memory_stays_bounded(data: bytes) -> None:
 
 WORDS = (
     *(b"publish a,b ", b"publish a", b"publish ", b"subscribe a", b"store a ", b"auth s", b"list"),
+    *(b"resume 0 ", b"{a}", b" {b,c}", b" -3", b" e:5"),
     *(b" ", b",", b"\n", b"\n", b"\r\n", b"\r", b"\xff", b"a*", b"Host:", b"GET / ", b"HTTP/1.1"),
     *(b"x" * 80, b"x" * 81, b"x" * 161),
 )
@@ -407,6 +463,13 @@ JUDGED: list[tuple[bytes, str]] = [
     (b"tags " + "ä".encode() * 128 + b"\n", "error Invalid token\n"),
     (b"tags a\x00b\n", "error Invalid token\n"),
     (b"ids \n", "error Expected on or off\n"),
+    (b"subscribe " + TAGS_17 + b" x\n", "error Too many tags\n"),
+    (b"resume 0 {" + TAGS_17 + b"} {a*}\n", "error Invalid tag\n"),
+    (b"resume x {a} {" + TAGS_17 + b"}\n", "error Too many tags\n"),
+    (b"resume 0 {" + TAGS_17.rpartition(b",")[0] + b"} {t16}\n", "Resume after=0 "),
+    (b"resume 0" + b" {a}" * 1_000 + b"\n", "Resume after=0 "),
+    (b"resume 0" + b" {a}" * 1_001 + b"\n", "error Incorrect number of arguments for "),
+    (b"resume x" + b" {a*}" * 1_001 + b"\n", "error Incorrect number of arguments for "),
 ]
 
 
@@ -436,6 +499,13 @@ ANSWERS: list[tuple[Command, Reply, bytes]] = [
     (ShowTags("t"), Tags(frozenset()), b"tags t \n"),
     (ShowTags("ü"), Tags(frozenset({"b", "a*", ">c"})), "tags ü {>c,a*,b}\n".encode()),
     (Who(), Connections(2, 30), b"who 2 30\n"),
+    (Store(Batch.of(AB, b"x")), Stored(1), b"stored 1\n"),
+    (Store(Batch.of(AB, b"x")), Stored((1 << 53) - 1), b"stored 9007199254740991\n"),
+    (Last(), Newest("ab12", 0), b"last ab12 0\n"),
+    (Ids(on=True), Done(), b""),
+    (Resume([AB], Since(after=5)), Resumed("ab12", 9, True, 1), b""),
+    (Resume([AB], Since(after=5)), Resumed("ab12", 9, False, 8), b"gap ab12 8\n"),
+    (Resume([AB], None), Done(), b""),
 ]
 ERRORS: list[tuple[MistError, bytes]] = [
     (UnknownCommand(b"bogus a b"), b"error Unknown command '[bogus a b]'\n"),
@@ -450,6 +520,9 @@ ERRORS: list[tuple[MistError, bytes]] = [
     (TokenExists(), b"error already exists\n"),
     (TooManySubscriptions(), b"error Too many subscriptions\n"),
     (HistoryOff(), b"error History is off\n"),
+    (HistoryUnavailable("no space left in /data"), b"error History is unavailable\n"),
+    (HistoryDamaged(1, "checksum\n"), b"error History is unavailable\n"),
+    (InvalidPosition(), b"error Invalid position\n"),
     (Unauthorized(), b"error Unauthorized\n"),
     (ExpectedOnOff(), b"error Expected on or off\n"),
 ]
@@ -461,6 +534,7 @@ def test_every_answer_is_one_line_to_the_byte_or_none() -> None:
         assert protocol.reply(command, reply) == line
     for error, line in ERRORS:
         assert protocol.reply(Subscribe(AB), Failed(error)) == line
+        assert protocol.reply(Store(Batch.of(AB, b"x")), Failed(error)) == line
 
 
 def test_a_credential_and_a_token_are_in_no_repr() -> None:
@@ -528,24 +602,28 @@ def test_a_tag_list_that_begins_like_another_is_another() -> None:
     assert len(command.batch.runs) == 2
 
 
-def entry(data: bytes) -> tuple[TagList, bytes, int]:
-    [(_, wire, count)] = Batch.of(frozenset("ab"), data).runs
-    return TagList(frozenset("ab")), wire, count
+def test_escapes_and_ids_are_chosen_each_for_itself() -> None:
+    protocol = LineProtocol(Limits())
+    chosen = [protocol.form]
+    for on in (True, False):
+        protocol.ids(on)
+        protocol.ids(on)
+        chosen.append(protocol.form)
+        protocol.escape(on)
+        chosen.append(protocol.form)
+    assert chosen == [PLAIN, NUMBERED, NUMBERED_ESCAPED, ESCAPED, PLAIN]
 
 
-@given(st.lists(st.binary(max_size=20), max_size=5))
-def test_escaped_lines_carry_any_data_in_one_line_each(data: list[bytes]) -> None:
-    pieces = ESCAPED.pieces([entry(each) for each in data])
-    assert all(piece.count(b"\n") == 1 and piece.endswith(b"\n") for piece in pieces)
-    assert [m.data for m in read_escaped(b"".join(pieces))] == data if data else not pieces
+TAG_SETS = st.frozensets(st.text("ab{}\\%ä", min_size=1, max_size=3), min_size=1, max_size=5)
 
 
-@given(st.lists(st.binary(max_size=20), max_size=5))
-def test_plain_lines_leave_out_what_would_forge_a_line(data: list[bytes]) -> None:
-    pieces = PLAIN.pieces([entry(each) for each in data])
-    assert pieces == [b"publish a,b %b\n" % each for each in data if b"\n" not in each]
-    joined, count = PLAIN.join([entry(each) for each in data], framable=False)
-    assert (joined, count) == (b"".join(pieces), len(pieces))
+@given(st.lists(TAG_SETS, min_size=1, max_size=5))
+def test_what_list_prints_can_be_resumed(alternatives: list[frozenset[str]]) -> None:
+    protocol = LineProtocol(Limits())
+    written = Subscriptions([format_tags(tags).encode() for tags in alternatives])
+    listed = protocol.reply(ListSubscriptions(), written).removeprefix(b"list ")
+    [command] = protocol.receive(b"resume 0 " + listed)
+    assert command == Resume(alternatives, Since(after=0))
 
 
 def test_every_error_has_one_line() -> None:
