@@ -103,11 +103,11 @@ def _with_tags(command: type[Register | AddTags | RemoveTags]) -> _Make:
 
 
 def _store(limits: Limits, fields: _Fields) -> Command:
-    # Tags are checked here, as those of a publish are not, so that the one reply is known.
+    # Looked at before the data's size, as in a publish: a bad tag is told of first.
     parse_tag_list(fields[0], limits.message_tags)
     if len(fields[1]) > limits.data:
         raise DataTooLong
-    return Store(Batch(fields[:1], (b"publish %b %b\n" % (fields[0], fields[1]), 1)))
+    return Store(Batch((fields[0],), (b"publish %b %b\n" % (fields[0], fields[1]), 1)))
 
 
 def _resume(limits: Limits, fields: _Fields) -> Command:
@@ -117,7 +117,8 @@ def _resume(limits: Limits, fields: _Fields) -> Command:
         raise WrongArguments
     if not all(item.startswith(b"{") and item.endswith(b"}") for item in items):
         raise WrongArguments
-    # Their number is looked at last, over the whole line.
+    # No set can have more tags than it has bytes: how many they are is looked at last, when
+    # the tags of the whole line are known to be good.
     alternatives = [parse_tag_list(item[1:-1], len(item)) for item in items]
     if max(map(len, alternatives)) > limits.subscription_tags:
         raise TooManyTags(limits.subscription_tags)
