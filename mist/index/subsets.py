@@ -38,8 +38,10 @@ class Subsets(Generic[G]):
 
     def count(self, tags: int) -> None:
         """There is one more entry with so many tags."""
-        entries = self._entries
-        entries[tags] = entries.get(tags, 0) + 1
+        try:
+            self._entries[tags] += 1
+        except KeyError:
+            self._entries[tags] = 1
 
     def discount(self, tags: int) -> None:
         """There is one entry less with so many tags."""
