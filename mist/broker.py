@@ -19,9 +19,10 @@ an outbox in the order published.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate
 from typing import Final
-from weakref import WeakSet, WeakValueDictionary
+from weakref import WeakValueDictionary
 
 import attrs
 
@@ -31,6 +32,7 @@ from mist.message import (
     Batch,
     Entry,
     Limits,
+    Run,
     TagList,
     TagSet,
     format_tags,
@@ -38,8 +40,9 @@ from mist.message import (
 )
 from mist.outbox import BURST, Outbox
 from mist.protocols import WireForm
+from mist.routes import Group, Route, Targets
 
-__all__ = ["Broker", "BrokerStatistics", "Group"]
+__all__ = ["Accepted", "Broker", "BrokerStatistics", "Group", "Rejected"]
 
 # Up to here, two sets of outboxes are told to be equal by comparing them; above, only by the
 # groups they come from. Comparing costs a set of that size for each distinct destination.
@@ -54,126 +57,20 @@ def _ignore(error: CommandError) -> None:
     pass
 
 
-class Group:
-    """The subscribers of one tag set, in the order they came.
+@attrs.frozen
+class Accepted:
+    """What can be published: a batch whose tag lists keep the rules, and its entries."""
 
-    Attributes:
-        tag_list: the canonical wire form of the tag set.
-    """
-
-    # A million subscriptions may be a million groups of one subscriber, so a lone subscriber
-    # is held without a dict, and routes only once there is one.
-    __slots__ = ("_members", "_routes", "tag_list")
-
-    def __init__(self, tag_list: bytes) -> None:
-        self.tag_list = tag_list
-        self._members: Outbox | dict[Outbox, None] | None = None
-        self._routes: WeakSet[_Route] | None = None
-
-    @property
-    def tags(self) -> TagSet:
-        """The tag set."""
-        return frozenset(self.tag_list.decode().split(","))
-
-    @property
-    def members(self) -> Iterable[Outbox]:
-        """The subscribers."""
-        members = self._members
-        if members is None:
-            return ()
-        return members if isinstance(members, dict) else (members,)
-
-    def __contains__(self, outbox: object) -> bool:
-        members = self._members
-        return outbox in members if isinstance(members, dict) else outbox is members
-
-    def add(self, outbox: Outbox) -> None:
-        """Take a subscriber in; one who is in already stays where it is."""
-        members = self._members
-        if members is None:
-            self._members = outbox
-        elif isinstance(members, dict):
-            members[outbox] = None
-        elif members is not outbox:
-            self._members = {members: None, outbox: None}
-        self.changed()
-
-    def discard(self, outbox: Outbox) -> None:
-        """Let a subscriber go; nothing happens where it isn't in."""
-        members = self._members
-        if members is outbox:
-            self._members = None
-        elif isinstance(members, dict):
-            members.pop(outbox, None)
-            if not members:
-                self._members = None
-        self.changed()
-
-    def __bool__(self) -> bool:
-        return self._members is not None
-
-    def watch(self, route: "_Route") -> None:
-        """Have `route` forget its targets at the next change."""
-        if self._routes is None:
-            self._routes = WeakSet()
-        self._routes.add(route)
-
-    def changed(self) -> None:
-        """Forget every target that was computed from these members."""
-        # A route enters again when somebody asks for its targets, so a change costs what the
-        # routes used since the last one cost to compute, and no more.
-        if self._routes:
-            for route in self._routes:
-                if route.targets is not None:
-                    route.targets.stale = True
-                    route.targets = None
-            self._routes.clear()
+    batch: Batch
+    entries: Sequence[Entry]
 
 
-class _Targets:
-    """The outboxes of a destination, by the form they want.
+@attrs.frozen
+class Rejected:
+    """What can't: the error, and the number of messages that it concerns."""
 
-    Attributes:
-        stale: whether a group behind them has changed since. Routes let go of stale targets
-            at once; the mark keeps a new route from being handed them.
-    """
-
-    __slots__ = ("__weakref__", "by_form", "stale")
-
-    def __init__(self, outboxes: Iterable[Outbox]) -> None:
-        self.stale = False
-        by_form: dict[WireForm, list[Outbox]] = {}
-        for outbox in outboxes:
-            by_form.setdefault(outbox.form, []).append(outbox)
-        self.by_form = [(form, tuple(members)) for form, members in by_form.items()]
-
-
-class _Route(TagList):
-    """A tag list as somebody wrote it, and where it leads.
-
-    Attributes:
-        written: the prefix of a line that carries this tag list as written, where that isn't
-            the canonical one; else None, and a line can be passed on as it came.
-        groups: the groups it matches.
-        targets: None where it has to be computed.
-    """
-
-    __slots__ = ("__weakref__", "_skip", "groups", "targets", "written")
-
-    def __init__(self, written: bytes, tags: TagSet, groups: Sequence[Group]) -> None:
-        super().__init__(tags)
-        prefix = b"publish %b " % written
-        self.written = None if prefix == self.head else prefix
-        self._skip = len(prefix)
-        self.groups = groups
-        self.targets: _Targets | None = None
-
-    def canonical_wire(self, wire: bytes, count: int) -> bytes:
-        """A run's wire with the canonical tag list in the place of the written one."""
-        rest = wire[self._skip :]
-        if count > 1 and self.written is not None:  # then no data holds LF
-            rest = rest.replace(b"\n" + self.written, b"\n" + self.head)
-        return self.head + rest
+    error: CommandError
+    count: int
 
 
 @attrs.frozen
@@ -213,12 +110,12 @@ class Broker:
         self.flushes = 0
         self._unflushed = 0
         self._index: Index[Group] = Index()
-        self._memo: Memo[_Route] = Memo()
-        self._targets: WeakValueDictionary[frozenset[Outbox] | frozenset[Group], _Targets] = (
+        self._memo: Memo[Route] = Memo()
+        self._targets: WeakValueDictionary[frozenset[Outbox] | frozenset[Group], Targets] = (
             WeakValueDictionary()
         )
         self._aimed = 0
-        self._nobody = _Targets(())
+        self._nobody = Targets(())
         self._published = 0
         self._rejected = 0
         self._unmatched = 0
@@ -269,6 +166,8 @@ class Broker:
         batch: Batch,
         source: Outbox | None = None,
         on_error: Callable[[CommandError], None] = _ignore,
+        *,
+        first: int | None = None,
     ) -> int:
         """Queue a batch's messages for everyone they match. Call `flush` some time after.
 
@@ -279,18 +178,54 @@ class Broker:
             source: the publisher's own outbox, left out where it doesn't want its echo.
             on_error: called for a tag list that breaks the rules, after what stands before
                 it was queued and before what stands behind it.
+            first: the id of the first message, where there is a history. Then every tag list
+                has been checked (`screen`), and the others' ids follow it.
 
         Returns:
             messages accepted.
         """
         skip = None if source is None or source.echo else source
-        accepted = self._publish_whole(batch, skip)
+        accepted = self._publish_whole(batch, skip, first)
         if accepted is None:
-            accepted = self._publish_each(batch, skip, on_error)
+            accepted = self._publish_each(batch, skip, on_error, first)
         self._published += accepted
         return accepted
 
-    def _publish_whole(self, batch: Batch, skip: Outbox | None) -> int | None:
+    def screen(self, batch: Batch) -> Iterator["Accepted | Rejected"]:
+        """Check a batch's tag lists without delivering anything; its parts, in order."""
+        known: dict[bytes, TagList | CommandError] = {}
+        flawless = True
+        for tag_list in set(batch.tag_lists):
+            found = self._memo.entries.get(tag_list)
+            if found is not None:
+                known[tag_list] = found
+                continue
+            try:
+                known[tag_list] = TagList(parse_tag_list(tag_list, self.limits.message_tags))
+            except CommandError as error:
+                known[tag_list] = error
+                flawless = False
+        entries: list[Entry] = []
+        runs: list[Run] = []
+        for tag_list, wire, count in batch.runs:
+            checked = known[tag_list]
+            if isinstance(checked, TagList):
+                if tag_list != checked.canonical:
+                    wire = checked.rewrite(b"publish %b " % tag_list, wire, count)
+                entries.append((checked, wire, count))
+                runs.append((checked.canonical, wire, count))
+                continue
+            if runs:
+                yield Accepted(Batch.of_runs(runs, framable=batch.framable), entries)
+                runs, entries = [], []
+            self._rejected += count
+            yield Rejected(checked, count)
+        if flawless:
+            yield Accepted(batch, entries)
+        elif runs:
+            yield Accepted(Batch.of_runs(runs, framable=batch.framable), entries)
+
+    def _publish_whole(self, batch: Batch, skip: Outbox | None, first: int | None) -> int | None:
         """Deliver a batch that has one destination; else do nothing and return None.
 
         Whatever the number of messages, what is looked up is distinct tag lists, and where
@@ -299,7 +234,7 @@ class Broker:
         if batch.whole is None:
             return None
         find = self._memo.entries.get
-        common: _Targets | None = None
+        common: Targets | None = None
         canonical = True
         for tag_list in set(batch.tag_lists):
             route = find(tag_list)
@@ -315,16 +250,22 @@ class Broker:
         if common is self._nobody:
             self._unmatched += count
         elif common is not None:
-            self._deliver(common, batch, None if canonical else self._entries(batch), skip)
+            entries = None if canonical else self._entries(batch)
+            self._deliver(common, batch, entries, skip, first)
         return count
 
     def _publish_each(
-        self, batch: Batch, skip: Outbox | None, on_error: Callable[[CommandError], None]
+        self,
+        batch: Batch,
+        skip: Outbox | None,
+        on_error: Callable[[CommandError], None],
+        first: int | None,
     ) -> int:
         """Deliver a batch run by run, those that follow each other to one destination joined."""
         find = self._memo.entries.get
         entries: list[Entry] = []
-        current: _Targets | None = None
+        current: Targets | None = None
+        start = first  # the id of the first of `entries`
         accepted = 0
         for tag_list, wire, count in batch.runs:
             route = find(tag_list)
@@ -333,27 +274,28 @@ class Broker:
                     route = self._resolve(tag_list)
                 except CommandError as error:
                     if entries and current is not None:
-                        self._deliver(current, batch, entries, skip)
+                        self._deliver(current, batch, entries, skip, start)
                         entries = []
                     self._rejected += count
                     for _ in range(count):
                         on_error(error)
                     continue
-            accepted += count
             targets = route.targets or self._aim(route)
             if targets is not current:
                 if entries and current is not None:
-                    self._deliver(current, batch, entries, skip)
+                    self._deliver(current, batch, entries, skip, start)
                     entries = []
                 current = targets
+                start = None if first is None else first + accepted
+            accepted += count
             if targets is self._nobody:
                 self._unmatched += count
                 continue
             if route.written is not None:
-                wire = route.canonical_wire(wire, count)
+                wire = route.rewrite(route.written, wire, count)
             entries.append((route, wire, count))
         if entries and current is not None:
-            self._deliver(current, batch, entries, skip)
+            self._deliver(current, batch, entries, skip, start)
         return accepted
 
     def flush(self) -> None:
@@ -382,13 +324,13 @@ class Broker:
             dropped=dict(self.dropped),
         )
 
-    def _resolve(self, tag_list: bytes) -> _Route:
+    def _resolve(self, tag_list: bytes) -> Route:
         tags = parse_tag_list(tag_list, self.limits.message_tags)
-        route = _Route(tag_list, tags, self._index.match(tags))
+        route = Route(tag_list, tags, self._index.match(tags))
         self._memo.admit(tag_list, tags, route)
         return route
 
-    def _aim(self, route: _Route) -> _Targets:
+    def _aim(self, route: Route) -> Targets:
         groups = route.groups
         outboxes = dict.fromkeys(outbox for group in groups for outbox in group.members)
         if outboxes:
@@ -406,8 +348,8 @@ class Broker:
         route.targets = targets
         return targets
 
-    def _make_targets(self, outboxes: Iterable[Outbox]) -> _Targets:
-        targets = _Targets(outboxes)
+    def _make_targets(self, outboxes: Iterable[Outbox]) -> Targets:
+        targets = Targets(outboxes)
         self._aimed += sum(len(members) for _, members in targets.by_form)
         if self._aimed > _MAX_AIMED:
             self._aimed = 0
@@ -416,15 +358,27 @@ class Broker:
         return targets
 
     def _deliver(
-        self, targets: _Targets, batch: Batch, entries: list[Entry] | None, skip: Outbox | None
+        self,
+        targets: Targets,
+        batch: Batch,
+        entries: list[Entry] | None,
+        skip: Outbox | None,
+        first: int | None,
     ) -> None:
-        """Queue `entries`, which are of `batch`, or with None the whole batch as it came."""
+        """Queue `entries`, which are of `batch`, or with None the whole batch as it came.
+
+        Args:
+            first: the id of the first message among them; they are consecutive.
+        """
         for form, outboxes in targets.by_form:
+            firsts: list[int] | None = None
             if entries is None and form.passes_lines and batch.whole is not None:
                 wire, count = batch.whole
             else:
                 entries = entries or self._entries(batch)
-                wire, count = form.join(entries, framable=batch.framable)
+                if form.numbered and first is not None:
+                    firsts = list(accumulate([entry[2] for entry in entries[:-1]], initial=first))
+                wire, count = form.join(entries, framable=batch.framable, firsts=firsts)
                 if not batch.framable:
                     self._withhold(form, outboxes, sum(entry[2] for entry in entries) - count)
                 if not count:
@@ -436,17 +390,24 @@ class Broker:
                 self.flush()
             for outbox in outboxes:
                 if outbox is not skip and not outbox.put(wire, count):
+                    if outbox.on_behind is not None and first is not None and not outbox.muted:
+                        outbox.withhold()
+                        outbox.on_behind(first - 1)
+                        continue
                     before = outbox.dropped_full
-                    outbox.put_each(form.pieces(entries or self._entries(batch)))
+                    outbox.put_each(form.pieces(entries or self._entries(batch), firsts=firsts))
                     self.dropped["full"] += outbox.dropped_full - before
 
     def _entries(self, batch: Batch) -> list[Entry]:
         """A whole batch's runs with their routes, all of which are known."""
         routes = self._memo.entries
-        return [
-            (route := routes[tag_list], route.canonical_wire(wire, count), count)
-            for tag_list, wire, count in batch.runs
-        ]
+        found: list[Entry] = []
+        for tag_list, wire, count in batch.runs:
+            route = routes[tag_list]
+            if route.written is not None:
+                wire = route.rewrite(route.written, wire, count)
+            found.append((route, wire, count))
+        return found
 
     def _withhold(self, form: WireForm, outboxes: Iterable[Outbox], count: int) -> None:
         for outbox in outboxes if count else ():

@@ -20,10 +20,12 @@ import attrs
 import trio
 
 from mist.auth import Record, Registry
-from mist.broker import Broker, BrokerStatistics
+from mist.broker import Accepted, Broker, BrokerStatistics
+from mist.errors import HistoryOff, HistoryUnavailable
 from mist.message import Batch, Limits, TagSet, parse_tags
 from mist.outbox import Outbox, OutboxLimits
 from mist.pacing import Pacer
+from mist.sequencer import Sequencer, Settled, Submission
 
 if TYPE_CHECKING:
     from mist.session import Session
@@ -87,6 +89,8 @@ class Hub:
 
     Attributes:
         ending: whether all of it is about to end, so that sessions needn't tidy up.
+        sequencer: the way through the history; None where there is none. Set before the
+            first session.
     """
 
     def __init__(
@@ -105,6 +109,7 @@ class Hub:
         self.outbox_limits = outbox_limits or OutboxLimits()
         self.hub_limits = hub_limits or HubLimits()
         self.ending = False
+        self.sequencer: Sequencer | None = None
         self.failed_auths: Counter[str] = Counter()
         self._secret = secret
         self._sessions: dict[Session, None] = {}
@@ -122,6 +127,9 @@ class Hub:
     def publish(self, tags: TagSet, data: bytes) -> int:
         """Publish one message from inside the process, and flush.
 
+        With a history it is stored first, in its turn, and nobody says when or whether: see
+        `store`, which also keeps a fast publisher from filling the memory.
+
         Returns:
             1. (The number of messages accepted, as everywhere.)
 
@@ -129,9 +137,43 @@ class Hub:
             EmptyTag, InvalidTag, TooManyTags: nothing was published.
         """
         batch = Batch.of(parse_tags(tags, self.limits.message_tags), data)
-        accepted = self.broker.publish(batch)
-        self.broker.flush()
-        return accepted
+        if self.sequencer is None:
+            accepted = self.broker.publish(batch)
+            self.broker.flush()
+            return accepted
+        return self._submit(self.sequencer, batch, lambda submission, outcome: None)
+
+    async def store(self, tags: TagSet, data: bytes) -> int:
+        """Publish one message from inside the process, durably.
+
+        Returns:
+            Its id. Everyone who is there has it queued.
+
+        Raises:
+            EmptyTag, InvalidTag, TooManyTags, HistoryOff, HistoryUnavailable: nothing was
+                published. Where this is cancelled, it may have been.
+        """
+        batch = Batch.of(parse_tags(tags, self.limits.message_tags), data)
+        if self.sequencer is None:
+            raise HistoryOff
+        outcomes: list[int | HistoryUnavailable] = []
+        settled = trio.Event()
+
+        def settle(submission: Submission, outcome: int | HistoryUnavailable) -> None:
+            outcomes.append(outcome)
+            settled.set()
+
+        self._submit(self.sequencer, batch, settle)
+        await settled.wait()
+        if isinstance(outcomes[0], HistoryUnavailable):
+            raise outcomes[0]
+        return outcomes[0]
+
+    def _submit(self, sequencer: Sequencer, batch: Batch, settled: Settled) -> int:
+        for part in self.broker.screen(batch):
+            assert isinstance(part, Accepted)  # the tags have been looked at
+            sequencer.submit(Submission(part, settled))
+        return 1
 
     # sessions
 

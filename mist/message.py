@@ -201,6 +201,13 @@ class TagList:
         self.head = b"publish %b " % self.canonical
         self.derived: dict[object, Any] = {}
 
+    def rewrite(self, prefix: bytes, wire: bytes, count: int) -> bytes:
+        """A run's wire with `head` in the place of `prefix`, with which each message begins."""
+        rest = wire[len(prefix) :]
+        if count > 1:  # then no data holds LF
+            rest = rest.replace(b"\n" + prefix, b"\n" + self.head)
+        return self.head + rest
+
     def split(self, wire: bytes, count: int) -> list[bytes]:
         """The data of each message in a canonical `Run`'s wire."""
         data = wire[len(self.head) : -1]

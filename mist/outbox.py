@@ -103,6 +103,10 @@ class Outbox:
         flush: set by the transport: write what is queued as far as that goes without
             waiting. Must not raise.
         echo: whether the peer receives what it publishes itself.
+        on_behind: where set, called instead of dropping when a delivery doesn't fit, with the
+            id of the last message before it: deliveries are then withheld, and whoever set
+            this brings what is missing from the history.
+        on_room: where set, called when something was written, or when nothing more will be.
     """
 
     __slots__ = (
@@ -115,6 +119,7 @@ class Outbox:
         "_on_dropping",
         "_on_overrun",
         "_ready",
+        "_spent",
         "_wires",
         "dropped_full",
         "dropped_unframable",
@@ -122,6 +127,8 @@ class Outbox:
         "flush",
         "form",
         "is_ready",
+        "on_behind",
+        "on_room",
         "queued",
         "sent_bytes",
         "sent_messages",
@@ -154,6 +161,9 @@ class Outbox:
         self._on_dropping = on_dropping
         self._on_overrun = on_overrun
         self._new_drops = False
+        self._spent = False  # whether deliveries have ended for good
+        self.on_behind: Callable[[int], None] | None = None
+        self.on_room: Callable[[], None] | None = None
         # Lists rather than deques: an empty deque holds 600 bytes, and most outboxes are
         # empty. They are emptied from the front a burst at a time, which a list does well.
         self._wires: list[bytes] = []
@@ -166,7 +176,7 @@ class Outbox:
 
     @property
     def muted(self) -> bool:
-        """Whether deliveries have ended, by `mute` or `close`."""
+        """Whether no deliveries are taken: ended by `mute` or `close`, or withheld."""
         return self._max_messages < 0
 
     @property
@@ -207,6 +217,34 @@ class Outbox:
             if self._limits.slow_consumer is SlowConsumer.DISCONNECT:
                 self._on_overrun("slow consumer")
                 return
+
+    def withhold(self) -> None:
+        """Take no deliveries for now: they will be brought from the history (`bring`)."""
+        self._max_messages = -1
+
+    def admit(self) -> None:
+        """Take deliveries again, unless they have ended meanwhile."""
+        if not self._spent:
+            self._max_messages = self._limits.messages
+
+    def bring(self, wire: bytes, count: int) -> None:
+        """Queue messages from the history, however much is queued; mind `has_room_to_bring`."""
+        if self._spent or not count:
+            return
+        self.size += len(wire)
+        self.queued += count
+        self._wires.append(wire)
+        self._counts.append(count)
+        if not self.is_ready:
+            self.is_ready = True
+            self._ready.append(self)
+
+    @property
+    def has_room_to_bring(self) -> bool:
+        """Whether at most a quarter of the bound is queued. Room is left for live deliveries."""
+        return self._spent or (
+            4 * self.size <= self._max_bytes and 4 * self.queued <= self._limits.messages
+        )
 
     def reply(self, wire: bytes) -> None:
         """Queue an answer behind everything queued before it. Never dropped."""
@@ -258,6 +296,8 @@ class Outbox:
             self.size = self.queued = self._offset = 0
             self._wires.clear()
             self._counts.clear()
+            if self.on_room is not None:
+                self.on_room()
             return
         self.size -= written
         left = written + self._offset
@@ -273,14 +313,20 @@ class Outbox:
         self._offset = left
         del self._wires[:done]
         del self._counts[:done]
+        if self.on_room is not None:
+            self.on_room()
 
     def mute(self) -> None:
         """Take no more deliveries, without counting them as dropped; replies still pass."""
         self._max_messages = -1
+        self._spent = True
+        if self.on_room is not None:
+            self.on_room()
 
     def close(self) -> None:
         """Take nothing more. What is queued stays, for the transport to write if it can."""
-        self._max_messages = self._max_bytes = -1
+        self._max_bytes = -1
+        self.mute()
 
     def discard(self) -> None:
         """Forget what is queued, without counting it as sent; for when the peer is gone."""
@@ -297,6 +343,7 @@ class Outbox:
         self.discard()
         self.flush = _nothing
         self._on_dropping = self._on_overrun = _nothing
+        self.on_behind = self.on_room = None
 
     def noted_drops(self) -> None:
         """Allow the next drop to be reported through `on_dropping` again."""

@@ -30,9 +30,12 @@ import trio
 from mist import collector
 from mist.auth import open_registry
 from mist.config import Config, Listen
-from mist.errors import StartupError
+from mist.errors import HistoryUnavailable, StartupError
+from mist.history import Durability, History, open_history
+from mist.history.keeper import keep
 from mist.hub import Hub, HubLimits
 from mist.outbox import OutboxLimits, SlowConsumer
+from mist.sequencer import Sequencer
 from mist.session import Ending
 from mist.transports.gate import Gate
 from mist.transports.handshake import Origins
@@ -86,6 +89,10 @@ class Server:
         )
         async with trio.open_nursery() as background:
             background.start_soon(self.hub.report_drops)
+            sequencer = self.hub.sequencer
+            if sequencer is not None:
+                background.start_soon(sequencer.run)
+                background.start_soon(keep, sequencer.history, config.policy)
             async with trio.open_nursery() as connections:
                 with self._accepting:
                     async with trio.open_nursery() as accepting:
@@ -107,6 +114,9 @@ class Server:
                 connections.cancel_scope.deadline = trio.current_time() + config.drain_seconds
             if connections.cancel_scope.cancelled_caught:
                 log.warning("some connections did not drain in time")
+            if sequencer is not None:
+                with trio.move_on_after(config.drain_seconds):
+                    await sequencer.settled()
             background.cancel_scope.cancel()
 
     def drain(self) -> None:
@@ -154,7 +164,12 @@ async def open_server(config: Config) -> AsyncIterator[Server]:
         context = _tls_context(config)
         listening: list[_Listening] = []
         registry = await open_registry(config.tokens_url, max_tags=config.max_tags_per_token)
+        history: History | None = None
         try:
+            if config.history != "none":
+                history = await open_history(
+                    config.history, durability=Durability(config.durability)
+                )
             for listen in config.listen:
                 listening.append(await _bind(listen, context))
             hub = Hub(
@@ -171,9 +186,16 @@ async def open_server(config: Config) -> AsyncIterator[Server]:
                     strangers=config.max_unauthenticated,
                 ),
             )
+            if history is not None:
+                try:
+                    hub.sequencer = await Sequencer.over(hub.broker, history)
+                except HistoryUnavailable as error:
+                    raise StartupError(f"history: {error}") from error
             yield Server(config, hub, listening)
         finally:
             with trio.CancelScope(shield=True):
+                if history is not None:
+                    await history.close()
                 for each in listening:
                     await each.listener.aclose()
                     if each.listen.is_unix:

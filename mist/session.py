@@ -13,6 +13,7 @@ calls `aclose` last.
 
 import itertools
 import math
+from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
@@ -20,7 +21,6 @@ import attrs
 import trio
 
 from mist.auth import Record
-from mist.broker import Group
 from mist.commands import (
     AddTags,
     Auth,
@@ -32,16 +32,22 @@ from mist.commands import (
     Escape,
     Failed,
     Hangup,
+    Ids,
     Invalid,
+    Last,
     ListSubscriptions,
     ListTags,
+    Newest,
     Ping,
     Publish,
     Register,
     RemoveTags,
     Reply,
+    Resume,
     Revoked,
     ShowTags,
+    Store,
+    Stored,
     Subscribe,
     Subscriptions,
     Tags,
@@ -51,16 +57,20 @@ from mist.commands import (
 )
 from mist.errors import (
     CommandError,
+    HistoryOff,
+    HistoryUnavailable,
     MistError,
     NotAllowed,
     NotGranted,
     RegistryUnavailable,
-    TooManySubscriptions,
     Unauthorized,
 )
 from mist.message import TagSet
 from mist.outbox import Outbox
 from mist.protocols import Protocol
+from mist.reading import Reading
+from mist.sequencer import Publisher
+from mist.subscriptions import SubscriptionSet
 
 if TYPE_CHECKING:
     from mist.hub import Hub
@@ -100,6 +110,9 @@ GONE: Final = Ending(1006, "peer gone", grace=10.0)
 the end of its input."""
 
 
+_HISTORY_LOST: Final = Ending(1011, "history is unavailable")
+
+
 class Session:
     """See the module.
 
@@ -122,7 +135,8 @@ class Session:
 
     __slots__ = (
         "_credential",
-        "_list_bytes",
+        "_publisher",
+        "_reading",
         "ended",
         "hub",
         "name",
@@ -158,8 +172,6 @@ class Session:
         if patience is not None:
             self.scope.deadline = trio.current_time() + patience
             hub.meet(self)
-        self.subscriptions: dict[Group, int] = {}  # in the order made, with how often
-        self._list_bytes = 0  # of all tag lists in subscriptions
         self._credential = credential
         self.outbox = Outbox(
             protocol.form,
@@ -168,6 +180,17 @@ class Session:
             on_dropping=lambda outbox: hub.note_dropping(self.name, outbox),
             on_overrun=lambda reason: self.end(Ending(4008, reason)),
         )
+        self.subscriptions = SubscriptionSet(
+            hub.broker,
+            self.outbox,
+            hub.hub_limits.subscription_bytes,
+            counted=protocol.counts_subscriptions,
+        )
+        self._publisher: Publisher | None = None
+        self._reading: Reading | None = None
+        if hub.sequencer is not None:
+            self._publisher = Publisher(hub.sequencer, self.outbox)
+            self._reading = Reading(hub.sequencer, self.outbox, self.subscriptions)
 
     def __repr__(self) -> str:
         return f"<Session {self.name} {self.peer}>"
@@ -212,7 +235,7 @@ class Session:
         with trio.CancelScope(shield=True):
             while self.subscriptions and not self.hub.ending:
                 for group in list(itertools.islice(self.subscriptions, _CLEANUP_SLICE)):
-                    self._drop(group)
+                    self.subscriptions.drop(group)
                 await trio.lowlevel.checkpoint()
         self.hub.introduce(self)
         self.hub.detach(self)
@@ -231,7 +254,7 @@ class Session:
         for group in list(self.subscriptions):
             tags = group.tags
             if not self._granted(tags):
-                self._drop(group)
+                self.subscriptions.drop(group)
                 self.outbox.reply(self.protocol.notice(Revoked(tags)))
 
     # commands
@@ -246,13 +269,20 @@ class Session:
             whether other sessions had their turn meanwhile; else whoever calls this in a
             loop has to give them one.
         """
+        publisher = self._publisher
         changes: list[_RegistryChange] = []
         carried_out = 0
         try:
             for command in self.protocol.receive(data):
                 if isinstance(command, Publish) and not self.stranger and not changes:
-                    self._publish(command)  # nearly always, and all that there is
+                    # Nearly always, and all that there is.
+                    if publisher is None:
+                        self._publish(command)
+                    else:
+                        await self._store(publisher, command)
                     continue
+                if publisher is not None and publisher.underway:
+                    await publisher.settle()
                 if isinstance(command, _RegistryChange) and self._may_administer:
                     # Held back until something else comes, so that a script that registers
                     # a thousand tokens waits for the disk once, not a thousand times.
@@ -271,6 +301,8 @@ class Session:
             else:
                 if changes:
                     await self._change_registry(changes)
+                if publisher is not None and publisher.full:
+                    await publisher.settle()
         finally:
             rested = await self.hub.pacer.pause(self.name)
         return rested
@@ -282,7 +314,10 @@ class Session:
     async def carry_out(self, command: Command) -> None:
         """Carry out one command and queue its reply."""
         if isinstance(command, Publish) and not self.stranger:
-            self._publish(command)
+            if self._publisher is None:
+                self._publish(command)
+            else:
+                await self._store(self._publisher, command)
         elif isinstance(command, Hangup):
             self.end(Ending(command.code, command.reason))
         elif isinstance(command, Bye):
@@ -291,6 +326,8 @@ class Session:
             await self._authenticate(command)
         elif self.stranger and not isinstance(command, Ping):
             await self._refuse(command)
+        elif isinstance(command, Resume):
+            await self._resume(command)
         else:
             self._answer(command, self._execute(command))
 
@@ -303,12 +340,20 @@ class Session:
                     self._subscribe(tags)
                     return Done()
                 case Unsubscribe(tags=tags):
-                    self._unsubscribe(tags)
+                    self.subscriptions.remove(tags)
                     return Done()
                 case ListSubscriptions():
                     return self._list()
                 case ListTags():
                     return self._list_tags()
+                case Last() if self.hub.sequencer is not None:
+                    return Newest(self.hub.sequencer.epoch, self.hub.sequencer.newest)
+                case Ids(on=on) if self.hub.sequencer is not None:
+                    self.protocol.ids(on)
+                    self.hub.broker.reshape(self.outbox, self.protocol.form, self.subscriptions)
+                    return Done()
+                case Last() | Ids():
+                    return Failed(HistoryOff())
                 case Who():
                     return Connections(self.hub.connected, self.hub.lifetime)
                 case Echo(on=on):
@@ -334,7 +379,23 @@ class Session:
         def answer(error: MistError) -> None:
             self._answer(command, Failed(error))
 
-        self.hub.broker.publish(command.batch, self.outbox, answer)
+        if isinstance(command, Store):
+            answer(HistoryOff())
+        else:
+            self.hub.broker.publish(command.batch, self.outbox, answer)
+
+    async def _store(self, publisher: Publisher, command: Publish) -> None:
+        """Publish by way of the history."""
+
+        def answer(error: MistError) -> None:
+            self._answer(command, Failed(error))
+
+        def confirm(first: int) -> None:
+            self._answer(command, Stored(first))
+
+        name = "" if self.record is None else self.record.id
+        confirmed = confirm if isinstance(command, Store) else None
+        await publisher.publish(command.batch, name, answer, confirmed)
 
     # subscriptions
 
@@ -343,38 +404,71 @@ class Session:
             return True
         return self.record.grant.permits(tags, strict=self.hub.hub_limits.strict_grants)
 
+    @property
+    def _most(self) -> int:
+        limits = self.hub.hub_limits
+        return limits.subscriptions if self.record is None else limits.token_subscriptions
+
     def _subscribe(self, tags: TagSet) -> None:
         if not self._granted(tags):
             raise NotGranted
-        limits = self.hub.hub_limits
-        known = self.hub.broker.find(tags)
-        if known is not None and known in self.subscriptions:
-            if self.protocol.counts_subscriptions:
-                self.subscriptions[known] += 1
-            return
-        most = limits.subscriptions if self.record is None else limits.token_subscriptions
-        if len(self.subscriptions) >= most or self._list_bytes >= limits.subscription_bytes:
-            raise TooManySubscriptions
-        group = self.hub.broker.subscribe(self.outbox, tags)
-        self.subscriptions[group] = 1
-        self._list_bytes += len(group.tag_list)
+        self.subscriptions.add(tags, self._most)
 
-    def _unsubscribe(self, tags: TagSet) -> None:
-        group = self.hub.broker.find(tags)
-        if group is None or group not in self.subscriptions:
-            return
-        self.subscriptions[group] -= 1
-        if not self.subscriptions[group]:
-            self._drop(group)
+    def _subscribe_all(self, tag_sets: Sequence[TagSet]) -> list[TagSet]:
+        """Subscribe to all or none; those that there is something to undo of."""
+        if not all(map(self._granted, tag_sets)):
+            raise NotGranted
+        return self.subscriptions.add_all(tag_sets, self._most)
 
-    def _drop(self, group: Group) -> None:
-        del self.subscriptions[group]
-        self._list_bytes -= len(group.tag_list)
-        self.hub.broker.unsubscribe(self.outbox, group)
+    async def _resume(self, command: Resume) -> None:
+        reading, since = self._reading, command.since
+        made: list[TagSet] = []
+
+        def subscribe() -> Iterable[TagSet]:
+            made.extend(self._subscribe_all(command.alternatives))
+            return command.alternatives
+
+        try:
+            if since is None:
+                self._subscribe_all(command.alternatives)
+                self._answer(command, Done())
+                return
+            if reading is None:
+                raise HistoryOff
+            await reading.resume(
+                since,
+                subscribe,
+                lambda answer: self._answer(command, answer),
+            )
+        except HistoryUnavailable as error:
+            if self.outbox.muted:
+                self.end(_HISTORY_LOST)
+                return
+            self.subscriptions.remove_all(made)
+            self._answer(command, Failed(error))
+        except CommandError as error:
+            self._answer(command, Failed(error))
+        else:
+            # Whoever asks for what was would rather be late than miss something.
+            self.outbox.on_behind = self._fell_behind
+
+    def _fell_behind(self, after: int) -> None:
+        reading = self._reading
+        assert reading is not None
+        assert self.hub.sequencer is not None
+
+        async def catch_up() -> None:
+            try:
+                await reading.catch_up(after)
+            except HistoryUnavailable:
+                self.end(_HISTORY_LOST)
+
+        self.hub.sequencer.start_soon(catch_up)
 
     def _list(self) -> Reply:
         # Looked at before it is built: a list that can't be queued shouldn't be built either.
-        if not self.outbox.has_room_for_reply(self._list_bytes + 3 * len(self.subscriptions)):
+        size = self.subscriptions.list_bytes + 3 * len(self.subscriptions)
+        if not self.outbox.has_room_for_reply(size):
             self.end(Ending(4008, "outbox can't take a reply"))
             return Subscriptions(())
         return Subscriptions([group.tag_list for group in self.subscriptions])

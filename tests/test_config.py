@@ -24,6 +24,7 @@ from mist.config import (
     parse_origin,
 )
 from mist.errors import ConfigError
+from mist.history.retention import Rule
 from mist.message import Limits
 
 SECRET = "correct-horse-battery"  # in every error test, so that a leak shows
@@ -33,6 +34,11 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "listen": ("tcp://127.0.0.1:7", (Listen("tcp", "127.0.0.1", 7),)),
     "data": ("/var/lib/mist", Path("/var/lib/mist")),
     "tokens": ("memory://", "memory://"),
+    "history": ("sqlite:///history.db", "sqlite:///history.db"),
+    "durability": ("process", "process"),
+    "keep_age": ("30d", 2_592_000.0),
+    "keep_bytes": ("2GiB", 2 << 30),
+    "keep": ("room:*=100", (Rule("room:*", 100),)),
     "secret": (SECRET, SECRET),
     "secret_file": ("secret.txt", Path("secret.txt")),
     "insecure": ("true", True),

@@ -19,9 +19,12 @@ from typing import Final, Generic, TypeVar
 import attrs
 
 from mist.config.addresses import SCHEMES, Listen, parse_host, parse_origin
+from mist.history.retention import Rule
 
 __all__ = [
+    "HISTORY",
     "HOST",
+    "KEEP",
     "LISTEN",
     "NETWORK",
     "ORIGIN",
@@ -50,12 +53,18 @@ _MAX_SECRET: Final = 255  # bytes: what a token may have, and `auth` carries eit
 _DIGITS = r"[0-9]{1,15}(?:_[0-9]{1,15}){0,5}"
 _COUNT = re.compile(_DIGITS)
 _SIZE = re.compile(rf"({_DIGITS}) ?(b|kib|mib|gib)?", re.IGNORECASE)
-_SECONDS = re.compile(rf"({_DIGITS}(?:\.[0-9]{{1,9}})?) ?(ms|s|m|h)?")
+_SECONDS = re.compile(rf"({_DIGITS}(?:\.[0-9]{{1,9}})?) ?(ms|s|m|h|d)?")
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://[^\s\0]*")
 
 # Only powers of 1024: whether KB means 1000 or 1024 depends on whom one asks.
 _SIZE_UNITS: Final[Mapping[str, int]] = {"b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
-_SECONDS_UNITS: Final[Mapping[str, float]] = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_SECONDS_UNITS: Final[Mapping[str, float]] = {
+    "ms": 0.001,
+    "s": 1.0,
+    "m": 60.0,
+    "h": 3600.0,
+    "d": 86_400.0,
+}
 _SWITCHES: Final[Mapping[str, bool]] = {
     **dict.fromkeys(("1", "true", "yes", "on"), True),
     **dict.fromkeys(("0", "false", "no", "off"), False),
@@ -118,7 +127,7 @@ def count(minimum: int = 1) -> Kind[int]:
 
 
 def seconds(minimum: float = 0.001) -> Kind[float]:
-    """A length of time: `10`, `0.5`, `10s`, `250ms`, `2m`, `1h`."""
+    """A length of time: `10`, `0.5`, `10s`, `250ms`, `2m`, `1h`, `7d`."""
 
     def parse(text: str) -> float:
         match = _SECONDS.fullmatch(text)
@@ -132,6 +141,8 @@ def seconds(minimum: float = 0.001) -> Kind[float]:
 
 
 def _show_seconds(number: float) -> str:
+    if number and number % 86_400 == 0:
+        return f"{number / 86_400:.0f}d"
     return f"{number:.3f}".rstrip("0").rstrip(".") + "s"
 
 
@@ -212,6 +223,13 @@ def _show_network(network: Network) -> str:
     return str(network)
 
 
+def _show_rule(rule: Rule) -> str:
+    limits = [] if rule.count is None else [str(rule.count)]
+    if rule.age is not None:
+        limits.append(f"{rule.age:.0f}s")
+    return f"{rule.pattern}={','.join(limits)}"
+
+
 def _parse_secret(text: str) -> str:
     """`text`, where `auth {secret}` of the line protocol can carry it.
 
@@ -249,6 +267,17 @@ NETWORK: Final = Kind(
     "NET", "an IP address or network, as 10.0.0.0/8", _parse_network, show=_show_network
 )
 URL: Final = Kind("URL", "a URL, as sqlite:///tokens.db or memory://", _parse_url)
+HISTORY: Final = Kind(
+    "URL",
+    "none or a URL, as sqlite:///history.db or memory://",
+    lambda text: text if text == "none" else _parse_url(text),
+)
+KEEP: Final = Kind(
+    "TAG=LIMIT",
+    "a tag, or the beginning of tags and *, and a number of messages or an age, as room:*=100",
+    Rule.parse,
+    show=_show_rule,
+)
 SECRET: Final = Kind(
     "TEXT",
     f"1 to {_MAX_SECRET} bytes of UTF-8 without spaces and control characters",

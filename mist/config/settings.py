@@ -15,6 +15,7 @@ from mist.config.addresses import Listen
 from mist.config.checks import find_clashes, find_doubts, read_secret
 from mist.config.kinds import Network, without_password
 from mist.config.options import Option, about, option_of
+from mist.history.retention import Policy, Rule
 from mist.message import (
     MAX_DATA,
     MAX_MESSAGE_TAGS,
@@ -65,6 +66,37 @@ class Config:
             kinds.URL,
             "Token registry: sqlite:///FILE, or memory:// to forget it at the end",
             default_text="tokens.db in the data folder",
+        ),
+    )
+    history: str = attrs.field(
+        default="none",
+        repr=without_password,
+        metadata=about(
+            kinds.HISTORY,
+            "Message history: sqlite:///FILE, memory:// to forget it at the end, or none",
+        ),
+    )
+    durability: str = attrs.field(
+        default="power",
+        metadata=about(
+            kinds.choice("power", "process"),
+            "What a stored message survives: a power cut, or a crash of the server",
+        ),
+    )
+    keep_age: float = attrs.field(
+        default=7 * 86_400.0,
+        metadata=about(kinds.seconds(), "Age at which messages leave the history"),
+    )
+    keep_bytes: int = attrs.field(
+        default=1 << 30,
+        metadata=about(kinds.size(), "Bytes of history, above which the oldest messages leave"),
+    )
+    keep: tuple[Rule, ...] = attrs.field(
+        default=(),
+        metadata=about(
+            kinds.KEEP,
+            "Newest messages of a tag to keep beyond that, by number, age, or both: room:*=100,7d",
+            repeatable=True,
         ),
     )
     secret: str | None = attrs.field(
@@ -241,6 +273,11 @@ class Config:
         What follows the third slash is the path, as it is: four slashes begin an absolute one.
         """
         return self.tokens or f"sqlite:///{self.data / 'tokens.db'}"
+
+    @property
+    def policy(self) -> Policy:
+        """How long messages stay in the history."""
+        return Policy(self.keep_age, self.keep_bytes, None, self.keep)
 
     @property
     def limits(self) -> Limits:

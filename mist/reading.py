@@ -1,0 +1,166 @@
+"""A session reads from the history until it has caught up with what is live.
+
+There are two reasons to: it asked for what was (`resume`), or it fell behind, having asked
+before, and would rather be late than miss something (`catch_up`). Meanwhile its deliveries
+are withheld, all of them, whichever subscription they are for: each is in the history too, and
+so it comes from there, once and in order.
+
+The hand-over needs no lock. Messages are delivered in the order of their ids, and the sequencer
+knows the highest that has been (`newest`). A session that has read up to there, with no await
+since it looked, has missed nothing and will be given nothing twice: live it is.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import trio
+
+from mist.commands import Resumed, Since
+from mist.errors import HistoryUnavailable
+from mist.history import Page, Selection
+from mist.message import TagSet
+from mist.outbox import Outbox
+from mist.sequencer import Sequencer
+from mist.subscriptions import SubscriptionSet
+
+__all__ = ["Reading"]
+
+_PAGE: Final = 1 << 20  # bytes read at a time; with a quarter of the outbox, what is held
+
+
+class Reading:
+    """One session's way through the history.
+
+    Args:
+        sequencer: of the history.
+        outbox: where messages go.
+        subscriptions: the session's; looked at again for each page, since a token can lose
+            tags at any moment.
+    """
+
+    __slots__ = ("_outbox", "_sequencer", "_subscriptions", "_turn")
+
+    def __init__(
+        self,
+        sequencer: Sequencer,
+        outbox: Outbox,
+        subscriptions: SubscriptionSet,
+    ) -> None:
+        self._sequencer = sequencer
+        self._outbox = outbox
+        self._subscriptions = subscriptions
+        self._turn = trio.Lock()
+
+    async def resume(
+        self,
+        since: Since,
+        subscribe: Callable[[], Iterable[TagSet]],
+        answer: Callable[[Resumed], None],
+    ) -> None:
+        """Subscribe, bring what was since then, and go live.
+
+        Args:
+            since: where to begin.
+            subscribe: makes the subscriptions and returns their tag sets, at least one. What
+                it raises is passed on, with nothing changed.
+            answer: called before the first message.
+
+        Raises:
+            HistoryUnavailable: it can't be read. Where deliveries are still withheld then, the
+                session has missed some and has to end.
+        """
+        async with self._turn:
+            wanted = frozenset(subscribe())
+            # From here on without an await: what is delivered live and what is brought meet
+            # at one id.
+            self._outbox.withhold()
+            start = self._sequencer.newest
+            try:
+                after, answered = await self._locate(since, Selection(wanted), start)
+            except HistoryUnavailable:
+                if self._sequencer.newest == start:
+                    self._outbox.admit()
+                raise
+            answer(answered)
+            await self._bring(
+                after, start, lambda: frozenset(filter(self._subscriptions.__contains__, wanted))
+            )
+            await self._go_live(start)
+
+    async def catch_up(self, after: int) -> None:
+        """Bring everything above an id, and go live. Deliveries are withheld already.
+
+        Raises:
+            HistoryUnavailable: it can't be read; the session has to end.
+        """
+        async with self._turn:
+            await self._go_live(after)
+
+    async def _locate(self, since: Since, selection: Selection, start: int) -> tuple[int, Resumed]:
+        """The id after which to read, and what to say about it."""
+        history, epoch = self._sequencer.history, self._sequencer.epoch
+        recovered = True
+        if since.last is not None:
+            after = await history.last(selection, since.last, upto=start)
+        else:
+            after = since.after or 0
+            if after or since.epoch is not None:
+                recovered = await history.recovered(selection, after, since.epoch)
+            if after > start or (since.epoch is not None and since.epoch != epoch):
+                after = 0  # an id of some other log: everything may be news
+        first = (await history.position()).first
+        return after, Resumed(epoch, start, recovered, first)
+
+    async def _go_live(self, after: int) -> None:
+        """Bring what was delivered meanwhile, until nothing was; then have deliveries again."""
+        while after < self._sequencer.newest:
+            newest = self._sequencer.newest
+            await self._bring(after, newest, lambda: frozenset(self._subscriptions.tag_sets()))
+            after = newest
+        self._outbox.admit()
+
+    async def _bring(self, after: int, upto: int, wanted: Callable[[], frozenset[TagSet]]) -> None:
+        """Queue what is wanted of the messages above `after` up to `upto`, as there is room."""
+        known: frozenset[TagSet] = frozenset()
+        selection: Selection | None = None
+        while after < upto:
+            await self._room()
+            now = wanted()
+            if not now or self._outbox.closed:
+                return
+            if selection is None or now != known:
+                known, selection = now, Selection(now)
+            page = await self._sequencer.history.read(
+                selection, after=after, upto=upto, max_bytes=_PAGE
+            )
+            if wanted() != known:
+                continue  # a token has lost tags meanwhile; nothing for them may be queued
+            self._queue(page)
+            after = page.after
+            if page.complete:
+                return
+
+    def _queue(self, page: Page) -> None:
+        outbox = self._outbox
+        for stored in page.stored:
+            wire, count = outbox.form.join(
+                stored.entries, framable=stored.framable, firsts=stored.firsts
+            )
+            outbox.bring(wire, count)
+            missing = stored.count - count
+            if missing:
+                outbox.dropped_unframable += missing
+                self._sequencer.broker.dropped["unframable"] += missing
+        self._sequencer.broker.flush()
+
+    async def _room(self) -> None:
+        """Wait until the peer has taken most of what is queued, or is gone."""
+        outbox = self._outbox
+        await trio.lowlevel.checkpoint()
+        while not outbox.has_room_to_bring:
+            changed = trio.Event()
+            outbox.on_room = changed.set
+            try:
+                await changed.wait()
+            finally:
+                outbox.on_room = None

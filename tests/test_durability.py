@@ -1,0 +1,132 @@
+"""A server with a history, as a process of its own: killed, restarted, started wrongly."""
+
+import re
+import signal
+import socket
+import threading
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.processes import LISTEN, mist, serving
+
+BATCH = 200  # stores in flight at a time
+
+
+def connect(url: str) -> socket.socket:
+    host, _, port = url.removeprefix("tcp://").rpartition(":")
+    sock = socket.create_connection((host, int(port)), timeout=20)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return sock
+
+
+def store_until_the_end(url: str, name: str, stored: dict[int, str], repeated: list[int]) -> None:
+    """Store messages as fast as they are acknowledged; what was acknowledged goes to `stored`."""
+    number = 0
+    with connect(url) as sock, sock.makefile("rb") as replies:
+        try:
+            while True:
+                texts = [f"{name}.{number + n}" for n in range(BATCH)]
+                number += BATCH
+                sock.sendall("".join(f"store a,{name} {text}\n" for text in texts).encode())
+                for text in texts:
+                    line = replies.readline()
+                    if not line.endswith(b"\n"):
+                        return
+                    id_ = int(line.removeprefix(b"stored "))
+                    if id_ in stored:
+                        repeated.append(id_)
+                    stored[id_] = text
+        except OSError:
+            return
+
+
+def read_back(url: str) -> list[tuple[int, str]]:
+    with connect(url) as sock, sock.makefile("rb") as replies:
+        sock.sendall(b"ids on\nsubscribe a 0\nping\n")
+        found = []
+        while (line := replies.readline()) != b"pong\n":
+            word, id_, _, data = line.decode().split()
+            assert word == "message"
+            found.append((int(id_), data))
+        return found
+
+
+def survive_kills(folder: Path, durability: str, kills: int) -> None:
+    random = Random(kills)
+    options = ("--history", f"sqlite:///{folder}/history.db", "--durability", durability)
+    stored: dict[int, str] = {}
+    repeated: list[int] = []
+    for kill in range(kills):
+        with serving(folder, *options) as server:
+            writers = [
+                threading.Thread(
+                    target=store_until_the_end,
+                    args=(server.urls[0], f"k{kill}w{n}", stored, repeated),
+                )
+                for n in range(3)
+            ]
+            for writer in writers:
+                writer.start()
+            goal = len(stored) + random.randint(1, 3_000)
+            while len(stored) < goal:
+                writers[0].join(0.001)
+                assert all(writer.is_alive() for writer in writers)
+            server.stop(signal.SIGKILL)
+            for writer in writers:
+                writer.join()
+    assert repeated == []
+    with serving(folder, *options) as server:
+        found = read_back(server.urls[0])
+        assert server.stop() == 0
+    ids = [id_ for id_, _ in found]
+    assert ids == sorted(set(ids))
+    assert stored.items() <= dict(found).items()
+
+
+@pytest.mark.parametrize("durability", ["power", "process"])
+def test_no_acknowledged_message_is_lost_to_kills(tmp_path: Path, durability: str) -> None:
+    survive_kills(tmp_path, durability, 5)
+
+
+@pytest.mark.slow
+def test_no_acknowledged_message_is_lost_to_a_hundred_kills(tmp_path: Path) -> None:
+    survive_kills(tmp_path, "process", 100)
+
+
+def test_a_draining_server_stores_what_it_has_read(tmp_path: Path) -> None:
+    options = ("--history", f"sqlite:///{tmp_path}/history.db")
+    with serving(tmp_path, *options) as server, connect(server.urls[0]) as sock:
+        sock.sendall(b"ping\n" + b"".join(b"publish a %d\n" % n for n in range(5_000)))
+        assert sock.recv(5) == b"pong\n"
+        sock.sendall(b"ping\n")
+        assert sock.recv(5) == b"pong\n"
+        assert server.stop() == 0
+    with serving(tmp_path, *options) as server:
+        assert [data for _, data in read_back(server.urls[0])] == [str(n) for n in range(5_000)]
+
+
+def test_a_second_server_on_the_same_log_is_told_in_one_line(tmp_path: Path) -> None:
+    options = ("--history", f"sqlite:///{tmp_path}/history.db")
+    with serving(tmp_path / "one", *options) as server:
+        second = mist("serve", "--data", str(tmp_path / "two"), *LISTEN, *options)
+        assert second.returncode == 2
+        assert len(second.stderr.strip().splitlines()) == 1
+        assert "history" in second.stderr
+        assert read_back(server.urls[0]) == []
+
+
+@pytest.mark.parametrize("content", [b"not a database at all" * 100, b""])
+def test_a_file_that_is_no_log_is_told_in_one_line(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "history.db").write_bytes(content)
+    (tmp_path / "history.db").chmod(0o600)
+    result = mist("serve", "--data", str(tmp_path), *LISTEN, "--history", "nonsense:///history.db")
+    assert result.returncode == 2
+    assert re.fullmatch(r"mist serve: .*history.*\n", result.stderr)
+    if content:
+        url = f"sqlite:///{tmp_path}/history.db"
+        result = mist("serve", "--data", str(tmp_path), *LISTEN, "--history", url)
+        assert result.returncode == 2
+        assert len(result.stderr.strip().splitlines()) == 1
+        assert (tmp_path / "history.db").read_bytes() == content

@@ -1,0 +1,268 @@
+"""From the history to live: nothing missing, nothing twice, in order, at whatever moment."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from random import Random
+
+import attrs
+import pytest
+import trio
+import trio.testing
+
+from mist.auth import open_registry
+from mist.commands import Register
+from mist.errors import HistoryUnavailable
+from mist.history import History, Policy, open_history
+from mist.hub import Hub
+from mist.outbox import OutboxLimits
+from mist.protocols.line import LineProtocol
+from mist.sequencer import Sequencer
+from mist.session import Session
+
+
+@asynccontextmanager
+async def hub_over(history: History, **bounds: int) -> AsyncIterator[Hub]:
+    hub = Hub(await open_registry("memory://"), outbox_limits=OutboxLimits(**bounds))
+    hub.sequencer = await Sequencer.over(hub.broker, history)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(hub.sequencer.run)
+        yield hub
+        nursery.cancel_scope.cancel()
+
+
+@pytest.fixture
+async def hub() -> AsyncIterator[Hub]:
+    async with hub_over(await open_history("memory://")) as hub:
+        yield hub
+
+
+def join(hub: Hub) -> Session:
+    session = Session(hub, LineProtocol(hub.limits), transport="tcp")
+    hub.attach(session)
+    return session
+
+
+def take(session: Session, most: int = 1 << 30) -> bytes:
+    """What the peer reads, `most` bytes of it."""
+    found = b""
+    while session.outbox.size and len(found) < most:
+        data = bytes(session.outbox.peek())[: most - len(found)]
+        session.outbox.sent(len(data))
+        found += data
+    return found
+
+
+async def publish(hub: Hub, *messages: str) -> None:
+    session = join(hub)
+    await session.receive("".join(f"publish {m}\n" for m in messages).encode() + b"ping\n")
+    assert take(session) == b"pong\n"
+    await session.aclose()
+
+
+def epoch(hub: Hub) -> bytes:
+    assert hub.sequencer is not None
+    return hub.sequencer.epoch.encode()
+
+
+@pytest.mark.parametrize(
+    ("since", "expected"),
+    [
+        (b"0", [1, 3, 4]),
+        (b"1", [3, 4]),
+        (b"2", [3, 4]),
+        (b"4", []),
+        (b"5", []),
+        (b"-1", [4]),
+        (b"-2", [3, 4]),
+        (b"-99", [1, 3, 4]),
+    ],
+)
+async def test_what_was_comes_first_and_then_what_is(
+    hub: Hub, since: bytes, expected: list[int]
+) -> None:
+    await publish(hub, "a 1", "b 2", "a,b 3", "a 4", "c 5")
+    session = join(hub)
+    await session.receive(b"ids on\nsubscribe a %b\nping\n" % since)
+    await publish(hub, "a 6", "b 7")
+    lines = take(session).splitlines()
+    fence = lines.index(b"pong")
+    assert [int(line.split()[1]) for line in lines[:fence]] == expected
+    assert lines[fence + 1 :] == [b"message 6 a 6"]
+
+
+async def test_several_come_as_one_in_the_order_of_their_ids(hub: Hub) -> None:
+    await publish(hub, "a 1", "b 2", "a,b 3", "c 4", "b,c 5")
+    session = join(hub)
+    await session.receive(b"ids on\nresume 0 {a} {b,c} {a,b}\nping\n")
+    assert [line.split()[1] for line in take(session).splitlines()[:-1]] == [b"1", b"3", b"5"]
+    await session.receive(b"list\n")
+    assert take(session) == b"list {a} {b,c} {a,b}\n"
+
+
+@pytest.mark.parametrize(
+    ("since", "gap"),
+    [
+        (b"%b:2", False),
+        (b"%b:9", True),  # beyond the newest
+        (b"9", True),
+        (b"another:2", True),
+        (b"another:0", True),
+        (b"%b:0", False),
+    ],
+)
+async def test_what_cannot_be_resumed_is_said_before_all_that_is_kept(
+    hub: Hub, since: bytes, gap: bool
+) -> None:
+    await publish(hub, "a 1", "a 2", "a 3")
+    session = join(hub)
+    place = since % epoch(hub) if b"%" in since else since
+    await session.receive(b"subscribe a %b\nping\n" % place)
+    first, *rest = take(session).splitlines()
+    if gap:
+        assert first == b"gap %b 1" % epoch(hub)
+        assert rest == [b"publish a 1", b"publish a 2", b"publish a 3", b"pong"]
+    else:
+        after = int(place.rpartition(b":")[2])
+        assert [first, *rest] == [b"publish a %d" % n for n in range(after + 1, 4)] + [b"pong"]
+
+
+async def test_what_was_trimmed_is_said(hub: Hub) -> None:
+    assert hub.sequencer is not None
+    history = hub.sequencer.history
+    for n in range(1, 41):
+        await publish(hub, f"a {n}" + "x" * 40_000)
+    while (await history.trim(Policy(max_bytes=400_000), now=0)).more:
+        pass
+    first = (await history.position()).first
+    assert first > 2
+    session = join(hub)
+    await session.receive(b"ids on\nsubscribe a 1\n")
+    lines = take(session).splitlines()
+    assert lines[0] == b"gap %b %d" % (epoch(hub), first)
+    assert [int(line.split()[1]) for line in lines[1:]] == list(range(first, 41))
+
+
+async def test_a_live_subscription_stays_whole_while_another_is_replayed(hub: Hub) -> None:
+    session = join(hub)
+    await session.receive(b"ids on\nsubscribe b\n")
+    await publish(hub, "a 1", "b 2", "a 3")
+    await session.receive(b"subscribe a 0\n")
+    await publish(hub, "b 4", "a,b 5")
+    got = [int(line.split()[1]) for line in take(session).splitlines()]
+    assert got == [2, 1, 3, 4, 5]
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_the_hand_over_is_exact_at_random_moments_under_load(hub: Hub, seed: int) -> None:
+    random = Random(seed)
+    done = trio.Event()
+    expected: list[int] = []
+    published = 0
+
+    async def load() -> None:
+        nonlocal published
+        publisher = join(hub)
+        while not done.is_set():
+            lines = b""
+            for _ in range(random.randint(1, 30)):
+                published += 1
+                if tagged := random.random() < 0.5:
+                    expected.append(published)
+                lines += b"publish %b %d\n" % (b"a,x" if tagged else b"b", published)
+            await publisher.receive(lines)
+            for _ in range(random.randint(0, 3)):
+                await trio.lowlevel.checkpoint()
+        await publisher.receive(b"ping\n")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(load)
+        for _ in range(10):
+            for _ in range(random.randint(0, 40)):
+                await trio.lowlevel.checkpoint()
+            since = random.randint(0, hub.sequencer.newest if hub.sequencer else 0)
+            session = join(hub)
+            await session.receive(b"ids on\nsubscribe a %d\n" % since)
+            for _ in range(random.randint(0, 40)):
+                await trio.lowlevel.checkpoint()
+            await session.receive(b"last\n")
+            got_so_far, _, last = take(session).partition(b"last ")
+            lines = got_so_far.splitlines()
+            newest = int(last.split()[1])
+            got = [int(line.split()[1]) for line in lines]
+            assert got == [n for n in expected if since < n <= newest]
+            await session.aclose()
+        done.set()
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_who_asked_for_history_and_falls_behind_misses_nothing(seed: int) -> None:
+    random = Random(seed)
+    async with hub_over(await open_history("memory://"), bytes=20_000, messages=200) as hub:
+        session, careless = join(hub), join(hub)
+        await session.receive(b"ids on\nsubscribe a 0\n")
+        await careless.receive(b"ids on\nsubscribe a\n")
+        received = b""
+        for n in range(1, 101):
+            await publish(hub, *[f"a {n}.{k} {'x' * 100}" for k in range(random.randint(1, 40))])
+            received += take(session, random.randint(0, 6_000))
+            if random.random() < 0.2:
+                await trio.testing.wait_all_tasks_blocked()
+            assert session.outbox.size < 20_000 + (1 << 20)
+        assert hub.sequencer is not None
+        while not received.endswith(b"\n") or int(received.splitlines()[-1].split()[1]) < (
+            hub.sequencer.newest
+        ):
+            received += take(session, 5_000)
+            await trio.testing.wait_all_tasks_blocked()
+        ids = [int(line.split()[1]) for line in received.splitlines()]
+        assert ids == list(range(1, hub.sequencer.newest + 1))
+        assert session.outbox.dropped_full == 0
+        assert careless.outbox.dropped_full > 0  # the way that is without history
+
+
+async def test_a_replay_stops_at_a_tag_that_the_token_lost(hub: Hub) -> None:
+    await publish(hub, *[f"a {n} {'x' * 50_000}" for n in range(200)])
+    await hub.registry.execute([Register("t", frozenset("a"))])
+    session = join(hub)
+    record = hub.registry.lookup("t")
+    assert record is not None
+    session.adopt(record)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(session.receive, b"ids on\nsubscribe a 0\nping\n")
+        await trio.testing.wait_all_tasks_blocked()  # the outbox is as full as it gets
+        session.token_changed(attrs.evolve(record, tags=frozenset("b")))
+        got = b""
+        while not got.endswith(b"pong\n"):
+            got += take(session)
+            await trio.testing.wait_all_tasks_blocked()
+    assert 0 < got.count(b"message ") < 200
+
+
+async def test_all_or_none_are_subscribed_to(hub: Hub) -> None:
+    await hub.registry.execute([Register("t", frozenset("a"))])
+    session = join(hub)
+    record = hub.registry.lookup("t")
+    assert record is not None
+    session.adopt(record)
+    await session.receive(b"resume 0 {a} {b}\nlist\n")
+    assert take(session) == b"error not granted by the token\nlist \n"
+
+
+async def test_a_history_that_cannot_be_read_leaves_everything_as_it_was(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert hub.sequencer is not None
+
+    async def fail(*args: Sequence[object], **more: object) -> int:
+        raise HistoryUnavailable("gone")
+
+    await publish(hub, "a 1")
+    session = join(hub)
+    await session.receive(b"subscribe b\n")
+    with monkeypatch.context() as patch:
+        patch.setattr(hub.sequencer.history, "last", fail)
+        await session.receive(b"subscribe a -1\nlist\n")
+    await publish(hub, "b 2")
+    assert take(session) == b"error History is unavailable\nlist {b}\npublish b 2\n"
+    assert session.ended is None
