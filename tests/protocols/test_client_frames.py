@@ -86,14 +86,23 @@ whole_frames = st.builds(
 cuts = st.lists(st.integers(0, 5_000), max_size=12)
 
 
+def check(stream: bytes, cuts: list[int]) -> None:
+    reader = FrameReader(NO_LIMIT)
+    found, expected = list(read(reader, cut(stream, cuts))), list(plainly(stream))
+    if reader.held and found != expected:
+        # Of a frame that has not ended wsproto may say already that it is no UTF-8.
+        assert isinstance(expected.pop(), Broken)
+    assert found == expected
+
+
 @given(st.lists(whole_frames, max_size=12).map(b"".join), cuts)
 def test_frames_say_the_same_however_they_are_cut(stream: bytes, cuts: list[int]) -> None:
-    assert list(read(FrameReader(NO_LIMIT), cut(stream, cuts))) == list(plainly(stream))
+    check(stream, cuts)
 
 
 @given(st.lists(st.binary(max_size=20) | whole_frames, max_size=8).map(b"".join), cuts)
 def test_bytes_of_any_kind_say_the_same(stream: bytes, cuts: list[int]) -> None:
-    assert list(read(FrameReader(NO_LIMIT), cut(stream, cuts))) == list(plainly(stream))
+    check(stream, cuts)
 
 
 def test_between_messages_nothing_is_held() -> None:
