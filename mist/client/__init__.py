@@ -31,6 +31,7 @@ General layout, from the bottom up:
     wire          streams, TLS, WebSocket
     outgoing      the bounded queue of what is to be written
     subscription  the bounded queue of what is to be read, with its gaps
+    topics        who listens to what
     link          one connection after the other
     client        what a program calls
     connect       the door

@@ -1,7 +1,7 @@
 """What a program calls: publishing, subscriptions, administration; and who hears of what.
 
 A client is the owner of a link (`mist.client.link`). It keeps what has to outlive a
-connection: which tag sets are subscribed to, by whom, and what became of publishes.
+connection: who listens to what (`mist.client.topics`), and what became of publishes.
 """
 
 import logging
@@ -14,12 +14,13 @@ import trio
 
 from mist.client.address import Address
 from mist.client.dialect import Answer, Ended, Event, PublishFailed, Request
-from mist.client.errors import AccessDenied, BadArgument, Revoked, Unconfirmed, Unsupported
+from mist.client.errors import AccessDenied, BadArgument, Unconfirmed, Unsupported
 from mist.client.frames import SUPPORTED
 from mist.client.line import publish_head, publish_line
 from mist.client.link import Link, Options, State
 from mist.client.outgoing import Outgoing
 from mist.client.subscription import Gap, Subscription
+from mist.client.topics import Topics
 from mist.commands import (
     AddTags,
     Auth,
@@ -56,8 +57,7 @@ __all__ = ["Client"]
 
 log = logging.getLogger("mist.client")
 
-_CACHED: Final = 4096  # tag sets in each of the two caches below
-_PATIENCE: Final = 0.5  # seconds that reading waits for a reader that has yet to catch up
+_CACHED: Final = 4096  # tag lists whose beginning of a line is remembered
 _QUEUE: Final = 10_000  # messages; more than one read of the smallest ones brings
 
 _TagSets = tuple[TagSet, ...]
@@ -68,24 +68,6 @@ class _Call(Request):
     """A request that a task waits for."""
 
     done: trio.Event = attrs.field(factory=trio.Event)
-    error: ClientError | None = None
-
-
-@attrs.define(eq=False)
-class _Topic:
-    """A tag set the server is to know of, and the local subscriptions that share it.
-
-    Attributes:
-        request: the subscribe on this connection; None while there is no connection.
-        live: whether the server has confirmed it on this connection.
-        settled: set once it was confirmed or refused for the first time.
-    """
-
-    tags: TagSet
-    subscriptions: list[Subscription] = attrs.field(factory=list)
-    request: Request | None = None
-    live: bool = False
-    settled: trio.Event = attrs.field(factory=trio.Event)
     error: ClientError | None = None
 
 
@@ -124,11 +106,8 @@ class Client:
         self._on_state = on_state
         self._outgoing = Outgoing(buffer)
         self._link = Link(address, options, self._outgoing, self)
-        self._online = False  # a connection takes requests
         self._failure: ClientError | None = None
-        self._topics: dict[TagSet, _Topic] = {}
-        self._targets: dict[TagSet, Sequence[Subscription]] = {}
-        self._crowded: set[Subscription] = set()
+        self._topics = Topics(self._outgoing.add)
         self._heads: dict[tuple[str, ...], bytes] = {}
         self._refusal: str | None = None  # the first one that no flush has told yet
         self._doubtful = 0  # messages written whose connection broke, not told yet
@@ -243,47 +222,14 @@ class Client:
         found = parse_tags(_several(tags), self._limits.subscription_tags)
         self._check()
         subscription = Subscription(found, queue=queue, raise_on_gap=raise_on_gap, on_gap=on_gap)
-        topic = self._join(subscription)
+        topic = self._topics.join(subscription)
         try:
             await topic.settled.wait()
             if topic.error is not None:
                 raise topic.error
             yield subscription
         finally:
-            self._leave(topic, subscription)
-
-    def _join(self, subscription: Subscription) -> _Topic:
-        topic = self._topics.get(subscription.tags)
-        if topic is None:
-            topic = self._topics[subscription.tags] = _Topic(subscription.tags)
-            if self._online:
-                topic.request = Request(Subscribe(topic.tags))
-                self._outgoing.add(topic.request)
-        topic.subscriptions.append(subscription)
-        self._targets.clear()
-        return topic
-
-    def _leave(self, topic: _Topic, subscription: Subscription) -> None:
-        # Without an await, so that cancellation can't leave half of it undone. Nobody waits
-        # for the answer: an unsubscribe can't fail.
-        subscription.end()
-        if subscription not in topic.subscriptions:
-            return
-        topic.subscriptions.remove(subscription)
-        self._targets.clear()
-        if not topic.subscriptions and self._topics.get(topic.tags) is topic:
-            self._drop(topic)
-            if self._online:
-                self._outgoing.add(Request(Unsubscribe(topic.tags)))
-
-    def _drop(self, topic: _Topic, error: ClientError | None = None) -> None:
-        del self._topics[topic.tags]
-        self._targets.clear()
-        topic.error = topic.error or error
-        topic.settled.set()
-        for subscription in topic.subscriptions:
-            subscription.end(error)
-        topic.subscriptions.clear()
+            self._topics.leave(topic, subscription)
 
     async def unsubscribe(self, tags: Iterable[str]) -> None:
         """End all subscriptions of exactly these tags; their iterators end after what they hold.
@@ -292,11 +238,7 @@ class Client:
         """
         found = parse_tags(_several(tags), self._limits.subscription_tags)
         self._check()
-        topic = self._topics.get(found)
-        if topic is not None:
-            self._drop(topic, None if topic.settled.is_set() else ClientClosed("unsubscribed"))
-            if self._online:
-                self._outgoing.add(Request(Unsubscribe(found)))
+        self._topics.unsubscribe(found)
         await trio.lowlevel.checkpoint()
 
     async def list(self) -> _TagSets:
@@ -399,7 +341,6 @@ class Client:
     # the link's owner
 
     def greeting(self) -> Sequence[Request]:
-        self._online = True
         commands: list[Command] = []
         if self._lines:
             if self._secret is not None:
@@ -409,11 +350,7 @@ class Client:
                 commands.append(Echo(on=False))
         else:
             commands.append(Ping())  # comes back only where the token was good
-        requests = [Request(command) for command in commands]
-        for topic in self._topics.values():
-            topic.request = Request(Subscribe(topic.tags))
-            requests.append(topic.request)
-        return requests
+        return [*map(Request, commands), *self._topics.opening()]
 
     def greeted(self, greeting: Sequence[Request]) -> None:
         for request in greeting:
@@ -438,76 +375,27 @@ class Client:
     def handle(self, event: Event) -> None:
         match event:
             case Message():
-                self._deliver(event)
+                self._topics.deliver(event)
             case Answer(request, reply):
                 request.reply = reply
                 if isinstance(request, _Call):
                     request.done.set()
                 elif isinstance(request.command, Subscribe):
-                    self._settle(request, request.command.tags, reply)
+                    self._topics.settle(request, request.command.tags, reply)
             case PublishFailed(text):
                 self.refused += 1
                 if self._refusal is None:
                     self._refusal = text
                     log.warning("the server refused a message: %s", text)
             case Ended(tags):
-                topic = self._topics.get(tags)
-                if topic is not None:
-                    self._drop(topic, Revoked(tags))
-
-    def _deliver(self, message: Message) -> None:
-        targets = self._targets.get(message.tags)
-        if targets is None:
-            if len(self._targets) >= _CACHED:
-                self._targets.clear()
-            targets = self._targets[message.tags] = [
-                subscription
-                for topic in self._topics.values()
-                if topic.live and topic.tags <= message.tags
-                for subscription in topic.subscriptions
-            ]
-        for subscription in targets:
-            subscription.deliver(message)
-            if subscription.crowded:
-                self._crowded.add(subscription)
+                self._topics.revoked(tags)
 
     async def relieve(self) -> None:
-        # Whoever yields once a message would lose most of a burst to a reading loop that
-        # yields once in thousands. Meanwhile the server's outbox holds the rest. The wait is
-        # bounded, and not repeated for a reader that doesn't use it, so that one stalled
-        # subscription costs the others a moment, once.
-        await trio.lowlevel.checkpoint()
-        crowded, self._crowded = self._crowded, set()
-        if not crowded:
-            return
-        with trio.move_on_after(_PATIENCE):
-            for subscription in crowded:
-                await subscription.relieved()
-        for subscription in crowded:
-            subscription.give_up()
-
-    def _settle(self, request: Request, tags: TagSet, reply: Reply) -> None:
-        topic = self._topics.get(tags)
-        if topic is None or topic.request is not request:
-            return  # unsubscribed meanwhile
-        if isinstance(reply, Failed):
-            fresh = not topic.settled.is_set()
-            self._drop(topic, RemoteError(str(reply.error)) if fresh else Revoked(tags))
-            return
-        topic.live = True
-        self._targets.clear()
-        if topic.settled.is_set():
-            for subscription in topic.subscriptions:
-                subscription.reconnected()
-        topic.settled.set()
+        await self._topics.relieve()
 
     def broken(self, error: ClientError, unanswered: Sequence[Request], unconfirmed: int) -> None:
-        self._online = False
         self._doubtful += unconfirmed
-        self._targets.clear()
-        for topic in self._topics.values():
-            topic.live = False
-            topic.request = None
+        self._topics.broken()
         # The greeting of the next connection says which subscriptions there are by then.
         self._outgoing.remove(lambda it: isinstance(it.command, Subscribe | Unsubscribe))
         _abort(unanswered, error)
@@ -550,9 +438,7 @@ class Client:
         if self._failure is not None:
             return
         self._failure = error
-        for topic in list(self._topics.values()):
-            closed = isinstance(error, ClientClosed) and topic.settled.is_set()
-            self._drop(topic, None if closed else error)
+        self._topics.fail(error)
         _abort(self._outgoing.remove(lambda it: True), error)
         self._outgoing.wake()
         self.state_changed(State.CLOSED)
