@@ -240,6 +240,11 @@ class Outbox:
             self._ready.append(self)
 
     @property
+    def most_to_bring(self) -> int:
+        """Bytes to bring at a time, at most: so much that replies fit in beside it."""
+        return self._limits.bytes // 4 + 1
+
+    @property
     def has_room_to_bring(self) -> bool:
         """Whether at most a quarter of the bound is queued. Room is left for live deliveries."""
         return self._spent or (

@@ -36,19 +36,24 @@ class Reading:
         outbox: where messages go.
         subscriptions: the session's; looked at again for each page, since a token can lose
             tags at any moment.
+        on_gap: called where retention has taken something wanted before it was read, ahead of
+            what comes next.
     """
 
-    __slots__ = ("_outbox", "_sequencer", "_subscriptions", "_turn")
+    __slots__ = ("_on_gap", "_outbox", "_sequencer", "_subscriptions", "_trimmed", "_turn")
 
     def __init__(
         self,
         sequencer: Sequencer,
         outbox: Outbox,
         subscriptions: SubscriptionSet,
+        on_gap: Callable[[Resumed], None],
     ) -> None:
         self._sequencer = sequencer
         self._outbox = outbox
         self._subscriptions = subscriptions
+        self._on_gap = on_gap
+        self._trimmed = 0  # up to which id the session knows of what retention has taken
         self._turn = trio.Lock()
 
     async def resume(
@@ -108,8 +113,9 @@ class Reading:
                 recovered = await history.recovered(selection, after, since.epoch)
             if after > start or (since.epoch is not None and since.epoch != epoch):
                 after = 0  # an id of some other log: everything may be news
-        first = (await history.position()).first
-        return after, Resumed(epoch, start, recovered, first)
+        position = await history.position()
+        self._trimmed = position.trimmed
+        return after, Resumed(epoch, start, recovered, position.first)
 
     async def _go_live(self, after: int) -> None:
         """Bring what was delivered meanwhile, until nothing was; then have deliveries again."""
@@ -130,15 +136,27 @@ class Reading:
                 return
             if selection is None or now != known:
                 known, selection = now, Selection(now)
+            most = min(_PAGE, self._outbox.most_to_bring)
             page = await self._sequencer.history.read(
-                selection, after=after, upto=upto, max_bytes=_PAGE
+                selection, after=after, upto=upto, max_bytes=most
             )
+            gap = await self._find_gap(selection, after)
             if wanted() != known:
                 continue  # a token has lost tags meanwhile; nothing for them may be queued
+            if gap is not None:
+                self._on_gap(gap)
             self._queue(page)
             after = page.after
             if page.complete:
                 return
+
+    async def _find_gap(self, selection: Selection, after: int) -> Resumed | None:
+        """What to say where something wanted above `after` has been trimmed since last asked."""
+        position = await self._sequencer.history.position()
+        known, self._trimmed = max(after, self._trimmed), position.trimmed
+        if position.trimmed <= known or await self._sequencer.history.recovered(selection, known):
+            return None
+        return Resumed(self._sequencer.epoch, self._sequencer.newest, False, position.first)
 
     def _queue(self, page: Page) -> None:
         outbox = self._outbox

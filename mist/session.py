@@ -190,7 +190,12 @@ class Session:
         self._reading: Reading | None = None
         if hub.sequencer is not None:
             self._publisher = Publisher(hub.sequencer, self.outbox)
-            self._reading = Reading(hub.sequencer, self.outbox, self.subscriptions)
+            self._reading = Reading(
+                hub.sequencer,
+                self.outbox,
+                self.subscriptions,
+                lambda gap: self.outbox.reply(self.protocol.notice(gap)),
+            )
 
     def __repr__(self) -> str:
         return f"<Session {self.name} {self.peer}>"
@@ -240,6 +245,7 @@ class Session:
         self.hub.introduce(self)
         self.hub.detach(self)
         self.outbox.release()
+        self._reading = None  # it knows this session, too
 
     def token_changed(self, record: Record | None) -> None:
         """The registry has changed this session's token; None where it is gone."""

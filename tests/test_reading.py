@@ -154,10 +154,17 @@ async def test_a_live_subscription_stays_whole_while_another_is_replayed(hub: Hu
 
 @pytest.mark.parametrize("seed", range(20))
 async def test_the_hand_over_is_exact_at_random_moments_under_load(hub: Hub, seed: int) -> None:
+    await hand_over_at_random_moments(hub, seed)
+
+
+async def hand_over_at_random_moments(hub: Hub, seed: int) -> None:
+    """Ten subscribers that come at any moment and begin anywhere, beside a busy publisher."""
+    assert hub.sequencer is not None
     random = Random(seed)
     done = trio.Event()
+    begin = hub.sequencer.newest
     expected: list[int] = []
-    published = 0
+    published = begin
 
     async def load() -> None:
         nonlocal published
@@ -179,7 +186,7 @@ async def test_the_hand_over_is_exact_at_random_moments_under_load(hub: Hub, see
         for _ in range(10):
             for _ in range(random.randint(0, 40)):
                 await trio.lowlevel.checkpoint()
-            since = random.randint(0, hub.sequencer.newest if hub.sequencer else 0)
+            since = random.randint(begin, hub.sequencer.newest)
             session = join(hub)
             await session.receive(b"ids on\nsubscribe a %d\n" % since)
             for _ in range(random.randint(0, 40)):
@@ -266,3 +273,35 @@ async def test_a_history_that_cannot_be_read_leaves_everything_as_it_was(
     await publish(hub, "b 2")
     assert take(session) == b"error History is unavailable\nlist {b}\npublish b 2\n"
     assert session.ended is None
+
+
+async def test_what_retention_takes_during_a_replay_is_a_gap_and_nothing_else() -> None:
+    async with hub_over(await open_history("memory://"), bytes=40_000) as hub:
+        assert hub.sequencer is not None
+        history = hub.sequencer.history
+        for n in range(1, 101):
+            await publish(hub, f"a {n} {'x' * 20_000}")
+        session = join(hub)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(session.receive, b"ids on\nsubscribe a 0\nping\n")
+            await trio.testing.wait_all_tasks_blocked()  # the outbox is as full as it gets
+            while (await history.trim(Policy(max_bytes=300_000), now=0)).more:
+                pass
+            kept = (await history.position()).first
+            got = b""
+            while not got.endswith(b"pong\n"):
+                assert session.ended is None
+                got += take(session, 30_000)
+                await trio.testing.wait_all_tasks_blocked()
+        lines = got.splitlines()[:-1]
+        [told] = [n for n, line in enumerate(lines) if line.startswith(b"gap ")]
+        assert lines.pop(told) == b"gap %b %d" % (epoch(hub), kept)
+        ids = [int(line.split()[1]) for line in lines]
+        assert ids[:told] == list(range(1, told + 1))  # it had begun before
+        assert ids[told:] == list(range(kept, 101))
+
+
+@pytest.mark.slow
+async def test_ten_thousand_random_hand_overs(hub: Hub) -> None:
+    for seed in range(1_000):
+        await hand_over_at_random_moments(hub, seed)

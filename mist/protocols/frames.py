@@ -107,12 +107,15 @@ class FrameProtocol(Protocol):
         return text_frame(msgspec.json.encode(answer))
 
     def notice(self, notice: Reply) -> bytes:
+        answer: dict[str, object]
         match notice:
             case Revoked(tags):
                 answer = {"success": False, "command": "revoked", "tags": sorted(tags)}
-                return text_frame(msgspec.json.encode(answer))
+            case Resumed(epoch=epoch, first=first):
+                answer = {"success": False, "command": "gap", "epoch": epoch, "id": first}
             case _:
                 return b""
+        return text_frame(msgspec.json.encode(answer))
 
 
 def _error_text(error: MistError) -> str:

@@ -234,12 +234,17 @@ class LineProtocol(Protocol):
                 return b"stored %d\n" % id_
             case Newest(epoch, id_):
                 return b"last %b %d\n" % (epoch.encode(), id_)
-            case Resumed(recovered=True):
-                return b""
-            case Resumed(epoch=epoch, first=first):
-                return b"gap %b %d\n" % (epoch.encode(), first)
+            case Resumed():
+                return self.notice(reply)
             case _:
                 raise AssertionError(f"no line for {reply!r}")
+
+    def notice(self, notice: Reply) -> bytes:
+        match notice:
+            case Resumed(recovered=False, epoch=epoch, first=first):
+                return b"gap %b %d\n" % (epoch.encode(), first)
+            case _:
+                return b""
 
 
 def _braced(word: bytes, items: Sequence[bytes]) -> bytes:

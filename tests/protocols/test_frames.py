@@ -233,6 +233,11 @@ def test_a_revocation_names_the_subscription() -> None:
     assert payload(notice) == b'{"success":false,"command":"revoked","tags":["a","b"]}'
 
 
+def test_a_gap_that_opens_during_a_replay_is_told() -> None:
+    notice = FrameProtocol(Limits()).notice(Resumed("e", 20, False, 17))
+    assert payload(notice) == b'{"success":false,"command":"gap","epoch":"e","id":17}'
+
+
 @given(st.binary(max_size=200))
 def test_any_message_is_answered(data: bytes) -> None:
     protocol = FrameProtocol(Limits())
