@@ -1,6 +1,6 @@
 """Durable before delivered: what is published goes through the history, in order, or is refused."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -36,9 +36,10 @@ class Gate:
 
 
 @pytest.fixture(params=["memory", "sqlite"])
-async def history(request: pytest.FixtureRequest, tmp_path: Path) -> History:
+async def history(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[History]:
     url = "memory://" if request.param == "memory" else f"sqlite:///{tmp_path}/history.db"
-    return await open_history(url)
+    async with await open_history(url) as history:
+        yield history
 
 
 @pytest.fixture
