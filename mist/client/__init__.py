@@ -19,6 +19,10 @@ What you can rely on:
 * *Subscribing* is at most once, and says what is missing: a full queue drops the newest and
   counts them (`Subscription.lost`), a lost connection leaves a gap
   (`Subscription.reconnects`); `on_gap` and `raise_on_gap` tell of both where they happened.
+* *A server with a history* leaves no gap: after a lost connection each subscription goes on
+  behind the last message it was given, with none twice; only where the history has forgotten
+  what came next is there a `Gap`. `since` begins in the past, and `store` waits until a message
+  is durable.
 * *A wrong or withdrawn credential* is final: `AccessDenied`, and no attempt after it.
 
 General layout, from the bottom up:
@@ -29,6 +33,7 @@ General layout, from the bottom up:
       line          the line protocol, and how answers find their questions
       frames        the JSON frames of a WebSocket
     wire          streams, TLS, WebSocket
+    position      places in a history
     outgoing      the bounded queue of what is to be written
     subscription  the bounded queue of what is to be read, with its gaps
     topics        who listens to what
@@ -43,6 +48,8 @@ from mist.client.connect import connect
 from mist.client.errors import (
     AccessDenied,
     BadArgument,
+    HistoryOff,
+    HistoryUnavailable,
     MessagesLost,
     Rejected,
     Revoked,
@@ -51,6 +58,7 @@ from mist.client.errors import (
     Unsupported,
 )
 from mist.client.link import Backoff, State
+from mist.client.position import Position
 from mist.client.subscription import Gap, Subscription
 from mist.errors import ClientClosed, ClientError, ConnectError, ConnectionLost, RemoteError
 from mist.message import Message
@@ -65,8 +73,11 @@ __all__ = [
     "ConnectError",
     "ConnectionLost",
     "Gap",
+    "HistoryOff",
+    "HistoryUnavailable",
     "Message",
     "MessagesLost",
+    "Position",
     "Rejected",
     "RemoteError",
     "Revoked",

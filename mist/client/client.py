@@ -13,12 +13,13 @@ import attrs
 import trio
 
 from mist.client.address import Address
-from mist.client.dialect import Answer, Ended, Event, PublishFailed, Request
-from mist.client.errors import AccessDenied, BadArgument, Unconfirmed, Unsupported
+from mist.client.dialect import Answer, Begun, Ended, Event, Forgotten, PublishFailed, Request
+from mist.client.errors import AccessDenied, BadArgument, Unconfirmed, Unframable, Unsupported
 from mist.client.frames import SUPPORTED
 from mist.client.line import publish_head, publish_line
 from mist.client.link import Link, Options, State
 from mist.client.outgoing import Outgoing
+from mist.client.position import Position, place
 from mist.client.subscription import Gap, Subscription
 from mist.client.topics import Topics
 from mist.commands import (
@@ -29,13 +30,19 @@ from mist.commands import (
     Echo,
     Escape,
     Failed,
+    Ids,
+    Last,
     ListSubscriptions,
     ListTags,
+    Newest,
     Ping,
     Register,
     RemoveTags,
     Reply,
+    Resume,
     ShowTags,
+    Store,
+    Stored,
     Subscribe,
     Subscriptions,
     Tags,
@@ -49,9 +56,20 @@ from mist.errors import (
     ConnectError,
     ConnectionLost,
     DataTooLong,
+    HistoryOff,
     RemoteError,
 )
-from mist.message import GRANT, PLAIN, Limits, Message, TagSet, TagUse, check_token, parse_tags
+from mist.message import (
+    GRANT,
+    PLAIN,
+    Batch,
+    Limits,
+    Message,
+    TagSet,
+    TagUse,
+    check_token,
+    parse_tags,
+)
 
 __all__ = ["Client"]
 
@@ -106,8 +124,8 @@ class Client:
         self._on_state = on_state
         self._outgoing = Outgoing(buffer)
         self._link = Link(address, options, self._outgoing, self)
+        self._topics = Topics(self._outgoing.add, self._link.reset, counted=self._lines)
         self._failure: ClientError | None = None
-        self._topics = Topics(self._outgoing.add)
         self._heads: dict[tuple[str, ...], bytes] = {}
         self._refusal: str | None = None  # the first one that no flush has told yet
         self._doubtful = 0  # messages written whose connection broke, not told yet
@@ -165,6 +183,43 @@ class Client:
             self._check()
         self._outgoing.add(line)
 
+    async def store(self, tags: Iterable[str], data: bytes | str) -> int:
+        """Publish a message and wait until it is durable. Returns its id in the history.
+
+        All that was published before is in the history before it. Cancelled, it may have been
+        stored.
+
+        Args:
+            tags, data: as in `publish`.
+
+        Raises:
+            EmptyTag, InvalidTag, TooManyTags, DataTooLong, Unframable: nothing was sent.
+            HistoryOff, HistoryUnavailable: it was not stored, and nobody gets it.
+            RemoteError: the server refused it for another reason.
+            ConnectionLost: it was stored once or not at all.
+            Unsupported: over a WebSocket.
+        """
+        if not self._lines:
+            raise Unsupported("publishing is not allowed over websockets")
+        found = _tag_set(tags, self._limits.message_tags)
+        raw = _bytes(data, self._limits.data)
+        if b"\n" in raw:
+            raise Unframable
+        reply = await self._call(Store(Batch.of(found, raw)))
+        assert isinstance(reply, Stored)
+        return reply.id
+
+    async def last(self) -> Position:
+        """The newest place in the server's history.
+
+        Raises:
+            HistoryOff: there is none.
+            Unsupported: over a WebSocket.
+        """
+        reply = await self._call(Last())
+        assert isinstance(reply, Newest)
+        return Position(reply.epoch, reply.id)
+
     async def flush(self) -> None:
         """Wait until the server has carried out all that was published before.
 
@@ -200,6 +255,7 @@ class Client:
         queue: int = _QUEUE,
         raise_on_gap: bool = False,
         on_gap: Callable[[Gap], None] | None = None,
+        since: int | tuple[str, int] | Position | None = None,
     ) -> AsyncIterator[Subscription]:
         """Receive messages that carry all of `tags`, for the length of the block.
 
@@ -214,22 +270,32 @@ class Client:
             raise_on_gap: whether reading raises `MessagesLost` once where messages are
                 missing.
             on_gap: called when reading comes to such a place.
+            since: where in the server's history to begin: an id (messages after it; 0 is all
+                that is kept), a `Position` or a pair of epoch and id, or -N for the last N
+                that match. From there on live, without a gap or a repeat. None for live
+                messages only. Inside the block the replay has begun; it ends behind it.
 
         Raises:
-            EmptyTag, InvalidTag, TooManyTags: nothing was sent.
+            EmptyTag, InvalidTag, TooManyTags, InvalidPosition: nothing was sent.
+            HistoryOff, HistoryUnavailable: with `since`.
             RemoteError: the server refused it: not granted, too many subscriptions.
         """
         found = parse_tags(_several(tags), self._limits.subscription_tags)
         self._check()
-        subscription = Subscription(found, queue=queue, raise_on_gap=raise_on_gap, on_gap=on_gap)
-        topic = self._topics.join(subscription)
+        subscription = Subscription(
+            found,
+            queue=queue,
+            raise_on_gap=raise_on_gap,
+            on_gap=on_gap,
+            since=None if since is None else place(since),
+        )
+        self._topics.join(subscription)
         try:
-            await topic.settled.wait()
-            if topic.error is not None:
-                raise topic.error
+            await subscription.settled.wait()
+            subscription.confirmed()
             yield subscription
         finally:
-            self._topics.leave(topic, subscription)
+            self._topics.leave(subscription)
 
     async def unsubscribe(self, tags: Iterable[str]) -> None:
         """End all subscriptions of exactly these tags; their iterators end after what they hold.
@@ -348,20 +414,29 @@ class Client:
             commands.append(Escape(on=True))
             if not self._echo:
                 commands.append(Echo(on=False))
+            commands += [Ids(on=True), Last()]
         else:
             commands.append(Ping())  # comes back only where the token was good
-        return [*map(Request, commands), *self._topics.opening()]
+        return [*map(Request, commands)]
 
     def greeted(self, greeting: Sequence[Request]) -> None:
         for request in greeting:
-            if isinstance(request.command, Subscribe) or not isinstance(request.reply, Failed):
+            if isinstance(request.reply, Newest):
+                self._topics.history = True
+            if not isinstance(request.reply, Failed):
                 continue
             text = str(request.reply.error)
+            if isinstance(request.command, Ids | Last) and _has_no_history(text):
+                self._topics.history = False
+                continue
             if isinstance(request.command, Auth):
                 raise AccessDenied("access denied: the secret is wrong")
             if text == "Unauthorized":
                 raise AccessDenied("access denied: the server demands a secret")
             raise ConnectError(f"the server answered: {text}")
+
+    def opening(self) -> Sequence[Request]:
+        return self._topics.opening()
 
     def token(self) -> str | None:
         return self._token
@@ -380,8 +455,12 @@ class Client:
                 request.reply = reply
                 if isinstance(request, _Call):
                     request.done.set()
-                elif isinstance(request.command, Subscribe):
-                    self._topics.settle(request, request.command.tags, reply)
+                else:
+                    self._topics.settle(request, reply)
+            case Begun():
+                self._topics.begun(event)
+            case Forgotten(request):
+                self._topics.forgotten(request)
             case PublishFailed(text):
                 self.refused += 1
                 if self._refusal is None:
@@ -397,7 +476,7 @@ class Client:
         self._doubtful += unconfirmed
         self._topics.broken()
         # The greeting of the next connection says which subscriptions there are by then.
-        self._outgoing.remove(lambda it: isinstance(it.command, Subscribe | Unsubscribe))
+        self._outgoing.remove(lambda it: isinstance(it.command, Resume | Subscribe | Unsubscribe))
         _abort(unanswered, error)
 
     # life
@@ -442,6 +521,11 @@ class Client:
         _abort(self._outgoing.remove(lambda it: True), error)
         self._outgoing.wake()
         self.state_changed(State.CLOSED)
+
+
+def _has_no_history(text: str) -> bool:
+    # The second is what a server says that is older than the question.
+    return text == HistoryOff.message or text.startswith("Unknown command")
 
 
 def _abort(requests: Iterable[Request], error: ClientError) -> None:

@@ -13,7 +13,16 @@ import attrs
 from mist.commands import Command, Reply
 from mist.message import Message, TagSet
 
-__all__ = ["Answer", "Dialect", "Ended", "Event", "PublishFailed", "Request"]
+__all__ = [
+    "Answer",
+    "Begun",
+    "Dialect",
+    "Ended",
+    "Event",
+    "Forgotten",
+    "PublishFailed",
+    "Request",
+]
 
 
 @attrs.define(eq=False)
@@ -57,7 +66,29 @@ class Ended:
     tags: TagSet
 
 
-Event = Message | Answer | PublishFailed | Ended
+@attrs.frozen
+class Begun:
+    """What a `Resume` asked for comes from here on; its `Answer` says that all of it came.
+
+    Attributes:
+        epoch: which log it is.
+        id: the newest that there was. On the line protocol, where nothing marks the very
+            moment, live messages with higher ids may still come before the replay.
+    """
+
+    request: Request
+    epoch: str
+    id: int
+
+
+@attrs.frozen
+class Forgotten:
+    """Part of what a `Resume` asked for is not kept any more; comes before the first message."""
+
+    request: Request
+
+
+Event = Message | Answer | PublishFailed | Ended | Begun | Forgotten
 
 
 class Dialect(abc.ABC):

@@ -9,6 +9,9 @@
     │       └── AccessDenied    (Unauthorized too) a wrong secret or token, or one taken back
     ├── ConnectionLost
     │   └── Unconfirmed         publishes were written whose fate nobody knows
+    ├── RemoteError             the server answered with an error
+    │   ├── HistoryOff          it keeps no messages
+    │   └── HistoryUnavailable  it can't write or read them now
     ├── MessagesLost            a subscription missed messages at this place
     └── Revoked                 the token doesn't allow this subscription any more
 
@@ -16,18 +19,29 @@ A tag, a token or data that break the rules of `mist.message` raise what the ser
 raise (`InvalidTag`, `TooManyTags`, `DataTooLong` …), before anything is sent.
 """
 
-from mist.errors import ClientError, ConnectError, ConnectionLost, NotAllowed, Unauthorized
+from mist import errors
+from mist.errors import (
+    ClientError,
+    ConnectError,
+    ConnectionLost,
+    NotAllowed,
+    RemoteError,
+    Unauthorized,
+)
 from mist.message import TagSet, format_tags
 
 __all__ = [
     "AccessDenied",
     "BadArgument",
+    "HistoryOff",
+    "HistoryUnavailable",
     "MessagesLost",
     "Rejected",
     "Revoked",
     "Unconfirmed",
     "Unframable",
     "Unsupported",
+    "remote_error",
 ]
 
 
@@ -86,17 +100,50 @@ class MessagesLost(ClientError):
         count: messages dropped because the queue was full.
         reconnected: whether the connection was down meanwhile too; how many messages passed
             by then is not known.
+        forgotten: whether the server's history no longer has all that was asked for.
     """
 
     code = "messages_lost"
 
-    def __init__(self, count: int, *, reconnected: bool = False) -> None:
+    def __init__(self, count: int, *, reconnected: bool = False, forgotten: bool = False) -> None:
         parts = [f"{count} messages dropped"] if count else []
         if reconnected:
             parts.append("disconnected for a while")
+        if forgotten:
+            parts.append("some are not in the history any more")
         super().__init__(", ".join(parts))
         self.count = count
         self.reconnected = reconnected
+        self.forgotten = forgotten
+
+
+class HistoryOff(RemoteError):
+    """What was asked needs a message history, and the server keeps none."""
+
+    code = "history_off"
+
+    def __init__(self) -> None:
+        super().__init__(errors.HistoryOff.message)
+
+
+class HistoryUnavailable(RemoteError):
+    """The server can't write or read its history now: a full disk, say. Nothing was stored."""
+
+    code = "history_unavailable"
+
+    def __init__(self) -> None:
+        super().__init__(errors.HistoryUnavailable.message)
+
+
+def remote_error(text: str) -> RemoteError:
+    """What the server's words mean."""
+    match text:
+        case errors.HistoryOff.message:
+            return HistoryOff()
+        case errors.HistoryUnavailable.message:
+            return HistoryUnavailable()
+        case _:
+            return RemoteError(text)
 
 
 class Revoked(ClientError):

@@ -2,6 +2,9 @@
 
 A `ref` is the request's number on this connection, so replies need no order. What carries no
 `ref` is a delivery, a `revoked` notice, or a complaint about a frame that was no request.
+
+The reply to a subscribe with `since` stands before its first message. A `ping` is written
+behind it, with the next `ref`, whose reply stands behind the last.
 """
 
 import base64
@@ -9,9 +12,11 @@ import binascii
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+import attrs
 import msgspec
 
-from mist.client.dialect import Answer, Dialect, Ended, Event, Request
+from mist.client.dialect import Answer, Begun, Dialect, Ended, Event, Forgotten, Request
+from mist.client.errors import remote_error
 from mist.commands import (
     Auth,
     Command,
@@ -20,14 +25,23 @@ from mist.commands import (
     ListSubscriptions,
     Ping,
     Reply,
+    Resume,
+    Since,
     Subscribe,
     Subscriptions,
     Unsubscribe,
 )
-from mist.errors import ProtocolViolation, RemoteError
+from mist.errors import ProtocolViolation
 from mist.message import Message, format_tags
 
 __all__ = ["SUPPORTED", "FrameDialect"]
+
+
+@attrs.define(eq=False)
+class _Fence(Request):
+    """The ping behind a resume; `of` is None where that was answered at once."""
+
+    of: Request | None = None
 
 
 class FrameDialect(Dialect):
@@ -38,7 +52,13 @@ class FrameDialect(Dialect):
         self._expected: dict[int, Request] = {}
 
     def write(self, items: Iterable[bytes | Request]) -> list[bytes]:
-        return [self._write(item) for item in items if isinstance(item, Request)]
+        frames = []
+        for item in items:
+            if isinstance(item, Request):
+                frames.append(self._write(item))
+                if isinstance(item.command, Resume):
+                    frames.append(self._write(_Fence(Ping(), of=item)))
+        return frames
 
     def _write(self, request: Request) -> bytes:
         self._last_ref += 1
@@ -56,14 +76,28 @@ class FrameDialect(Dialect):
             request = self._expected.pop(frame.get("ref"), None)
             if request is None:
                 return []
+            if isinstance(request, _Fence):
+                return [] if request.of is None else [Answer(request.of, Done())]
+            if isinstance(request.command, Resume):
+                return self._begun(request, frame)
             return [Answer(request, _reply(request.command, frame))]
         except (msgspec.MsgspecError, binascii.Error, ValueError) as error:
             raise ProtocolViolation("the server sent something that is no frame") from error
         except (AttributeError, KeyError, TypeError) as error:
             raise ProtocolViolation("the server sent a frame of an unknown kind") from error
 
+    def _begun(self, request: Request, frame: dict[str, Any]) -> list[Event]:
+        if not frame["success"] or "epoch" not in frame:
+            fence = self._expected.get(frame["ref"] + 1)
+            if isinstance(fence, _Fence):
+                fence.of = None
+            return [Answer(request, _reply(request.command, frame))]
+        begun = Begun(request, str(frame["epoch"]), int(frame["id"]))
+        return [begun] if frame["recovered"] else [begun, Forgotten(request)]
+
     def close(self) -> tuple[list[Event], list[Request]]:
-        unanswered = list(self._expected.values())
+        waiting = self._expected.values()
+        unanswered = [request for request in waiting if not isinstance(request, _Fence)]
         self._expected.clear()
         return [], unanswered
 
@@ -76,7 +110,7 @@ def _message(frame: dict[str, Any]) -> Message:
 
 def _reply(command: Command, frame: dict[str, Any]) -> Reply:
     if not frame["success"]:
-        return Failed(RemoteError(str(frame.get("error", "refused"))))
+        return Failed(remote_error(str(frame.get("error", "refused"))))
     if isinstance(command, ListSubscriptions):
         return Subscriptions([format_tags(tags).encode() for tags in frame["subscriptions"]])
     return Done()
@@ -84,9 +118,25 @@ def _reply(command: Command, frame: dict[str, Any]) -> Reply:
 
 _Frame = dict[str, object]
 
+
+def _subscribe(command: Resume) -> _Frame:
+    listed = [sorted(tags) for tags in command.alternatives]
+    # One alone in the form that every server knows.
+    what: _Frame = {"tags": listed[0]} if len(listed) == 1 else {"subscriptions": listed}
+    assert command.since is not None
+    return {"command": "subscribe", **what, "since": _position(command.since)}
+
+
+def _position(since: Since) -> object:
+    if since.last is not None:
+        return -since.last
+    return since.after if since.epoch is None else {"epoch": since.epoch, "id": since.after}
+
+
 SUPPORTED: Final[dict[type[Command], Callable[..., _Frame]]] = {
     Auth: lambda it: {"command": "auth", "token": it.credential},
     Subscribe: lambda it: {"command": "subscribe", "tags": sorted(it.tags)},
+    Resume: _subscribe,
     Unsubscribe: lambda it: {"command": "unsubscribe", "tags": sorted(it.tags)},
     ListSubscriptions: lambda it: {"command": "list"},
     Ping: lambda it: {"command": "ping"},

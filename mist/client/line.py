@@ -22,6 +22,9 @@ What was written is a queue of expectations, and each line that isn't a delivery
 against the first of them. A line that can't belong there means that the two sides disagree
 about what was asked; no later answer could be trusted, so that ends the connection.
 
+A `Resume` is written with `last` before it and a `ping` behind it. It has no reply of its own
+where nothing is missing, so these two say where in the log it begins, and when all of it came.
+
 Deliveries are asked for in their escaped form (`escape on`), since a message whose data holds
 LF could not be delivered otherwise.
 """
@@ -33,8 +36,16 @@ from typing import Final
 
 import attrs
 
-from mist.client.dialect import Answer, Dialect, Event, PublishFailed, Request
-from mist.client.errors import Unframable
+from mist.client.dialect import (
+    Answer,
+    Begun,
+    Dialect,
+    Event,
+    Forgotten,
+    PublishFailed,
+    Request,
+)
+from mist.client.errors import Unframable, remote_error
 from mist.commands import (
     AddTags,
     Auth,
@@ -44,13 +55,20 @@ from mist.commands import (
     Echo,
     Escape,
     Failed,
+    Ids,
+    Last,
     ListSubscriptions,
     ListTags,
+    Newest,
     Ping,
     Register,
     RemoveTags,
     Reply,
+    Resume,
     ShowTags,
+    Since,
+    Store,
+    Stored,
     Subscribe,
     Subscriptions,
     Tags,
@@ -58,7 +76,7 @@ from mist.commands import (
     Unsubscribe,
     Who,
 )
-from mist.errors import ProtocolViolation, RemoteError
+from mist.errors import ProtocolViolation
 from mist.message import Message, TagSet, format_tags
 
 __all__ = ["LineDialect", "publish_head", "publish_line"]
@@ -97,6 +115,7 @@ class _Expected:
             fence's.
         publishes: messages written before it, since the fence before.
         failure: the server's words, where an error came before the fence.
+        begins: whether it says where a request begins, and another is to answer it.
     """
 
     word: bytes
@@ -104,6 +123,7 @@ class _Expected:
     silent: bool = False
     publishes: int = 0
     failure: str | None = None
+    begins: bool = False
 
 
 class LineDialect(Dialect):
@@ -139,8 +159,11 @@ class LineDialect(Dialect):
         if self._unfenced:
             self._expect(_Expected(b"pong"))
             pieces.append(_PING)
+        if isinstance(command, Resume):
+            self._expect(_Expected(b"last", request, begins=True))
+            pieces.append(b"last\n")
         word, line = _WRITERS[type(command)](command)
-        pieces.append(line.encode() + b"\n")
+        pieces.append((line.encode() if isinstance(line, str) else line) + b"\n")
         if word is None:
             pieces.append(_PING)
             self._expect(_Expected(b"pong", request, silent=True))
@@ -166,7 +189,9 @@ class LineDialect(Dialect):
         self._hold(data[end:])
         events: list[Event] = []
         for line in body.split(b"\n"):
-            if line.startswith(b"publish "):
+            if line.startswith(b"message "):
+                events.append(self._numbered(line))
+            elif line.startswith(b"publish "):
                 events.append(self._message(line))
             else:
                 events += self._reply(line)
@@ -179,11 +204,19 @@ class LineDialect(Dialect):
         if self._held_size > MAX_LINE:
             raise ProtocolViolation("the server sent a line without an end")
 
+    def _numbered(self, line: bytes) -> Message:
+        fields = line.split(b" ", 3)
+        if len(fields) != 4:
+            raise ProtocolViolation("the server sent a delivery without data")
+        return self._decoded(fields[2], fields[3], _number(fields[1]))
+
     def _message(self, line: bytes) -> Message:
         fields = line.split(b" ", 2)
         if len(fields) != 3:
             raise ProtocolViolation("the server sent a delivery without data")
-        _, tag_list, data = fields
+        return self._decoded(fields[1], fields[2], None)
+
+    def _decoded(self, tag_list: bytes, data: bytes, id_: int | None) -> Message:
         tags = self._tag_sets.get(tag_list)
         if tags is None:
             if len(self._tag_sets) >= _CACHED_TAG_LISTS:
@@ -191,21 +224,32 @@ class LineDialect(Dialect):
             tags = self._tag_sets[tag_list] = frozenset(_text(tag_list).split(","))
         if b"\\" in data:
             data = _ESCAPED.sub(_unescape, data)
-        return Message(tags, data)
+        return Message(tags, data, id_)
 
     def _reply(self, line: bytes) -> list[Event]:
         word, _, rest = line.partition(b" ")
         if word == b"error":
             return self._error(_text(rest))
+        if word == b"gap":
+            return self._gap()
         if not self._expected or self._expected[0].word != word:
             raise ProtocolViolation("the server answered what was not asked")
         expected = self._expected.popleft()
         self.unconfirmed -= expected.publishes
         if expected.request is None:
             return []
+        if expected.begins:
+            newest = _newest(rest)
+            return [Begun(expected.request, newest.epoch, newest.id)]
         if expected.failure is not None:
-            return [Answer(expected.request, Failed(RemoteError(expected.failure)))]
+            return [Answer(expected.request, Failed(remote_error(expected.failure)))]
         return [Answer(expected.request, _read_reply(expected.request.command, rest))]
+
+    def _gap(self) -> list[Event]:
+        request = self._expected[0].request if self._expected else None
+        if request is None or not isinstance(request.command, Resume):
+            raise ProtocolViolation("the server tells of a gap where nothing was resumed")
+        return [Forgotten(request)]
 
     def _error(self, text: str) -> list[Event]:
         expected = self._expected[0] if self._expected else None
@@ -218,17 +262,19 @@ class LineDialect(Dialect):
             return []
         self._expected.popleft()
         self.unconfirmed -= expected.publishes
-        return [Answer(expected.request, Failed(RemoteError(text)))]
+        if expected.begins:
+            return []  # what it begins fails too, and says so
+        return [Answer(expected.request, Failed(remote_error(text)))]
 
     def close(self) -> tuple[list[Event], list[Request]]:
         events: list[Event] = []
         unanswered: list[Request] = []
         for expected in self._expected:
-            if expected.request is None:
+            if expected.request is None or expected.begins:
                 continue
             # A server that hangs up on a command says why, but answers no ping after that.
             if expected.failure is not None:
-                failed = Failed(RemoteError(expected.failure))
+                failed = Failed(remote_error(expected.failure))
                 events.append(Answer(expected.request, failed))
             else:
                 unanswered.append(expected.request)
@@ -247,11 +293,28 @@ def _unescape(match: re.Match[bytes]) -> bytes:
 # How a command is written: the word of its reply (None: it has none), and its line. Arguments
 # were checked by whoever made the command.
 
-_Write = Callable[..., tuple[bytes | None, str]]
+_Write = Callable[..., tuple[bytes | None, str | bytes]]
 
 
 def _switch(on: bool) -> str:
     return "on" if on else "off"
+
+
+def _store(command: Store) -> bytes:
+    [(_, line, _)] = command.batch.runs
+    return b"store" + line.removeprefix(b"publish").removesuffix(b"\n")
+
+
+def _resume(command: Resume) -> str:
+    assert command.since is not None
+    listed = [f"{{{format_tags(tags)}}}" for tags in command.alternatives]
+    return " ".join(["resume", _position(command.since), *listed])
+
+
+def _position(since: Since) -> str:
+    if since.last is not None:
+        return f"-{since.last}"
+    return f"{since.after}" if since.epoch is None else f"{since.epoch}:{since.after}"
 
 
 _WRITERS: Final[dict[type[Command], _Write]] = {
@@ -268,6 +331,10 @@ _WRITERS: Final[dict[type[Command], _Write]] = {
     ListSubscriptions: lambda it: (b"list", "list"),
     ListTags: lambda it: (b"listall", "listall"),
     Who: lambda it: (b"who", "who"),
+    Ids: lambda it: (None, f"ids {_switch(it.on)}"),
+    Last: lambda it: (b"last", "last"),
+    Store: lambda it: (b"stored", _store(it)),
+    Resume: lambda it: (None, _resume(it)),
 }
 
 
@@ -286,8 +353,24 @@ def _read_reply(command: Command, rest: bytes) -> Reply:
             except ValueError:
                 raise ProtocolViolation("the server sent no numbers") from None
             return Connections(connected, lifetime)
+        case Last():
+            return _newest(rest)
+        case Store():
+            return Stored(_number(rest))
         case _:
             return Done()
+
+
+def _newest(rest: bytes) -> Newest:
+    epoch, _, number = rest.rpartition(b" ")
+    return Newest(_text(epoch), _number(number))
+
+
+def _number(raw: bytes) -> int:
+    try:
+        return int(raw)
+    except ValueError:
+        raise ProtocolViolation("the server sent no number") from None
 
 
 def _braced(listed: bytes) -> list[bytes]:

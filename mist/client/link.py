@@ -5,6 +5,7 @@ writes; what the events mean is its owner's affair (`mist.client.client`).
 """
 
 import logging
+import math
 import random
 import ssl
 from collections.abc import Callable, Iterable, Sequence
@@ -22,7 +23,7 @@ from mist.client.frames import FrameDialect
 from mist.client.line import LineDialect
 from mist.client.outgoing import Outgoing
 from mist.client.wire import Wire, open_wire, rejection
-from mist.commands import Ping
+from mist.commands import Ping, Resume
 from mist.errors import ClientError, ConnectError, ConnectionLost, ProtocolViolation
 
 __all__ = ["Backoff", "Link", "Options", "Owner", "State"]
@@ -77,10 +78,13 @@ class Owner(Protocol):
     """Who hears of what happens on a link. Only `relieve` may wait."""
 
     def greeting(self) -> Sequence[Request]:
-        """What has to be said on a fresh connection, before anything queued."""
+        """What has to be said first on a fresh connection."""
 
     def greeted(self, greeting: Sequence[Request]) -> None:
         """The greeting was answered. Raises `Rejected` or `ConnectError` to end it."""
+
+    def opening(self) -> Sequence[Request]:
+        """What has to be said after the greeting, before anything queued."""
 
     def handle(self, event: Event) -> None:
         """Something arrived."""
@@ -114,6 +118,8 @@ class Link:
         self._connected = False
         self._connected_at = 0.0
         self._why: ClientError | None = None
+        self._scope: trio.CancelScope | None = None  # of the conversation
+        self._listening = math.inf  # since when nothing has come, though it would be read
 
     @property
     def unconfirmed(self) -> int:
@@ -124,6 +130,11 @@ class Link:
         """End `run`, with a goodbye to the server."""
         self._closing = True
         self._phase.cancel()
+
+    def reset(self, error: ClientError) -> None:
+        """Give this connection up, to be made again like one that was lost."""
+        if self._scope is not None:
+            self._stop(self._scope, error)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Keep the connection up until `close`.
@@ -206,6 +217,7 @@ class Link:
 
     def _end_conversation(self) -> None:
         dialect, self._dialect = self._dialect, None
+        self._scope = None
         if dialect is None:
             return
         events, unanswered = dialect.close()
@@ -219,14 +231,29 @@ class Link:
         line = self._address.protocol == "tcp"
         self._dialect = dialect = LineDialect() if line else FrameDialect()
         greeting = self._owner.greeting()
-        ready = trio.Event()
-        scope = trio.CancelScope()
+        ready, opened = trio.Event(), trio.Event()
+        requests: list[Request] = []  # that the opening waits for
+        scope = self._scope = trio.CancelScope()
+
+        def look() -> None:
+            if not ready.is_set() and _answered(greeting):
+                self._owner.greeted(greeting)
+                ready.set()
+            if requests and _answered(requests):
+                opened.set()
+
         with scope:
             async with trio.open_nursery() as both:
-                both.start_soon(self._read, wire, dialect, scope, greeting, ready)
+                both.start_soon(self._read, wire, dialect, scope, greeting, ready, look)
                 with trio.move_on_after(self._options.connect_seconds) as opening:
                     await self._send(wire, dialect.write(greeting), scope)
                     await ready.wait()
+                    first = self._owner.opening()
+                    # A replay may take its time, and nothing is lost by not waiting for it.
+                    requests += [it for it in first if not isinstance(it.command, Resume)]
+                    await self._send(wire, dialect.write(first), scope)
+                    if requests:
+                        await opened.wait()
                 if opening.cancelled_caught:
                     self._stop(scope, _too_slow())
                 elif self._why is None:
@@ -269,14 +296,16 @@ class Link:
         scope: trio.CancelScope,
         greeting: Sequence[Request],
         ready: trio.Event,
+        look: Callable[[], None],
     ) -> None:
         try:
             while True:
-                for event in dialect.receive(await wire.receive()):
+                self._listening = trio.current_time()
+                data = await wire.receive()
+                self._listening = math.inf
+                for event in dialect.receive(data):
                     self._owner.handle(event)
-                if not ready.is_set() and _answered(greeting):
-                    self._owner.greeted(greeting)
-                    ready.set()
+                look()
                 await self._owner.relieve()
         except ProtocolViolation as error:
             self._stop(scope, ConnectionLost(f"connection lost: {error}"))
@@ -302,12 +331,14 @@ class Link:
     async def _watch(self, scope: trio.CancelScope) -> None:
         """End a connection whose other side is gone without a word."""
         seconds = self._options.keepalive_seconds
+        ping: Request | None = None
         while True:
             await trio.sleep(seconds)
-            ping = Request(Ping())
-            self._outgoing.add(ping)
-            await trio.sleep(seconds)
-            if ping.reply is None:
+            if ping is None or ping.reply is not None:
+                ping = Request(Ping())
+                self._outgoing.add(ping)
+            # Its answer may have to wait for a long replay, and for those who read it here.
+            elif trio.current_time() - self._listening >= seconds:
                 self._stop(scope, ConnectionLost(f"connection lost: silent for {seconds:g} s"))
 
 

@@ -1,21 +1,25 @@
 """A local subscription: a bounded queue of messages, and what is missing between them.
 
 A reader that falls behind loses the newest messages, counted. So does everyone while the
-connection is down. Both leave a gap, and a gap has a place: the queue holds a mark there, so
-that the reader learns of it between the right two messages.
+connection is down, where the server has no history that brings them later. Both leave a gap,
+and a gap has a place: the queue holds a mark there, so that the reader learns of it between
+the right two messages.
 """
 
 from collections import deque
 from collections.abc import Callable
+from enum import Enum
 
 import attrs
 import trio
 
+from mist.client.dialect import Request
 from mist.client.errors import MessagesLost
+from mist.commands import Since
 from mist.errors import MistError
 from mist.message import Message, TagSet
 
-__all__ = ["Gap", "Subscription"]
+__all__ = ["Gap", "Stage", "Subscription"]
 
 
 @attrs.frozen
@@ -25,11 +29,23 @@ class Gap:
     Attributes:
         lost: messages dropped because the queue was full.
         reconnected: whether the connection was down meanwhile; how many messages passed by
-            then is not known.
+            then is not known. A server with a history brings them, so that this is said only
+            where some are gone from there too.
+        forgotten: whether the server's history no longer has all that was asked for.
     """
 
     lost: int = 0
     reconnected: bool = False
+    forgotten: bool = False
+
+
+class Stage(Enum):
+    """How a subscription stands on this connection."""
+
+    ABSENT = "absent"
+    HELD = "held"  # asked for, and what arrives may still be another's
+    REPLAYED = "replayed"
+    LIVE = "live"
 
 
 class Subscription:
@@ -53,10 +69,20 @@ class Subscription:
         queue: int,
         raise_on_gap: bool = False,
         on_gap: Callable[[Gap], None] | None = None,
+        since: Since | None = None,
     ) -> None:
         self.tags = tags
         self.lost = 0
         self.reconnects = 0
+        # for `mist.client.topics`
+        self.since = since
+        self.settled = trio.Event()  # confirmed or refused for the first time
+        self.request: Request | None = None  # under way
+        self.stage = Stage.ABSENT
+        self.held: list[Message] = []
+        self.seen: int | None = None  # the highest id given; None where there are no ids
+        self.caught_up = False  # has been live
+        self.taken = 0  # messages that the reader has taken
         self._queue: deque[Message | Gap] = deque()
         self._limit = queue
         self._messages = 0  # in the queue, marks not counted
@@ -93,6 +119,7 @@ class Subscription:
             item = self._queue.popleft()
             if isinstance(item, Message):
                 self._messages -= 1
+                self.taken += 1
                 self._look_for_relief()
                 return item
             self._tell(item)
@@ -103,6 +130,7 @@ class Subscription:
         while self._queue and isinstance(self._queue[0], Message):
             found.append(self._queue.popleft())
             self._messages -= 1
+        self.taken += len(found)
         self._look_for_relief()
         return found  # type: ignore[return-value]  # only messages are taken
 
@@ -110,14 +138,21 @@ class Subscription:
         if self._on_gap is not None:
             self._on_gap(gap)
         if self._raise_on_gap:
-            raise MessagesLost(gap.lost, reconnected=gap.reconnected)
+            raise MessagesLost(gap.lost, reconnected=gap.reconnected, forgotten=gap.forgotten)
 
     # for the client
 
     def deliver(self, message: Message) -> None:
-        """Queue a message, or drop and count it where the queue is full."""
+        """Queue a message, or drop and count it where the queue is full.
+
+        One that was given before, by its id, is not given again.
+        """
         if self._ended:
             return
+        if message.id is not None:
+            if self.seen is not None and message.id <= self.seen:
+                return
+            self.seen = message.id
         if self._messages >= self._limit:
             self.lost += 1
             self._mark(Gap(lost=1))
@@ -150,24 +185,39 @@ class Subscription:
             self._given_up = False
             self._relieved.set()
 
-    def reconnected(self) -> None:
-        """The connection was down and is back."""
+    def reconnected(self, *, whole: bool = False) -> None:
+        """The connection was down and is back; `whole` where nothing is missing for all we know."""
         self.reconnects += 1
-        self._mark(Gap(reconnected=True))
+        if not whole:
+            self._mark(Gap(reconnected=True))
+
+    def forgotten(self, *, reconnected: bool) -> None:
+        """Some of what was to be brought now is not in the history any more."""
+        self._mark(Gap(reconnected=reconnected, forgotten=True))
 
     def _mark(self, gap: Gap) -> None:
         # Gaps without a message between them are one gap, so marks are bounded like messages.
         last = self._queue[-1] if self._queue else None
         if isinstance(last, Gap):
-            gap = Gap(last.lost + gap.lost, last.reconnected or gap.reconnected)
+            gap = Gap(
+                last.lost + gap.lost,
+                last.reconnected or gap.reconnected,
+                last.forgotten or gap.forgotten,
+            )
             self._queue.pop()
         self._queue.append(gap)
         self._arrived.set()
+
+    def confirmed(self) -> None:
+        """Raise why it was refused, where it has ended for a reason."""
+        if self._ended and self._error is not None:
+            raise self._error
 
     def end(self, error: MistError | None = None) -> None:
         """No more messages after those queued; the first reason stays."""
         if not self._ended:
             self._ended = True
             self._error = error
+            self.settled.set()
             self._arrived.set()
             self._relieved.set()

@@ -23,6 +23,7 @@ import trio
 from mist.client.client import Client as AsyncClient
 from mist.client.connect import connect as connect_async
 from mist.client.link import State
+from mist.client.position import Position
 from mist.client.subscription import Subscription as AsyncSubscription
 from mist.commands import Connections
 from mist.errors import ClientClosed
@@ -239,6 +240,14 @@ class Client:
     def publish(self, tags: Iterable[str], data: bytes | str) -> None:
         """Queue a message; see `mist.client.Client.publish`."""
         self._portal.call(lambda: self._client.publish(tags, data))
+
+    def store(self, tags: Iterable[str], data: bytes | str) -> int:
+        """Publish a message, wait until it is durable, and return its id."""
+        return self._portal.call(lambda: self._client.store(tags, data))
+
+    def last(self) -> Position:
+        """The newest place in the server's history."""
+        return self._portal.call(self._client.last)
 
     def flush(self) -> None:
         """Wait until all that was published is carried out; raises where some was refused."""
