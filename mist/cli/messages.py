@@ -24,24 +24,39 @@ __all__ = ["list_tags", "ping", "publish", "subscribe", "who"]
     epilog="""\b
 Examples:
   mist publish order,eu,paid 17
-  grep ERROR app.log | mist publish log,level:error --stdin"""
+  grep ERROR app.log | mist publish log,level:error --stdin
+  mist publish order,eu 18 --store     prints its id once it is durable"""
 )
 @click.argument("tags")
 @click.argument("data", required=False)
 @click.option("--stdin", is_flag=True, help="Publish each line of standard input")
+@click.option("--store", is_flag=True, help="Wait until DATA is in the history, and print its id")
 @client_command
-async def publish(server: Server, tags: str, data: str | None, stdin: bool) -> None:
+async def publish(server: Server, tags: str, data: str | None, stdin: bool, store: bool) -> None:
     """Publish DATA to everyone subscribed to TAGS (or to some of them).
 
-    Exit code 0 means that the server has read it all.
+    Exit code 0 means that the server has read it all; with --store, that it is durable.
     """
     if stdin == (data is not None):
         raise click.UsageError("give either DATA or --stdin")
+    if stdin and store:
+        raise click.UsageError("--store is for one message")
     async with server.connect(reconnect=False) as client:
-        if data is not None:
+        if data is not None and store:
+            click.echo(await client.store(tags.split(","), data))
+        elif data is not None:
             await client.publish(tags.split(","), data)
         else:
             await _publish_lines(client, tags)
+
+
+def _place(value: str) -> int | tuple[str, int]:
+    """A place in a history, as the line protocol writes it."""
+    epoch, colon, number = value.rpartition(":")
+    try:
+        return (epoch, int(number)) if colon else int(number)
+    except ValueError:
+        raise click.BadParameter(f"{value} is no ID, EPOCH:ID or -N") from None
 
 
 async def _publish_lines(client: Client, tags: str) -> None:
@@ -66,19 +81,31 @@ async def _publish_lines(client: Client, tags: str) -> None:
 Examples:
   mist subscribe order,eu log       what carries order and eu, and what carries log
   mist subscribe order | jq .data
+  mist subscribe order --since -10  the last ten, and what comes then
   mist subscribe --host ws://127.0.0.1:8888 --token TOKEN order:17"""
 )
 @click.argument("tags", nargs=-1, required=True)
 @click.option("--count", metavar="N", type=click.IntRange(1), help="Stop after N messages")
+@click.option(
+    "--since",
+    metavar="PLACE",
+    type=_place,
+    help="Begin in the server's history: an id (what came after it), EPOCH:ID, 0 (all that is "
+    "kept) or -N (the last N that match)",
+)
 @click.option("--json", "as_json", is_flag=True, help="JSON lines, also on a terminal")
 @client_command
 async def subscribe(
-    server: Server, tags: tuple[str, ...], count: int | None, as_json: bool
+    server: Server,
+    tags: tuple[str, ...],
+    count: int | None,
+    since: int | tuple[str, int] | None,
+    as_json: bool,
 ) -> None:
     """Show messages that carry all of TAGS, a comma between two; several TAGS mean any of them.
 
     Pretty on a terminal; JSON lines in a pipe: {"tags": […], "data": "…"}, or "data64" where
-    the data is not UTF-8.
+    the data is not UTF-8, and "id" where the server has a history.
     """
     as_json = as_json or not sys.stdout.isatty()
     printer = _Printer(as_json, count)
@@ -89,7 +116,7 @@ async def subscribe(
         wanted = [frozenset(each.split(",")) for each in tags]
         for index, each in enumerate(tags):
             # A message that several of them match is shown by the first.
-            await nursery.start(_show, client, each, wanted[:index], printer, nursery)
+            await nursery.start(_show, client, each, since, wanted[:index], printer, nursery)
         if sys.stderr.isatty():
             click.echo(f"subscribed to {' and to '.join(tags)}", err=True)
 
@@ -109,13 +136,14 @@ class _Later:
 async def _show(
     client: Client,
     tags: str,
+    since: int | tuple[str, int] | None,
     shown: list[frozenset[str]],
     printer: "_Printer",
     nursery: trio.Nursery,
     *,
     task_status: trio.TaskStatus[None],
 ) -> None:
-    async with client.subscribe(tags.split(","), on_gap=_say_gap) as messages:
+    async with client.subscribe(tags.split(","), since=since, on_gap=_say_gap) as messages:
         task_status.started()
         async for message in messages:
             if any(each <= message.tags for each in shown):
@@ -127,7 +155,9 @@ async def _show(
 def _say_gap(gap: Gap) -> None:
     if gap.lost:
         click.echo(f"{gap.lost} messages lost: they came faster than they were shown", err=True)
-    if gap.reconnected:
+    if gap.forgotten:
+        click.echo("some messages are missing: the history no longer has them", err=True)
+    elif gap.reconnected:
         click.echo("what was published while the connection was away is missing", err=True)
 
 
@@ -151,7 +181,8 @@ class _Printer:
 
 
 def _json_line(message: Message) -> str:
-    line: dict[str, object] = {"tags": sorted(message.tags)}
+    line: dict[str, object] = {} if message.id is None else {"id": message.id}
+    line["tags"] = sorted(message.tags)
     try:
         line["data"] = message.data.decode()
     except UnicodeDecodeError:

@@ -1,0 +1,64 @@
+"""Storing and replaying from the command line, against a real server."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.processes import Process, mist, serving
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+    with serving(tmp_path_factory.mktemp("data"), "--history", "memory://") as server:
+        yield server
+
+
+def run(server: Process, *arguments: str) -> tuple[int, str, str]:
+    done = mist(*arguments, MIST_HOST=server.urls[0])
+    return done.returncode, done.stdout, done.stderr
+
+
+def replay(server: Process, tags: str, since: str, count: int) -> list[object]:
+    code, out, err = run(server, "subscribe", tags, "--since", since, "--count", str(count))
+    assert (code, err) == (0, "")
+    return [json.loads(line)["data"] for line in out.splitlines()]
+
+
+def test_what_is_stored_is_replayed_from_any_place(server: Process) -> None:
+    ids = []
+    for n in range(3):
+        code, out, _ = run(server, "publish", "old,x", str(n), "--store")
+        assert code == 0
+        ids.append(int(out))
+    assert ids == sorted(set(ids))
+    assert replay(server, "old", "0", 3) == ["0", "1", "2"]
+    assert replay(server, "old", str(ids[0]), 2) == ["1", "2"]
+    assert replay(server, "old,x", "-1", 1) == ["2"]
+    _, out, _ = run(server, "subscribe", "old", "--since", "-1", "--count", "1")
+    assert json.loads(out) == {"id": ids[-1], "tags": ["old", "x"], "data": "2"}
+
+
+def test_a_gap_is_said(server: Process) -> None:
+    run(server, "publish", "gap", "kept", "--store")
+    code, out, err = run(server, "subscribe", "gap", "--since", "other:5", "--count", "1")
+    assert (code, json.loads(out)["data"]) == (0, "kept")
+    assert "missing" in err
+
+
+def test_what_is_no_place_is_bad_usage(server: Process) -> None:
+    for since in ("x", "a:b", "e:-1", "1.5"):
+        code, _, err = run(server, "subscribe", "a", "--since", since)
+        assert code == 2
+        assert err
+        assert "Traceback" not in err
+    assert run(server, "publish", "a", "--stdin", "--store")[0] == 2
+
+
+def test_without_a_history_the_servers_word_and_code_1(tmp_path: Path) -> None:
+    with serving(tmp_path, "--history", "none") as server:
+        for arguments in (["publish", "a", "x", "--store"], ["subscribe", "a", "--since", "0"]):
+            code, out, err = run(server, *arguments)
+            assert (code, out) == (1, "")
+            assert "History is off" in err
