@@ -19,8 +19,10 @@ class Subscriber:
         broker.subscribe(self.outbox, frozenset("a"))
 
     def _flush(self) -> None:
-        data = bytes(self.outbox.peek())
-        self.outbox.sent(len(data))
+        data = b""
+        while self.outbox.size:
+            data += (piece := bytes(self.outbox.peek()))
+            self.outbox.sent(len(piece))
         self.writes.append(data)
 
 
