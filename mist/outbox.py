@@ -180,6 +180,11 @@ class Outbox:
         return self._max_messages < 0
 
     @property
+    def withheld(self) -> bool:
+        """Whether deliveries come from the history for now; see `withhold`."""
+        return self._max_messages < 0 and not self._spent
+
+    @property
     def closed(self) -> bool:
         """Whether nothing is taken any more."""
         return self._max_bytes < 0

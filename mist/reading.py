@@ -40,7 +40,16 @@ class Reading:
             what comes next.
     """
 
-    __slots__ = ("_on_gap", "_outbox", "_sequencer", "_subscriptions", "_trimmed", "_turn")
+    __slots__ = (
+        "_live",
+        "_on_gap",
+        "_outbox",
+        "_owed",
+        "_sequencer",
+        "_subscriptions",
+        "_trimmed",
+        "_turn",
+    )
 
     def __init__(
         self,
@@ -55,6 +64,42 @@ class Reading:
         self._on_gap = on_gap
         self._trimmed = 0  # up to which id the session knows of what retention has taken
         self._turn = trio.Lock()
+        self._owed: list[Callable[[], None]] = []
+        self._live: trio.Event | None = None
+
+    @property
+    def behind(self) -> bool:
+        """Whether the session's deliveries are withheld, and come from the history for now."""
+        return self._outbox.withheld
+
+    async def caught_up(self) -> None:
+        """Wait until the session is live. One that ends on the way stays here: cancel it."""
+        while self._outbox.withheld:
+            self._live = trio.Event()
+            await self._live.wait()
+
+    @property
+    def owes(self) -> bool:
+        """Whether something has been put off with `in_turn`."""
+        return bool(self._owed)
+
+    def in_turn(self, act: Callable[[], None]) -> None:
+        """Queue a reply where it belongs: behind all that was delivered to others before.
+
+        Now, or where the session is behind, once it has caught up. Mind `owes`.
+        """
+        if self._outbox.withheld:
+            self._owed.append(act)
+        else:
+            act()
+
+    def _admit(self) -> None:
+        self._outbox.admit()
+        owed, self._owed = self._owed, []
+        for act in owed:
+            act()
+        if self._live is not None:
+            self._live.set()
 
     async def resume(
         self,
@@ -84,7 +129,7 @@ class Reading:
                 after, answered = await self._locate(since, Selection(wanted), start)
             except HistoryUnavailable:
                 if self._sequencer.newest == start:
-                    self._outbox.admit()
+                    self._admit()
                 raise
             answer(answered)
             await self._bring(
@@ -123,7 +168,7 @@ class Reading:
             newest = self._sequencer.newest
             await self._bring(after, newest, lambda: frozenset(self._subscriptions.tag_sets()))
             after = newest
-        self._outbox.admit()
+        self._admit()
 
     async def _bring(self, after: int, upto: int, wanted: Callable[[], frozenset[TagSet]]) -> None:
         """Queue what is wanted of the messages above `after` up to `upto`, as there is room."""

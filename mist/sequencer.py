@@ -6,7 +6,7 @@ subscriber holds an id, that a crash could take back.
 Publishers don't wait for the disk one by one. Whatever has been submitted while a group was
 being stored is the next group: the busier the server, the larger the groups, and the fewer
 the disk's waits for each message. When the disk is slower than the publishers, what has been
-submitted grows, and each session stops reading at its share of it (`Session`).
+submitted grows, and each session stops reading at its share of it (`Dialogue`).
 """
 
 import logging

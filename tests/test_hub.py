@@ -8,11 +8,11 @@ import trio.testing
 
 from mist.auth import open_registry
 from mist.commands import AddTags, Register, RemoveTags, Subscribe, Unregister
+from mist.dialogue import Credential, Dialogue
 from mist.hub import Hub, HubLimits
 from mist.outbox import OutboxLimits
 from mist.protocols.frames import FrameProtocol
 from mist.protocols.line import LineProtocol
-from mist.session import Credential, Session
 
 AB = frozenset("ab")
 
@@ -21,14 +21,14 @@ async def make_hub(**options: object) -> Hub:
     return Hub(await open_registry("memory://"), **options)  # type: ignore[arg-type]
 
 
-def service(hub: Hub) -> Session:
-    session = Session(hub, LineProtocol(hub.limits), transport="tcp")
+def service(hub: Hub) -> Dialogue:
+    session = Dialogue(hub, LineProtocol(hub.limits), transport="tcp")
     hub.attach(session)
     return session
 
 
-async def browser(hub: Hub, token: str, *subscriptions: frozenset[str]) -> Session:
-    session = Session(
+async def browser(hub: Hub, token: str, *subscriptions: frozenset[str]) -> Dialogue:
+    session = Dialogue(
         hub,
         FrameProtocol(hub.limits),
         transport="ws",
@@ -68,7 +68,7 @@ async def test_counts_outlive_the_sessions_they_come_from() -> None:
 async def test_beyond_the_limit_the_oldest_stranger_goes() -> None:
     hub = await make_hub(secret=b"s", hub_limits=HubLimits(strangers=2))
     sessions = [
-        Session(hub, LineProtocol(hub.limits, stranger=True), transport="tcp", patience=10.0)
+        Dialogue(hub, LineProtocol(hub.limits, stranger=True), transport="tcp", patience=10.0)
         for _ in range(3)
     ]
     assert [session.ended is not None for session in sessions] == [True, False, False]

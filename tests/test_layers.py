@@ -18,7 +18,7 @@ LAYERS = [
     ["outbox", "protocols"],
     ["routes", "broker"],
     ["auth", "history"],
-    ["hub", "pacing", "sequencer", "subscriptions", "reading", "session", "local"],
+    ["hub", "pacing", "sequencer", "subscriptions", "reading", "session", "dialogue", "local"],
     ["config"],
     ["transports"],
     ["collector", "server"],

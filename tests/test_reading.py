@@ -11,13 +11,14 @@ import trio.testing
 
 from mist.auth import open_registry
 from mist.commands import Register
+from mist.dialogue import Dialogue
 from mist.errors import HistoryUnavailable
 from mist.history import History, Policy, open_history
 from mist.hub import Hub
 from mist.outbox import OutboxLimits
 from mist.protocols.line import LineProtocol
 from mist.sequencer import Sequencer
-from mist.session import Session
+from mist.session import GONE
 
 
 @asynccontextmanager
@@ -36,13 +37,13 @@ async def hub() -> AsyncIterator[Hub]:
         yield hub
 
 
-def join(hub: Hub) -> Session:
-    session = Session(hub, LineProtocol(hub.limits), transport="tcp")
+def join(hub: Hub) -> Dialogue:
+    session = Dialogue(hub, LineProtocol(hub.limits), transport="tcp")
     hub.attach(session)
     return session
 
 
-def take(session: Session, most: int = 1 << 30) -> bytes:
+def take(session: Dialogue, most: int = 1 << 30) -> bytes:
     """What the peer reads, `most` bytes of it."""
     found = b""
     while session.outbox.size and len(found) < most:
@@ -225,6 +226,92 @@ async def test_who_asked_for_history_and_falls_behind_misses_nothing(seed: int) 
         assert ids == list(range(1, hub.sequencer.newest + 1))
         assert session.outbox.dropped_full == 0
         assert careless.outbox.dropped_full > 0  # the way that is without history
+
+
+async def fall_behind(hub: Hub) -> tuple[Dialogue, int]:
+    """A session that was withheld messages, and the newest id."""
+    session = join(hub)
+    await session.receive(b"ids on\nsubscribe a 0\nping\n")
+    take(session)
+    for n in range(40):
+        await publish(hub, f"a {n} {'x' * 1_000}")
+    assert session.outbox.withheld
+    assert hub.sequencer is not None
+    return session, hub.sequencer.newest
+
+
+@pytest.mark.parametrize(
+    ("command", "answer"),
+    [(b"ping", b"pong"), (b"last", b"last "), (b"list", b"list {a}"), (b"x", b"error ")],
+)
+async def test_the_reply_to_one_who_fell_behind_comes_behind_all_it_missed(
+    command: bytes, answer: bytes
+) -> None:
+    async with hub_over(await open_history("memory://"), bytes=20_000, messages=200) as hub:
+        session, newest = await fall_behind(hub)
+        received = b""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(session.receive, command + b"\n")
+            while answer not in received:
+                await trio.testing.wait_all_tasks_blocked()
+                received += take(session, 5_000)
+        *messages, last = received.splitlines()
+        assert last.startswith(answer)
+        assert [int(line.split()[1]) for line in messages] == list(range(1, newest + 1))
+
+
+async def test_what_one_who_fell_behind_stores_comes_to_it_before_the_answer() -> None:
+    async with hub_over(await open_history("memory://"), bytes=20_000, messages=200) as hub:
+        session, newest = await fall_behind(hub)
+        received = b""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(
+                session.receive, b"store a first\npublish a,, bad\nstore a second\nping\n"
+            )
+            while b"pong" not in received:
+                await trio.testing.wait_all_tasks_blocked()
+                received += take(session, 5_000)
+        lines = [line[:40] for line in received.splitlines()][newest:]
+        assert lines == [
+            b"message %d a first" % (newest + 1),
+            b"stored %d" % (newest + 1),
+            b"error Empty tag",
+            b"message %d a second" % (newest + 2),
+            b"stored %d" % (newest + 2),
+            b"pong",
+        ]
+
+
+async def test_one_who_fell_behind_may_publish_without_reading() -> None:
+    async with hub_over(await open_history("memory://"), bytes=20_000, messages=200) as hub:
+        session, newest = await fall_behind(hub)
+        with trio.fail_after(5):
+            for _ in range(20):
+                await session.receive(b"publish b %b\n" % (b"y" * 100_000))
+            await session.receive(b"store b once\n")
+        await trio.testing.wait_all_tasks_blocked()
+        assert session.reading is not None
+        assert session.reading.behind
+        assert session.reading.owes
+        assert hub.sequencer is not None
+        assert hub.sequencer.newest == newest + 21
+
+
+async def test_one_who_fell_behind_and_is_gone_leaves_nobody_waiting() -> None:
+    async with hub_over(await open_history("memory://"), bytes=20_000, messages=200) as hub:
+        session, _ = await fall_behind(hub)
+        async with trio.open_nursery() as nursery:
+
+            async def run() -> None:
+                with session.scope:
+                    await session.receive(b"ping\n")
+                await session.aclose()
+
+            nursery.start_soon(run)
+            await trio.testing.wait_all_tasks_blocked()
+            assert session.ended is None
+            session.end(GONE)
+        assert hub.connected == 0
 
 
 async def test_a_replay_stops_at_a_tag_that_the_token_lost(hub: Hub) -> None:

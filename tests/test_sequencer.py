@@ -9,12 +9,12 @@ import trio.testing
 
 from mist.auth import open_registry
 from mist.commands import Subscribe
+from mist.dialogue import Dialogue
 from mist.errors import EmptyTag, HistoryOff, HistoryUnavailable
 from mist.history import History, Publication, open_history
 from mist.hub import Hub
 from mist.protocols.line import LineProtocol
 from mist.sequencer import Sequencer
-from mist.session import Session
 
 
 class Gate:
@@ -50,15 +50,15 @@ async def hub(history: History, nursery: trio.Nursery) -> Hub:
     return hub
 
 
-def join(hub: Hub, *tags: str) -> Session:
-    session = Session(hub, LineProtocol(hub.limits), transport="tcp")
+def join(hub: Hub, *tags: str) -> Dialogue:
+    session = Dialogue(hub, LineProtocol(hub.limits), transport="tcp")
     hub.attach(session)
     for each in tags:
         session._execute(Subscribe(frozenset(each.split(","))))
     return session
 
 
-def take(session: Session) -> bytes:
+def take(session: Dialogue) -> bytes:
     data = bytes(session.outbox.peek())
     session.outbox.sent(len(data))
     return data

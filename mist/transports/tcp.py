@@ -4,9 +4,10 @@ import logging
 
 import trio
 
+from mist.dialogue import Credential, Dialogue
 from mist.hub import Hub
 from mist.protocols.line import LineProtocol
-from mist.session import GONE, Credential, Ending, Session
+from mist.session import GONE, Ending
 from mist.transports.connection import Connection
 from mist.transports.gate import Gate
 from mist.transports.streams import peer_address, ready_stream
@@ -64,7 +65,7 @@ class TcpTransport:
     async def _serve(self, stream: trio.abc.Stream, address: str, nursery: trio.Nursery) -> None:
         hub = self._hub
         stranger = hub.needs_secret
-        session = Session(
+        session = Dialogue(
             hub,
             LineProtocol(hub.limits, stranger=stranger),
             transport=self._name,

@@ -18,10 +18,11 @@ import trio
 from trio_websocket import WebSocketRequest
 from trio_websocket import wrap_server_stream as wrap_websocket
 
+from mist.dialogue import Credential, Dialogue
 from mist.hub import Hub
 from mist.protocols.frames import FrameProtocol
 from mist.protocols.rfc6455 import close_frame, ping_frame
-from mist.session import GONE, Credential, Ending, Session
+from mist.session import GONE, Ending
 from mist.transports import handshake
 from mist.transports.connection import Connection
 from mist.transports.gate import Gate
@@ -93,7 +94,7 @@ class WebSocketTransport:
         self._auth_seconds = auth_seconds
         self._ping_seconds = ping_seconds
         self._idle_seconds = idle_seconds
-        self._open: dict[Session, _Pulse] = {}
+        self._open: dict[Dialogue, _Pulse] = {}
         self._excess = 0
 
     async def handle(self, stream: trio.abc.Stream, nursery: trio.Nursery) -> None:
@@ -144,7 +145,7 @@ class WebSocketTransport:
     ) -> None:
         hub = self._hub
         protocol = self._protocol(hub.limits, stranger=True)
-        session = Session(
+        session = Dialogue(
             hub,
             protocol,
             transport=self._name,
@@ -170,7 +171,7 @@ class WebSocketTransport:
             connection.abandon()
             await session.aclose()
 
-    async def _read(self, session: Session, connection: Connection) -> None:
+    async def _read(self, session: Dialogue, connection: Connection) -> None:
         pacer = self._hub.pacer
         pulse = self._open[session]
         rested = False
@@ -179,7 +180,7 @@ class WebSocketTransport:
             rested = await session.receive(data)
 
     async def _upgrade(
-        self, session: Session, stream: UpgradeStream, refusal: Refusal | None
+        self, session: Dialogue, stream: UpgradeStream, refusal: Refusal | None
     ) -> bool:
         """Have the handshake done and judged; whether it was accepted."""
         try:
@@ -200,7 +201,7 @@ class WebSocketTransport:
 
     async def _welcome(
         self,
-        session: Session,
+        session: Dialogue,
         request: WebSocketRequest,
         stream: UpgradeStream,
         refusal: Refusal | None,
@@ -231,7 +232,7 @@ class WebSocketTransport:
         self._open[session] = _Pulse(heard=now, pinged=now)
         return True
 
-    def _judge(self, session: Session, offer: Offer) -> Refusal | None:
+    def _judge(self, session: Dialogue, offer: Offer) -> Refusal | None:
         """Look an offer over; a good token is adopted, and its absence put off to a frame."""
         if offer.path != self._path:
             return handshake.NOT_FOUND
@@ -254,7 +255,7 @@ class WebSocketTransport:
         return handshake.UNAUTHORIZED
 
 
-def _say_goodbye(session: Session, protocol: FrameProtocol, upgrade: UpgradeStream) -> None:
+def _say_goodbye(session: Dialogue, protocol: FrameProtocol, upgrade: UpgradeStream) -> None:
     """Queue the last word: a close frame, or a status where the handshake was not answered."""
     ending = session.ended
     assert ending is not None
