@@ -16,7 +16,6 @@ from typing import Final
 import attrs
 
 from mist.bench.errors import BenchError
-from mist.config import OPTIONS
 
 __all__ = [
     "Started",
@@ -49,19 +48,21 @@ class Started:
 
 
 @contextmanager
-def start_server(*options: str) -> Iterator[Started]:
+def start_server(*options: str, history: str = "none") -> Iterator[Started]:
     """`mist serve` on free ports of 127.0.0.1, gone at the end of the block whatever happens.
 
-    It keeps neither messages nor tokens. Signals from the terminal don't reach it, so that
-    its end is ours alone to decide.
+    It keeps no tokens, and no messages unless told. Signals from the terminal don't reach it,
+    so that its end is ours alone to decide.
+
+    Args:
+        options: of `mist serve`, beside those that say where it listens and what it keeps.
+        history: what `--history` takes.
 
     Raises:
         BenchError: it didn't start.
     """
     arguments = ["--listen", "tcp://127.0.0.1:0", "--listen", "ws://127.0.0.1:0"]
-    arguments += ["--tokens", "memory://", "--log-level", "error"]
-    if any(option.name == "history" for option in OPTIONS):
-        arguments += ["--history", "none"]
+    arguments += ["--tokens", "memory://", "--log-level", "error", "--history", history]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("MIST_")}
     with tempfile.TemporaryDirectory() as folder, _held_signals() as let_signals_in:
         process = subprocess.Popen(  # noqa: S603  # ourselves
