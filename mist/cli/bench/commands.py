@@ -1,0 +1,179 @@
+"""The commands of `mist bench`: each makes cells of its options."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import click
+from click.core import ParameterSource
+
+from mist.bench.suite import (
+    Cell,
+    all_cells,
+    fanout_cells,
+    idle_cells,
+    latency_cells,
+    match_cells,
+    publish_cells,
+    slow_consumer_cells,
+)
+from mist.cli.bench.options import (
+    CONNECTIONS,
+    MESSAGES,
+    PUBLISHERS,
+    RATE,
+    SERVED,
+    SHARED,
+    SIZE,
+    TAG_LISTS,
+    WINDOW,
+    measuring,
+    number,
+    subscriber_count,
+)
+from mist.cli.bench.settings import Settings
+
+__all__ = ["bench"]
+
+_MAX_SECONDS: Final = 300  # of one latency run
+_DELIVERY_TRANSPORTS: Final = ("tcp",)  # of commands that measure one unless told
+
+
+@click.group(
+    invoke_without_command=True,
+    epilog="""\b
+Examples:
+  mist bench --quick                               a first look, in a few seconds
+  mist bench fanout --subscribers 100              1 publisher, 100 subscribers
+  mist bench fanout --transport ws --window 0      browsers; what is dropped is counted
+  mist bench latency --rate 20000 --json
+  mist bench idle --server tcp://127.0.0.1:1445 --pid 4711""",
+)
+@click.pass_context
+def bench(context: click.Context, /, **given: Any) -> None:
+    """Measure mist on this machine; without a COMMAND, a bit of everything.
+
+    Beside rates, which move with whatever else the machine does, stand the server's CPU
+    seconds for a million messages or deliveries, which don't.
+    """
+    if context.invoked_subcommand is None:
+        context.invoke(everything, **given)
+        return
+    # What stands before the command is meant for it.
+    chosen = {
+        name: value
+        for name, value in given.items()
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    }
+    context.default_map = {context.invoked_subcommand: chosen}
+
+
+for _option in (*SERVED, *SHARED):
+    bench = _option(bench)
+
+
+@bench.command("all")
+@measuring()
+def everything(settings: Settings) -> Sequence[Cell]:
+    """A bit of everything: about a minute.
+
+    What can't be measured of a given server, for want of a URL or its --pid, is left out.
+    """
+    transports = settings.transport or settings.reachable
+    return all_cells(transports, quick=settings.quick, idle=settings.memory_is_known)
+
+
+@bench.command()
+@measuring(
+    number("--subscriptions", 1, 10_000_000, "Distinct tag sets"),
+    number("--vocabulary", 20, 10_000_000, "Distinct tags that they are drawn from"),
+    click.option("--zipf", is_flag=True, help="The n-th tag is 1/n as popular as the first"),
+    served=False,
+)
+def match(
+    settings: Settings, subscriptions: int | None, vocabulary: int | None, zipf: bool
+) -> Sequence[Cell]:
+    """Matching alone: no server, no connection.
+
+    --subscriptions of 2 to 4 tags out of a --vocabulary, messages of 3 to 10.
+    """
+    if subscriptions is None and vocabulary is None:
+        return match_cells(zipf=zipf, quick=settings.quick)
+    return match_cells([(subscriptions or 100_000, vocabulary or 10_000)], zipf=zipf)
+
+
+@bench.command()
+@measuring(PUBLISHERS, subscriber_count(least=0, most=1), MESSAGES, SIZE, WINDOW, TAG_LISTS)
+def publish(
+    settings: Settings, publishers: int | None, subscribers: int | None, **options: Any
+) -> Sequence[Cell]:
+    """Publishing over TCP, to nobody or to one subscriber.
+
+    A message counts once the server has proved that it has carried it out.
+    """
+    transports = settings.transport or _DELIVERY_TRANSPORTS
+    shapes = [(n, subscribers or 0) for n in ([publishers] if publishers else [1, 10])]
+    return publish_cells(shapes, transports, quick=settings.quick, **options)
+
+
+@bench.command()
+@measuring(PUBLISHERS, subscriber_count(least=1), MESSAGES, SIZE, WINDOW, TAG_LISTS)
+def fanout(
+    settings: Settings, publishers: int | None, subscribers: int | None, **options: Any
+) -> Sequence[Cell]:
+    """Publishers on TCP, each message to all subscribers.
+
+    Everything that arrives is compared with what was sent: whether it is complete, in order,
+    and there once.
+    """
+    if publishers is not None or subscribers is not None:
+        options["shapes"] = [(publishers or 1, subscribers or 1)]
+    transports = settings.transport or _DELIVERY_TRANSPORTS
+    return fanout_cells(transports=transports, quick=settings.quick, **options)
+
+
+@bench.command()
+@measuring(RATE, subscriber_count(least=1), MESSAGES, SIZE)
+def latency(
+    settings: Settings, rate: float | None, subscribers: int | None, **options: Any
+) -> Sequence[Cell]:
+    """Time from the publisher's write to the subscriber's read, at a fixed rate.
+
+    The intended latency counts from when the message was due: it includes waiting for a
+    publisher that is late itself.
+    """
+    rate = rate or 5_000
+    if (options["messages"] or 0) / rate > _MAX_SECONDS:
+        raise click.UsageError(
+            f"so many --messages take longer than {_MAX_SECONDS} s at that --rate"
+        )
+    return latency_cells(
+        settings.transport or settings.reachable,
+        rate=rate,
+        subscribers=subscribers or 1,
+        quick=settings.quick,
+        **options,
+    )
+
+
+@bench.command()
+@measuring(CONNECTIONS)
+def idle(settings: Settings, connections: int | None) -> Sequence[Cell]:
+    """Memory that an idle, subscribed connection takes in the server."""
+    transports = settings.transport or settings.reachable
+    return idle_cells(transports, connections=connections, quick=settings.quick)
+
+
+@bench.command("slow-consumer")
+@measuring(subscriber_count(least=2), RATE, SIZE)
+def slow_consumer(
+    settings: Settings, subscribers: int | None, rate: float | None, size: int
+) -> Sequence[Cell]:
+    """What a subscriber that stops reading costs the others, and what it loses itself."""
+    transports = settings.transport or _DELIVERY_TRANSPORTS
+    return slow_consumer_cells(
+        transports,
+        subscribers=subscribers or 100,
+        rate=rate,
+        size=size,
+        quick=settings.quick,
+    )
