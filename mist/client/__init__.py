@@ -29,18 +29,30 @@ General layout, from the bottom up:
 
     errors        what only clients raise
     address       URLs
+    options       what a link is told, and its states
+    arguments     what a program passes in, looked at
+    position      places in a history
     dialect       requests to bytes, bytes to events: the contract; no I/O
-      line          the line protocol, and how answers find their questions
+      words         the line protocol, a command and a reply at a time
+      line          how its answers find their questions
       frames        the JSON frames of a WebSocket
     wire          streams, TLS, WebSocket
-    position      places in a history
     outgoing      the bounded queue of what is to be written
+    publishing    what was published, and what became of it
     subscription  the bounded queue of what is to be read, with its gaps
+    asking        a subscribe on its way
     topics        who listens to what
+    delivery      what arrives, given to who listens
+    subscribing   what the server is asked for, so that nothing is missing
     link          one connection after the other
+    endpoint      what outlives them
     client        what a program calls
     connect       the door
-    sync          a thread with all this inside
+    portal        a thread with all this inside
+    sync          the client for scripts
+
+Two ways to walk: a publish goes `client → publishing → endpoint → outgoing → link → dialect →
+wire`; a delivery comes `wire → link → dialect → endpoint → delivery → subscription`.
 """
 
 from mist.client.client import Client
@@ -57,7 +69,7 @@ from mist.client.errors import (
     Unframable,
     Unsupported,
 )
-from mist.client.link import Backoff, State
+from mist.client.options import Backoff, State
 from mist.client.position import Position
 from mist.client.subscription import Gap, Subscription
 from mist.errors import ClientClosed, ClientError, ConnectError, ConnectionLost, RemoteError

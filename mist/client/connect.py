@@ -7,8 +7,11 @@ from contextlib import asynccontextmanager
 import trio
 
 from mist.client.address import Address
+from mist.client.arguments import check_credentials
 from mist.client.client import Client
-from mist.client.link import Backoff, Options, State
+from mist.client.endpoint import Endpoint
+from mist.client.options import Backoff, Options, State
+from mist.client.publishing import Publishing
 from mist.message import Limits
 
 __all__ = ["connect"]
@@ -64,8 +67,12 @@ async def connect(
             refused; those end a client with `wait` and `reconnect` too.
         RemoteError, Unconfirmed, ConnectionLost: at the end of the block, as `Client.flush`.
     """
-    client = Client(
-        Address.parse(url),
+    address = Address.parse(url)
+    check_credentials(secret, token, address)
+    limits = Limits() if limits is None else limits
+    publishing = Publishing(limits)
+    endpoint = Endpoint(
+        address,
         Options(
             reconnect=reconnect,
             wait=wait,
@@ -74,22 +81,22 @@ async def connect(
             keepalive_seconds=keepalive_seconds,
             ssl_context=ssl_context,
         ),
+        publishing,
         secret=secret,
         token=token,
         echo=echo,
         buffer=buffer,
-        limits=Limits() if limits is None else limits,
         on_state=on_state,
     )
     failure: BaseException | None = None
     try:
         async with trio.open_nursery() as nursery:
-            await nursery.start(client.run)
+            await nursery.start(endpoint.run)
             try:
-                yield client
-                await client.drain(drain_seconds)
+                yield Client(endpoint, publishing, limits)
+                await endpoint.drain(drain_seconds)
             finally:
-                client.close()
+                endpoint.close()
     except BaseExceptionGroup as group:
         failure = _unwrapped(group)
     if failure is not None:

@@ -31,7 +31,7 @@ LF could not be delivered otherwise.
 
 import re
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Final
 
 import attrs
@@ -45,63 +45,19 @@ from mist.client.dialect import (
     PublishFailed,
     Request,
 )
-from mist.client.errors import Unframable, remote_error
-from mist.commands import (
-    AddTags,
-    Auth,
-    Command,
-    Connections,
-    Done,
-    Echo,
-    Escape,
-    Failed,
-    Ids,
-    Last,
-    ListSubscriptions,
-    ListTags,
-    Newest,
-    Ping,
-    Register,
-    RemoveTags,
-    Reply,
-    Resume,
-    ShowTags,
-    Since,
-    Store,
-    Stored,
-    Subscribe,
-    Subscriptions,
-    Tags,
-    Unregister,
-    Unsubscribe,
-    Who,
-)
+from mist.client.errors import remote_error
+from mist.client.words import read_newest, read_number, read_reply, read_text, write_command
+from mist.commands import Failed, Ping, Resume
 from mist.errors import ProtocolViolation
-from mist.message import Message, TagSet, format_tags
+from mist.message import Message, TagSet
 
-__all__ = ["LineDialect", "publish_head", "publish_line"]
+__all__ = ["LineDialect"]
 
 MAX_LINE: Final = 16_777_216  # bytes; a server's limit may be raised, and escaping may double it
 _CACHED_TAG_LISTS: Final = 4096
 
 _PING: Final = b"ping\n"
 _ESCAPED: Final = re.compile(rb"\\(.)", re.DOTALL)
-
-
-def publish_head(tags: TagSet) -> bytes:
-    """What every message with these tags begins with."""
-    return b"publish %b " % format_tags(tags).encode()
-
-
-def publish_line(head: bytes, data: bytes) -> bytes:
-    """A published message, LF included.
-
-    Raises:
-        Unframable: `data` holds LF.
-    """
-    if b"\n" in data:
-        raise Unframable
-    return b"%b%b\n" % (head, data)
 
 
 @attrs.define(eq=False)
@@ -162,8 +118,8 @@ class LineDialect(Dialect):
         if isinstance(command, Resume):
             self._expect(_Expected(b"last", request, begins=True))
             pieces.append(b"last\n")
-        word, line = _WRITERS[type(command)](command)
-        pieces.append((line.encode() if isinstance(line, str) else line) + b"\n")
+        word, line = write_command(command)
+        pieces.append(line)
         if word is None:
             pieces.append(_PING)
             self._expect(_Expected(b"pong", request, silent=True))
@@ -208,7 +164,7 @@ class LineDialect(Dialect):
         fields = line.split(b" ", 3)
         if len(fields) != 4:
             raise ProtocolViolation("the server sent a delivery without data")
-        return self._decoded(fields[2], fields[3], _number(fields[1]))
+        return self._decoded(fields[2], fields[3], read_number(fields[1]))
 
     def _message(self, line: bytes) -> Message:
         fields = line.split(b" ", 2)
@@ -221,7 +177,7 @@ class LineDialect(Dialect):
         if tags is None:
             if len(self._tag_sets) >= _CACHED_TAG_LISTS:
                 self._tag_sets.clear()
-            tags = self._tag_sets[tag_list] = frozenset(_text(tag_list).split(","))
+            tags = self._tag_sets[tag_list] = frozenset(read_text(tag_list).split(","))
         if b"\\" in data:
             data = _ESCAPED.sub(_unescape, data)
         return Message(tags, data, id_)
@@ -229,7 +185,7 @@ class LineDialect(Dialect):
     def _reply(self, line: bytes) -> list[Event]:
         word, _, rest = line.partition(b" ")
         if word == b"error":
-            return self._error(_text(rest))
+            return self._error(read_text(rest))
         if word == b"gap":
             return self._gap()
         if not self._expected or self._expected[0].word != word:
@@ -239,11 +195,11 @@ class LineDialect(Dialect):
         if expected.request is None:
             return []
         if expected.begins:
-            newest = _newest(rest)
+            newest = read_newest(rest)
             return [Begun(expected.request, newest.epoch, newest.id)]
         if expected.failure is not None:
             return [Answer(expected.request, Failed(remote_error(expected.failure)))]
-        return [Answer(expected.request, _read_reply(expected.request.command, rest))]
+        return [Answer(expected.request, read_reply(expected.request.command, rest))]
 
     def _gap(self) -> list[Event]:
         request = self._expected[0].request if self._expected else None
@@ -282,97 +238,5 @@ class LineDialect(Dialect):
         return events, unanswered
 
 
-def _text(raw: bytes) -> str:
-    return raw.decode("utf-8", "replace")
-
-
 def _unescape(match: re.Match[bytes]) -> bytes:
     return {b"n": b"\n", b"r": b"\r"}.get(match[1], match[1])
-
-
-# How a command is written: the word of its reply (None: it has none), and its line. Arguments
-# were checked by whoever made the command.
-
-_Write = Callable[..., tuple[bytes | None, str | bytes]]
-
-
-def _switch(on: bool) -> str:
-    return "on" if on else "off"
-
-
-def _store(command: Store) -> bytes:
-    [(_, line, _)] = command.batch.runs
-    return b"store" + line.removeprefix(b"publish").removesuffix(b"\n")
-
-
-def _resume(command: Resume) -> str:
-    assert command.since is not None
-    listed = [f"{{{format_tags(tags)}}}" for tags in command.alternatives]
-    return " ".join(["resume", _position(command.since), *listed])
-
-
-def _position(since: Since) -> str:
-    if since.last is not None:
-        return f"-{since.last}"
-    return f"{since.after}" if since.epoch is None else f"{since.epoch}:{since.after}"
-
-
-_WRITERS: Final[dict[type[Command], _Write]] = {
-    Auth: lambda it: (None, f"auth {it.credential}"),
-    Escape: lambda it: (None, f"escape {_switch(it.on)}"),
-    Echo: lambda it: (None, f"echo {_switch(it.on)}"),
-    Subscribe: lambda it: (None, f"subscribe {format_tags(it.tags)}"),
-    Unsubscribe: lambda it: (None, f"unsubscribe {format_tags(it.tags)}"),
-    Register: lambda it: (None, f"register {format_tags(it.tags)} {it.token}"),
-    Unregister: lambda it: (None, f"unregister {it.token}"),
-    AddTags: lambda it: (None, f"set {format_tags(it.tags)} {it.token}"),
-    RemoveTags: lambda it: (None, f"unset {format_tags(it.tags)} {it.token}"),
-    ShowTags: lambda it: (b"tags", f"tags {it.token}"),
-    ListSubscriptions: lambda it: (b"list", "list"),
-    ListTags: lambda it: (b"listall", "listall"),
-    Who: lambda it: (b"who", "who"),
-    Ids: lambda it: (None, f"ids {_switch(it.on)}"),
-    Last: lambda it: (b"last", "last"),
-    Store: lambda it: (b"stored", _store(it)),
-    Resume: lambda it: (None, _resume(it)),
-}
-
-
-def _read_reply(command: Command, rest: bytes) -> Reply:
-    match command:
-        case ListSubscriptions():
-            return Subscriptions(_braced(rest))
-        case ListTags():
-            return Tags(frozenset(map(_text, _braced(rest))))
-        case ShowTags(token=token):
-            listed = _braced(rest.removeprefix(token.encode() + b" "))
-            return Tags(frozenset(_text(listed[0]).split(",")) if listed else frozenset())
-        case Who():
-            try:
-                connected, lifetime = map(int, rest.split(b" "))
-            except ValueError:
-                raise ProtocolViolation("the server sent no numbers") from None
-            return Connections(connected, lifetime)
-        case Last():
-            return _newest(rest)
-        case Store():
-            return Stored(_number(rest))
-        case _:
-            return Done()
-
-
-def _newest(rest: bytes) -> Newest:
-    epoch, _, number = rest.rpartition(b" ")
-    return Newest(_text(epoch), _number(number))
-
-
-def _number(raw: bytes) -> int:
-    try:
-        return int(raw)
-    except ValueError:
-        raise ProtocolViolation("the server sent no number") from None
-
-
-def _braced(listed: bytes) -> list[bytes]:
-    # A tag may hold braces itself, but no space: only the outermost pair is ours.
-    return [item[1:-1] for item in listed.split(b" ") if item]

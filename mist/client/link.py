@@ -1,18 +1,14 @@
 """A connection kept up: opened, opened again, and what becomes of things in between.
 
 A link owns one `Outgoing` queue and, at a time, one wire and one dialect. It reads and
-writes; what the events mean is its owner's affair (`mist.client.client`).
+writes; what the events mean is its owner's affair (`mist.client.endpoint`).
 """
 
 import logging
 import math
-import random
-import ssl
 from collections.abc import Callable, Iterable, Sequence
-from enum import Enum
 from typing import Final, Protocol
 
-import attrs
 import trio
 from trio_websocket import ConnectionRejected
 
@@ -21,57 +17,17 @@ from mist.client.dialect import Dialect, Event, Request
 from mist.client.errors import Rejected
 from mist.client.frames import FrameDialect
 from mist.client.line import LineDialect
+from mist.client.options import Options, State
 from mist.client.outgoing import Outgoing
 from mist.client.wire import Wire, open_wire, rejection
 from mist.commands import Ping, Resume
 from mist.errors import ClientError, ConnectError, ConnectionLost, ProtocolViolation
 
-__all__ = ["Backoff", "Link", "Options", "Owner", "State"]
+__all__ = ["Link", "Owner"]
 
 log = logging.getLogger("mist.client")
 
 _GOODBYE: Final = 1.0  # seconds for the closing words of a WebSocket or of TLS
-
-
-class State(Enum):
-    """How a client stands."""
-
-    CONNECTING = "connecting"
-    CONNECTED = "connected"
-    RECONNECTING = "reconnecting"
-    CLOSED = "closed"
-
-
-@attrs.frozen
-class Backoff:
-    """How long to wait before an attempt: full jitter.
-
-    A random time up to `base` doubled with each failure and never above `cap`. Random from
-    zero on, since clients that lost the same server must not come back in step.
-
-    Attributes:
-        base: seconds, for the first attempt.
-        cap: seconds.
-    """
-
-    base: float = 0.5
-    cap: float = 30.0
-
-    def delay(self, failures: int, draw: Callable[[], float] = random.random) -> float:
-        """Seconds to wait after so many failures in a row, from 1."""
-        return draw() * min(self.cap, self.base * 2.0 ** min(failures - 1, 60))
-
-
-@attrs.frozen(kw_only=True)
-class Options:
-    """What a link is to do; see `mist.client.connect`. Times in seconds."""
-
-    reconnect: bool
-    wait: bool
-    backoff: Backoff
-    connect_seconds: float
-    keepalive_seconds: float
-    ssl_context: ssl.SSLContext | None
 
 
 class Owner(Protocol):
@@ -95,8 +51,9 @@ class Owner(Protocol):
     def broken(self, error: ClientError, unanswered: Sequence[Request], unconfirmed: int) -> None:
         """The connection is gone, with requests and messages that were written."""
 
+    @property
     def token(self) -> str | None:
-        """What a WebSocket request presents."""
+        """What a WebSocket's request presents."""
 
     def state_changed(self, state: State) -> None:
         """The link's state is another one now."""
@@ -193,7 +150,7 @@ class Link:
                                 self._address,
                                 tasks,
                                 ssl_context=self._options.ssl_context,
-                                token=self._owner.token(),
+                                token=self._owner.token,
                             )
                         if wire is None:
                             raise _too_slow()

@@ -1,4 +1,4 @@
-"""Places in a server's history, as a program gives them."""
+"""Places in a server's history: as a program gives them, and as far as a client knows it."""
 
 import attrs
 
@@ -6,7 +6,7 @@ from mist.commands import Since
 from mist.errors import InvalidPosition
 from mist.protocols.positions import position
 
-__all__ = ["Position", "place"]
+__all__ = ["Known", "Position", "place"]
 
 
 @attrs.frozen
@@ -20,6 +20,44 @@ class Position:
 
     epoch: str
     id: int
+
+
+@attrs.define
+class Known:
+    """What a client knows of the history of its server.
+
+    Attributes:
+        history: whether there is one; None where that is yet to be found out.
+        epoch: of the log that subscriptions have their places in; None for none.
+        newest: no subscription that is live misses anything up to this id.
+    """
+
+    history: bool | None = None
+    epoch: str | None = None
+    newest: int = 0
+
+    def begun(self, epoch: str) -> None:
+        """The server told which log it has."""
+        self.history = True
+        if self.epoch != epoch:
+            self.epoch = epoch
+            self.newest = 0
+
+    def reached(self, id_: int) -> None:
+        """All up to this id has arrived."""
+        self.newest = max(self.newest, id_)
+
+    def off(self) -> None:
+        """The server said that it has none."""
+        self.history = False
+        self.epoch = None
+
+    def numbered(self, id_: int) -> None:
+        """A message with an id arrived."""
+        if id_ > self.newest:
+            self.newest = id_
+        if self.history is False:
+            self.history = None  # there is one after all: ask next time
 
 
 def place(since: int | tuple[str, int] | Position) -> Since:

@@ -74,7 +74,7 @@ class Subscription:
         self.tags = tags
         self.lost = 0
         self.reconnects = 0
-        # for `mist.client.topics`
+        # for `mist.client.subscribing`
         self.since = since
         self.settled = trio.Event()  # confirmed or refused for the first time
         self.request: Request | None = None  # under way
@@ -160,6 +160,13 @@ class Subscription:
         self._queue.append(message)
         self._messages += 1
         self._arrived.set()
+
+    def release(self) -> None:
+        """What is held comes again in the replay, which has surely begun."""
+        self.held.clear()
+        if self.stage is Stage.HELD:
+            self.stage = Stage.REPLAYED
+        self.settled.set()
 
     @property
     def crowded(self) -> bool:

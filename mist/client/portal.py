@@ -1,0 +1,126 @@
+"""A thread that holds a client open, and calls into it from outside.
+
+It is not `trio.from_thread` that carries the calls: what waits there can't be given up, and
+Ctrl-C has to reach a script that waits for a message that never comes. A call that is
+interrupted here is cancelled there.
+"""
+
+import threading
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from contextlib import AbstractAsyncContextManager, suppress
+from typing import TypeVar
+
+import trio
+
+from mist.client.client import Client
+from mist.errors import ClientClosed
+
+__all__ = ["Portal"]
+
+_T = TypeVar("_T")
+
+
+class _Aborted(Exception):
+    """The block failed: leave without a flush."""
+
+
+class Portal:
+    """See the module. `open` begins it, `close` ends it."""
+
+    def __init__(self, manager: AbstractAsyncContextManager[Client]) -> None:
+        self._opened: Future[Client] = Future()
+        self._aborted = False
+        self._over = False
+        self._error: BaseException | None = None
+        self._token: trio.lowlevel.TrioToken
+        self._stop: trio.Event
+        self._nursery: trio.Nursery
+        self._thread = threading.Thread(
+            target=self._run, args=(manager,), name="mist-client", daemon=True
+        )
+        self._started = threading.Event()
+
+    def open(self) -> Client:
+        """Start the thread and wait for the client. Raises what `connect` does."""
+        self._thread.start()
+        self._started.wait()
+        try:
+            return self._opened.result()
+        except BaseException:
+            self.close(aborted=True, quiet=True)
+            raise
+
+    def _run(self, manager: AbstractAsyncContextManager[Client]) -> None:
+        try:
+            trio.run(self._main, manager)
+        except _Aborted:
+            pass
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._started.set()
+            if not self._opened.done():
+                self._opened.set_exception(self._error or ClientClosed())
+
+    async def _main(self, manager: AbstractAsyncContextManager[Client]) -> None:
+        self._token = trio.lowlevel.current_trio_token()
+        self._stop = trio.Event()
+        self._opening = trio.CancelScope()
+        self._started.set()
+        with self._opening:
+            async with manager as client:
+                async with trio.open_nursery() as self._nursery:
+                    self._opened.set_result(client)
+                    await self._stop.wait()
+                    self._over = True
+                    self._nursery.cancel_scope.cancel()
+                if self._aborted:
+                    raise _Aborted
+
+    def call(self, function: Callable[[], Awaitable[_T]]) -> _T:
+        """Run an async function in there. Interrupted, it is cancelled there."""
+        future: Future[_T] = Future()
+        scope = trio.CancelScope()
+
+        async def run() -> None:
+            try:
+                with scope:
+                    future.set_result(await function())
+            except Exception as error:
+                future.set_exception(error)
+            finally:
+                if not future.done():
+                    future.set_exception(ClientClosed())
+
+        def start() -> None:
+            if self._over:
+                future.set_exception(ClientClosed())
+            else:
+                self._nursery.start_soon(run)
+
+        try:
+            self._token.run_sync_soon(start)
+        except trio.RunFinishedError:
+            raise ClientClosed from None
+        try:
+            return future.result()
+        except BaseException:
+            self._tell(scope.cancel)
+            raise
+
+    def _tell(self, function: Callable[[], object]) -> None:
+        with suppress(trio.RunFinishedError):
+            self._token.run_sync_soon(function)
+
+    def close(self, *, aborted: bool, quiet: bool = False) -> None:
+        """End the thread and wait for it; raise what leaving the client raised."""
+        self._aborted = aborted
+        self._tell(self._stop.set if self._opened.done() else self._opening.cancel)
+        try:
+            self._thread.join()
+        except BaseException:  # interrupted while flushing: give that up too
+            self._tell(self._opening.cancel)
+            raise
+        if self._error is not None and not quiet:
+            raise self._error

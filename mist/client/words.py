@@ -1,0 +1,168 @@
+"""The words of the line protocol: how a command is written, and how its reply is read.
+
+Arguments were checked by whoever made the command.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from mist.client.errors import Unframable
+from mist.commands import (
+    AddTags,
+    Auth,
+    Command,
+    Connections,
+    Done,
+    Echo,
+    Escape,
+    Ids,
+    Last,
+    ListSubscriptions,
+    ListTags,
+    Newest,
+    Register,
+    RemoveTags,
+    Reply,
+    Resume,
+    ShowTags,
+    Since,
+    Store,
+    Stored,
+    Subscribe,
+    Subscriptions,
+    Tags,
+    Unregister,
+    Unsubscribe,
+    Who,
+)
+from mist.errors import ProtocolViolation
+from mist.message import TagSet, format_tags
+
+__all__ = [
+    "publish_head",
+    "publish_line",
+    "read_newest",
+    "read_number",
+    "read_reply",
+    "read_text",
+    "write_command",
+]
+
+
+def publish_head(tags: TagSet) -> bytes:
+    """What every message with these tags begins with."""
+    return b"publish %b " % format_tags(tags).encode()
+
+
+def publish_line(head: bytes, data: bytes) -> bytes:
+    """A published message, LF included.
+
+    Raises:
+        Unframable: `data` holds LF.
+    """
+    if b"\n" in data:
+        raise Unframable
+    return b"%b%b\n" % (head, data)
+
+
+def write_command(command: Command) -> tuple[bytes | None, bytes]:
+    """The word that its reply begins with (None: it has none), and its line, LF included."""
+    word, line = _WRITERS[type(command)](command)
+    return word, (line.encode() if isinstance(line, str) else line) + b"\n"
+
+
+_Write = Callable[..., tuple[bytes | None, str | bytes]]
+
+
+def _switch(on: bool) -> str:
+    return "on" if on else "off"
+
+
+def _store(command: Store) -> bytes:
+    [(_, line, _)] = command.batch.runs
+    return b"store" + line.removeprefix(b"publish").removesuffix(b"\n")
+
+
+def _resume(command: Resume) -> str:
+    assert command.since is not None
+    listed = [f"{{{format_tags(tags)}}}" for tags in command.alternatives]
+    return " ".join(["resume", _position(command.since), *listed])
+
+
+def _position(since: Since) -> str:
+    if since.last is not None:
+        return f"-{since.last}"
+    return f"{since.after}" if since.epoch is None else f"{since.epoch}:{since.after}"
+
+
+_WRITERS: Final[dict[type[Command], _Write]] = {
+    Auth: lambda it: (None, f"auth {it.credential}"),
+    Escape: lambda it: (None, f"escape {_switch(it.on)}"),
+    Echo: lambda it: (None, f"echo {_switch(it.on)}"),
+    Subscribe: lambda it: (None, f"subscribe {format_tags(it.tags)}"),
+    Unsubscribe: lambda it: (None, f"unsubscribe {format_tags(it.tags)}"),
+    Register: lambda it: (None, f"register {format_tags(it.tags)} {it.token}"),
+    Unregister: lambda it: (None, f"unregister {it.token}"),
+    AddTags: lambda it: (None, f"set {format_tags(it.tags)} {it.token}"),
+    RemoveTags: lambda it: (None, f"unset {format_tags(it.tags)} {it.token}"),
+    ShowTags: lambda it: (b"tags", f"tags {it.token}"),
+    ListSubscriptions: lambda it: (b"list", "list"),
+    ListTags: lambda it: (b"listall", "listall"),
+    Who: lambda it: (b"who", "who"),
+    Ids: lambda it: (None, f"ids {_switch(it.on)}"),
+    Last: lambda it: (b"last", "last"),
+    Store: lambda it: (b"stored", _store(it)),
+    Resume: lambda it: (None, _resume(it)),
+}
+
+
+def read_reply(command: Command, rest: bytes) -> Reply:
+    """What stands behind the word of a reply.
+
+    Raises:
+        ProtocolViolation: nothing that could answer this command.
+    """
+    match command:
+        case ListSubscriptions():
+            return Subscriptions(_braced(rest))
+        case ListTags():
+            return Tags(frozenset(map(read_text, _braced(rest))))
+        case ShowTags(token=token):
+            listed = _braced(rest.removeprefix(token.encode() + b" "))
+            return Tags(frozenset(read_text(listed[0]).split(",")) if listed else frozenset())
+        case Who():
+            try:
+                connected, lifetime = map(int, rest.split(b" "))
+            except ValueError:
+                raise ProtocolViolation("the server sent no numbers") from None
+            return Connections(connected, lifetime)
+        case Last():
+            return read_newest(rest)
+        case Store():
+            return Stored(read_number(rest))
+        case _:
+            return Done()
+
+
+def read_newest(rest: bytes) -> Newest:
+    """An epoch and an id. Raises `ProtocolViolation` at anything else."""
+    epoch, _, number = rest.rpartition(b" ")
+    return Newest(read_text(epoch), read_number(number))
+
+
+def read_number(raw: bytes) -> int:
+    """An id. Raises `ProtocolViolation` at anything else."""
+    try:
+        return int(raw)
+    except ValueError:
+        raise ProtocolViolation("the server sent no number") from None
+
+
+def _braced(listed: bytes) -> list[bytes]:
+    # A tag may hold braces itself, but no space: only the outermost pair is ours.
+    return [item[1:-1] for item in listed.split(b" ") if item]
+
+
+def read_text(raw: bytes) -> str:
+    """What should be UTF-8, readable in any case."""
+    return raw.decode("utf-8", "replace")
