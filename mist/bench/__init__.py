@@ -9,7 +9,8 @@
     script, dialect     what is said and heard, as bytes, before the clock runs
     connections, receiver, load     the driver: plays scripts, checks what arrives
     process, site       the server that is measured
-    suite, report       which measurements, as rows and tables
+    cell, suite         which measurements, one after the other
+    report, tables      as rows, and for people
 
 The driver measures any server that has a dialect; tests/benchmarks adds mist's peers.
 """

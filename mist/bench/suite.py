@@ -1,109 +1,40 @@
-"""Which measurements belong to a benchmark, and running them one after the other.
+"""Which measurements belong to a benchmark of a server.
 
-A *cell* is one measurement and makes one row. Without wishes, sizes are chosen so that a cell
-costs the server about a tenth of a second of CPU or more, and all of them together take about
-a minute; `quick` is a few seconds in all, for a first look.
+Without wishes, sizes are chosen so that a cell costs the server about a tenth of a second of
+CPU or more, and all of them together take about a minute; `quick` is a few seconds in all, for
+a first look.
 """
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 from functools import partial
 from itertools import product
 from typing import Any, Final
 
-import attrs
-
+from mist.bench.cell import TRANSPORTS, Cell
 from mist.bench.idle import measure_idle
 from mist.bench.latency import measure_latency
 from mist.bench.match import measure_match
-from mist.bench.report import Result, Row, row_of
+from mist.bench.report import Result
 from mist.bench.site import Site
 from mist.bench.slow_consumer import measure_slow_consumer
 from mist.bench.throughput import measure_throughput
 
 __all__ = [
-    "KINDS",
-    "TRANSPORTS",
-    "Cell",
     "all_cells",
     "fanout_cells",
     "idle_cells",
     "latency_cells",
     "match_cells",
     "publish_cells",
-    "run_cells",
     "slow_consumer_cells",
 ]
 
-KINDS: Final = ("match", "publish", "fanout", "latency", "idle", "slow_consumer")
-TRANSPORTS: Final = ("tcp", "ws")
-
 Shapes = Sequence[tuple[int, int]]  # publishers, subscribers
 
-_NOWHERE: Final = Site(None, None, None)
 _DELIVERIES: Final = 2_000_000  # of a cell, about
 _MAX_MESSAGES: Final = 400_000
 _QUICK: Final = 10  # times less
 _HEALTHY_DELIVERIES: Final = 20_000  # a second, beside a stalled subscriber
-
-
-@attrs.frozen
-class Cell:
-    """One measurement.
-
-    Attributes:
-        kind: of `KINDS`; which list its row goes to.
-        label: what is measured, for a person who waits.
-        transport: `tcp` or `ws`; None where no server takes part.
-        alone: whether it needs a server that nothing was measured on before.
-        measure: makes it; where no server takes part, at a site without doors.
-    """
-
-    kind: str
-    label: str
-    transport: str | None
-    measure: Callable[[Site], Result]
-    alone: bool = False
-
-
-def run_cells(
-    cells: Sequence[Cell],
-    open_site: Callable[[], AbstractContextManager[Site]],
-    results: dict[str, list[Row]],
-    started: Callable[[Cell], None] = lambda cell: None,
-) -> None:
-    """Run all: those without a server, those that need one alone, then the others.
-
-    Args:
-        open_site: opens a server; called for each cell that needs one alone, and once for all
-            others.
-        results: where a row is added for each cell that is done, under its kind.
-        started: called before each.
-
-    Raises:
-        BenchError: from the first cell that couldn't be measured; rows so far are kept.
-    """
-
-    def run(cell: Cell, site: Site) -> None:
-        started(cell)
-        row = row_of(cell.measure(site))
-        if cell.transport is not None:
-            row = {"transport": cell.transport, **row}
-        results.setdefault(cell.kind, []).append(row)
-
-    served = [cell for cell in cells if cell.transport is not None]
-    for cell in cells:
-        if cell.transport is None:
-            run(cell, _NOWHERE)
-    for cell in served:
-        if cell.alone:
-            with open_site() as site:
-                run(cell, site)
-    shared = [cell for cell in served if not cell.alone]
-    if shared:
-        with open_site() as site:
-            for cell in shared:
-                run(cell, site)
 
 
 def match_cells(

@@ -10,23 +10,22 @@ import pytest
 from rich.console import Console
 
 from mist.bench import report
+from mist.bench.cell import KINDS, Cell, run_cells
 from mist.bench.errors import BenchError
 from mist.bench.idle import Idle
 from mist.bench.latency import Latency, Quantiles
 from mist.bench.load import Run
 from mist.bench.match import Matched
-from mist.bench.report import Result, Row, print_tables, row_of
+from mist.bench.report import Result, Row, row_of
 from mist.bench.site import Site
 from mist.bench.slow_consumer import SlowConsumer
 from mist.bench.suite import (
-    KINDS,
-    Cell,
     all_cells,
     fanout_cells,
     latency_cells,
-    run_cells,
     slow_consumer_cells,
 )
+from mist.bench.tables import print_tables
 from mist.bench.throughput import Throughput
 
 RUN = Run(10, 20, 1, 2, 3, 0.5, None, 0.1)
@@ -99,6 +98,14 @@ def test_what_was_measured_before_a_failure_is_kept() -> None:
     with pytest.raises(BenchError):
         run_cells(cells, Sites(), results)
     assert [*results] == ["match"]
+
+
+def test_a_cell_may_make_several_rows() -> None:
+    both = [RESULTS["publish"], Throughput(10, 0, 100, 1, 0, RUN)]
+    results: dict[str, list[Row]] = {}
+    run_cells([Cell("publish", "two", "tcp", lambda site: both)], Sites(), results)
+    assert [row["publishers"] for row in results["publish"]] == [1, 10]
+    assert [row["transport"] for row in results["publish"]] == ["tcp", "tcp"]
 
 
 def test_nothing_but_matching_needs_no_server() -> None:

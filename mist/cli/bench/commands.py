@@ -6,8 +6,8 @@ from typing import Any, Final
 import click
 from click.core import ParameterSource
 
+from mist.bench.cell import Cell
 from mist.bench.suite import (
-    Cell,
     all_cells,
     fanout_cells,
     idle_cells,

@@ -8,8 +8,8 @@ from typing import Any, Final
 import attrs
 import click
 
+from mist.bench.cell import TRANSPORTS, Cell
 from mist.bench.script import LETTERS, MAX_SIZE, MIN_SIZE
-from mist.bench.suite import TRANSPORTS, Cell
 from mist.cli.bench.running import run
 from mist.cli.bench.settings import Settings
 

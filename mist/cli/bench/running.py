@@ -10,10 +10,11 @@ from typing import Final
 import click
 from rich.console import Console
 
+from mist.bench.cell import KINDS, Cell, run_cells
 from mist.bench.errors import BenchError, NotThere
 from mist.bench.process import raise_file_limit, terminable
-from mist.bench.report import Row, print_tables, show_progress
-from mist.bench.suite import KINDS, Cell, run_cells
+from mist.bench.report import Row
+from mist.bench.tables import print_tables, show_progress
 from mist.cli.bench.settings import Settings
 from mist.cli.common import INTERRUPTED, REFUSED, UNREACHABLE, fail
 

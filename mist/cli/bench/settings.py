@@ -6,9 +6,9 @@ from contextlib import AbstractContextManager
 import attrs
 import click
 
+from mist.bench.cell import TRANSPORTS
 from mist.bench.process import resident_bytes
 from mist.bench.site import RESOURCE, Place, Site, given_site, own_site
-from mist.bench.suite import TRANSPORTS
 from mist.client import BadArgument
 from mist.client.address import Address
 
