@@ -166,9 +166,9 @@ async def open_server(config: Config) -> AsyncIterator[Server]:
         registry = await open_registry(config.tokens_url, max_tags=config.max_tags_per_token)
         history: History | None = None
         try:
-            if config.history != "none":
+            if config.history_url is not None:
                 history = await open_history(
-                    config.history, durability=Durability(config.durability)
+                    config.history_url, durability=Durability(config.durability)
                 )
             for listen in config.listen:
                 listening.append(await _bind(listen, context))

@@ -144,7 +144,7 @@ def test_an_option_can_be_shown_in_a_table(option: Option) -> None:
 @pytest.mark.parametrize("option", SETTINGS, ids=named)
 def test_a_default_is_what_config_has_and_its_text_means_it(option: Option) -> None:
     assert getattr(Config(), option.field) == option.default
-    if option.name in ("tokens", "allow_origin", "max_line"):
+    if option.name in ("tokens", "history", "allow_origin", "max_line"):
         return  # made out from other settings, and described in words
     if not option.default_text:
         assert option.default in (None, ())
@@ -164,6 +164,15 @@ def test_defaults_are_those_of_the_protocol_pages() -> None:
     assert (config.outbox_bytes, config.outbox_messages) == (8_388_608, 100_000)
     assert config.secret_bytes is None
     assert config.warnings == ()
+    assert config.tokens_url == "sqlite:///mist-data/tokens.db"
+    assert config.history_url == "sqlite:///mist-data/history.db"
+
+
+def test_the_history_is_beside_the_tokens_where_one_is_put_or_nowhere() -> None:
+    assert load({"data": "/srv"}).history_url == "sqlite:////srv/history.db"
+    assert load({"history": "sqlite:///h.db"}).history_url == "sqlite:///h.db"
+    assert load({"history": "memory://"}).history_url == "memory://"
+    assert load({"history": "none"}).history_url is None
 
 
 # Sources

@@ -68,12 +68,13 @@ class Config:
             default_text="tokens.db in the data folder",
         ),
     )
-    history: str = attrs.field(
-        default="none",
-        repr=without_password,
+    history: str | None = attrs.field(
+        default=None,
+        repr=lambda url: repr(url and without_password(url)),
         metadata=about(
             kinds.HISTORY,
             "Message history: sqlite:///FILE, memory:// to forget it at the end, or none",
+            default_text="history.db in the data folder",
         ),
     )
     durability: str = attrs.field(
@@ -273,6 +274,13 @@ class Config:
         What follows the third slash is the path, as it is: four slashes begin an absolute one.
         """
         return self.tokens or f"sqlite:///{self.data / 'tokens.db'}"
+
+    @property
+    def history_url(self) -> str | None:
+        """Where messages are kept, the default made out; None where none are."""
+        if self.history == "none":
+            return None
+        return self.history or f"sqlite:///{self.data / 'history.db'}"
 
     @property
     def policy(self) -> Policy:

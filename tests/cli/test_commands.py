@@ -49,8 +49,12 @@ class Subscriber:
         self.popen.communicate()
 
     def lines(self, count: int) -> list[dict[str, object]]:
+        """The next messages, without their ids, which depend on what ran before."""
         assert self.popen.stdout is not None
-        return [json.loads(self.popen.stdout.readline()) for _ in range(count)]
+        found = [json.loads(self.popen.stdout.readline()) for _ in range(count)]
+        ids = [each.pop("id") for each in found]
+        assert ids == sorted(set(ids))
+        return found
 
 
 def test_what_is_published_arrives_as_json_lines_in_a_pipe(server: Process) -> None:
