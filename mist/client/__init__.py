@@ -36,7 +36,9 @@ General layout, from the bottom up:
       words         the line protocol, a command and a reply at a time
       line          how its answers find their questions
       frames        the JSON frames of a WebSocket
-    wire          streams, TLS, WebSocket
+    wire          pieces out, chunks in
+    websocket     a wire of frames, with its handshake
+    dial          addresses to wires, TLS between
     outgoing      the bounded queue of what is to be written
     publishing    what was published, and what became of it
     subscription  the bounded queue of what is to be read, with its gaps

@@ -10,16 +10,16 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol
 
 import trio
-from trio_websocket import ConnectionRejected
 
 from mist.client.address import Address
+from mist.client.dial import open_wire
 from mist.client.dialect import Dialect, Event, Request
 from mist.client.errors import Rejected
 from mist.client.frames import FrameDialect
 from mist.client.line import LineDialect
 from mist.client.options import Options, State
 from mist.client.outgoing import Outgoing
-from mist.client.wire import Wire, open_wire, rejection
+from mist.client.wire import Wire
 from mist.commands import Ping, Resume
 from mist.errors import ClientError, ConnectError, ConnectionLost, ProtocolViolation
 
@@ -140,33 +140,25 @@ class Link:
         """One connection, from opening to its end. Returns why it ended."""
         self._connected = False
         self._why = None
+        wire: Wire | None = None
         try:
-            async with trio.open_nursery() as tasks:
-                wire: Wire | None = None
-                try:
-                    with self._new_phase():
-                        with trio.move_on_after(self._options.connect_seconds):
-                            wire = await open_wire(
-                                self._address,
-                                tasks,
-                                ssl_context=self._options.ssl_context,
-                                token=self._owner.token,
-                            )
-                        if wire is None:
-                            raise _too_slow()
-                        await self._converse(wire, connected)
-                except ClientError as error:
-                    self._why = error
-                finally:
-                    self._end_conversation()
-                    if wire is not None:
-                        with trio.move_on_after(_GOODBYE):
-                            await wire.aclose()
-                tasks.cancel_scope.cancel()
-        except* ConnectionRejected as group:
-            found = group.exceptions[0]
-            if isinstance(found, ConnectionRejected):
-                self._why = rejection(found)
+            with self._new_phase():
+                with trio.move_on_after(self._options.connect_seconds):
+                    wire = await open_wire(
+                        self._address,
+                        ssl_context=self._options.ssl_context,
+                        token=self._owner.token,
+                    )
+                if wire is None:
+                    raise _too_slow()
+                await self._converse(wire, connected)
+        except ClientError as error:
+            self._why = error
+        finally:
+            self._end_conversation()
+            if wire is not None:
+                with trio.move_on_after(_GOODBYE):
+                    await wire.aclose()
         why = self._why or ConnectionLost()
         if isinstance(why, ConnectionLost) and not self._connected:
             return ConnectError(str(why))  # there was no connection yet to be lost

@@ -1,0 +1,65 @@
+"""Connecting: a stream opened, TLS and WebSocket laid over it where the URL says so."""
+
+import ssl
+
+import trio
+
+from mist.client.address import Address
+from mist.client.errors import Rejected
+from mist.client.websocket import open_websocket
+from mist.client.wire import BROKEN, LineWire, Wire, reason
+from mist.errors import ConnectError
+
+__all__ = ["open_wire"]
+
+
+async def open_wire(
+    address: Address, *, ssl_context: ssl.SSLContext | None = None, token: str | None = None
+) -> Wire:
+    """Connect.
+
+    Args:
+        address: where to.
+        ssl_context: for `tcps` and `wss`; None is the system's certificates.
+        token: what a WebSocket's request presents.
+
+    Raises:
+        ConnectError, ConnectionLost: it can't be had now.
+        Rejected: trying again would not change that.
+    """
+    stream = await _open_stream(address, ssl_context)
+    if address.protocol == "tcp":
+        return LineWire(stream)
+    try:
+        return await open_websocket(
+            stream, host=address.authority, resource=address.resource, token=token
+        )
+    except BaseException:
+        await trio.aclose_forcefully(stream)
+        raise
+
+
+async def _open_stream(address: Address, context: ssl.SSLContext | None) -> trio.abc.Stream:
+    where = address.path or address.authority
+    stream: trio.abc.Stream
+    try:
+        if address.path:
+            stream = await trio.open_unix_socket(address.path)
+        else:
+            stream = await trio.open_tcp_stream(address.host, address.port)
+    except OSError as error:
+        raise ConnectError(f"{where}: {reason(error)}") from error
+    if not address.tls:
+        return stream
+    context = ssl.create_default_context() if context is None else context
+    secure = trio.SSLStream(stream, context, server_hostname=address.host, https_compatible=True)
+    try:
+        await secure.do_handshake()
+    except BaseException as error:
+        await trio.aclose_forcefully(stream)
+        if isinstance(error.__cause__, ssl.SSLCertVerificationError):
+            raise Rejected(f"{where}: {error.__cause__.verify_message}") from error
+        if isinstance(error, BROKEN):
+            raise ConnectError(f"{where}: TLS handshake failed") from error
+        raise
+    return secure

@@ -1,0 +1,186 @@
+"""A WebSocket as a wire: the handshake, and a text message for each piece.
+
+wsproto knows the rules, and no task of its own reads here: whoever waits for the server is who
+notices that it has hung up, in the middle of the handshake as well as later.
+"""
+
+from collections import deque
+from contextlib import suppress
+from typing import Final
+
+import trio
+from wsproto import ConnectionType, WSConnection
+from wsproto.connection import ConnectionState
+from wsproto.events import (
+    AcceptConnection,
+    BytesMessage,
+    CloseConnection,
+    Event,
+    Ping,
+    RejectConnection,
+    Request,
+    TextMessage,
+)
+from wsproto.utilities import RemoteProtocolError
+
+from mist.client.errors import AccessDenied, Rejected
+from mist.client.wire import Wire, read_some, write_all
+from mist.errors import ClientError, ConnectError, ConnectionLost
+
+__all__ = ["FrameWire", "open_websocket"]
+
+_MAX_MESSAGE: Final = 16_777_216  # characters; a server's limit may be raised, and JSON escapes
+_HTTP: Final = b"HTTP/"
+_NORMAL: Final = 1000
+_TOO_BIG: Final = 1009
+
+
+async def open_websocket(
+    stream: trio.abc.Stream, *, host: str, resource: str, token: str | None
+) -> "FrameWire":
+    """Shake hands on a fresh stream. Failed or cancelled, the stream is of no use any more.
+
+    Args:
+        stream: connected, and encrypted where it is to be.
+        host: as a Host header has it.
+        resource: path and query.
+        token: sent in the X-Auth-Token header.
+
+    Raises:
+        ConnectionLost: the server hung up before it had answered.
+        ConnectError: it, or a proxy, answered with an HTTP status; the text names it.
+        AccessDenied, Rejected: with one that trying again would not change.
+    """
+    websocket = WSConnection(ConnectionType.CLIENT)
+    headers = [] if token is None else [(b"X-Auth-Token", token.encode())]
+    request = Request(host=host, target=resource, subprotocols=["mist.v1"], extra_headers=headers)
+    wire = FrameWire(websocket, stream)
+    await wire.transmit(websocket.send(request))
+    data = await wire.read()
+    if not (data.startswith(_HTTP) or _HTTP.startswith(data)):
+        # Another protocol's server may wait for us to speak, and never end a head.
+        raise ConnectError("the server speaks no WebSocket")
+    while True:
+        try:
+            websocket.receive_data(data)  # bounded: its HTTP parser ends a head that is too long
+        except (RemoteProtocolError, ValueError) as error:
+            raise ConnectError(f"the server speaks no WebSocket: {error}") from error
+        for event in websocket.events():
+            if isinstance(event, AcceptConnection):
+                await wire.take_events()
+                return wire
+            if isinstance(event, RejectConnection):
+                # At its head: a body may be long, or cut short, and would say no more.
+                raise _rejection(event.status_code)
+        data = await wire.read()
+
+
+def _rejection(status: int) -> ClientError:
+    """What an HTTP status in the place of a WebSocket means."""
+    if status in (401, 403):
+        return AccessDenied(f"access denied (HTTP {status})")
+    if status == 400:
+        return Rejected("bad request (HTTP 400)")
+    return ConnectError(f"the server refused the WebSocket (HTTP {status})")
+
+
+class FrameWire(Wire):
+    """An open WebSocket."""
+
+    def __init__(self, websocket: WSConnection, stream: trio.abc.Stream) -> None:
+        self._websocket = websocket
+        self._stream = stream
+        self._turn = trio.Lock()  # to write: the reader answers pings
+        self._arrived: deque[bytes] = deque()
+        self._parts: list[bytes] = []  # of a message that has not ended
+        self._size = 0  # characters in them
+        self._end: ClientError | None = None
+
+    async def send(self, pieces: list[bytes]) -> None:
+        if not self._is(ConnectionState.OPEN):
+            # The reader knows better why, and has yet to look: it ends the connection.
+            await trio.sleep_forever()
+        frames = [self._websocket.send(TextMessage(data=piece.decode())) for piece in pieces]
+        await self.transmit(b"".join(frames))
+
+    async def receive(self) -> bytes:
+        while not self._arrived:
+            if self._end is not None:
+                raise self._end
+            self._websocket.receive_data(await self.read())
+            await self.take_events()
+        return self._arrived.popleft()
+
+    async def take_events(self) -> None:
+        """Take what has been read and not been looked at; it may have come with the handshake."""
+        for event in self._websocket.events():
+            match event:
+                case TextMessage(data=text):
+                    await self._take_part(text.encode(), len(text), event.message_finished)
+                case BytesMessage(data=raw):
+                    await self._take_part(bytes(raw), len(raw), event.message_finished)
+                case Ping():
+                    await self._answer(event.response())
+                case CloseConnection(code=code, reason=reason):
+                    self._end = _closing(code, reason)
+                    await self._answer(event.response())
+            if self._end is not None:
+                return
+
+    async def _take_part(self, part: bytes, size: int, last: bool) -> None:
+        self._size += size
+        if self._size > _MAX_MESSAGE:
+            text = f"the server sent a message of more than {_MAX_MESSAGE:,} characters"
+            self._end = ConnectionLost(f"connection lost: {text}")
+            self._parts.clear()
+            await self._answer(CloseConnection(_TOO_BIG, "message too big"))
+            return
+        if part:  # else a peer could have us remember any number of empty ones
+            self._parts.append(part)
+        if last:
+            self._arrived.append(b"".join(self._parts))
+            self._parts.clear()
+            self._size = 0
+
+    async def _answer(self, event: Event) -> None:
+        if not self._is(ConnectionState.OPEN, ConnectionState.REMOTE_CLOSING):
+            return
+        with suppress(ConnectionLost):  # what arrived before that is read first
+            await self.transmit(self._websocket.send(event))
+
+    async def aclose(self) -> None:
+        try:
+            if self._is(ConnectionState.OPEN):
+                await self.transmit(self._websocket.send(CloseConnection(_NORMAL)))
+                while self._is(ConnectionState.LOCAL_CLOSING):
+                    self._websocket.receive_data(await self.read())
+                    for _ in self._websocket.events():
+                        pass
+        except ConnectionLost:
+            pass
+        finally:
+            await trio.aclose_forcefully(self._stream)
+
+    def _is(self, *states: ConnectionState) -> bool:
+        return self._websocket.state in states
+
+    # the stream
+
+    async def read(self) -> bytes:
+        """Bytes as they come; never empty. Raises `ConnectionLost` at their end."""
+        return await read_some(self._stream)
+
+    async def transmit(self, data: bytes) -> None:
+        """Write bytes. Raises `ConnectionLost` where the stream is broken."""
+        async with self._turn:
+            await write_all(self._stream, data)
+
+
+def _closing(code: int, reason: str | None) -> ClientError:
+    """What a close code means for a client."""
+    text = reason or "closed by the server"
+    if code in (4401, 4403):
+        return AccessDenied(text)
+    if code == 4400:
+        return Rejected(text)
+    return ConnectionLost(f"connection lost: {text} ({int(code)})")
