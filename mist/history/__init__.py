@@ -12,12 +12,12 @@
 How it is made, from the outside in:
 
     log         the contract over any shelf of blocks: ids, times, turns
-    shelf       what a member brings: rows of blocks. `memory`, `sqlite`, `database`
+    shelf       what a member brings: rows of blocks. `memory`, `sqlite`
     replay      pages and "the last n" over a shelf; `inspection` checks one
     keeping, trimming, tracker      a step of retention; what it means for resuming
     keeper      the task that does all of this now and then
     layout      a block as bytes: `encoding` makes it, `block` reads it. `postings`, `columns`
-    joining, directory, chores      what keeps a log fast: few blocks, found by their tags
+    joining     small blocks made large, so that a log that came in slowly is read fast
 
 A message is in the log before anyone gets it. So nobody ever holds an id that a crash could
 take back, and a subscriber that says where it was gets exactly what came after.

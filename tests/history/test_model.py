@@ -10,7 +10,8 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mist.history import Policy, Rule, chores, joining, keeping, open_history, replay
+from mist.history import Policy, Rule, joining, keeping, open_history, replay
+from mist.history.sqlite import chores
 from tests.history.messages import publication, run, select
 from tests.history.messages import replay as read_all
 

@@ -18,9 +18,9 @@ from mist.history import (
     HistoryUnavailable,
     Policy,
     Rule,
-    database,
     open_history,
 )
+from mist.history.sqlite import database
 from tests.history.messages import ids, one, publication, replay, run, select, some
 from tests.history.test_model import small_numbers
 

@@ -16,8 +16,8 @@ from typing import Final
 import attrs
 
 from mist.history.columns import INDEXES, MASKS, fixed, unpack_all
-from mist.history.database import transaction
-from mist.history.directory import PARTS, WIDTH, build
+from mist.history.sqlite.database import transaction
+from mist.history.sqlite.directory import PARTS, WIDTH, build
 
 __all__ = ["Chore", "Traffic", "due", "missing"]
 

@@ -1,0 +1,100 @@
+"""What is open of a log: connections, and the lock of the one who writes."""
+
+import logging
+import os
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Final
+
+from mist.errors import HistoryDamaged, HistoryUnavailable
+from mist.history import Durability
+from mist.history.log import Survey, random_epoch
+from mist.history.sqlite.chores import Traffic
+from mist.history.sqlite.database import boot_id, connect, explained, lock, prepare, touch
+from mist.history.sqlite.shelf import SqliteShelf
+
+__all__ = ["Files"]
+
+log = logging.getLogger("mist.history")
+
+_READERS: Final = 4  # threads; each holds a page or so
+
+
+class Files:
+    """See the module. Blocks.
+
+    Args:
+        path: the database's.
+        durability: what appends are to survive, where it is opened to be written.
+
+    Attributes:
+        writer: None where it is opened for reading only, or closed.
+        readers: one for each thread that reads.
+        survey, durability: of the log, as found.
+
+    Raises:
+        StartupError: why not, in one line. Nothing stays open then.
+    """
+
+    def __init__(self, path: Path, durability: Durability, *, read_only: bool) -> None:
+        self.writer: SqliteShelf | None = None
+        self.readers: list[SqliteShelf] = []
+        self._lock: int | None = None
+        self._traffic = Traffic()
+        try:
+            with explained(path):
+                if read_only:
+                    path.stat()
+                    with closing(connect(path, read_only=True)) as connection:
+                        prepare(connection, path, None)
+                else:
+                    touch(path)
+                    self._lock = lock(path)
+                    if path.stat().st_mode & 0o077:
+                        log.warning("others can read the history", extra={"path": str(path)})
+                    self._open_writer(path, durability)
+                for _ in range(_READERS):
+                    self.readers.append(SqliteShelf(connect(path, read_only=True), self._traffic))
+                self.survey = Survey.of(self.readers[0])
+                self.durability = self.readers[0].durability()
+        except BaseException:
+            self._let_go()
+            raise
+
+    def _open_writer(self, path: Path, durability: Durability) -> None:
+        connection = connect(path)
+        self.writer = SqliteShelf(connection, self._traffic)
+        prepare(connection, path, random_epoch())
+        rows = connection.execute("SELECT durability, boot, clean FROM log").fetchall()
+        if not rows:
+            raise HistoryDamaged(0, "the database is damaged")
+        ((before, boot, clean),) = rows
+        now = boot_id()
+        if before == Durability.PROCESS.value and not clean and (boot != now or not now):
+            # The machine stopped with messages that were acknowledged but not on the disk.
+            # Their ids may be given again, so they must not be taken for the same.
+            epoch = random_epoch()
+            connection.execute("UPDATE log SET epoch = ?", (epoch,))
+            log.warning("the machine stopped uncleanly: new epoch", extra={"epoch": epoch})
+        connection.execute(
+            "UPDATE log SET durability = ?, boot = ?, clean = 0", (durability.value, now)
+        )
+        if durability is Durability.PROCESS:
+            connection.execute("PRAGMA synchronous = NORMAL")
+
+    def close(self) -> None:
+        """Let go of everything; note that nothing was lost. Idempotent."""
+        if self.writer is not None:
+            with suppress(HistoryUnavailable):  # then it counts as an unclean stop
+                self.writer.seal()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        for shelf in self.readers:
+            shelf.close()
+        if self.writer is not None:
+            self.writer.close()
+            self.writer = None
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None

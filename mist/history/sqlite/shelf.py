@@ -1,0 +1,219 @@
+"""A shelf of blocks over one connection to the database; see `mist.history.shelf`."""
+
+import sqlite3
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import attrs
+import msgspec
+
+from mist.errors import HistoryDamaged, HistoryUnavailable
+from mist.history import Durability
+from mist.history.layout import Head, Row
+from mist.history.record import Problem
+from mist.history.selection import Selection
+from mist.history.shelf import Change, Shelf, State, Totals
+from mist.history.sqlite.chores import Traffic, due, missing
+from mist.history.sqlite.database import transaction, translated
+from mist.history.sqlite.rows import checked, fetch, insert, read_heads, read_rows
+from mist.history.sqlite.search import condition, find, settled
+
+__all__ = ["SqliteShelf"]
+
+_StateValues = tuple[str, int, int, int, int, int, str]
+
+
+class SqliteShelf(Shelf):
+    """See the module.
+
+    Args:
+        connection: to a database that is known to be a log.
+        traffic: shared by all connections of one log.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, traffic: Traffic) -> None:
+        self._connection = connection
+        self._traffic = traffic
+
+    # what is written
+
+    def append(self, row: Row) -> None:
+        with translated():
+            insert(self._connection, row)
+        self._traffic.written += row.head.size
+
+    def change(self, change: Change) -> None:
+        execute = self._connection.execute
+        self._traffic.written += sum(row.head.size for row in change.put)
+        with translated(), transaction(self._connection):
+            # Lists go in as one parameter: an append is waiting, and statements add up.
+            if change.remove:
+                execute(
+                    "DELETE FROM block WHERE first IN (SELECT value FROM json_each(?))",
+                    (_json(change.remove),),
+                )
+            for row in change.put:
+                insert(self._connection, row)
+            if change.forget:
+                execute("DELETE FROM tracked")
+            if change.tracked:
+                execute(
+                    "INSERT INTO tracked (tag, id) "
+                    "SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') "
+                    "FROM json_each(?) WHERE TRUE "
+                    "ON CONFLICT (tag) DO UPDATE SET id = excluded.id",
+                    (_json(list(change.tracked.items())),),
+                )
+            if change.state is not None:
+                state = change.state
+                execute(
+                    "UPDATE log SET epoch = ?, newest = ?, latest = ?, floor = ?, trimmed = ?, "
+                    "untracked = ?, patterns = ?",
+                    (*attrs.astuple(state)[:-1], "\n".join(state.patterns)),
+                )
+
+    # what is read
+
+    def load(self) -> tuple[State, dict[str, int]]:
+        states = fetch(
+            self._connection,
+            "SELECT epoch, newest, latest, floor, trimmed, untracked, patterns FROM log",
+        )
+        tracked = fetch(self._connection, "SELECT tag, id FROM tracked")
+        with checked():
+            state = msgspec.convert(states[0] if states else None, _StateValues)
+            known = msgspec.convert(tracked, list[tuple[str, int]])
+        epoch, newest, latest, floor, trimmed, untracked, joined = state
+        patterns = tuple(joined.split("\n")) if joined else ()
+        return State(epoch, newest, latest, floor, trimmed, untracked, patterns), dict(known)
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        with translated():
+            self._connection.execute("BEGIN")
+        try:
+            yield
+        finally:
+            if self._connection.in_transaction:  # some errors have ended it already
+                with translated():
+                    self._connection.execute("ROLLBACK")  # nothing was written
+
+    def ascend(
+        self, after: int, upto: int, selection: Selection | None
+    ) -> Generator[Row, None, None]:
+        lookups = None if selection is None else selection.lookups
+        if lookups is not None:
+            indexed = self.settled()
+            if after < indexed:
+                yield from self._indexed(lookups, after, min(upto, indexed), descending=False)
+                after = indexed
+        where, parameters = condition(lookups)
+        yield from read_rows(
+            self._connection,
+            "WHERE first >= coalesce((SELECT max(first) FROM block WHERE first <= ?), 0) "  # noqa: S608
+            f"AND first <= ? AND last > ? AND {where} ORDER BY first",
+            (after + 1, upto, after, *parameters),
+        )
+
+    def descend(self, upto: int, selection: Selection | None) -> Generator[Row, None, None]:
+        lookups = None if selection is None else selection.lookups
+        indexed = 0 if lookups is None else self.settled()
+        where, parameters = condition(lookups)
+        yield from read_rows(
+            self._connection,
+            f"WHERE first <= ? AND first > ? AND {where} ORDER BY first DESC",
+            (upto, indexed, *parameters),
+        )
+        if lookups is not None:
+            yield from self._indexed(lookups, 0, min(upto, indexed), descending=True)
+
+    def _indexed(
+        self, lookups: Sequence[Sequence[int]], after: int, upto: int, *, descending: bool
+    ) -> Iterator[Row]:
+        """Blocks that the directory leads to."""
+        for first in find(self._connection, lookups, after, upto, descending=descending):
+            yield from read_rows(self._connection, "WHERE first = ?", (first,))
+
+    def heads(self, after: int, limit: int) -> Sequence[Head]:
+        return read_heads(
+            self._connection, "WHERE first > ? ORDER BY first LIMIT ?", (after, limit)
+        )
+
+    def rows(self, heads: Sequence[Head]) -> list[Row]:
+        return list(
+            read_rows(
+                self._connection,
+                "WHERE first BETWEEN ? AND ? ORDER BY first",
+                (heads[0].first, heads[-1].first),
+            )
+        )
+
+    def last(self) -> Head | None:
+        heads = read_heads(self._connection, "ORDER BY first DESC LIMIT 1")
+        return heads[0] if heads else None
+
+    def totals(self, after: int = 0) -> Totals:
+        (values,) = fetch(
+            self._connection,
+            "SELECT count(*), total(messages), total(size) FROM block WHERE first > ?",
+            (after,),
+        )
+        return Totals(*map(int, values))
+
+    def settled(self) -> int:
+        return settled(self._connection)
+
+    def durability(self) -> Durability:
+        """What the process that wrote last promised."""
+        ((value,),) = fetch(self._connection, "SELECT durability FROM log")
+        try:
+            return Durability(value)
+        except ValueError as error:
+            raise HistoryDamaged(0, "the database is damaged") from error
+
+    # looking after it
+
+    def chore(self) -> Callable[[Shelf], None] | None:
+        with translated():
+            chore = due(self._connection, self._traffic)
+        if chore is None:
+            return None
+
+        def work(shelf: Shelf) -> None:
+            assert isinstance(shelf, SqliteShelf)
+            with translated():
+                chore(shelf._connection)
+
+        return work
+
+    def file_size(self) -> int:
+        ((_, _, path), *_) = fetch(self._connection, "PRAGMA database_list")
+        return sum(
+            file.stat().st_size for file in (Path(path), Path(f"{path}-wal")) if file.exists()
+        )
+
+    def check(self) -> Iterator[Problem]:
+        try:
+            for (text,) in fetch(self._connection, "PRAGMA quick_check(20)"):
+                if text != "ok":
+                    yield Problem(0, 0, f"the database is damaged: {text}")
+            with self.snapshot(), translated():
+                for first, last in missing(self._connection):
+                    yield Problem(first, last, "the directory doesn't lead to it")
+        except (HistoryUnavailable, ValueError) as error:
+            yield Problem(0, 0, str(error))
+
+    def seal(self) -> None:
+        """Bring everything home, and note that nothing of it can be lost any more."""
+        with translated():
+            self._connection.execute("PRAGMA synchronous = FULL")
+            self._connection.execute("UPDATE log SET clean = 1")
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()

@@ -1,0 +1,69 @@
+"""One thread that writes, a few that read, each with a shelf of its own.
+
+A thread shares the interpreter lock with the event loop and waits for it after every
+statement. So an append is one statement, which is a transaction by itself, and a page of a
+replay is a handful.
+
+How long it waits is the interpreter's *switch interval*, 5 ms by default, and that is more
+than it seems. The interval begins anew whenever the loop lets go of the lock for a moment, as
+it does each time it polls; and it mostly has it back before the thread has woken up. Beside a
+loop that polls every 0.5 ms, four waits of a thread took 30 s with the default, 4.5 s with an
+interval of 0.5 ms, and 3 ms with 0.1 ms, which is shorter than a busy loop's turns. So who
+opens a log to write it sets the interval to that.
+"""
+
+import sys
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+import trio
+
+from mist.history.log import Workshop
+from mist.history.shelf import Shelf
+from mist.history.sqlite.files import Files
+
+__all__ = ["Threads", "hurry"]
+
+T = TypeVar("T")
+
+_SWITCH_INTERVAL: Final = 0.0001  # seconds; see above
+
+
+def hurry() -> None:
+    """Lower the interpreter's switch interval, for the whole process and for good."""
+    sys.setswitchinterval(min(sys.getswitchinterval(), _SWITCH_INTERVAL))
+
+
+class Threads(Workshop):
+    """See the module."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._free = list(files.readers)
+        self._writing = trio.CapacityLimiter(1)
+        self._reading = trio.CapacityLimiter(len(files.readers))
+
+    async def write(self, work: Callable[[Shelf], T]) -> T:
+        writer = self._files.writer
+        assert writer is not None, "the log sees to it"
+        return await trio.to_thread.run_sync(work, writer, limiter=self._writing)
+
+    async def read(self, work: Callable[[Shelf], T]) -> T:
+        def run() -> T:
+            shelf = self._free.pop()  # there is one: the limiter counts them
+            try:
+                return work(shelf)
+            finally:
+                self._free.append(shelf)
+
+        return await trio.to_thread.run_sync(run, limiter=self._reading)
+
+    async def close(self) -> None:
+        all_readers = [object() for _ in self._files.readers]
+        for each in all_readers:
+            await self._reading.acquire_on_behalf_of(each)
+        try:
+            await trio.to_thread.run_sync(self._files.close, limiter=self._writing)
+        finally:
+            for each in all_readers:
+                self._reading.release_on_behalf_of(each)
