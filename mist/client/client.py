@@ -13,6 +13,7 @@ from mist.client.options import State
 from mist.client.position import Position, place
 from mist.client.publishing import Publishing
 from mist.client.subscription import Gap, Subscription
+from mist.client.words import read_text
 from mist.commands import (
     AddTags,
     Auth,
@@ -204,7 +205,7 @@ class Client:
         """This connection's subscriptions as the server has them, in the order made."""
         reply = await self._endpoint.call(ListSubscriptions())
         assert isinstance(reply, Subscriptions)
-        return tuple(frozenset(each.decode().split(",")) for each in reply.tag_lists)
+        return tuple(frozenset(read_text(each).split(",")) for each in reply.tag_lists)
 
     # asking
 
@@ -262,7 +263,9 @@ class Client:
     async def authenticate(self, token: str) -> None:
         """Swap the token of a WebSocket, in band and for all connections to come.
 
-        Subscriptions that it doesn't allow end with `Revoked`.
+        Subscriptions that it doesn't allow end with `Revoked`. While the connection is down
+        the next one presents it already, so a token that has run out meanwhile can be replaced.
+        Cancelled, it may have been swapped.
 
         Raises:
             RemoteError, AccessDenied: it is not known; the server ends the connection then.
@@ -270,5 +273,6 @@ class Client:
         """
         if self._endpoint.lines:
             raise Unsupported("a token is for websockets")
-        await self._endpoint.call(Auth(check_token(token)))
+        command = Auth(check_token(token))
         self._endpoint.token = token
+        await self._endpoint.call(command)

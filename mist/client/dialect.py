@@ -83,9 +83,15 @@ class Begun:
 
 @attrs.frozen
 class Forgotten:
-    """Part of what a `Resume` asked for is not kept any more; comes before the first message."""
+    """From here on something is missing that the history has forgotten.
 
-    request: Request
+    Attributes:
+        request: the `Resume` that asked for it; it is told before the first message, or where
+            the history lost it while it was being read. None where nothing says whose it is:
+            a slow reader is given from the history, too, what it could not be given live.
+    """
+
+    request: Request | None
 
 
 Event = Message | Answer | PublishFailed | Ended | Begun | Forgotten

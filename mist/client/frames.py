@@ -31,10 +31,14 @@ from mist.commands import (
     Subscriptions,
     Unsubscribe,
 )
-from mist.errors import ProtocolViolation
-from mist.message import Message, format_tags
+from mist.errors import InvalidPosition, ProtocolViolation
+from mist.message import Message, TagSet, format_tags
+from mist.protocols.positions import MAX_ID, position_from_json
 
 __all__ = ["SUPPORTED", "FrameDialect"]
+
+
+_CACHED_TAG_LISTS: Final = 4096
 
 
 @attrs.define(eq=False)
@@ -50,6 +54,7 @@ class FrameDialect(Dialect):
     def __init__(self) -> None:
         self._last_ref = 0
         self._expected: dict[int, Request] = {}
+        self._tag_sets: dict[tuple[str, ...], TagSet] = {}
 
     def write(self, items: Iterable[bytes | Request]) -> list[bytes]:
         frames = []
@@ -70,9 +75,11 @@ class FrameDialect(Dialect):
         try:
             frame = msgspec.json.decode(data)
             if "keys" in frame:
-                return [_message(frame)]
+                return [self._message(frame)]
             if frame.get("command") == "revoked":
-                return [Ended(frozenset(frame["tags"]))]
+                return [Ended(self._tag_set(frame["tags"]))]
+            if frame.get("command") == "gap" and "ref" not in frame:
+                return [Forgotten(None)]
             request = self._expected.pop(frame.get("ref"), None)
             if request is None:
                 return []
@@ -81,19 +88,40 @@ class FrameDialect(Dialect):
             if isinstance(request.command, Resume):
                 return self._begun(request, frame)
             return [Answer(request, _reply(request.command, frame))]
-        except (msgspec.MsgspecError, binascii.Error, ValueError) as error:
+        except (msgspec.MsgspecError, binascii.Error, ValueError, RecursionError) as error:
             raise ProtocolViolation("the server sent something that is no frame") from error
-        except (AttributeError, KeyError, TypeError) as error:
+        except (AttributeError, KeyError, TypeError, InvalidPosition) as error:
             raise ProtocolViolation("the server sent a frame of an unknown kind") from error
 
     def _begun(self, request: Request, frame: dict[str, Any]) -> list[Event]:
-        if not frame["success"] or "epoch" not in frame:
+        if frame["success"] is not True or "epoch" not in frame:
             fence = self._expected.get(frame["ref"] + 1)
             if isinstance(fence, _Fence):
                 fence.of = None
             return [Answer(request, _reply(request.command, frame))]
-        begun = Begun(request, str(frame["epoch"]), int(frame["id"]))
-        return [begun] if frame["recovered"] else [begun, Forgotten(request)]
+        # Its epoch is written back one day, so it has to be one that a server takes.
+        found = position_from_json({"epoch": frame["epoch"], "id": frame["id"]})
+        begun = Begun(request, found.epoch or "", found.after or 0)
+        return [begun] if frame["recovered"] is True else [begun, Forgotten(request)]
+
+    def _message(self, frame: dict[str, Any]) -> Message:
+        coded = frame.get("data64")
+        raw = frame["data"].encode() if coded is None else base64.b64decode(coded, validate=True)
+        id_ = frame.get("id")
+        if id_ is not None and (type(id_) is not int or not 0 < id_ <= MAX_ID):
+            raise ProtocolViolation("the server sent an id that is none")
+        return Message(self._tag_set(frame["keys"]), raw, id_)
+
+    def _tag_set(self, listed: list[str]) -> TagSet:
+        key = tuple(listed)
+        tags = self._tag_sets.get(key)
+        if tags is None:
+            if not isinstance(listed, list) or not all(isinstance(tag, str) for tag in listed):
+                raise ProtocolViolation("the server sent tags that are none")
+            if len(self._tag_sets) >= _CACHED_TAG_LISTS:
+                self._tag_sets.clear()
+            tags = self._tag_sets[key] = frozenset(listed)
+        return tags
 
     def close(self) -> tuple[list[Event], list[Request]]:
         waiting = self._expected.values()
@@ -102,14 +130,8 @@ class FrameDialect(Dialect):
         return [], unanswered
 
 
-def _message(frame: dict[str, Any]) -> Message:
-    encoded = frame.get("data64")
-    raw = frame["data"].encode() if encoded is None else base64.b64decode(encoded, validate=True)
-    return Message(frozenset(frame["keys"]), raw, frame.get("id"))
-
-
 def _reply(command: Command, frame: dict[str, Any]) -> Reply:
-    if not frame["success"]:
+    if frame["success"] is not True:
         return Failed(remote_error(str(frame.get("error", "refused"))))
     if isinstance(command, ListSubscriptions):
         return Subscriptions([format_tags(tags).encode() for tags in frame["subscriptions"]])

@@ -187,7 +187,7 @@ class LineDialect(Dialect):
         if word == b"error":
             return self._error(read_text(rest))
         if word == b"gap":
-            return self._gap()
+            return self._gap(rest)
         if not self._expected or self._expected[0].word != word:
             raise ProtocolViolation("the server answered what was not asked")
         expected = self._expected.popleft()
@@ -201,11 +201,13 @@ class LineDialect(Dialect):
             return [Answer(expected.request, Failed(remote_error(expected.failure)))]
         return [Answer(expected.request, read_reply(expected.request.command, rest))]
 
-    def _gap(self) -> list[Event]:
-        request = self._expected[0].request if self._expected else None
-        if request is None or not isinstance(request.command, Resume):
-            raise ProtocolViolation("the server tells of a gap where nothing was resumed")
-        return [Forgotten(request)]
+    def _gap(self, rest: bytes) -> list[Event]:
+        read_newest(rest)
+        expected = self._expected[0] if self._expected else None
+        if expected is None or expected.request is None or expected.begins:
+            return [Forgotten(None)]
+        resumed = isinstance(expected.request.command, Resume)
+        return [Forgotten(expected.request if resumed else None)]
 
     def _error(self, text: str) -> list[Event]:
         expected = self._expected[0] if self._expected else None

@@ -189,13 +189,21 @@ class Subscribing:
             if not self._counted:
                 each.settled.set()
 
-    def forgotten(self, request: Request) -> None:
-        """Part of what was asked for is not in the history any more."""
-        if isinstance(request, Asking) and isinstance(request.command, Resume):
+    def forgotten(self, request: Request | None) -> None:
+        """Something is missing here that the history has forgotten."""
+        if isinstance(request, Asking) and not request.live_only:
             for each in request.subscriptions:
-                if request.command.since is not LIVE_ONLY:
-                    each.forgotten(reconnected=each.reconnects > 0)
-                    each.release()
+                each.forgotten(reconnected=each.reconnects > 0)
+                each.release()
+            return
+        # What only asks where live begins misses nothing, so it is another's. Whose is not
+        # said: theirs who are being brought what was, if any are, else it may be anybody's.
+        present = [each for each in self._topics.everyone() if each.stage is not Stage.ABSENT]
+        reading = [
+            each for each in present if each.stage is not Stage.LIVE and not _asks_live(each)
+        ]
+        for each in reading or present:
+            each.forgotten(reconnected=False)
 
     def settle(self, request: Request, reply: Reply) -> None:
         """A subscribe was answered, or all of a replay has come."""
@@ -282,6 +290,10 @@ class Subscribing:
         topic = self._topics.get(tags)
         if topic is not None:
             self._drop(topic, Revoked(tags), Revoked(tags))
+
+
+def _asks_live(subscription: Subscription) -> bool:
+    return isinstance(subscription.request, Asking) and subscription.request.live_only
 
 
 def _was_live(subscription: Subscription) -> bool:

@@ -35,8 +35,9 @@ from mist.commands import (
     Unsubscribe,
     Who,
 )
-from mist.errors import ProtocolViolation
+from mist.errors import InvalidPosition, ProtocolViolation
 from mist.message import TagSet, format_tags
+from mist.protocols.positions import MAX_ID, position_from_text
 
 __all__ = [
     "publish_head",
@@ -147,15 +148,23 @@ def read_reply(command: Command, rest: bytes) -> Reply:
 def read_newest(rest: bytes) -> Newest:
     """An epoch and an id. Raises `ProtocolViolation` at anything else."""
     epoch, _, number = rest.rpartition(b" ")
-    return Newest(read_text(epoch), read_number(number))
+    try:
+        # Its epoch is written back one day, so it has to be one that can stand on a line.
+        found = position_from_text(epoch + b":" + number)
+    except InvalidPosition:
+        raise ProtocolViolation("the server sent no place in a history") from None
+    return Newest(found.epoch or "", found.after or 0)
 
 
 def read_number(raw: bytes) -> int:
-    """An id. Raises `ProtocolViolation` at anything else."""
+    """A message's id. Raises `ProtocolViolation` at anything else."""
     try:
-        return int(raw)
+        number = int(raw)
     except ValueError:
-        raise ProtocolViolation("the server sent no number") from None
+        number = 0
+    if not 0 < number <= MAX_ID:
+        raise ProtocolViolation("the server sent an id that is none")
+    return number
 
 
 def _braced(listed: bytes) -> list[bytes]:
