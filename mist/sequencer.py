@@ -69,6 +69,7 @@ class Sequencer:
         broker, history: where everything goes, the history first.
         epoch: of the history.
         newest: the highest id that has been delivered; higher ones may be stored already.
+        failing: whether the last group could not be stored.
     """
 
     def __init__(self, broker: Broker, history: History, *, epoch: str, newest: int) -> None:
@@ -79,7 +80,7 @@ class Sequencer:
         self._waiting: deque[Submission] = deque()
         self._size = 0  # bytes of those, and of the group that is being stored
         self._arrived = trio.Event()
-        self._failing = False
+        self.failing = False
         self._idle: trio.Event | None = None
         self._nursery: trio.Nursery | None = None
 
@@ -149,14 +150,14 @@ class Sequencer:
         try:
             first = await self.history.append(publications)
         except HistoryUnavailable as error:
-            if not self._failing:
+            if not self.failing:
                 log.warning("history can't be written", extra={"reason": str(error)})
-            self._failing = True
+            self.failing = True
             for submission in group:
                 self._size -= submission.size
                 submission.settled(submission, error)
         else:
-            self._failing = False
+            self.failing = False
             for submission in group:
                 self._size -= submission.size
                 self.broker.publish(submission.accepted.batch, submission.source, first=first)

@@ -17,6 +17,7 @@ import signal
 import socket
 import ssl
 import stat
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
@@ -33,6 +34,8 @@ from mist.config import Config, Listen
 from mist.errors import HistoryUnavailable, StartupError
 from mist.history import Durability, History, open_history
 from mist.history.keeper import keep
+from mist.http import Context, HttpTransport, make_app
+from mist.http.access import Access
 from mist.hub import Hub, HubLimits
 from mist.outbox import OutboxLimits, SlowConsumer
 from mist.sequencer import Sequencer
@@ -70,6 +73,8 @@ class Server:
         self._config = config
         self._listening = listening
         self._accepting = trio.CancelScope()
+        self._started = time.time()
+        self._http: list[HttpTransport] = []
 
     @property
     def urls(self) -> list[str]:
@@ -100,6 +105,8 @@ class Server:
                             transport = self._transport(each.listen, gate)
                             if isinstance(transport, WebSocketTransport):
                                 background.start_soon(transport.sweep)
+                            elif isinstance(transport, HttpTransport):
+                                self._http.append(transport)
                             await accepting.start(
                                 partial(
                                     trio.serve_listeners,
@@ -112,6 +119,8 @@ class Server:
                 # Only `drain` gets here. The nursery ends with the last connection, or when
                 # patience does.
                 connections.cancel_scope.deadline = trio.current_time() + config.drain_seconds
+                for transport in self._http:
+                    await transport.drain()
             if connections.cancel_scope.cancelled_caught:
                 log.warning("some connections did not drain in time")
             if sequencer is not None:
@@ -126,7 +135,9 @@ class Server:
         for session in self.hub.sessions():
             session.end(Ending(1001, "server is going away", grace=self._config.drain_seconds))
 
-    def _transport(self, listen: Listen, gate: Gate) -> TcpTransport | WebSocketTransport:
+    def _transport(
+        self, listen: Listen, gate: Gate
+    ) -> TcpTransport | WebSocketTransport | HttpTransport:
         config = self._config
         if listen.protocol == "tcp":
             return TcpTransport(
@@ -138,6 +149,23 @@ class Server:
             [listen.port] if listen.port else [],
             loopback=listen.is_local,
         )
+        if listen.protocol == "http":
+            context = Context(
+                self.hub,
+                config,
+                tuple(each.listen for each in self._listening),
+                Access(self.hub, config.token_rate),
+                lambda: self.hub.ending,
+                self._started,
+            )
+            return HttpTransport(
+                make_app(context, gate, origins, config.server_names),
+                gate,
+                listen,
+                max_header=config.max_header,
+                handshake_seconds=config.handshake_seconds,
+                idle_seconds=config.handshake_seconds,
+            )
         return WebSocketTransport(
             self.hub,
             gate,

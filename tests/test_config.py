@@ -52,6 +52,7 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "allow_origin": ("https://App.example:443", ("https://app.example",)),
     "server_name": ("Mist.example", ("mist.example",)),
     "allow_query_token": ("true", True),
+    "open_metrics": ("true", True),
     "token_policy": ("strict", "strict"),
     "trusted_proxy": ("10.0.0.0/8", (ipaddress.ip_network("10.0.0.0/8"),)),
     "max_connections": ("10", 10),
@@ -63,11 +64,16 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "max_data": ("1000", 1_000),
     "max_line": ("2MiB", 2_097_152),
     "max_frame": ("1 KiB", 1_024),
+    "max_body": ("1MiB", 1 << 20),
+    "max_header": ("4KiB", 4_096),
+    "request_rate": ("7", 7),
+    "token_rate": ("7", 7),
     "max_message_tags": ("16", 16),
     "max_subscription_tags": ("17", 17),
     "max_token_tags": ("18", 18),
     "handshake_seconds": ("500ms", 0.5),
     "auth_seconds": ("7.5", 7.5),
+    "body_seconds": ("7.5", 7.5),
     "ping_seconds": ("20s", 20.0),
     "idle_seconds": ("2m", 120.0),
     "drain_seconds": ("0", 0.0),
@@ -159,6 +165,7 @@ def test_defaults_are_those_of_the_protocol_pages() -> None:
     assert [str(listen) for listen in config.listen] == [
         "tcp://127.0.0.1:1445",
         "ws://127.0.0.1:8888",
+        "http://127.0.0.1:8080",
     ]
     assert config.limits == Limits()
     assert (config.outbox_bytes, config.outbox_messages) == (8_388_608, 100_000)
@@ -600,6 +607,9 @@ def test_a_listener_says_what_serves_it() -> None:
         "ws": ("ws", False, False, 8888),
         "wss": ("ws", True, False, 8888),
         "ws+unix": ("ws", False, True, 0),
+        "http": ("http", False, False, 8080),
+        "https": ("http", True, False, 8080),
+        "http+unix": ("http", False, True, 0),
     }
     assert Listen.parse("tcp+unix:///a%20b").path == "/a b"
 

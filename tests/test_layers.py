@@ -21,6 +21,7 @@ LAYERS = [
     ["hub", "pacing", "sequencer", "subscriptions", "reading", "session", "dialogue", "local"],
     ["config"],
     ["transports"],
+    ["http"],
     ["collector", "server"],
     ["client"],
     ["bench", "logs"],

@@ -47,6 +47,7 @@ class Scheme:
 _PROTOCOLS: Final = (
     ("tcp", "tcps", 1445),
     ("ws", "wss", 8888),
+    ("http", "https", 8080),
 )
 
 SCHEMES: Final[Mapping[str, Scheme]] = {

@@ -48,7 +48,11 @@ class Config:
     """
 
     listen: tuple[Listen, ...] = attrs.field(
-        default=(Listen("tcp", "127.0.0.1", 1445), Listen("ws", "127.0.0.1", 8888)),
+        default=(
+            Listen("tcp", "127.0.0.1", 1445),
+            Listen("ws", "127.0.0.1", 8888),
+            Listen("http", "127.0.0.1", 8080),
+        ),
         metadata=about(
             kinds.LISTEN,
             "Where to listen; given once or more it replaces the defaults",
@@ -177,6 +181,10 @@ class Config:
         default=False,
         metadata=about(kinds.SWITCH, "Accept tokens in ?x-auth-token=, though URLs end up in logs"),
     )
+    open_metrics: bool = attrs.field(
+        default=False,
+        metadata=about(kinds.SWITCH, "Show /metrics to anyone, without the secret"),
+    )
     token_policy: str = attrs.field(
         default="any",
         metadata=about(
@@ -228,6 +236,23 @@ class Config:
         # A control frame has up to 125 bytes (RFC 6455, 5.5).
         metadata=about(kinds.size(125), "Bytes of a WebSocket message to the server"),
     )
+    max_body: int = attrs.field(
+        default=3 * _MIB, metadata=about(kinds.size(), "Bytes of an HTTP request's body")
+    )
+    max_header: int = attrs.field(
+        default=16 * _KIB,
+        metadata=about(kinds.size(1024), "Bytes of an HTTP request's line and headers"),
+    )
+    request_rate: int = attrs.field(
+        default=200,
+        metadata=about(
+            kinds.count(),
+            "HTTP requests per second from one address; none from loopback and trusted proxies",
+        ),
+    )
+    token_rate: int = attrs.field(
+        default=50, metadata=about(kinds.count(), "HTTP requests per second with one token")
+    )
     max_message_tags: int = attrs.field(
         default=MAX_MESSAGE_TAGS, metadata=about(kinds.count(), "Tags of a message")
     )
@@ -241,6 +266,9 @@ class Config:
     handshake_seconds: float = attrs.field(
         default=10.0,
         metadata=about(kinds.seconds(), "Time for a handshake, and for auth over TCP"),
+    )
+    body_seconds: float = attrs.field(
+        default=10.0, metadata=about(kinds.seconds(), "Time for an HTTP request's body")
     )
     auth_seconds: float = attrs.field(
         default=5.0,

@@ -48,7 +48,7 @@ class Gate:
 
     def enter(self, address: str) -> Ticket | None:
         """Let a connection in, or None. `address` is empty for unix sockets."""
-        counted = self._counted(address)
+        counted = self.counted(address)
         if self._connected >= self._most or (
             counted and self._by_address[counted] >= self._most_per_address
         ):
@@ -67,7 +67,8 @@ class Gate:
             if not self._by_address[ticket.address]:
                 del self._by_address[ticket.address]
 
-    def _counted(self, address: str) -> str:
+    def counted(self, address: str) -> str:
+        """What stands for an address where peers are limited by it; empty where they aren't."""
         try:
             ip = ip_address(address.partition("%")[0])
         except ValueError:

@@ -1,0 +1,21 @@
+"""HTTP: requests, streams for browsers, health and metrics, the dashboard.
+
+    connections     hypercorn over streams that are accepted like all others
+    app             every route, in one table
+    guard           what every request has to pass: name, page, size, speed, rate
+    access          who asks, and what they may
+    context         what the routes share
+    problems        errors as problem+json
+    bodies          JSON in and out
+    rates           token buckets
+
+A module for each group of routes, which has a `routes(context)`:
+
+    health          is it alive, is it ready, and where are its doors?
+"""
+
+from mist.http.app import make_app
+from mist.http.connections import HttpTransport
+from mist.http.context import Context
+
+__all__ = ["Context", "HttpTransport", "make_app"]

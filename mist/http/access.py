@@ -1,0 +1,127 @@
+"""Who asks, and what they may.
+
+A *service* knows the secret and may do everything. Where there is none, whoever reaches a
+loopback listener is one, as over TCP; but never by its peer's address, which behind a proxy is
+the proxy's. A *client* has a token, and may what its grant says.
+"""
+
+from typing import Final
+
+import attrs
+import trio
+from starlette.requests import Request
+
+from mist.auth import Record
+from mist.config import Listen
+from mist.http.guard import too_often
+from mist.http.problems import Problem
+from mist.http.rates import Rates
+from mist.hub import Hub
+
+__all__ = ["Access", "Caller"]
+
+_BEARER: Final = "bearer "
+
+
+@attrs.frozen
+class Caller:
+    """One who asks.
+
+    Attributes:
+        record: the token's; None for a service.
+    """
+
+    record: Record | None
+
+    @property
+    def is_service(self) -> bool:
+        """Whether this one may do everything."""
+        return self.record is None
+
+    @property
+    def name(self) -> str:
+        """What stands for it in the history and in logs; empty for a service."""
+        return "" if self.record is None else self.record.id
+
+
+class Access:
+    """Looks at credentials.
+
+    Args:
+        hub: knows the secret and the tokens.
+        token_rate: requests per second that one token may make.
+    """
+
+    def __init__(self, hub: Hub, token_rate: float) -> None:
+        self._hub = hub
+        self._rates = Rates(token_rate, trio.current_time)
+
+    async def caller(self, request: Request) -> Caller:
+        """Who asks.
+
+        Raises:
+            Problem: there is no credential where one is needed (401), there are two (400), a
+                wrong one (401, after a while), or a token is used too often (429).
+        """
+        secrets = request.headers.getlist("authorization")
+        tokens = request.headers.getlist("x-auth-token")
+        if len(secrets) + len(tokens) > 1:
+            raise Problem(400, "two_credentials", "give one credential")
+        if tokens:
+            return await self._client(tokens[0])
+        if secrets:
+            return await self._service(secrets[0])
+        if self._is_open(request):
+            return Caller(None)
+        raise _unauthorized("give the secret or a token")
+
+    async def service(self, request: Request) -> Caller:
+        """A service, or none.
+
+        Raises:
+            Problem: as `caller`; or it has a token, which is not enough (403).
+        """
+        caller = await self.caller(request)
+        if not caller.is_service:
+            raise Problem(403, "secret_needed", "a token is not enough for that")
+        return caller
+
+    async def client(self, request: Request) -> Caller:
+        """One who may subscribe: a service, or a client whose token is good for something.
+
+        Raises:
+            Problem: as `caller`.
+        """
+        return await self.caller(request)
+
+    def _is_open(self, request: Request) -> bool:
+        listen: Listen = request.state.listen
+        return not self._hub.needs_secret and listen.is_local
+
+    async def _client(self, token: str) -> Caller:
+        # What a header carries came as Latin-1, and a token is UTF-8.
+        record = self._hub.registry.lookup(token.encode("latin-1").decode("utf-8", "replace"))
+        if record is None or not record.tags:
+            raise await self._failed("no such token")
+        wait = self._rates.take(record.id)
+        if wait:
+            raise too_often(wait)
+        return Caller(record)
+
+    async def _service(self, authorization: str) -> Caller:
+        if authorization[: len(_BEARER)].lower() != _BEARER:
+            raise _unauthorized("expected Authorization: Bearer SECRET")
+        secret = authorization[len(_BEARER) :].encode("latin-1").decode("utf-8", "replace")
+        if not self._hub.is_secret(secret):
+            raise await self._failed("that is not the secret")
+        return Caller(None)
+
+    async def _failed(self, detail: str) -> Problem:
+        """Count a wrong credential, and take one's time."""
+        self._hub.failed_auths["http"] += 1
+        await trio.sleep(self._hub.hub_limits.failed_auth_delay)
+        return _unauthorized(detail)
+
+
+def _unauthorized(detail: str) -> Problem:
+    return Problem(401, "unauthorized", detail, {"WWW-Authenticate": "Bearer"})

@@ -1,0 +1,38 @@
+"""JSON in and out."""
+
+from collections.abc import Mapping
+from typing import Final, TypeVar
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from mist.http.problems import Problem
+
+__all__ = ["JSON", "NDJSON", "answer", "read_body"]
+
+T = TypeVar("T")
+
+JSON: Final = "application/json"
+NDJSON: Final = "application/x-ndjson"
+
+
+async def read_body(request: Request, kind: type[T]) -> T:
+    """A request's JSON body, of exactly that type.
+
+    Args:
+        kind: anything that msgspec decodes: a Struct, a union of them, a list.
+
+    Raises:
+        Problem: it is not JSON, or not of that type (400).
+    """
+    try:
+        return msgspec.json.decode(await request.body(), type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise Problem(400, "invalid_body", f"the body can't be understood: {error}") from None
+
+
+def answer(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """A JSON response that nobody stores."""
+    sent = {"Cache-Control": "no-store", **(headers or {})}
+    return Response(msgspec.json.encode(value), status, sent, JSON)

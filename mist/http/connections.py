@@ -1,0 +1,188 @@
+"""The HTTP listeners' connections: hypercorn over streams that are accepted here.
+
+hypercorn reads requests, writes responses and keeps connections alive; accepting, limits on
+connections, TLS and the end of it all are as for every other listener. HTTP/1.1 only: HTTP/2
+would bring its own limits to be minded, and whoever wants it has a proxy in front. WebSockets
+are the business of their own listener.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+import trio
+from h11 import Request
+from hypercorn.config import Config as HypercornConfig
+from hypercorn.events import Closed
+from hypercorn.protocol.h11 import H11Protocol
+from hypercorn.trio.task_group import TaskGroup
+from hypercorn.trio.tcp_server import TCPServer
+from hypercorn.trio.worker_context import WorkerContext
+from hypercorn.typing import ConnectionState, LifespanState
+from hypercorn.utils import wrap_app
+
+from mist.config import Listen
+from mist.transports.gate import Gate
+from mist.transports.streams import peer_address, ready_stream
+
+__all__ = ["HttpTransport"]
+
+log = logging.getLogger("mist.http")
+
+_TOO_MANY: Final = (
+    b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 5\r\nContent-Length: 0\r\n"
+    b"Connection: close\r\n\r\n"
+)
+_STALLED: Final = 30.0  # seconds without a byte taken, after which a reader is taken for gone
+
+
+class HttpTransport:
+    """Serves HTTP on each stream it is given.
+
+    Args:
+        app: an ASGI application. In its `scope["state"]` are `listen`, the listener, and
+            `peer`, the address.
+        gate: who may connect.
+        listen: the listener.
+        max_header: bytes of a request's line and headers.
+        handshake_seconds: for TLS.
+        idle_seconds: for a request's line and headers to be there, counted from the
+            connection's beginning, or from the response before.
+    """
+
+    def __init__(
+        self,
+        app: Callable[..., Any],
+        gate: Gate,
+        listen: Listen,
+        *,
+        max_header: int = 16_384,
+        handshake_seconds: float = 10.0,
+        idle_seconds: float = 10.0,
+    ) -> None:
+        self._app = wrap_app(app, 0, "asgi")
+        self._gate = gate
+        self._listen = listen
+        self._handshake_seconds = handshake_seconds
+        self._context = WorkerContext(None)
+        self._config = HypercornConfig()
+        self._config.h11_max_incomplete_size = max_header
+        self._config.keep_alive_timeout = idle_seconds
+        self._config.include_server_header = False
+        self._config.accesslog = None
+        self._config.errorlog = log
+
+    async def handle(self, stream: trio.abc.Stream, nursery: trio.Nursery) -> None:
+        """Serve one connection until it ends. Raises nothing but `trio.Cancelled`.
+
+        Args:
+            stream: as accepted.
+            nursery: as for other transports; nothing is started in it.
+        """
+        address = peer_address(stream)
+        ticket = self._gate.enter(address)
+        try:
+            if ticket is None:
+                with trio.move_on_after(1.0):
+                    await stream.send_all(_TOO_MANY)
+            elif await ready_stream(stream, self._handshake_seconds):
+                await self._serve(stream, address)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass
+        except Exception:
+            # Our own mistake, not the peer's: told in full, and it costs this connection only.
+            log.exception("connection failed")
+        finally:
+            if ticket is not None:
+                self._gate.leave(ticket)
+            await trio.aclose_forcefully(stream)
+
+    async def drain(self) -> None:
+        """Close connections that wait for a request, and each after the response it is at."""
+        await self._context.terminated.set()
+
+    async def _serve(self, stream: trio.abc.Stream, address: str) -> None:
+        state = LifespanState({"listen": self._listen, "peer": address})
+        connection = _Connection(
+            self._app,
+            self._config,
+            self._context,
+            ConnectionState(state),
+            _Patient(stream),  # type: ignore[arg-type]
+        )
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_close_at_cancellation, stream)
+            await connection.run()
+            nursery.cancel_scope.cancel()
+
+
+async def _close_at_cancellation(stream: trio.abc.Stream) -> None:
+    # hypercorn shields its writes: only a closed stream ends one that its reader doesn't take.
+    try:
+        await trio.sleep_forever()
+    finally:
+        await trio.aclose_forcefully(stream)
+
+
+class _Patient(trio.abc.Stream):
+    """A stream whose writes don't wait for ever."""
+
+    def __init__(self, stream: trio.abc.Stream) -> None:
+        self._stream = stream
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        view = memoryview(data)
+        while view:
+            piece, view = view[:65_536], view[65_536:]
+            with trio.move_on_after(_STALLED) as scope:
+                await self._stream.send_all(piece)
+            if scope.cancelled_caught:
+                await trio.aclose_forcefully(self._stream)
+                raise trio.BrokenResourceError("the peer has stopped reading")
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await self._stream.wait_send_all_might_not_block()
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
+        return await self._stream.receive_some(max_bytes)
+
+    async def send_eof(self) -> None:
+        if isinstance(self._stream, trio.abc.HalfCloseableStream):
+            await self._stream.send_eof()
+
+    async def aclose(self) -> None:
+        with trio.move_on_after(1.0):
+            await self._stream.aclose()
+
+
+class _Http1(H11Protocol):
+    async def _check_protocol(self, event: Request) -> None:
+        """No way into HTTP/2 without TLS, which hypercorn would offer here."""
+
+
+class _Connection(TCPServer):
+    """hypercorn's, but that TLS is done, the peer is known, and HTTP/1.1 is all there is."""
+
+    async def run(self) -> None:
+        try:
+            async with TaskGroup() as group:
+                self._task_group = group
+                self.protocol = _Http1(  # type: ignore[assignment]
+                    self.app,
+                    self.config,
+                    self.context,
+                    group,
+                    ConnectionState(self.state),
+                    self.state["listen"].tls,
+                    (self.state["peer"], 0),
+                    None,
+                    self.protocol_send,
+                )
+                await self.protocol.initiate()
+                await self.idle_task.restart(group, self._idle_timeout)
+                await self._read_data()
+        except OSError:
+            pass
+        finally:
+            await self.protocol.handle(Closed())
+            await self._close()

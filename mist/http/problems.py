@@ -1,0 +1,134 @@
+"""What is wrong with a request, as `application/problem+json` (RFC 9457).
+
+`code` is what programs look at, and stable; `detail` is for people. Errors of mist's own have
+their codes already; how they look over HTTP is in one table here.
+"""
+
+import logging
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from mist.errors import MistError
+
+__all__ = ["HANDLERS", "Problem", "problem_of"]
+
+log = logging.getLogger("mist.http")
+
+_TITLES: Final = {
+    400: "Bad Request",
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    408: "Request Timeout",
+    409: "Conflict",
+    413: "Content Too Large",
+    415: "Unsupported Media Type",
+    421: "Misdirected Request",
+    422: "Unprocessable Content",
+    429: "Too Many Requests",
+    500: "Internal Server Error",
+    503: "Service Unavailable",
+}
+
+# The status of mist's own errors by their code; 400 for those that aren't named.
+_STATUS: Final = {
+    "unauthorized": 401,
+    "not_granted": 403,
+    "not_allowed": 403,
+    "token_not_found": 404,
+    "token_exists": 409,
+    "history_off": 409,
+    "data_too_long": 413,
+    "too_many_subscriptions": 429,
+    "history_unavailable": 503,
+    "history_damaged": 503,
+    "registry_unavailable": 503,
+}
+
+# Of errors that starlette raises itself: no such route, another method.
+_CODES: Final = {404: "not_found", 405: "method_not_allowed"}
+
+
+class Problem(Exception):
+    """An answer that is an error. Raise it anywhere below a route.
+
+    Args:
+        status: of HTTP.
+        code: stable, in snake_case.
+        detail: what a person should know. No token and no secret; nothing of what the peer
+            sent but names of its own making.
+        headers: to be sent with it.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        detail: str,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.code = code
+        self.detail = detail
+        self.headers = dict(headers or {})
+
+    def response(self) -> Response:
+        """The answer."""
+        body = {
+            "type": "about:blank",
+            "title": _TITLES[self.status],
+            "status": self.status,
+            "code": self.code,
+            "detail": self.detail,
+        }
+        return Response(
+            msgspec.json.encode(body),
+            self.status,
+            {"Cache-Control": "no-store", **self.headers},
+            "application/problem+json",
+        )
+
+
+def problem_of(error: MistError) -> Problem:
+    """How one of mist's own errors looks over HTTP."""
+    status = _STATUS.get(error.code, 400)
+    headers = {"Retry-After": "1"} if status == 503 else {}
+    return Problem(status, error.code, str(error), headers)
+
+
+async def _answer_problem(request: Request, error: Exception) -> Response:
+    assert isinstance(error, Problem)
+    return error.response()
+
+
+async def _answer_mist_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, MistError)
+    return problem_of(error).response()
+
+
+async def _answer_starlette(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    code = _CODES.get(error.status_code, "bad_request")
+    status = error.status_code if error.status_code in _TITLES else 400
+    return Problem(status, code, _TITLES[status].lower(), error.headers).response()
+
+
+async def _answer_mistake(request: Request, error: Exception) -> Response:
+    # Logged once, by whoever catches it above; the peer gets nothing of it.
+    return Problem(500, "internal_error", "a mistake of the server's; it is logged").response()
+
+
+HANDLERS: Final = {
+    Problem: _answer_problem,
+    MistError: _answer_mist_error,
+    HTTPException: _answer_starlette,
+    Exception: _answer_mistake,
+}
+"""For starlette: exception class to what answers it."""
