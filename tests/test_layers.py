@@ -17,6 +17,7 @@ LAYERS = [
     ["commands", "index"],
     ["outbox", "protocols"],
     ["routes", "broker"],
+    ["sqlite"],
     ["auth", "history"],
     ["hub", "pacing", "sequencer", "subscriptions", "reading", "session", "dialogue", "local"],
     ["config"],
