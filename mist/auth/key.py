@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from mist.errors import StartupError
+from mist.sqlite import sync_folder
 
 __all__ = ["KEY_LENGTH", "create_key", "read_key", "warn_if_open"]
 
@@ -52,17 +53,8 @@ def create_key(path: Path) -> bytes:
         file.flush()
         os.fsync(file.fileno())
     fresh.rename(path)
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
     return key
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable; fsync of a file sees to its content only."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def warn_if_open(path: Path, mode: int) -> None:

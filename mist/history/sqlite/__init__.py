@@ -5,7 +5,7 @@ files       what is open, and the lock of the one who writes
 shelf       blocks over one connection: `rows` writes and reads them, `search` finds them
 directory   which blocks hold a tag
 chores      housekeeping, in pieces
-database    the schema; whose file it is; what its errors mean
+database    its tables, who may write it, what its errors mean; over `mist.sqlite`
 """
 
 import trio
@@ -13,7 +13,7 @@ import trio
 from mist.errors import StartupError
 from mist.history import Durability, History
 from mist.history.log import Log
-from mist.history.sqlite.database import path_of
+from mist.history.sqlite.database import LOG
 from mist.history.sqlite.files import Files
 from mist.history.sqlite.threads import Threads, hurry
 
@@ -30,7 +30,7 @@ async def open_sqlite(location: str, durability: Durability, *, read_only: bool)
     if durability is Durability.NOTHING:
         raise StartupError("history: a file can't be less durable than process")
     await trio.lowlevel.checkpoint()
-    path = path_of(location)
+    path = LOG.locate(location)
     # The last await: no cancellation can come between the open files and their owner.
     files = await trio.to_thread.run_sync(lambda: Files(path, durability, read_only=read_only))
     if not read_only:

@@ -16,8 +16,8 @@ from typing import Final
 import attrs
 
 from mist.history.columns import INDEXES, MASKS, fixed, unpack_all
-from mist.history.sqlite.database import transaction
 from mist.history.sqlite.directory import PARTS, WIDTH, build
+from mist.sqlite import transaction
 
 __all__ = ["Chore", "Traffic", "due", "missing"]
 

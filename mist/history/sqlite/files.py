@@ -10,8 +10,9 @@ from mist.errors import HistoryDamaged, HistoryUnavailable
 from mist.history import Durability
 from mist.history.log import Survey, random_epoch
 from mist.history.sqlite.chores import Traffic
-from mist.history.sqlite.database import boot_id, connect, explained, lock, prepare, touch
+from mist.history.sqlite.database import boot_id, connect, explained, lock, prepare
 from mist.history.sqlite.shelf import SqliteShelf
+from mist.sqlite import DAMAGED, create
 
 __all__ = ["Files"]
 
@@ -48,7 +49,7 @@ class Files:
                     with closing(connect(path, read_only=True)) as connection:
                         prepare(connection, path, None)
                 else:
-                    touch(path)
+                    create(path)
                     self._lock = lock(path)
                     if path.stat().st_mode & 0o077:
                         log.warning("others can read the history", extra={"path": str(path)})
@@ -67,7 +68,7 @@ class Files:
         prepare(connection, path, random_epoch())
         rows = connection.execute("SELECT durability, boot, clean FROM log").fetchall()
         if not rows:
-            raise HistoryDamaged(0, "the database is damaged")
+            raise HistoryDamaged(0, DAMAGED)
         ((before, boot, clean),) = rows
         now = boot_id()
         if before == Durability.PROCESS.value and not clean and (boot != now or not now):

@@ -15,9 +15,10 @@ from mist.history.record import Problem
 from mist.history.selection import Selection
 from mist.history.shelf import Change, Shelf, State, Totals
 from mist.history.sqlite.chores import Traffic, due, missing
-from mist.history.sqlite.database import transaction, translated
+from mist.history.sqlite.database import translated
 from mist.history.sqlite.rows import checked, fetch, insert, read_heads, read_rows
 from mist.history.sqlite.search import condition, find, settled
+from mist.sqlite import DAMAGED, transaction
 
 __all__ = ["SqliteShelf"]
 
@@ -170,7 +171,7 @@ class SqliteShelf(Shelf):
         try:
             return Durability(value)
         except ValueError as error:
-            raise HistoryDamaged(0, "the database is damaged") from error
+            raise HistoryDamaged(0, DAMAGED) from error
 
     # looking after it
 
