@@ -112,11 +112,13 @@ class FrameDialect(Dialect):
             raise ProtocolViolation("the server sent an id that is none")
         return Message(self._tag_set(frame["keys"]), raw, id_)
 
-    def _tag_set(self, listed: list[str]) -> TagSet:
+    def _tag_set(self, listed: Any) -> TagSet:
+        if not isinstance(listed, list):
+            raise ProtocolViolation("the server sent tags that are none")
         key = tuple(listed)
         tags = self._tag_sets.get(key)
         if tags is None:
-            if not isinstance(listed, list) or not all(isinstance(tag, str) for tag in listed):
+            if not all(isinstance(tag, str) for tag in listed):
                 raise ProtocolViolation("the server sent tags that are none")
             if len(self._tag_sets) >= _CACHED_TAG_LISTS:
                 self._tag_sets.clear()
