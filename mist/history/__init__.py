@@ -11,7 +11,7 @@
 
 How it is made, from the outside in:
 
-    log         the contract over any shelf of blocks: ids, times, turns
+    log         the contract over any shelf of blocks: ids, times, turns; `survey`, what it knows
     shelf       what a member brings: rows of blocks. `memory`, `sqlite`
     replay      pages and "the last n" over a shelf; `inspection` checks one
     keeping, trimming, tracker      a step of retention; what it means for resuming

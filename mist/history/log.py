@@ -8,8 +8,6 @@ The writer knows position and totals by itself; a log opened for reading only as
 each time, since somebody else is writing.
 """
 
-import secrets
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import islice
@@ -30,72 +28,15 @@ from mist.history.record import MAX_ID, Page, Position, Problem, Publication, Tr
 from mist.history.replay import find_last, read_page
 from mist.history.retention import Policy
 from mist.history.selection import Selection
-from mist.history.shelf import Change, Shelf, State, Totals
+from mist.history.shelf import Change, Shelf, State, Totals, Workshop
+from mist.history.survey import Survey, first_kept, random_epoch
 from mist.history.tracker import covers, recovered, shrink
 
-__all__ = ["Log", "Survey", "Workshop", "random_epoch"]
+__all__ = ["Log"]
 
 T = TypeVar("T")
 
 _PROBLEMS: Final = 100  # told of
-
-
-def random_epoch() -> str:
-    """A name for a log: 16 letters and digits."""
-    return secrets.token_hex(8)
-
-
-class Workshop(ABC):
-    """Where the work on a log's shelves is done."""
-
-    @abstractmethod
-    async def write(self, work: Callable[[Shelf], T]) -> T:
-        """Run `work` on the one shelf that may be changed. The caller sees to turns."""
-
-    @abstractmethod
-    async def read(self, work: Callable[[Shelf], T]) -> T:
-        """Run `work` on a shelf that is only read, when one is free."""
-
-    @abstractmethod
-    async def close(self) -> None:
-        """Close every shelf, when all work is done. Idempotent."""
-
-
-@attrs.frozen
-class Survey:
-    """What is known of a log without reading its blocks.
-
-    Attributes:
-        state, tracked: see `Shelf.load`.
-        newest: the highest id ever given.
-        latest: time of the newest message, microseconds.
-        first: the lowest id kept; `newest + 1` where nothing is.
-        above: sums over the blocks above the floor.
-    """
-
-    state: State
-    tracked: dict[str, int]
-    newest: int
-    latest: int
-    first: int
-    above: Totals
-
-    @classmethod
-    def of(cls, shelf: Shelf) -> "Survey":
-        """Look at a shelf. O(blocks)."""
-        with shelf.snapshot():
-            state, tracked = shelf.load()
-            last = shelf.last()
-            newest, latest = state.newest, state.latest
-            if last is not None:
-                newest, latest = max(newest, last.last), max(latest, last.newest)
-            first = _first(shelf, newest)
-            return cls(state, tracked, newest, latest, first, shelf.totals(state.floor))
-
-
-def _first(shelf: Shelf, newest: int) -> int:
-    heads = shelf.heads(0, 1)
-    return heads[0].start if heads else newest + 1
 
 
 class Log(History):
@@ -268,7 +209,7 @@ class Log(History):
 
             def work(shelf: Shelf) -> int:
                 shelf.change(change)
-                return _first(shelf, survey.newest)
+                return first_kept(shelf, survey.newest)
 
             first = await self._write(work)
             above = self._survey.above

@@ -14,11 +14,12 @@ import trio
 
 from mist.history import Durability, History
 from mist.history.layout import Head, Row
-from mist.history.log import Log, Survey, Workshop, random_epoch
+from mist.history.log import Log
 from mist.history.postings import has_hash
 from mist.history.record import Problem
 from mist.history.selection import Selection
-from mist.history.shelf import Change, Shelf, State, Totals
+from mist.history.shelf import Change, Shelf, State, Totals, Workshop
+from mist.history.survey import Survey, random_epoch
 
 __all__ = ["MemoryShelf", "open_memory"]
 

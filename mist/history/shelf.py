@@ -7,6 +7,7 @@ over these few methods about rows; see `log`.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
+from typing import TypeVar
 
 import attrs
 
@@ -14,7 +15,9 @@ from mist.history.layout import Head, Row
 from mist.history.record import Problem
 from mist.history.selection import Selection
 
-__all__ = ["Change", "Shelf", "State", "Totals"]
+__all__ = ["Change", "Shelf", "State", "Totals", "Workshop"]
+
+T = TypeVar("T")
 
 
 @attrs.frozen
@@ -159,3 +162,19 @@ class Shelf(ABC):
     @abstractmethod
     def close(self) -> None:
         """Let go of everything. Idempotent."""
+
+
+class Workshop(ABC):
+    """Where the work on a log's shelves is done."""
+
+    @abstractmethod
+    async def write(self, work: Callable[[Shelf], T]) -> T:
+        """Run `work` on the one shelf that may be changed. The caller sees to turns."""
+
+    @abstractmethod
+    async def read(self, work: Callable[[Shelf], T]) -> T:
+        """Run `work` on a shelf that is only read, when one is free."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Close every shelf, when all work is done. Idempotent."""

@@ -8,10 +8,10 @@ from typing import Final
 
 from mist.errors import HistoryDamaged, HistoryUnavailable
 from mist.history import Durability
-from mist.history.log import Survey, random_epoch
 from mist.history.sqlite.chores import Traffic
 from mist.history.sqlite.database import boot_id, connect, explained, lock, prepare
 from mist.history.sqlite.shelf import SqliteShelf
+from mist.history.survey import Survey, random_epoch
 from mist.sqlite import DAMAGED, create
 
 __all__ = ["Files"]

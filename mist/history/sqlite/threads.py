@@ -18,8 +18,7 @@ from typing import Final, TypeVar
 
 import trio
 
-from mist.history.log import Workshop
-from mist.history.shelf import Shelf
+from mist.history.shelf import Shelf, Workshop
 from mist.history.sqlite.files import Files
 
 __all__ = ["Threads", "hurry"]
