@@ -1,8 +1,8 @@
-"""mist beside NATS, Redis and a C loop: the same driver, the same shapes, the same minutes.
+"""mist beside NATS, Redis and bare loops: the same driver, the same shapes, the same minutes.
 
     python -m tests.benchmarks.peers                             all of it, some two minutes
     python -m tests.benchmarks.peers --shapes '1-100*' --rounds 5
-    python -m tests.benchmarks.peers --shapes latency --json
+    python -m tests.benchmarks.peers --shapes latency --pin
     python -m tests.benchmarks.peers --list
 
 Printed are medians over the rounds of the server's CPU seconds (user and system, all threads)
@@ -16,12 +16,19 @@ messages have 100 tag lists (subjects, channels) in turns, all beginning with on
 every subscriber subscribes: that tag with mist, `bench.>` with NATS, PSUBSCRIBE `bench,*` with
 Redis.
 
+For latency there are two more servers, which only forward: *trio*, a loop as simple as one on
+that library can be, and *epoll*, one in C. `--pin` keeps the servers on one processor and the
+driver on another. Without it the system moves them about, and a server that is still busy
+with the message before may stand in the way of its own reader: medians then differ by half from
+one minute to the next.
+
 A subscriber that falls behind costs mist messages (counted as lost), and NATS and Redis the
 connection: their defaults. A run in which anything was lost or cut is marked.
 """
 
 import argparse
 import json
+import os
 import statistics
 import sys
 from collections.abc import Iterator
@@ -38,7 +45,7 @@ from mist.bench.errors import BenchError
 from mist.bench.latency import Latency, measure_latency
 from mist.bench.load import Run, Target, open_load
 from mist.bench.process import raise_file_limit, terminable
-from tests.benchmarks.peers_servers import SERVERS, Missing, epoll
+from tests.benchmarks.peers_servers import SERVERS, Missing, bare, epoll
 
 __all__ = ["SHAPES", "Shape", "main"]
 
@@ -88,7 +95,8 @@ SHAPES: Final = [
     for publishers, subscribers in ((1, 1), (1, 10), (1, 100), (10, 10))
 ]
 LATENCY: Final = "latency"
-EPOLL: Final = "epoll"  # takes part in latency only
+EPOLL: Final = "epoll"
+LOOPS: Final = {"trio": bare, EPOLL: epoll}  # take part in latency only
 
 
 Cell = list[Run | str]
@@ -123,10 +131,14 @@ def _measure(options: argparse.Namespace, console: Console) -> Results:
     results = Results()
     shapes = [shape for shape in SHAPES if _chosen(shape.name, options.shapes)]
     latency = _chosen(LATENCY, options.shapes)
-    servers = [name for name in options.servers if latency or name != EPOLL]
+    servers = [name for name in options.servers if latency or name not in LOOPS]
     with ExitStack() as stack, console.status("starting") as status:
+        if options.pin:
+            _pin(-1)  # which the servers inherit
         targets = dict(_start(servers, stack, console))
-        flooded = {name: target for name, target in targets.items() if name != EPOLL}
+        if options.pin:
+            _pin(0)
+        flooded = {name: target for name, target in targets.items() if name not in LOOPS}
         for number in range(1, options.rounds + 1):
             for shape, (name, target) in product(shapes, flooded.items()):
                 status.update(f"round {number}: {shape.name}, {name}")
@@ -137,6 +149,14 @@ def _measure(options: argparse.Namespace, console: Console) -> Results:
                 found = measure_latency(target, rate=RATE, messages=PACED, size=SIZE)
                 results.latency.setdefault(name, []).append(found)
     return results
+
+
+PROCESSORS: Final = sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else []
+
+
+def _pin(number: int) -> None:
+    """Keep this process on one of the processors that it may use."""
+    os.sched_setaffinity(0, {PROCESSORS[number]})
 
 
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
@@ -150,12 +170,21 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
         help="shapes to run, as `1-100*`; also `latency`",
     )
     parser.add_argument(
-        "--servers", nargs="+", choices=[*SERVERS, EPOLL], default=[*SERVERS, EPOLL], metavar="NAME"
+        "--servers",
+        nargs="+",
+        choices=[*SERVERS, *LOOPS],
+        default=[*SERVERS, *LOOPS],
+        metavar="NAME",
     )
     parser.add_argument("--scale", type=float, default=1.0, help="more or fewer messages (1.0)")
+    parser.add_argument(
+        "--pin", action="store_true", help="servers on one processor, the driver on another (Linux)"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object instead of tables")
     parser.add_argument("--list", action="store_true", help="name all shapes")
     options = parser.parse_args(arguments)
+    if options.pin and len(PROCESSORS) < 2:
+        parser.error("--pin takes Linux and two processors")
     if options.rounds < 1 or not 0 < options.scale <= 100:
         parser.error("--rounds is at least 1, --scale above 0 and at most 100")
     return options
@@ -167,7 +196,7 @@ def _chosen(name: str, patterns: list[str]) -> bool:
 
 def _start(names: list[str], stack: ExitStack, console: Console) -> Iterator[tuple[str, Target]]:
     for name in names:
-        make = epoll if name == EPOLL else SERVERS[name]
+        make = LOOPS.get(name) or SERVERS[name]
         try:
             yield name, stack.enter_context(make())
         except Missing as error:

@@ -24,10 +24,11 @@ from mist.bench.process import cpu_seconds
 from mist.bench.site import own_site
 from tests.benchmarks.peers_dialects import Nats, RedisPublisher, RedisSubscriber
 
-__all__ = ["SERVERS", "Missing", "epoll"]
+__all__ = ["SERVERS", "Missing", "bare", "epoll"]
 
 HOST: Final = "127.0.0.1"
 SOURCE: Final = Path(__file__).parent / "epoll.c"
+ROOT: Final = Path(__file__).parent.parent.parent
 PATIENCE: Final = 100  # times 0.1 seconds for a server to listen
 
 
@@ -74,6 +75,14 @@ def epoll() -> Iterator[Target]:
             yield target
 
 
+@contextmanager
+def bare() -> Iterator[Target]:
+    """A loop on trio that only forwards: what an event loop in Python costs, mist left out."""
+    command = [sys.executable, "-m", "tests.benchmarks.forwarder"]
+    with _running(lambda port: [*command, str(port)], Line(), Line(), ROOT) as target:
+        yield target
+
+
 SERVERS: Final[dict[str, Callable[[], AbstractContextManager[Target]]]] = {
     "mist": mist,
     "mist-ws": partial(mist, websocket=True),
@@ -99,7 +108,10 @@ def _program(name: str, package: str | None) -> str:
 
 @contextmanager
 def _running(
-    command: Callable[[int], Sequence[str]], speak: Dialect, hear: Dialect
+    command: Callable[[int], Sequence[str]],
+    speak: Dialect,
+    hear: Dialect,
+    working_folder: Path | None = None,
 ) -> Iterator[Target]:
     """A server that is told its port, until the end of the block."""
     with socket.socket() as probe:
@@ -108,7 +120,10 @@ def _running(
     with (
         tempfile.TemporaryDirectory() as folder,
         subprocess.Popen(
-            command(port), cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            command(port),
+            cwd=working_folder or folder,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         ) as process,
     ):
         try:

@@ -128,3 +128,10 @@ def test_figures_come_as_json(capsys: pytest.CaptureFixture[str]) -> None:
         runs = shape["runs"]["mist"]
         assert [(run["deliveries"], run["lost"]) for run in runs] == [(10_000, 0)] * 2
         assert shape["mist_over_better"] is None
+
+
+def test_the_bare_loops_forward_all_there_is() -> None:
+    for name, start in peers.LOOPS.items():
+        with start() as target, open_load(target, 1, 2, messages=MESSAGES) as load:
+            run = load.pace(MESSAGES, 2_000, lambda due, now: None)
+        assert (run.deliveries, run.lost) == (2 * MESSAGES, 0), name
