@@ -16,7 +16,7 @@ import trio
 from mist.hub import Hub
 from mist.message import Message, TagSet, parse_tags
 from mist.outbox import Outbox
-from mist.protocols.line_forms import ESCAPED, read_escaped
+from mist.protocols.line_forms import NUMBERED_ESCAPED, read_escaped
 
 __all__ = ["LocalSubscription", "subscribe"]
 
@@ -32,7 +32,7 @@ class LocalSubscription:
         self.tags = tags
         self._outbox = Outbox(
             # Escaped lines are the form that keeps messages apart whatever their data holds.
-            ESCAPED,
+            NUMBERED_ESCAPED,
             hub.outbox_limits,
             hub.broker.ready,
             on_dropping=lambda outbox: hub.note_dropping("local", outbox),

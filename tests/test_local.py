@@ -8,10 +8,12 @@ from hypothesis import strategies as st
 
 from mist.auth import open_registry
 from mist.errors import InvalidTag
+from mist.history import open_history
 from mist.hub import Hub
 from mist.local import subscribe
 from mist.message import Message
 from mist.outbox import OutboxLimits
+from mist.sequencer import Sequencer
 
 
 async def make_hub(**options: OutboxLimits) -> Hub:
@@ -24,6 +26,19 @@ async def test_a_local_subscriber_gets_what_matches_with_its_data_untouched() ->
         hub.publish(frozenset("b"), b"not this")
         hub.publish(frozenset("ab"), b"x\\n\n\r\xff\\")
         assert await anext(messages) == Message(frozenset("ab"), b"x\\n\n\r\xff\\")
+
+
+async def test_with_a_history_messages_have_their_ids() -> None:
+    hub = await make_hub()
+    async with await open_history("memory://") as history, trio.open_nursery() as nursery:
+        hub.sequencer = await Sequencer.over(hub.broker, history)
+        nursery.start_soon(hub.sequencer.run)
+        with subscribe(hub, ["a"]) as messages:
+            assert await hub.store(frozenset("ab"), b"one\ntwo") == 1
+            assert await hub.store(frozenset("a"), b"three") == 2
+            assert await anext(messages) == Message(frozenset("ab"), b"one\ntwo", 1)
+            assert await anext(messages) == Message(frozenset("a"), b"three", 2)
+        nursery.cancel_scope.cancel()
 
 
 async def test_it_waits_for_what_has_not_been_published_yet() -> None:
