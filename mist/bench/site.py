@@ -66,10 +66,16 @@ class Site:
         """Publishers on TCP, subscribers on `tcp` or `ws`.
 
         Raises:
-            BenchError: one of them is missing.
+            BenchError: one of them is missing; or subscribers would be on `ws` and get ids.
         """
         if self.tcp is None:
             raise BenchError("publishing takes a tcp:// server, too")
+        if self.ws is not None and transport == "ws" and _has_history(self.tcp):
+            # The driver compares bytes, which have to be known before the clock runs.
+            raise BenchError(
+                "this server has a history, so its deliveries over ws:// carry ids, which can't "
+                "be foretold; use --transport tcp, or a server with --history none"
+            )
         cpu = partial(cpu_seconds, self.pid) if self.pid is not None else lambda: None
         return Target(self.tcp, self.endpoint(transport), cpu)
 
@@ -135,6 +141,11 @@ def _new_token(tcp: Endpoint) -> Iterator[str]:
         yield token
     finally:
         _administer(tcp, f"unregister {token}")
+
+
+def _has_history(tcp: Endpoint) -> bool:
+    with tcp.connect() as sock:
+        return ask(sock, b"last\n" + Line.fence, Line.fenced).startswith(b"last ")
 
 
 def _administer(tcp: Endpoint, command: str) -> None:

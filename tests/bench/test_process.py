@@ -107,6 +107,16 @@ def test_a_subscription_that_is_not_granted_is_an_error() -> None:
             pass
 
 
+def test_deliveries_with_ids_are_not_measured() -> None:
+    with start_server(history="memory://") as server:
+        tcp, ws = Place(server.host, server.tcp_port), Place(server.host, server.ws_port)
+        with given_site(tcp, ws) as site:
+            with open_load(site.target("tcp"), 1, 1, messages=10):
+                pass
+            with pytest.raises(BenchError, match="--history none"):
+                site.target("ws")
+
+
 def test_an_own_site_has_both_doors_and_a_process() -> None:
     with own_site() as site:
         assert site.process() > 0
