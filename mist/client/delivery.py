@@ -13,10 +13,12 @@ from mist.client.asking import Asking
 from mist.client.position import Known
 from mist.client.subscription import Stage, Subscription
 from mist.client.topics import Topics
+from mist.errors import ProtocolViolation
 from mist.message import Message
 
 __all__ = ["Delivery"]
 
+_MOST_HELD: Final = 100_000  # messages, as many as a server queues for a connection by default
 _PATIENCE: Final = 0.5  # seconds that reading waits for a reader that has yet to catch up
 
 
@@ -34,7 +36,13 @@ class Delivery:
         self._crowded: set[Subscription] = set()
 
     def deliver(self, message: Message) -> None:
-        """A message arrived."""
+        """A message arrived.
+
+        Raises:
+            ProtocolViolation: more would have to be held than a server can mean. What a
+                subscription has been given already is not asked for again, so that the next
+                connection has less to bring.
+        """
         if message.id is not None:
             self._known.numbered(message.id)
         for subscription in self._topics.listeners(message.tags):
@@ -58,6 +66,8 @@ class Delivery:
         assert isinstance(request, Asking)
         id_ = message.id or 0
         if id_ > (request.begun or 0) and (not held or id_ > (held[-1].id or 0)):
+            if len(held) >= _MOST_HELD:
+                raise ProtocolViolation("too much came before what was asked for")
             held.append(message)
             return
         subscription.release()

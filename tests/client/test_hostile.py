@@ -19,6 +19,7 @@ from mist.client import (
     Revoked,
     State,
     connect,
+    delivery,
     line,
     websocket,
 )
@@ -229,6 +230,26 @@ async def test_what_is_beyond_the_limit_is_not_gathered(
                 await fake.push(fake.deliver(7, "x" * 1_000_000))
             with pytest.raises(ConnectionLost, match=r"more than 1,000|without an end"):
                 await anext(subscription)
+
+
+async def test_what_comes_before_a_replay_is_not_gathered_without_end(
+    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivery, "_MOST_HELD", 10)
+    fake: Fake = await nursery.start(Fake("tcp").run)
+
+    def answer(connection: int) -> list[str]:
+        last = 16 if connection == 1 else 15
+        return [fake.deliver(id_) for id_ in range(6, last + 1)]
+
+    fake.answers["resume"] = answer
+    with trio.fail_after(5):
+        async with (
+            connected(fake) as client,
+            client.subscribe(["a"], since=3) as subscription,
+        ):
+            assert fake.connections == 2
+            assert [(await anext(subscription)).id for _ in range(10)] == [*range(6, 16)]
 
 
 # a server that changes
