@@ -9,6 +9,8 @@
     script, dialect     what is said and heard, as bytes, before the clock runs
     connections, receiver, load     the driver: plays scripts, checks what arrives
     process, site       the server that is measured
+    history             the message log, by itself and behind a server
+
     cell, suite         which measurements, one after the other
     report, tables      as rows, and for people
 

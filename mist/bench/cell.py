@@ -11,7 +11,18 @@ from mist.bench.site import Site
 
 __all__ = ["KINDS", "TRANSPORTS", "Cell", "run_cells"]
 
-KINDS: Final = ("match", "publish", "fanout", "latency", "idle", "slow_consumer")
+KINDS: Final = (
+    "match",
+    "publish",
+    "fanout",
+    "latency",
+    "idle",
+    "slow_consumer",
+    "history_append",
+    "history_publish",
+    "history_replay",
+    "history_search",
+)
 TRANSPORTS: Final = ("tcp", "ws")
 
 _NOWHERE: Final = Site(None, None, None)

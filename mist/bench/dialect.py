@@ -104,6 +104,10 @@ class Line(Dialect):
     def subscribe(self, tags: Sequence[str], *, wider: bool = False) -> bytes:
         return b"subscribe %b\n" % ",".join(tags).encode()
 
+    def replay(self, tags: Sequence[str]) -> bytes:
+        """A subscription that begins with all that the server's history keeps."""
+        return b"subscribe %b 0\n" % ",".join(tags).encode()
+
     def publish(self, tags: Sequence[str], data: bytes) -> bytes:
         return b"publish %b %b\n" % (",".join(tags).encode(), data)
 

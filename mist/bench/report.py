@@ -16,14 +16,34 @@ idle            transport, connections, bytes_per_connection
 slow_consumer   transport, healthy, rate_per_second, without_stalled_p50_us (p90, p99, max),
                 with_stalled_p50_us (p90, p99, max), healthy_lost, sent_to_stalled, dropped,
                 disconnected
+history_append  durability, file_system, event_loop (busy, idle), group_messages, tag_lists,
+                size_bytes, appends, messages_per_second, slowest_ms, bare_messages_per_second,
+                bare_slowest_ms, share (of the bare rate)
+history_publish transport, history (none, sqlite), durability, file_system, publishers,
+                subscribers, size_bytes, window_messages, messages, deliveries, lost, repeated,
+                reordered, seconds, rounds, messages_per_second (the median round's),
+                lowest_messages_per_second, highest_messages_per_second, server_cpu_seconds,
+                server_cpu_seconds_per_million_messages,
+                housekeeping_cpu_seconds_per_million_messages, driver_cpu_seconds
+history_replay  through (log, tcp), file_system, tag_lists, size_bytes, messages, replays,
+                messages_per_second, first_ms, stored_bytes_per_message,
+                server_cpu_seconds_per_million_messages
+history_search  through, file_system, event_loop, messages, where (spread, at the end, nowhere),
+                matches, searches, first_ms, slowest_first_ms, all_ms
 
-Server CPU is null where the process isn't known, or the system doesn't tell.
+Server CPU is null where the process isn't known, or the system doesn't tell; so is a file
+system. Rates and times of a history are medians, but for those called lowest, highest, slowest.
 """
 
-from typing import Any
+import statistics
+from typing import Any, assert_never
 
 import attrs
 
+from mist.bench.history.appends import Appends
+from mist.bench.history.publishing import Publishing
+from mist.bench.history.replay import Replay
+from mist.bench.history.search import Search
 from mist.bench.idle import Idle
 from mist.bench.latency import Latency, Quantiles
 from mist.bench.load import Run
@@ -33,7 +53,9 @@ from mist.bench.throughput import Throughput
 
 __all__ = ["Result", "Row", "row_of"]
 
-Result = Matched | Throughput | Latency | Idle | SlowConsumer
+Served = Throughput | Latency | Idle | SlowConsumer
+Kept = Appends | Publishing | Replay | Search
+Result = Matched | Served | Kept
 Row = dict[str, Any]
 
 
@@ -69,6 +91,92 @@ def row_of(result: Result) -> Row:
                 "dropped": result.dropped,
                 "disconnected": result.disconnected,
             }
+        case Appends() | Publishing() | Replay() | Search():
+            return _kept(result)
+        case _:
+            assert_never(result)
+
+
+def _kept(result: Kept) -> Row:
+    """Of the history."""
+    match result:
+        case Appends():
+            return {
+                "durability": result.durability.value,
+                "file_system": result.file_system,
+                "event_loop": _loop(busy=result.busy),
+                "group_messages": result.group,
+                "tag_lists": result.tag_lists,
+                "size_bytes": result.size,
+                "appends": len(result.ours),
+                "messages_per_second": result.messages_per_second,
+                "slowest_ms": _ms(max(result.ours)),
+                "bare_messages_per_second": result.bare_messages_per_second,
+                "bare_slowest_ms": _ms(max(result.bare)),
+                "share": result.messages_per_second / result.bare_messages_per_second,
+            }
+        case Publishing(total=total):
+            kept = result.durability != "none"
+            housekeeping = attrs.evolve(total, server_cpu=result.housekeeping)
+            costs = _costs(total)
+            del costs["server_cpu_seconds_per_million_deliveries"]
+            return {
+                "transport": "tcp",
+                "history": "sqlite" if kept else "none",
+                "durability": result.durability if kept else None,
+                "file_system": result.file_system,
+                "publishers": 1,
+                "subscribers": 1,
+                "size_bytes": result.size,
+                "window_messages": result.window,
+                **_counts(total),
+                "rounds": len(result.runs),
+                "messages_per_second": result.messages_per_second,
+                "lowest_messages_per_second": min(result.rates),
+                "highest_messages_per_second": max(result.rates),
+                **costs,
+                "housekeeping_cpu_seconds_per_million_messages": (
+                    housekeeping.cpu_per_million_messages
+                ),
+            }
+        case Replay():
+            count = result.messages * len(result.seconds)
+            cpu = None if result.server_cpu is None else result.server_cpu * 1e6 / count
+            return {
+                "through": result.through,
+                "file_system": result.file_system,
+                "tag_lists": result.tag_lists,
+                "size_bytes": result.size,
+                "messages": result.messages,
+                "replays": len(result.seconds),
+                "messages_per_second": result.messages_per_second,
+                "first_ms": _ms(statistics.median(result.firsts)),
+                "stored_bytes_per_message": result.stored,
+                "server_cpu_seconds_per_million_messages": cpu,
+            }
+        case Search():
+            return {
+                "through": result.through,
+                "file_system": result.file_system,
+                "event_loop": _loop(busy=result.busy),
+                "messages": result.messages,
+                "where": result.where,
+                "matches": result.matches,
+                "searches": len(result.seconds),
+                "first_ms": _ms(result.first),
+                "slowest_first_ms": _ms(max(result.firsts)),
+                "all_ms": _ms(result.all),
+            }
+        case _:
+            assert_never(result)
+
+
+def _loop(*, busy: bool) -> str:
+    return "busy" if busy else "idle"
+
+
+def _ms(seconds: float) -> float:
+    return seconds * 1e3
 
 
 def _counts(run: Run) -> Row:

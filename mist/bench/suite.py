@@ -11,6 +11,7 @@ from itertools import product
 from typing import Any, Final
 
 from mist.bench.cell import TRANSPORTS, Cell
+from mist.bench.history.cells import glance_cells
 from mist.bench.idle import measure_idle
 from mist.bench.latency import measure_latency
 from mist.bench.match import measure_match
@@ -188,9 +189,18 @@ def _slow_consumer(transport: str, site: Site, /, **options: Any) -> Result:
 
 
 def all_cells(
-    transports: Sequence[str] = TRANSPORTS, *, quick: bool = False, idle: bool = True
+    transports: Sequence[str] = TRANSPORTS,
+    *,
+    quick: bool = False,
+    idle: bool = True,
+    history: bool = True,
 ) -> list[Cell]:
-    """A sensible set of everything; `idle`: whether the server's memory can be read."""
+    """A sensible set of everything.
+
+    Args:
+        idle: whether the server's memory can be read.
+        history: whether servers of our own may be measured, that keep messages or not.
+    """
     return [
         *match_cells(quick=quick),
         *publish_cells(quick=quick),
@@ -199,4 +209,5 @@ def all_cells(
         *latency_cells(transports, quick=quick),
         *slow_consumer_cells(transports[:1], quick=quick),
         *(idle_cells(transports, quick=quick) if idle else ()),
+        *(glance_cells(quick=quick) if history else ()),
     ]

@@ -32,7 +32,7 @@ _Cell = Callable[[Row], str]
 
 
 def _plain(key: str) -> _Cell:
-    return lambda row: str(row[key])
+    return lambda row: "?" if row[key] is None else str(row[key])
 
 
 def _number(key: str, places: int = 0) -> _Cell:
@@ -51,6 +51,18 @@ def _wrong(row: Row) -> str:
     """What arrived otherwise than it should, in few words."""
     words = [f"{row[key]:,} {key}" for key in ("lost", "repeated", "reordered") if row[key]]
     return ", ".join(words) or "nothing"
+
+
+def _share(row: Row) -> str:
+    return f"{row['share']:.0%}"
+
+
+def _history(row: Row) -> str:
+    return "none" if row["durability"] is None else f"{row['history']}, {row['durability']}"
+
+
+def _disk(row: Row) -> str:
+    return "" if row["durability"] is None else _plain("file_system")(row)
 
 
 def _window(row: Row) -> str:
@@ -132,6 +144,62 @@ _TABLES: Final[dict[str, tuple[str, list[tuple[str, _Cell]]]]] = {
             ("stalled: sent", _number("sent_to_stalled")),
             ("dropped", _number("dropped")),
             ("cut off", _number("disconnected")),
+        ],
+    ),
+    "history_append": (
+        "Appending to the log alone; beside it SQLite's bare appends of as many bytes",
+        [
+            ("on", _plain("file_system")),
+            ("loop", _plain("event_loop")),
+            ("durability", _plain("durability")),
+            ("group", _number("group_messages")),
+            ("tag lists", _number("tag_lists")),
+            ("messages/s", _number("messages_per_second")),
+            ("slowest ms", _number("slowest_ms", 1)),
+            ("bare", _number("bare_messages_per_second")),
+            ("slowest ms", _number("bare_slowest_ms", 1)),
+            ("share", _share),
+        ],
+    ),
+    "history_publish": (
+        "Publishing 1→1 over TCP with a history and without, in turns; CPU of a million messages",
+        [
+            ("history", _history),
+            ("on", _disk),
+            ("window", _window),
+            ("messages/s", _number("messages_per_second")),
+            ("lowest", _number("lowest_messages_per_second")),
+            ("highest", _number("highest_messages_per_second")),
+            ("CPU s", _number("server_cpu_seconds_per_million_messages", 3)),
+            ("afterwards", _number("housekeeping_cpu_seconds_per_million_messages", 3)),
+            ("wrong", _wrong),
+        ],
+    ),
+    "history_replay": (
+        "Replaying all that is stored to one reader; CPU of a million messages",
+        [
+            ("through", _plain("through")),
+            ("tag lists", _number("tag_lists")),
+            ("messages", _number("messages")),
+            ("replays", _number("replays")),
+            ("messages/s", _number("messages_per_second")),
+            ("first ms", _number("first_ms", 1)),
+            ("bytes stored", _number("stored_bytes_per_message")),
+            ("CPU s", _number("server_cpu_seconds_per_million_messages", 3)),
+        ],
+    ),
+    "history_search": (
+        "Looking for messages by their tags",
+        [
+            ("through", _plain("through")),
+            ("loop", _plain("event_loop")),
+            ("messages", _number("messages")),
+            ("matches", _number("matches")),
+            ("where", _plain("where")),
+            ("searches", _number("searches")),
+            ("first ms", _number("first_ms", 1)),
+            ("slowest", _number("slowest_first_ms", 1)),
+            ("all ms", _number("all_ms", 1)),
         ],
     ),
 }

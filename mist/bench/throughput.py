@@ -6,9 +6,9 @@ import attrs
 
 from mist.bench.load import Run, Target, open_load
 
-__all__ = ["SECONDS", "Throughput", "measure_throughput"]
+__all__ = ["Throughput", "measure_throughput"]
 
-SECONDS: Final = 30.0  # that a run publishes at most
+_SECONDS: Final = 30.0  # that a run publishes at most
 
 
 @attrs.frozen
@@ -41,10 +41,15 @@ def measure_throughput(
     size: int = 100,
     tag_lists: int = 1,
     window: int = 500,
+    seconds: float = _SECONDS,
+    patience: float | None = None,
 ) -> Throughput:
     """Publish `messages`, in all; check every delivery.
 
-    Ends after 30 s of publishing at the latest, with the messages that were published by then.
+    Args:
+        seconds: of publishing, after which it ends with the messages that were published.
+        patience: seconds without any progress that a server is given; None for the driver's
+            own.
 
     Raises:
         BenchError: no server, no sense in what it says, or it cut a connection off.
@@ -54,5 +59,7 @@ def measure_throughput(
     ) as load:
         if not subscribers:
             window = 0  # nobody reads, so nothing is ever underway
-        run = load.flood(messages, window, SECONDS)
+        if patience is not None:
+            load.patience = patience
+        run = load.flood(messages, window, seconds)
     return Throughput(publishers, subscribers, size, tag_lists, window, run)

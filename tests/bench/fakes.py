@@ -16,8 +16,9 @@ Fault = Callable[[int, bytes], list[bytes]]
 
 
 class _Server:
-    def __init__(self, fault: Fault) -> None:
+    def __init__(self, fault: Fault, replayed: bytes) -> None:
         self._fault = fault
+        self._replayed = replayed
         self._lock = threading.Lock()
         self._published = 0
         self._subscribers: list[socket.socket] = []
@@ -69,12 +70,17 @@ class _Server:
             sock.sendall(b"pong\n")
         elif line.startswith(b"subscribe "):
             self._subscribers.append(sock)
+            sock.sendall(self._replayed)
 
 
 @contextmanager
-def faulty_server(fault: Fault) -> Iterator[Target]:
-    """A server of mist's line protocol that delivers what `fault` makes of it."""
-    server = _Server(fault)
+def faulty_server(fault: Fault, replayed: bytes = b"") -> Iterator[Target]:
+    """A server of mist's line protocol that delivers what `fault` makes of it.
+
+    Args:
+        replayed: what each subscription is answered with.
+    """
+    server = _Server(fault, replayed)
     try:
         endpoint = Endpoint("127.0.0.1", server.port, Line())
         yield Target(endpoint, endpoint)

@@ -12,6 +12,11 @@ from rich.console import Console
 from mist.bench import report
 from mist.bench.cell import KINDS, Cell, run_cells
 from mist.bench.errors import BenchError
+from mist.bench.history.appends import Appends
+from mist.bench.history.cells import glance_cells, history_cells
+from mist.bench.history.publishing import Publishing
+from mist.bench.history.replay import Replay
+from mist.bench.history.search import Search
 from mist.bench.idle import Idle
 from mist.bench.latency import Latency, Quantiles
 from mist.bench.load import Run
@@ -27,7 +32,9 @@ from mist.bench.suite import (
 )
 from mist.bench.tables import print_tables
 from mist.bench.throughput import Throughput
+from mist.history import Durability
 
+SERVED = {"match", "publish", "fanout", "latency", "idle", "slow_consumer"}
 RUN = Run(10, 20, 1, 2, 3, 0.5, None, 0.1)
 QUANTILES = Quantiles(1.0, 2.0, 3.0, 4.0)
 RESULTS: dict[str, Result] = {
@@ -37,6 +44,45 @@ RESULTS: dict[str, Result] = {
     "latency": Latency(5_000, 1, 100, QUANTILES, QUANTILES, RUN),
     "idle": Idle(2_000, 5_000.5),
     "slow_consumer": SlowConsumer(99, 200, QUANTILES, QUANTILES, 0, 100, 50, 0),
+    "history_append": Appends(
+        durability=Durability.POWER,
+        file_system="ext4",
+        busy=True,
+        group=100,
+        tag_lists=1,
+        size=100,
+        ours=[0.1, 0.2, 0.5],
+        bare=[0.1, 0.1, 0.1],
+    ),
+    "history_publish": Publishing(
+        durability="power",
+        file_system="ext4",
+        window=0,
+        size=100,
+        runs=[attrs.evolve(RUN, server_cpu=0.001)],
+        housekeeping=0.0001,
+    ),
+    "history_replay": Replay(
+        through="tcp",
+        file_system="ext4",
+        messages=1_000,
+        tag_lists=7,
+        size=100,
+        stored=110.0,
+        seconds=[0.1, 0.2],
+        firsts=[0.002, 0.004],
+        server_cpu=0.003,
+    ),
+    "history_search": Search(
+        through="log",
+        file_system=None,
+        busy=False,
+        messages=1_000_000,
+        where="spread",
+        matches=1_000,
+        firsts=[0.001, 0.002, 0.009],
+        seconds=[0.1, 0.2, 0.9],
+    ),
 }
 
 
@@ -117,10 +163,36 @@ def test_nothing_but_matching_needs_no_server() -> None:
 @pytest.mark.parametrize("quick", [False, True])
 def test_everything_is_a_bit_of_each_kind(quick: bool) -> None:
     cells = all_cells(quick=quick)
-    assert {each.kind for each in cells} == set(KINDS)
+    assert {each.kind for each in cells} == SERVED | {"history_publish"}
     assert {each.transport for each in cells if each.kind == "fanout"} == {"tcp", "ws"}
     assert {each.kind for each in all_cells(["tcp"]) if each.transport == "ws"} == set()
-    assert {each.kind for each in all_cells(idle=False)} == set(KINDS) - {"idle"}
+    assert {each.kind for each in all_cells(idle=False, history=False)} == SERVED - {"idle"}
+
+
+def test_a_history_is_measured_in_all_its_kinds() -> None:
+    for cells in (history_cells(), history_cells(quick=True, messages=20_000)):
+        assert {each.kind for each in cells} == set(KINDS) - SERVED
+        assert {each.transport for each in cells} == {None}
+    assert "20,000 messages" in cells[-1].label
+    assert "replaying 20,000" in cells[-2].label
+    assert len(glance_cells()) == 1
+
+
+def test_figures_of_a_history_are_medians_in_milliseconds() -> None:
+    append = row_of(RESULTS["history_append"])
+    assert (append["messages_per_second"], append["share"]) == pytest.approx((500, 0.5))
+    assert (append["slowest_ms"], append["bare_slowest_ms"]) == pytest.approx((500, 100))
+    publish = row_of(RESULTS["history_publish"])
+    assert (publish["history"], publish["durability"]) == ("sqlite", "power")
+    assert publish["server_cpu_seconds_per_million_messages"] == pytest.approx(100)
+    assert publish["housekeeping_cpu_seconds_per_million_messages"] == pytest.approx(10)
+    replay = row_of(RESULTS["history_replay"])
+    assert (replay["replays"], replay["first_ms"]) == (2, pytest.approx(3))
+    assert replay["server_cpu_seconds_per_million_messages"] == pytest.approx(1.5)
+    search = row_of(RESULTS["history_search"])
+    times = (search["first_ms"], search["slowest_first_ms"], search["all_ms"])
+    assert times == pytest.approx((2, 9, 200))
+    assert search["event_loop"] == "idle"
 
 
 def test_wishes_reach_the_measurement() -> None:

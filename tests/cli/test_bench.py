@@ -36,12 +36,14 @@ THROUGHPUT = {
     "server_cpu_seconds_per_million_deliveries",
     "driver_cpu_seconds",
 }
+HISTORY = ("history_append", "history_publish", "history_replay", "history_search")
 QUANTILES = {"p50_us", "p90_us", "p99_us", "max_us"}
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
-    with serving(tmp_path_factory.mktemp("data"), "--secret", "s3cret") as server:
+    options = ["--secret", "s3cret", "--history", "none"]
+    with serving(tmp_path_factory.mktemp("data"), *options) as server:
         yield server
 
 
@@ -112,6 +114,25 @@ def test_a_slow_consumer_loses_messages_and_the_others_none() -> None:
     assert 0 < row["dropped"] < row["sent_to_stalled"]
 
 
+def test_a_history_is_measured_in_a_folder_and_gone_from_it(tmp_path: Path) -> None:
+    sizes = ["--messages", "10000", "--seconds", "0.01", "--folder", str(tmp_path)]
+    figures = bench("history", "--quick", *sizes)
+    assert set(figures) == {"python", "processors", "load", *HISTORY}
+    appends, publishes, replays, searches = [figures[kind] for kind in HISTORY]
+    assert {row["durability"] for row in appends} == {"power", "process"}
+    assert {row["event_loop"] for row in appends} == {"busy"}
+    assert [(row["durability"], row["window_messages"]) for row in publishes] == [
+        (durability, window) for window in (0, 500) for durability in (None, "power")
+    ]
+    assert all(row["lost"] == 0 for row in publishes if row["window_messages"])
+    assert [(row["through"], row["messages"]) for row in replays] == [
+        ("log", 10_000),
+        ("tcp", 10_000),
+    ]
+    assert [row["matches"] for row in searches] == [1_000, 1_000, 0] * 2
+    assert not list(tmp_path.iterdir())
+
+
 def test_tables_are_for_people() -> None:
     done = mist("bench", "fanout", "--subscribers", "2", "--messages", "20")
     assert done.returncode == 0
@@ -137,6 +158,10 @@ def test_tables_are_for_people() -> None:
         (["idle", "--server", "http://127.0.0.1:1"], "--server"),
         (["idle", "--server", "tcp://127.0.0.1:1", "--server", "tcp://127.0.0.1:2"], "two tcp"),
         (["match", "--subscriptions", "0"], "--subscriptions"),
+        (["history", "--messages", "9999"], "--messages"),
+        (["history", "--seconds", "0"], "--seconds"),
+        (["history", "--folder", "/no/such/folder"], "--folder"),
+        (["history", "--server", "tcp://127.0.0.1:1"], "--server"),
         (["bogus"], "bogus"),
     ],
 )
@@ -181,6 +206,22 @@ def test_an_interrupted_benchmark_leaves_no_server(number: int, code: int) -> No
             os.kill(pid, 0)
 
 
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_history_leaves_no_file(tmp_path: Path, number: int, code: int) -> None:
+    arguments = ["bench", "history", "--seconds", "60", "--folder", str(tmp_path)]
+    with subprocess.Popen(
+        [sys.executable, "-m", "mist", *arguments], env=environment(), stdout=subprocess.PIPE
+    ) as popen:
+        try:
+            while not list(tmp_path.glob("*/history.db-wal")):  # it is appending
+                assert popen.poll() is None
+            popen.send_signal(number)
+            assert popen.wait(20) == code
+        finally:
+            popen.kill()
+    assert not list(tmp_path.iterdir())
+
+
 def servers_of(pid: int) -> list[int]:
     """A process's children that are `mist serve`."""
     found = []
@@ -193,7 +234,7 @@ def servers_of(pid: int) -> list[int]:
 
 def test_of_a_given_server_is_measured_what_can_be(server: Process) -> None:
     figures = bench("--quick", "--server", server.urls[0], "--secret", "s3cret")
-    assert "idle" not in figures
+    assert not {"idle", "history_publish"} & set(figures)
     served = [row for kind in ("publish", "fanout", "latency") for row in figures[kind]]
     assert {row["transport"] for row in served} == {"tcp"}
     assert all(row["server_cpu_seconds"] is None for row in served)
@@ -201,8 +242,8 @@ def test_of_a_given_server_is_measured_what_can_be(server: Process) -> None:
 
 def test_everything_fits_into_a_quick_run() -> None:
     figures = bench("--quick")
-    kinds = {"match", "publish", "fanout", "latency", "idle", "slow_consumer"}
-    assert set(figures) == kinds | {"python", "processors"}
+    kinds = {"match", "publish", "fanout", "latency", "idle", "slow_consumer", "history_publish"}
+    assert set(figures) == kinds | {"python", "processors", "load"}
     assert all(row["lost"] == 0 for kind in ("publish", "fanout") for row in figures[kind])
     shapes = {(row["publishers"], row["subscribers"]) for row in figures["fanout"]}
     assert shapes == {(1, 1), (1, 10), (1, 100), (10, 10)}

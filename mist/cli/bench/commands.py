@@ -1,12 +1,15 @@
 """The commands of `mist bench`: each makes cells of its options."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import click
 from click.core import ParameterSource
 
 from mist.bench.cell import Cell
+from mist.bench.history.cells import history_cells
+from mist.bench.history.search import FEWEST
 from mist.bench.suite import (
     all_cells,
     fanout_cells,
@@ -18,9 +21,11 @@ from mist.bench.suite import (
 )
 from mist.cli.bench.options import (
     CONNECTIONS,
+    FOLDER,
     MESSAGES,
     PUBLISHERS,
     RATE,
+    SECONDS,
     SERVED,
     SHARED,
     SIZE,
@@ -46,6 +51,7 @@ Examples:
   mist bench fanout --subscribers 100              1 publisher, 100 subscribers
   mist bench fanout --transport ws --window 0      browsers; what is dropped is counted
   mist bench latency --rate 20000 --json
+  mist bench history --folder /var/lib/mist        on the disk that it will be on
   mist bench idle --server tcp://127.0.0.1:1445 --pid 4711""",
 )
 @click.pass_context
@@ -76,10 +82,15 @@ for _option in (*SERVED, *SHARED):
 def everything(settings: Settings) -> Sequence[Cell]:
     """A bit of everything: about a minute.
 
-    What can't be measured of a given server, for want of a URL or its --pid, is left out.
+    What can't be measured of a given server, for want of a URL or its --pid, is left out; so
+    is what a history costs it, which takes servers of our own.
     """
-    transports = settings.transport or settings.reachable
-    return all_cells(transports, quick=settings.quick, idle=settings.memory_is_known)
+    return all_cells(
+        settings.transport or settings.reachable,
+        quick=settings.quick,
+        idle=settings.memory_is_known,
+        history=not settings.server,
+    )
 
 
 @bench.command()
@@ -177,3 +188,30 @@ def slow_consumer(
         size=size,
         quick=settings.quick,
     )
+
+
+@bench.command()
+@measuring(
+    number(
+        "--messages",
+        FEWEST,
+        100_000_000,
+        "Messages to search among; some 150 bytes of disk each  [default: 1000000]",
+    ),
+    SECONDS,
+    FOLDER,
+    click.option("--idle", is_flag=True, help="Leave the event loop in peace beside the log"),
+    served=False,
+)
+def history(settings: Settings, folder: Path | None, idle: bool, **options: Any) -> Sequence[Cell]:
+    """What a history costs and gives: about two minutes, --quick fifteen seconds.
+
+    \b
+    appends    durable messages/s of the log alone, beside SQLite's own bare appends
+    publishes  end to end, with --history none, and sqlite by --durability, in turns
+    replay     all that is stored, of the log alone and over TCP
+    search     1,000 matches among many messages: the first, and all of them
+
+    The log alone is measured beside a saturated event loop, since that is where it runs.
+    """
+    return history_cells(folder, busy=not idle, quick=settings.quick, **options)

@@ -15,9 +15,11 @@ from mist.cli.bench.settings import Settings
 
 __all__ = [
     "CONNECTIONS",
+    "FOLDER",
     "MESSAGES",
     "PUBLISHERS",
     "RATE",
+    "SECONDS",
     "SERVED",
     "SHARED",
     "SIZE",
@@ -113,6 +115,18 @@ TAG_LISTS = number(
 CONNECTIONS = number("--connections", 1, 50_000, "Connections  [default: 2000]")
 RATE = click.option(
     "--rate", metavar="N", type=click.FloatRange(1, 1_000_000), help="Messages a second"
+)
+SECONDS = click.option(
+    "--seconds",
+    metavar="SECONDS",
+    type=click.FloatRange(0.01, 600),
+    help="Time for each figure  [default: 1]",
+)
+FOLDER = click.option(
+    "--folder",
+    metavar="DIR",
+    type=click.Path(exists=True, file_okay=False, writable=True, path_type=Path),
+    help="Where files are made and removed, and so which disk  [default: for temporary files]",
 )
 
 

@@ -26,6 +26,7 @@ _PIPE_WIDTH: Final = 120  # columns
 def run(settings: Settings, cells: Sequence[Cell]) -> None:
     """Measure, then print, whatever came of it."""
     raise_file_limit()
+    load = _load()
     kinds = {cell.kind for cell in cells}
     results: dict[str, list[Row]] = {kind: [] for kind in KINDS if kind in kinds}
     error: BenchError | ValueError | None = None
@@ -44,19 +45,30 @@ def run(settings: Settings, cells: Sequence[Cell]) -> None:
         except KeyboardInterrupt:
             sys.exit(INTERRUPTED)
     if error is None or any(results.values()):
-        _print(settings, results)
+        _print(settings, results, load)
     if error is not None:
         where = f"{current}: " if current else ""
         fail(f"{where}{error}", UNREACHABLE if isinstance(error, NotThere) else REFUSED)
 
 
-def _print(settings: Settings, results: Mapping[str, Sequence[Row]]) -> None:
-    about = {"python": platform.python_version(), "processors": os.cpu_count()}
+def _print(settings: Settings, results: Mapping[str, Sequence[Row]], load: float | None) -> None:
+    about = {"python": platform.python_version(), "processors": os.cpu_count(), "load": load}
     if settings.as_json:
         click.echo(json.dumps({**about, **results}))
         return
     console = Console()
     if not console.is_terminal:
         console = Console(width=_PIPE_WIDTH)  # nothing is cut where nobody could widen it
-    console.print(f"Python {about['python']}, {about['processors']} processors", highlight=False)
+    words = [f"Python {about['python']}", f"{about['processors']} processors"]
+    if load is not None:
+        words.append(f"load {load:.1f} beforehand")
+    console.print(", ".join(words), highlight=False)
     print_tables(console, results)
+
+
+def _load() -> float | None:
+    """How many processes were at work in the minute before; None where it can't be told."""
+    try:
+        return round(os.getloadavg()[0], 2)
+    except OSError:
+        return None

@@ -1,0 +1,62 @@
+"""What is stored is what a subscriber has to get, in pieces as a server's reads bring them."""
+
+from pathlib import Path
+
+import pytest
+import trio
+
+from mist.bench.history.stored import groups, publications, script_of, serving, url_of
+from mist.bench.load import WARM
+from mist.bench.script import tag_lists
+from mist.bench.throughput import measure_throughput
+from mist.history import MAX_GROUP, Durability, HistoryStatistics, open_history
+
+
+@pytest.mark.parametrize("lists", [1, 7])
+def test_what_is_stored_is_what_is_heard(lists: int) -> None:
+    tags = tag_lists(lists)
+    script = script_of(tags, 2_000)
+    stored = publications(script, tags, 3, 1_200)
+    assert [each.count for each in stored] == [500, 500, 200]
+    wire = b"".join(wire for each in stored for _, wire, _ in each.entries)
+    size = script.delivery_size
+    assert wire == script.delivery[3 * size : 1_203 * size]
+    for each in stored:
+        for tag_list, run, count in each.entries:
+            assert len(tag_list.split(run, count)) == count
+            assert run.startswith(tag_list.head)
+
+
+def test_one_tag_list_makes_one_run_of_a_read() -> None:
+    tags = tag_lists(1)
+    assert [len(each.entries) for each in publications(script_of(tags, 1_000), tags, 0, 1_000)] == [
+        1,
+        1,
+    ]
+
+
+def test_messages_go_on_where_the_script_begins_again() -> None:
+    tags = tag_lists(1)
+    script = script_of(tags, 10)  # a cycle of 1,024
+    (stored,) = publications(script, tags, script.cycle - 1, 2)
+    (entry,) = stored.entries
+    numbers = [data[:10] for data in entry[0].split(entry[1], 2)]
+    assert numbers == [b"0%09d" % (script.cycle - 1), b"0000000000"]
+
+
+def test_groups_are_all_there_is_and_none_too_large() -> None:
+    tags = tag_lists(3)
+    made = list(groups(script_of(tags, 25_000), tags, 25_000))
+    assert [sum(each.count for each in group) for group in made] == [MAX_GROUP, MAX_GROUP, 5_000]
+
+
+def test_a_server_of_ours_stores_what_is_published(tmp_path: Path) -> None:
+    path = tmp_path / "history.db"
+    with serving(path) as site:
+        measure_throughput(site.target("tcp"), messages=100, subscribers=0)
+
+    async def look() -> HistoryStatistics:
+        async with await open_history(url_of(path), durability=Durability.PROCESS) as history:
+            return await history.statistics()
+
+    assert trio.run(look).messages == WARM + 100
