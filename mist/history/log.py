@@ -104,9 +104,10 @@ class Log(History):
         self._check_open()
         return await self._workshop.write(work)
 
-    async def _read(self, work: Callable[[Shelf], T]) -> T:
+    async def _read(self, work: Callable[[Shelf], T], selection: Selection | None = None) -> T:
         self._check_open()
-        return await self._workshop.read(work)
+        is_long = selection is not None and selection.is_large
+        return await self._workshop.read(work, long=is_long)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -133,7 +134,8 @@ class Log(History):
         return await self._read(
             lambda shelf: read_page(
                 shelf, self._tag_lists, selection, max(after, 0), bound, limit, max_bytes
-            )
+            ),
+            selection,
         )
 
     async def last(self, selection: Selection | None, n: int, *, upto: int | None = None) -> int:
@@ -144,7 +146,7 @@ class Log(History):
             work = partial(
                 find_last, tag_lists=self._tag_lists, selection=selection, n=n, upto=place
             )
-            n, place = await self._read(work)
+            n, place = await self._read(work, selection)
         return place
 
     async def position(self) -> Position:
@@ -161,7 +163,10 @@ class Log(History):
         if epoch not in (None, survey.state.epoch) or after > survey.newest:
             return False
         alternatives = None if selection is None else selection.alternatives
-        return recovered(survey.state, survey.tracked, alternatives, after)
+        find_out = partial(recovered, survey.state, survey.tracked, alternatives, after)
+        if after >= survey.state.trimmed:
+            return find_out()
+        return await self._read(lambda shelf: find_out(), selection)
 
     async def _current(self) -> Survey:
         if self._read_only:

@@ -8,7 +8,7 @@ take as objects, and what is read is what was written.
 from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import trio
 
@@ -24,6 +24,8 @@ from mist.history.survey import Survey, random_epoch
 __all__ = ["MemoryShelf", "open_memory"]
 
 T = TypeVar("T")
+
+_READERS: Final = 1  # threads; what they do is all Python, so more would only take turns
 
 
 def may_match(row: Row, selection: Selection | None) -> bool:
@@ -43,6 +45,14 @@ class MemoryShelf(Shelf):
         self._tracked: dict[str, int] = {}
         self._firsts: list[int] = []  # of the rows, ascending
         self._rows: dict[int, Row] = {}
+
+    def copy(self) -> "MemoryShelf":
+        """What is here now, to be read beside what changes it. O(blocks)."""
+        copy = MemoryShelf(self._state)
+        copy._tracked = self._tracked.copy()
+        copy._firsts = self._firsts.copy()
+        copy._rows = self._rows.copy()
+        return copy
 
     def load(self) -> tuple[State, dict[str, int]]:
         return self._state, dict(self._tracked)
@@ -116,16 +126,20 @@ class MemoryShelf(Shelf):
 
 
 class _Here(Workshop):
-    """Work is done at once, by whoever asks."""
+    """Work is done at once, by whoever asks; what takes long in a thread, on a copy."""
 
-    def __init__(self, shelf: Shelf) -> None:
+    def __init__(self, shelf: MemoryShelf) -> None:
         self._shelf = shelf
+        self._reading = trio.CapacityLimiter(_READERS)
 
     async def write(self, work: Callable[[Shelf], T]) -> T:
         await trio.lowlevel.checkpoint()
         return work(self._shelf)
 
-    async def read(self, work: Callable[[Shelf], T]) -> T:
+    async def read(self, work: Callable[[Shelf], T], *, long: bool = False) -> T:
+        if long:
+            copy = self._shelf.copy()
+            return await trio.to_thread.run_sync(work, copy, limiter=self._reading)
         await trio.lowlevel.checkpoint()
         return work(self._shelf)
 

@@ -16,14 +16,22 @@ __all__ = ["Selection"]
 _FEW = 32  # alternatives that are looked up; above, it is cheaper to look at everything
 _MAX_VERDICTS = 4 * 1024 * 1024  # bytes of tag lists remembered
 _VERDICT_COST = 150  # bytes of one beside its text
+_FULL = 64  # alternatives under one tag that are tried one by one
+
+_Bucket = TagSet | list[TagSet] | Index[None]
 
 
 class Selection:
-    """Which tag lists are wanted. Holds no position, and may be used for any number of reads.
+    """Which tag lists are wanted. Holds no position, and may be used for any number of reads,
+    also at once.
 
         {a, b}   selects a,b,c
         {a, b}   doesn't select a
         {a}      looks as if it should select ab, but doesn't: tags are compared whole
+
+    Making one is cheap where the alternatives are a frozenset already. Their index, a
+    fifth of a second's work where they are 100,000, is built by the first `matches`, in
+    whichever thread that is: a session that catches up makes its selection on the event loop.
 
     Args:
         alternatives: tag sets, at least one, none empty.
@@ -40,11 +48,9 @@ class Selection:
 
     def __init__(self, alternatives: Iterable[TagSet]) -> None:
         self.alternatives = frozenset(alternatives)
-        if not self.alternatives:
-            raise ValueError("a selection needs an alternative")
-        self._index: Index[None] = Index()
-        for tags in self.alternatives:
-            self._index.add(tags, None)
+        if not self.alternatives or frozenset() in self.alternatives:
+            raise ValueError("a selection needs alternatives, and each of them tags")
+        self._index: dict[str, _Bucket] | None = None
         self._verdicts: dict[bytes, bool] = {}
         self._size = 0  # of the verdicts, in bytes, roughly
         self.lookups: list[tuple[int, ...]] | None = None
@@ -54,15 +60,63 @@ class Selection:
                 for tags in self.alternatives
             ]
 
+    @property
+    def is_large(self) -> bool:
+        """Whether there are so many alternatives that no event loop should wait for them."""
+        return self.lookups is None
+
     def matches(self, canonical: bytes) -> bool:
         """Whether a message with this tag list is wanted. A lookup for one seen before."""
         verdict = self._verdicts.get(canonical)
         if verdict is None:
-            found = self._index.match(frozenset(tag.decode() for tag in terms(canonical)))
-            verdict = bool(found)
+            index = self._index or _build(self.alternatives)
+            self._index = index  # two threads may both have built it; either's will do
+            tags = frozenset(tag.decode() for tag in terms(canonical))
+            verdict = any(_holds(index[tag], tags) for tag in tags if tag in index)
             if self._size >= _MAX_VERDICTS:
                 self._verdicts.clear()
                 self._size = 0
             self._size += _VERDICT_COST + len(canonical)
             self._verdicts[canonical] = verdict
         return verdict
+
+
+def _build(alternatives: frozenset[TagSet]) -> dict[str, _Bucket]:
+    """Each alternative under the rarest of its tags.
+
+    Mostly it is there alone, or with few others. An `Index` for all of them would take three
+    times as long, and it makes so many objects that the collector stops the event loop for
+    a tenth of a second to walk them, whatever thread they are made in.
+    """
+    counts: dict[str, int] = {}
+    for tags in alternatives:
+        # Not a Counter over all of them: that is one call in C, which lets nothing else run.
+        for tag in tags:
+            counts[tag] = counts.get(tag, 0) + 1
+    index: dict[str, _Bucket] = {}
+    for tags in alternatives:
+        rarest = min(tags, key=counts.__getitem__)
+        bucket = index.get(rarest)
+        if bucket is None:
+            index[rarest] = tags
+        elif isinstance(bucket, frozenset):
+            index[rarest] = [bucket, tags]
+        elif isinstance(bucket, list) and len(bucket) >= _FULL:
+            grown: Index[None] = Index()
+            index[rarest] = grown
+            for each in [*bucket, tags]:
+                grown.add(each, None)
+        elif isinstance(bucket, list):
+            bucket.append(tags)
+        else:
+            bucket.add(tags, None)
+    return index
+
+
+def _holds(bucket: _Bucket, tags: TagSet) -> bool:
+    """Whether some alternative in a bucket is satisfied by a message's tags."""
+    if isinstance(bucket, frozenset):
+        return bucket <= tags
+    if isinstance(bucket, list):
+        return any(map(tags.issuperset, bucket))
+    return bool(bucket.match(tags))

@@ -172,8 +172,12 @@ class Workshop(ABC):
         """Run `work` on the one shelf that may be changed. The caller sees to turns."""
 
     @abstractmethod
-    async def read(self, work: Callable[[Shelf], T]) -> T:
-        """Run `work` on a shelf that is only read, when one is free."""
+    async def read(self, work: Callable[[Shelf], T], *, long: bool = False) -> T:
+        """Run `work` on a shelf that is only read, when one is free.
+
+        Args:
+            long: whether it may take longer than an event loop should wait.
+        """
 
     @abstractmethod
     async def close(self) -> None:

@@ -174,9 +174,3 @@ def test_tags_that_share_a_hash_are_told_apart():
     assert [message.id for message in messages(block.select(Selection([frozenset([other])])))] == [
         2
     ]
-
-
-@pytest.mark.parametrize("alternatives", [[], [frozenset()], [frozenset("a"), frozenset()]])
-def test_selection_needs_tags(alternatives):
-    with pytest.raises(ValueError, match="needs"):
-        Selection(alternatives)

@@ -47,7 +47,7 @@ class Threads(Workshop):
         assert writer is not None, "the log sees to it"
         return await trio.to_thread.run_sync(work, writer, limiter=self._writing)
 
-    async def read(self, work: Callable[[Shelf], T]) -> T:
+    async def read(self, work: Callable[[Shelf], T], *, long: bool = False) -> T:
         def run() -> T:
             shelf = self._free.pop()  # there is one: the limiter counts them
             try:
