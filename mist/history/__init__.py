@@ -161,6 +161,9 @@ class History(ABC):
             limit: most messages, at least 1.
             max_bytes: of wires; the page ends with the entry that reaches it. So a page
                 takes up to this and one entry, which is no larger than what was appended.
+
+        Raises:
+            HistoryDamaged: all that was wanted ahead of the block has been read before.
         """
 
     @abstractmethod

@@ -8,6 +8,7 @@ The writer knows position and totals by itself; a log opened for reading only as
 each time, since somebody else is writing.
 """
 
+import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import islice
@@ -16,7 +17,7 @@ from typing import Final, TypeVar
 import attrs
 import trio
 
-from mist.errors import HistoryUnavailable
+from mist.errors import HistoryDamaged, HistoryUnavailable
 from mist.history import MAX_GROUP, Durability, History, HistoryStatistics
 from mist.history.block import TagLists
 from mist.history.encoding import assign, encode
@@ -33,6 +34,8 @@ from mist.history.survey import Survey, first_kept, random_epoch
 from mist.history.tracker import covers, recovered, shrink
 
 __all__ = ["Log"]
+
+log = logging.getLogger("mist.history")
 
 T = TypeVar("T")
 
@@ -65,6 +68,7 @@ class Log(History):
         self._latest = survey.latest  # of what was encoded, stored or not
         self._writing = trio.Lock()
         self._keeping = trio.Lock()
+        self._told: set[int] = set()  # what damage has been logged
         self._swept = 0  # key of the last block that this pass of retention went over again
         self._closed = False
 
@@ -107,7 +111,20 @@ class Log(History):
     async def _read(self, work: Callable[[Shelf], T], selection: Selection | None = None) -> T:
         self._check_open()
         is_long = selection is not None and selection.is_large
-        return await self._workshop.read(work, long=is_long)
+        try:
+            return await self._workshop.read(work, long=is_long)
+        except HistoryDamaged as error:
+            self._tell(error)
+            raise
+
+    def _tell(self, damage: HistoryDamaged) -> None:
+        """Log damage where a server finds it, once for each place; others are told by `raise`."""
+        if not self._read_only and damage.first not in self._told:
+            self._told.add(damage.first)
+            log.error(
+                "history is damaged; `mist history verify` tells where",
+                extra={"first": damage.first, "reason": damage.reason},
+            )
 
     def _check_open(self) -> None:
         if self._closed:

@@ -7,6 +7,7 @@ so neither's memory nor its first result depends on how long the log is.
 from contextlib import closing
 from typing import Final
 
+from mist.errors import HistoryDamaged
 from mist.history.block import Block, TagLists
 from mist.history.record import Page, Stored
 from mist.history.selection import Selection
@@ -29,12 +30,17 @@ def read_page(
     limit: int,
     max_bytes: int,
 ) -> Page:
-    """See `History.read`."""
+    """See `History.read`. A block that is damaged ends the page before it, or is raised."""
     stored: list[Stored] = []
     read = 0
     with shelf.snapshot(), closing(shelf.ascend(after, upto, selection)) as rows:
         for looked_at, row in enumerate(rows, 1):
-            block = Block(row, tag_lists)
+            try:
+                block = Block(row, tag_lists)
+            except HistoryDamaged:
+                if not stored:
+                    raise
+                return Page(stored, after, False)
             found = block.select(selection, after, upto, limit, max_bytes)
             stored += found
             limit -= sum([each.count for each in found])

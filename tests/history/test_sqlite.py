@@ -344,7 +344,7 @@ async def test_file_system_that_is_full_loses_nothing_acknowledged(tmp_path):
         await trio.run_process(["umount", "-l", str(folder)])
 
 
-async def test_damaged_block_is_named_and_what_lies_behind_is_read(url, path):
+async def test_damaged_block_is_named_and_what_lies_around_it_is_read(url, path, caplog):
     async with await open_history(url) as history:
         for number in range(3):
             await history.append([one("a", str(number)), one("b", str(number))])
@@ -357,9 +357,13 @@ async def test_damaged_block_is_named_and_what_lies_behind_is_read(url, path):
         (problem,) = await history.verify()
         assert (problem.first, problem.last) == (3, 4)
         assert "checksum" in problem.text
-        with pytest.raises(HistoryDamaged) as caught:
-            await replay(history, select("a"))
-        assert caught.value.first == 3
+        for wanted, before in ((select("a"), [1]), (None, [1, 2])):
+            page = await history.read(wanted)
+            assert (ids(page.messages()), page.complete) == (before, False)
+            with pytest.raises(HistoryDamaged) as caught:
+                await history.read(wanted, after=page.after)
+            assert caught.value.first == 3
+        assert [record.first for record in caplog.records] == [3]
         assert ids(await replay(history, after=4)) == [5, 6]
         assert await history.append([one("a")]) == 7
         await tidy(history)
