@@ -175,10 +175,10 @@ class Subscribing:
         self._known.begun(event.epoch)
         request.begun = event.id
         for each in request.subscriptions:
-            if each.seen is not None:
-                each.seen = min(each.seen, event.id) if since.epoch == event.epoch else 0
-            elif since is LIVE_ONLY:
+            if since is LIVE_ONLY:
                 each.seen = event.id
+            elif each.seen is not None:
+                each.seen = min(each.seen, event.id) if since.epoch == event.epoch else 0
             elif since.after is not None:
                 known = since.epoch in (None, event.epoch) and since.after <= event.id
                 each.seen = since.after if known else 0
