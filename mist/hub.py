@@ -13,7 +13,7 @@ import hmac
 import itertools
 import logging
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import attrs
@@ -22,10 +22,10 @@ import trio
 from mist.auth import Record, Registry
 from mist.broker import Accepted, Broker, BrokerStatistics
 from mist.errors import HistoryOff, HistoryUnavailable
-from mist.message import Batch, Limits, TagSet, parse_tags
+from mist.message import Batch, Limits, Run, TagSet, format_tags, parse_tags
 from mist.outbox import Outbox, OutboxLimits
 from mist.pacing import Pacer
-from mist.sequencer import Sequencer, Settled, Submission
+from mist.sequencer import Sequencer, Submission
 
 if TYPE_CHECKING:
     from mist.session import Session
@@ -136,12 +136,29 @@ class Hub:
         Raises:
             EmptyTag, InvalidTag, TooManyTags: nothing was published.
         """
-        batch = Batch.of(parse_tags(tags, self.limits.message_tags), data)
+        return self.publish_all([(tags, data)])
+
+    def publish_all(self, messages: Sequence[tuple[TagSet, bytes]], publisher: str = "") -> int:
+        """Publish messages from inside the process, all or none, and flush; see `publish`.
+
+        Args:
+            messages: tags and data of each, in order; at least one.
+            publisher: as in `mist.history.Publication`.
+
+        Returns:
+            How many they are.
+
+        Raises:
+            EmptyTag, InvalidTag, TooManyTags: nothing was published.
+        """
+        accepted = self._accept(messages)
         if self.sequencer is None:
-            accepted = self.broker.publish(batch)
+            self.broker.publish(accepted.batch)
             self.broker.flush()
-            return accepted
-        return self._submit(self.sequencer, batch, lambda submission, outcome: None)
+        else:
+            submission = Submission(accepted, lambda _, outcome: None, publisher=publisher)
+            self.sequencer.submit(submission)
+        return len(messages)
 
     async def store(self, tags: TagSet, data: bytes) -> int:
         """Publish one message from inside the process, durably.
@@ -153,7 +170,22 @@ class Hub:
             EmptyTag, InvalidTag, TooManyTags, HistoryOff, HistoryUnavailable: nothing was
                 published. Where this is cancelled, it may have been.
         """
-        batch = Batch.of(parse_tags(tags, self.limits.message_tags), data)
+        return await self.store_all([(tags, data)])
+
+    async def store_all(self, messages: Sequence[tuple[TagSet, bytes]], publisher: str = "") -> int:
+        """Publish messages from inside the process, durably, all or none; see `store`.
+
+        They are on their way before this first waits: what was looked at just before the call,
+        such as a token, still holds.
+
+        Args:
+            messages, publisher: as for `publish_all`. Up to `mist.history.MAX_GROUP` keep
+                nobody waiting for long.
+
+        Returns:
+            The id of the first; the others' follow it.
+        """
+        accepted = self._accept(messages)
         if self.sequencer is None:
             raise HistoryOff
         outcomes: list[int | HistoryUnavailable] = []
@@ -163,17 +195,23 @@ class Hub:
             outcomes.append(outcome)
             settled.set()
 
-        self._submit(self.sequencer, batch, settle)
+        self.sequencer.submit(Submission(accepted, settle, publisher=publisher))
         await settled.wait()
         if isinstance(outcomes[0], HistoryUnavailable):
             raise outcomes[0]
         return outcomes[0]
 
-    def _submit(self, sequencer: Sequencer, batch: Batch, settled: Settled) -> int:
-        for part in self.broker.screen(batch):
-            assert isinstance(part, Accepted)  # the tags have been looked at
-            sequencer.submit(Submission(part, settled))
-        return 1
+    def _accept(self, messages: Sequence[tuple[TagSet, bytes]]) -> Accepted:
+        """Messages as one batch, its tags checked."""
+        runs: list[Run] = []
+        framable = True
+        for tags, data in messages:
+            tag_list = format_tags(parse_tags(tags, self.limits.message_tags)).encode()
+            runs.append((tag_list, b"publish %b %b\n" % (tag_list, data), 1))
+            framable = framable and b"\n" not in data
+        (accepted,) = self.broker.screen(Batch.of_runs(runs, framable=framable))
+        assert isinstance(accepted, Accepted)  # the tags have been looked at
+        return accepted
 
     # sessions
 

@@ -9,10 +9,13 @@ import trio.testing
 from mist.auth import open_registry
 from mist.commands import AddTags, Register, RemoveTags, Subscribe, Unregister
 from mist.dialogue import Credential, Dialogue
+from mist.errors import EmptyTag, InvalidTag
+from mist.history import open_history
 from mist.hub import Hub, HubLimits
 from mist.outbox import OutboxLimits
 from mist.protocols.frames import FrameProtocol
 from mist.protocols.line import LineProtocol
+from mist.sequencer import Sequencer
 
 AB = frozenset("ab")
 
@@ -193,3 +196,57 @@ async def test_drops_are_logged_once_an_interval_for_a_session(
     warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert len(warnings) == 3
     assert sum(record.__dict__["dropped"] for record in warnings) == 14
+
+
+async def test_messages_published_together_are_all_published_or_none() -> None:
+    hub = await make_hub()
+    session = service(hub)
+    await session.carry_out(Subscribe(frozenset("a")))
+    bad = [(frozenset("a"), b"1"), (frozenset({"a", "no tag"}), b"2")]
+    with pytest.raises(InvalidTag):
+        hub.publish_all(bad)
+    assert session.outbox.size == 0
+    assert hub.publish_all([(AB, b"1"), (frozenset("c"), b"2"), (frozenset("a"), b"3")]) == 3
+    assert bytes(session.outbox.peek()) == b"publish a,b 1\npublish a 3\n"
+
+
+async def test_of_messages_published_together_only_those_with_lf_stay_off_lines() -> None:
+    hub = await make_hub()
+    session = service(hub)
+    await session.carry_out(Subscribe(frozenset("a")))
+    hub.publish_all([(AB, b"1"), (AB, b"two\nlines"), (AB, b"3")])
+    assert bytes(session.outbox.peek()) == b"publish a,b 1\npublish a,b 3\n"
+    assert hub.statistics().broker.dropped == {"unframable": 1}
+
+
+async def test_messages_stored_together_are_one_append_with_ids_in_a_row() -> None:
+    async with await open_history("memory://") as history, trio.open_nursery() as nursery:
+        hub = await make_hub()
+        hub.sequencer = await Sequencer.over(hub.broker, history)
+        nursery.start_soon(hub.sequencer.run)
+        assert await hub.store(AB, b"0") == 1
+        first = await hub.store_all([(AB, b"1"), (AB, b"2\n"), (frozenset("c"), b"3")], "me")
+        page = await history.read()
+        nursery.cancel_scope.cancel()
+    assert first == 2
+    assert [(each.id, each.data) for each in page.messages()] == [
+        (1, b"0"),
+        (2, b"1"),
+        (3, b"2\n"),
+        (4, b"3"),
+    ]
+    assert [(each.publisher, each.count) for each in page.stored] == [("", 1), ("me", 3)]
+
+
+async def test_nothing_is_stored_of_messages_one_of_which_is_bad() -> None:
+    async with await open_history("memory://") as history, trio.open_nursery() as nursery:
+        hub = await make_hub()
+        hub.sequencer = await Sequencer.over(hub.broker, history)
+        nursery.start_soon(hub.sequencer.run)
+        with pytest.raises(EmptyTag):
+            await hub.store_all([(AB, b"1"), (frozenset(), b"2")])
+        hub.publish_all([(AB, b"3")], "me")
+        await hub.sequencer.settled()
+        page = await history.read()
+        nursery.cancel_scope.cancel()
+    assert [(each.id, each.data, each.publisher) for each in page.messages()] == [(1, b"3", "me")]
