@@ -18,6 +18,7 @@ A message reaches an outbox once, however many of its subscriptions match, and m
 an outbox in the order published.
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
@@ -38,6 +39,7 @@ from mist.message import (
     format_tags,
     parse_tag_list,
 )
+from mist.meters import Meters
 from mist.outbox import BURST, Outbox
 from mist.protocols import WireForm
 from mist.routes import Group, Route, Targets
@@ -82,6 +84,7 @@ class BrokerStatistics:
         rejected: messages refused for their tags.
         unmatched: messages that nobody was subscribed to.
         tag_sets: distinct tag sets subscribed to now.
+        tags: distinct tags in these.
         dropped: messages not delivered, by reason, over all outboxes, gone ones included.
     """
 
@@ -89,6 +92,7 @@ class BrokerStatistics:
     rejected: int
     unmatched: int
     tag_sets: int
+    tags: int
     dropped: dict[str, int]
 
 
@@ -97,6 +101,7 @@ class Broker:
 
     Args:
         limits: rules for what is published and subscribed.
+        meters: what is measured now and then; None measures nothing.
 
     Attributes:
         ready: outboxes with something to flush. Pass it to each `Outbox`; call `flush` when
@@ -104,8 +109,11 @@ class Broker:
         flushes: how often `flush` was called.
     """
 
-    def __init__(self, limits: Limits | None = None) -> None:
+    def __init__(self, limits: Limits | None = None, meters: Meters | None = None) -> None:
         self.limits = Limits() if limits is None else limits
+        self._meters = meters
+        # The message whose tags are looked at next. Infinity is never reached.
+        self._sample_at: float = math.inf if meters is None else 1
         self.ready: list[Outbox] = []
         self.flushes = 0
         self._unflushed = 0
@@ -189,6 +197,8 @@ class Broker:
         if accepted is None:
             accepted = self._publish_each(batch, skip, on_error, first)
         self._published += accepted
+        if self._published >= self._sample_at:
+            self._sample(batch, accepted)
         return accepted
 
     def screen(self, batch: Batch) -> Iterator["Accepted | Rejected"]:
@@ -321,8 +331,22 @@ class Broker:
             rejected=self._rejected,
             unmatched=self._unmatched,
             tag_sets=len(self._index),
+            tags=self._index.statistics().tags,
             dropped=dict(self.dropped),
         )
+
+    def sample_soon(self) -> None:
+        """Have the next message's tags looked at, however long it would have been until then."""
+        if self._meters is not None:
+            self._sample_at = self._published + 1
+
+    def _sample(self, batch: Batch, accepted: int) -> None:
+        assert self._meters is not None
+        before = self._published - accepted
+        # Tag lists stand for one message each, or for about as many; see `Batch`.
+        place = (int(self._sample_at) - before - 1) * len(batch.tag_lists) // accepted
+        later = self._meters.tags.sample(batch.tag_lists[place], self._published)
+        self._sample_at = self._published + later
 
     def _resolve(self, tag_list: bytes) -> Route:
         tags = parse_tag_list(tag_list, self.limits.message_tags)

@@ -12,9 +12,10 @@ revocation acts on all of a token's sessions before anything else runs.
 import hmac
 import itertools
 import logging
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import attrs
 import trio
@@ -23,6 +24,7 @@ from mist.auth import Record, Registry
 from mist.broker import Accepted, Broker, BrokerStatistics
 from mist.errors import HistoryOff, HistoryUnavailable
 from mist.message import Batch, Limits, Run, TagSet, format_tags, parse_tags
+from mist.meters import Meters
 from mist.outbox import Outbox, OutboxLimits
 from mist.pacing import Pacer
 from mist.sequencer import Sequencer, Submission
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 __all__ = ["Hub", "HubLimits", "HubStatistics"]
 
 log = logging.getLogger("mist.hub")
+
+_LAG_STEP: Final = 0.1  # seconds; a loop that stands still for longer is always noticed
 
 
 @attrs.frozen
@@ -91,6 +95,14 @@ class Hub:
         ending: whether all of it is about to end, so that sessions needn't tidy up.
         sequencer: the way through the history; None where there is none. Set before the
             first session.
+        meters: what is measured, by samples.
+        accepted, refused: sessions and connections, by transport.
+        endings: sessions that ended, by code.
+        failed_auths, failed_auth_reasons: wrong credentials, by transport, and by what was
+            wrong.
+        recoveries: sessions that resumed, by how that went: `recovered`, `lost` (part of what
+            they asked for was gone), `failed`.
+        gone_messages, gone_bytes: delivered to sessions that are gone, by transport.
     """
 
     def __init__(
@@ -103,22 +115,27 @@ class Hub:
         hub_limits: HubLimits | None = None,
     ) -> None:
         self.registry = registry
-        self.broker = Broker(limits)
+        self.meters = Meters(time.perf_counter)
+        self.broker = Broker(limits, self.meters)
         self.pacer = Pacer(self.broker)
         self.limits = self.broker.limits
         self.outbox_limits = outbox_limits or OutboxLimits()
         self.hub_limits = hub_limits or HubLimits()
         self.ending = False
         self.sequencer: Sequencer | None = None
+        self.accepted: Counter[str] = Counter()
+        self.refused: Counter[str] = Counter()
+        self.endings: Counter[int] = Counter()
         self.failed_auths: Counter[str] = Counter()
+        self.failed_auth_reasons: Counter[str] = Counter()
+        self.recoveries: Counter[str] = Counter()
+        self.gone_messages: Counter[str] = Counter()
+        self.gone_bytes: Counter[str] = Counter()
         self._secret = secret
         self._sessions: dict[Session, None] = {}
         self._by_token: dict[str, dict[Session, None]] = {}
         self._strangers: dict[Session, None] = {}
         self._numbers = itertools.count(1)
-        self._lifetime = 0
-        self._sent_messages = 0  # by sessions that are gone
-        self._sent_bytes = 0
         self._dropping: list[tuple[str, Outbox, int]] = []
         registry.watch(self._token_changed)
 
@@ -248,7 +265,7 @@ class Hub:
         """Count a session in, and have changes of its token reach it."""
         if session not in self._sessions:
             self._sessions[session] = None
-            self._lifetime += 1
+            self.accepted[session.transport] += 1
         if session.record is not None:
             self._by_token.setdefault(session.record.id, {})[session] = None
 
@@ -268,8 +285,8 @@ class Hub:
         del self._sessions[session]
         self.forget_token(session)
         statistics = session.outbox.statistics()
-        self._sent_messages += statistics.sent
-        self._sent_bytes += statistics.sent_bytes
+        self.gone_messages[session.transport] += statistics.sent
+        self.gone_bytes[session.transport] += statistics.sent_bytes
 
     def sessions(self) -> Iterator["Session"]:
         """Every session, oldest first, as of now."""
@@ -283,7 +300,7 @@ class Hub:
     @property
     def lifetime(self) -> int:
         """Sessions ever."""
-        return self._lifetime
+        return self.accepted.total()
 
     def _token_changed(self, old: Record, new: Record | None) -> None:
         for session in list(self._by_token.get(old.id, ())):
@@ -297,9 +314,12 @@ class Hub:
         self._dropping.append((name, outbox, outbox.dropped_full - 1))
 
     async def report_drops(self, interval: float = 1.0) -> None:
-        """Log what outboxes dropped, at most once an `interval` (seconds) for a session."""
+        """Log what outboxes dropped, at most once an `interval` (seconds) for a session.
+
+        In between it sleeps and measures by how much it oversleeps: the loop's lag.
+        """
         while True:
-            await trio.sleep(interval)
+            await self._rest(interval)
             dropping, self._dropping = self._dropping, []
             for name, outbox, before in dropping:
                 log.warning(
@@ -308,14 +328,30 @@ class Hub:
                 )
                 outbox.noted_drops()
 
+    async def _rest(self, seconds: float) -> None:
+        until = trio.current_time() + seconds
+        while (now := trio.current_time()) < until:
+            due = min(now + _LAG_STEP, until)
+            await trio.sleep_until(due)
+            self.meters.note_lag(trio.current_time() - due)
+
+    def note_failed_auth(self, transport: str, reason: str) -> None:
+        """Count a wrong credential.
+
+        Args:
+            reason: what was wrong: `secret`, `token`, `ticket`.
+        """
+        self.failed_auths[transport] += 1
+        self.failed_auth_reasons[reason] += 1
+
     def statistics(self) -> HubStatistics:
         """A frozen copy of the counts. O(sessions)."""
         live = [session.outbox.statistics() for session in self._sessions]
         return HubStatistics(
             connected=len(self._sessions),
-            lifetime=self._lifetime,
-            delivered=self._sent_messages + sum(each.sent for each in live),
-            delivered_bytes=self._sent_bytes + sum(each.sent_bytes for each in live),
+            lifetime=self.lifetime,
+            delivered=self.gone_messages.total() + sum(each.sent for each in live),
+            delivered_bytes=self.gone_bytes.total() + sum(each.sent_bytes for each in live),
             failed_auths=dict(self.failed_auths),
             broker=self.broker.statistics(),
         )

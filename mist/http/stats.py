@@ -1,0 +1,222 @@
+"""What the dashboard shows: one object, a second old at most, whatever the number of peers."""
+
+import os
+import resource
+import sys
+import time
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+import trio
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+import mist
+from mist.errors import HistoryUnavailable
+from mist.http.bodies import answer
+from mist.http.census import CensusTaker
+from mist.http.context import Context
+from mist.hub import Hub
+from mist.sequencer import Sequencer
+from mist.session import Session
+
+__all__ = ["Connection", "describe_session", "resident_bytes", "routes"]
+
+_TOP_TAGS: Final = 20
+_SIZED: Final = 5.0  # seconds for which a log's size is good, since it is counted block by block
+
+
+class Connection(msgspec.Struct, frozen=True):
+    """One session.
+
+    Attributes:
+        token: the token's registry id; None for a service.
+        subscriptions: tag sets.
+        queued, queued_bytes: messages and bytes waiting for the peer now.
+        sent, sent_bytes: handed to the kernel since it connected.
+        dropped: messages lost because the peer was slow, or can't take such data.
+        behind: whether it is being brought up to date from the history.
+    """
+
+    name: str
+    transport: str
+    peer: str
+    token: str | None
+    subscriptions: int
+    queued: int
+    queued_bytes: int
+    sent: int
+    sent_bytes: int
+    dropped: int
+    behind: bool
+
+
+class HistoryState(msgspec.Struct, frozen=True):
+    """The log.
+
+    Attributes:
+        first, newest: the lowest id kept and the highest delivered.
+        messages, bytes: kept; None where that can't be found out now.
+        failing: whether the last messages could not be stored.
+    """
+
+    epoch: str
+    first: int
+    newest: int
+    messages: int | None
+    bytes: int | None
+    failing: bool
+
+
+class TopTag(msgspec.Struct, frozen=True):
+    """A tag, and how many messages a second carried it lately, by samples."""
+
+    tag: str
+    published_rate: float
+
+
+class Stats(msgspec.Struct, frozen=True):
+    """A server at one moment. What isn't said to be of now counts since the start.
+
+    Attributes:
+        time: Unix seconds.
+        uptime: seconds.
+        published, rejected, unmatched: messages accepted, refused for their tags, and
+            accepted though nobody was subscribed to them.
+        delivered, delivered_bytes: handed to the kernel, of all connections.
+        dropped: messages not delivered, by reason.
+        connections: now, by transport.
+        lifetime: connections ever.
+        tag_sets: distinct ones subscribed to now.
+        auth_failures: by transport.
+        loop_lag: seconds by which something was done too late, the most of the last second.
+        cpu_seconds: of the process.
+        resident_bytes: of the process, now.
+        history: None where there is none.
+        slowest: the connections with the most bytes queued, at most 20.
+        top_tags: the most frequent, at most 20.
+    """
+
+    time: float
+    uptime: float
+    version: str
+    published: int
+    delivered: int
+    delivered_bytes: int
+    rejected: int
+    unmatched: int
+    dropped: dict[str, int]
+    connections: dict[str, int]
+    lifetime: int
+    tag_sets: int
+    auth_failures: dict[str, int]
+    loop_lag: float
+    cpu_seconds: float
+    resident_bytes: int
+    history: HistoryState | None
+    slowest: list[Connection]
+    top_tags: list[TopTag]
+
+
+def routes(context: Context) -> Sequence[BaseRoute]:
+    """`/v1/stats`."""
+    taker = CensusTaker(context.hub)
+    log = _LogSize()
+
+    async def stats(request: Request) -> Response:
+        await context.access.service(request)
+        census = await taker.census()
+        hub = context.hub
+        broker = hub.broker.statistics()
+        history = None if hub.sequencer is None else await log.state(hub.sequencer)
+        now = time.time()
+        return answer(
+            Stats(
+                time=now,
+                uptime=now - context.started,
+                version=mist.__version__,
+                published=broker.published,
+                delivered=sum(census.delivered.values()),
+                delivered_bytes=census.delivered_bytes,
+                rejected=broker.rejected,
+                unmatched=broker.unmatched,
+                dropped=broker.dropped,
+                connections=census.connections,
+                lifetime=hub.lifetime,
+                tag_sets=broker.tag_sets,
+                auth_failures=dict(hub.failed_auths),
+                loop_lag=hub.meters.lag,
+                cpu_seconds=time.process_time(),
+                resident_bytes=resident_bytes(),
+                history=history,
+                slowest=[describe_session(each) for each in census.slowest],
+                top_tags=_top_tags(hub),
+            )
+        )
+
+    return [Route("/v1/stats", stats)]
+
+
+def describe_session(session: Session) -> Connection:
+    """A session as it is now."""
+    counts = session.outbox.statistics()
+    return Connection(
+        name=session.name,
+        transport=session.transport,
+        peer=session.peer,
+        token=None if session.record is None else session.record.id,
+        subscriptions=len(session.subscriptions),
+        queued=counts.queued,
+        queued_bytes=counts.queued_bytes,
+        sent=counts.sent,
+        sent_bytes=counts.sent_bytes,
+        dropped=counts.dropped_full + counts.dropped_unframable,
+        behind=session.outbox.withheld,
+    )
+
+
+def _top_tags(hub: Hub) -> list[TopTag]:
+    # Where few messages come, the next to be looked at may be long in coming.
+    hub.broker.sample_soon()
+    return [TopTag(tag, round(rate, 3)) for tag, rate in hub.meters.tags.top(_TOP_TAGS)]
+
+
+class _LogSize:
+    """What a log holds, counted now and then."""
+
+    def __init__(self) -> None:
+        self._messages: int | None = None
+        self._bytes: int | None = None
+        self._due = -1.0
+        self._first = 1
+
+    async def state(self, sequencer: Sequencer) -> HistoryState:
+        """What to say about a log; never raises, since stats are for when something is wrong."""
+        failing = sequencer.failing
+        try:
+            position = await sequencer.history.position()
+            first = position.first
+            if trio.current_time() >= self._due:
+                # Set before the wait: of many who ask at once, one counts.
+                self._due = trio.current_time() + _SIZED
+                statistics = await sequencer.history.statistics()
+                self._messages, self._bytes = statistics.messages, statistics.size
+        except HistoryUnavailable:
+            first, failing = self._first, True
+            self._messages = self._bytes = None
+        self._first = first
+        return HistoryState(
+            sequencer.epoch, first, sequencer.newest, self._messages, self._bytes, failing
+        )
+
+
+def resident_bytes() -> int:
+    """Memory of the process that is in RAM; where that can't be told, the most it ever was."""
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError, ValueError):
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return most if sys.platform == "darwin" else most * 1024
