@@ -158,6 +158,8 @@ def test_tables_are_for_people() -> None:
         (["idle", "--server", "http://127.0.0.1:1"], "--server"),
         (["idle", "--server", "tcp://127.0.0.1:1", "--server", "tcp://127.0.0.1:2"], "two tcp"),
         (["match", "--subscriptions", "0"], "--subscriptions"),
+        (["--transport", "ws", "match"], "--transport is not for match"),
+        (["--server", "tcp://127.0.0.1:1", "history"], "--server is not for history"),
         (["history", "--messages", "9999"], "--messages"),
         (["history", "--seconds", "0"], "--seconds"),
         (["history", "--folder", "/no/such/folder"], "--folder"),

@@ -28,7 +28,7 @@ from mist.bench.load import Target
 from mist.bench.script import Script, tag_lists
 from mist.history import MAX_GROUP, Durability, History, Publication, Selection, open_history
 
-__all__ = ["FEWEST", "Search", "measure_search"]
+__all__ = ["FEWEST", "Search", "measure_search", "spots"]
 
 FEWEST: Final = MAX_GROUP  # messages to search among
 
@@ -135,19 +135,28 @@ async def _store(history: History, scripts: dict[str, Script], messages: int) ->
     """What there is to search, and what to find in it."""
     tags = tag_lists(_LISTS)
     usual = publications(script_of(tags, MAX_GROUP), tags, 0, MAX_GROUP)
-    groups = messages // MAX_GROUP
-    spread = 0
-    for number in range(1, groups + 1):
-        due = _MATCHES * number // groups - spread
-        group = usual
-        if due >= _SPOT or number == groups:
-            group = [*usual, *_marked(scripts, "rare", spread, due)]
-            spread += due
-        await history.append(group)
+    stored = 0
+    for number, count in enumerate(spots(messages // MAX_GROUP)):
+        await history.append([*usual, *_marked(scripts, "rare", stored, count)])
+        stored += count
         if number % _TIDY_EVERY == 0:
             await tidy_up(history)
     await history.append(_marked(scripts, "late", 0, _MATCHES))
     await tidy_up(history)
+
+
+def spots(groups: int) -> list[int]:
+    """How many of the messages that are spread follow each group: none or at least ten, until
+    the last one brings what is missing.
+    """
+    found = []
+    spread = 0
+    for number in range(1, groups + 1):
+        due = _MATCHES * number // groups - spread
+        count = due if due >= _SPOT or number == groups else 0
+        found.append(count)
+        spread += count
+    return found
 
 
 def _marked(scripts: dict[str, Script], tag: str, first: int, count: int) -> list[Publication]:

@@ -70,6 +70,12 @@ def bench(context: click.Context, /, **given: Any) -> None:
         for name, value in given.items()
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
     }
+    command = bench.get_command(context, context.invoked_subcommand)
+    if command is not None:
+        taken = {option.name for option in command.params}
+        for option in context.command.params:
+            if option.name in chosen and option.name not in taken:
+                raise click.UsageError(f"{option.opts[0]} is not for {command.name}")
     context.default_map = {context.invoked_subcommand: chosen}
 
 

@@ -2,7 +2,21 @@
 
 from pathlib import Path
 
-from mist.bench.history.search import FEWEST, measure_search
+import pytest
+
+from mist.bench.history.search import FEWEST, measure_search, spots
+
+
+@pytest.mark.parametrize("groups", [1, 2, 7, 99, 100, 101, 333, 1_000, 10_000])
+def test_a_thousand_are_spread_over_any_number_of_groups(groups: int) -> None:
+    found = spots(groups)
+    assert (len(found), sum(found)) == (groups, 1_000)
+    assert all(count == 0 or count >= 10 for count in found[:-1])
+    # None stands far from where it would, were they spread evenly.
+    stored = 0
+    for number, count in enumerate(found, 1):
+        stored += count
+        assert -10 < stored - 1_000 * number / groups < 1
 
 
 def test_matches_are_found_wherever_they_are(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """What is stored is what a subscriber has to get, in pieces as a server's reads bring them."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -52,7 +53,10 @@ def test_groups_are_all_there_is_and_none_too_large() -> None:
 
 def test_a_server_of_ours_stores_what_is_published(tmp_path: Path) -> None:
     path = tmp_path / "history.db"
-    with serving(path) as site:
+    with serving(path, "power") as site:
+        if sys.platform == "linux":
+            told = Path(f"/proc/{site.process()}/cmdline").read_bytes().split(b"\0")
+            assert told[told.index(b"--durability") + 1] == b"power"
         measure_throughput(site.target("tcp"), messages=100, subscribers=0)
 
     async def look() -> HistoryStatistics:
