@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mist.client import connect
-from tests.examples.chromium import Page, chromium, open_page
+from tests.chromium import Page, chromium, open_page
 from tests.processes import Process, environment, mist, serving
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "browser"
