@@ -156,6 +156,7 @@ class Subscribing:
             each.stage = Stage.ABSENT
             each.held.clear()
             each.request = None
+        self._known.newest = 0  # the next server's log may have been put back to an earlier state
 
     def fail(self, error: ClientError) -> None:
         """There will be no connection any more."""
@@ -184,10 +185,13 @@ class Subscribing:
                 each.seen = since.after if known else 0
             if each.settled.is_set():
                 each.reconnected(whole=since is not LIVE_ONLY)
-            sure = not self._counted or since is LIVE_ONLY or (alone and each.settled.is_set())
-            each.stage = Stage.REPLAYED if sure else Stage.HELD
             if not self._counted:
+                each.stage = Stage.REPLAYED
                 each.settled.set()
+            elif since is not LIVE_ONLY:
+                each.stage = Stage.REPLAYED if alone and each.settled.is_set() else Stage.HELD
+            # Else it stays away until the fence: of what comes before, others' messages might
+            # be for it too, with some between them that the server does not send for it yet.
 
     def forgotten(self, request: Request | None) -> None:
         """Something is missing here that the history has forgotten."""
@@ -226,7 +230,7 @@ class Subscribing:
             each.caught_up = True
             each.request = None
             if request.begun is not None:
-                each.seen = each.seen or 0
+                each.seen = self._known.newest if request.live_only else each.seen or 0
             else:
                 each.seen = None
                 if each.settled.is_set():
