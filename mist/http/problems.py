@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from mist.errors import MistError
+from mist.errors import HistoryUnavailable, MistError
 
 __all__ = ["HANDLERS", "Problem", "problem_of"]
 
@@ -100,7 +100,9 @@ def problem_of(error: MistError) -> Problem:
     """How one of mist's own errors looks over HTTP."""
     status = _STATUS.get(error.code, 400)
     headers = {"Retry-After": "1"} if status == 503 else {}
-    return Problem(status, error.code, str(error), headers)
+    # What it says beyond its message is for whoever looks after the server.
+    detail = error.message if isinstance(error, HistoryUnavailable) else str(error)
+    return Problem(status, error.code, detail, headers)
 
 
 async def _answer_problem(request: Request, error: Exception) -> Response:
