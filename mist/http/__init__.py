@@ -13,6 +13,7 @@ A module for each group of routes, which has a `routes(context)`:
 
     health          is it alive, is it ready, and where are its doors?
     stats           what the dashboard shows; `census` adds up all sessions
+    tokens          the token registry
 """
 
 from mist.http.app import make_app

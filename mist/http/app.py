@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 from starlette.applications import Starlette
 
-from mist.http import health, stats
+from mist.http import health, stats, tokens
 from mist.http.context import Context
 from mist.http.guard import Guard, GuardLimits
 from mist.http.problems import HANDLERS
@@ -24,7 +24,7 @@ def make_app(context: Context, gate: Gate, origins: Origins, names: Collection[s
     """
     config = context.config
     app = Starlette(
-        routes=[*health.routes(context), *stats.routes(context)],
+        routes=[*health.routes(context), *stats.routes(context), *tokens.routes(context)],
         exception_handlers=HANDLERS,
     )
     limits = GuardLimits(config.max_body, config.body_seconds, config.request_rate)

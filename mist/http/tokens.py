@@ -1,0 +1,234 @@
+"""The token registry: `PUT`, `GET`, `PATCH`, `DELETE` below `/v1/tokens`. For services.
+
+A token's text is told once, to whoever makes it. Afterwards it goes by its id, which tells
+nothing of it. Whatever is done takes effect at once on whoever uses the token, as over TCP.
+"""
+
+import re
+import secrets
+from collections.abc import Sequence
+from typing import Annotated, Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from mist.auth import Change, Outcome, Record
+from mist.auth.registry import Remove, Retag
+from mist.commands import Register
+from mist.errors import MistError
+from mist.http.bodies import answer, read_body
+from mist.http.context import Context
+from mist.http.openapi import SERVICE, Answer, Body, Operation, Operations, parameter
+from mist.http.paging import LIMIT, Paging, after_parameter
+from mist.http.problems import Problem
+from mist.message import GRANT, TagSet, parse_tags
+
+__all__ = ["OPERATIONS", "routes"]
+
+_ID: Final = re.compile(r"[0-9a-f]{16}")
+_GENERATED: Final = 32  # bytes of a token that is made here
+
+# A tag in a grant: no space, comma or control character, and no derived tag's beginning. Its
+# other bound is 255 bytes, which a schema can't say.
+_TAG: Final = r"^(?!\.\.)[^ ,\u0000-\u001F\u007F-\u009F\uD800-\uDFFF]+$"
+_TEXT: Final = r"^[^ \u0000-\u001F\u007F-\u009F\uD800-\uDFFF]+$"
+
+Tag = Annotated[str, msgspec.Meta(extra_json_schema={"maxLength": 255, "pattern": _TAG})]
+Text = Annotated[str, msgspec.Meta(extra_json_schema={"maxLength": 255, "pattern": _TEXT})]
+
+
+class TokenRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A token to be made.
+
+    Attributes:
+        tags: what it grants: a tag, `room:*` for all that begin so, `>a` to publish as well.
+        token: its text; left out, one is made of 32 random bytes, which is better.
+    """
+
+    tags: Annotated[list[Tag], msgspec.Meta(extra_json_schema={"minItems": 1})]
+    token: Text | msgspec.UnsetType = msgspec.UNSET
+
+
+class TokenChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Tags to be added to a token and removed from it; one that is in both is removed."""
+
+    add: list[Tag] = []
+    remove: list[Tag] = []
+
+
+class Token(msgspec.Struct, frozen=True):
+    """A token, all but its text. Without tags it lets nobody in."""
+
+    id: str
+    tags: list[str]
+    created: float
+
+
+class NewToken(msgspec.Struct, frozen=True):
+    """A token that was made, and its text, which is never told again."""
+
+    id: str
+    token: str
+    tags: list[str]
+    created: float
+
+
+class TokenList(msgspec.Struct, frozen=True):
+    """A page of tokens by ascending ids; `next` is None on the last, `count` is of all."""
+
+    tokens: list[Token]
+    count: int
+    next: str | None
+
+
+def routes(context: Context) -> Sequence[BaseRoute]:
+    """`/v1/tokens`, `/v1/tokens/{id}`."""
+    registry, limits = context.hub.registry, context.hub.limits
+
+    def parse(tags: list[str]) -> TagSet:
+        return parse_tags(tags, limits.token_tags, GRANT)
+
+    async def execute(change: Change) -> Record | None:
+        [outcome] = await registry.execute([change])
+        return _settled(outcome)
+
+    async def many(request: Request) -> Response:
+        await context.access.service(request)
+        if request.method == "PUT":
+            return await make(request)
+        paging = Paging.of(request, _ID)
+        found = registry.page(paging.limit + 1, paging.after or "")
+        page, more = found[: paging.limit], found[paging.limit :]
+        following = page[-1].id if more else None
+        count = registry.statistics().tokens
+        return answer(TokenList([_describe(each) for each in page], count, following))
+
+    async def make(request: Request) -> Response:
+        wanted = await read_body(request, TokenRequest)
+        text = wanted.token
+        if text is msgspec.UNSET:
+            text = secrets.token_urlsafe(_GENERATED)
+        record = await execute(Register(text, parse(wanted.tags)))
+        assert record is not None
+        made = NewToken(record.id, text, sorted(record.tags), record.created)
+        return answer(made, 201, {"Location": f"/v1/tokens/{record.id}"})
+
+    async def one(request: Request) -> Response:
+        await context.access.service(request)
+        name = request.path_params["id"]
+        match request.method:
+            case "PATCH":
+                return await change(request, name)
+            case "DELETE":
+                await execute(Remove(name))
+                return Response(status_code=204, headers={"Cache-Control": "no-store"})
+            case _:
+                record = registry.find(name)
+                if record is None:
+                    raise Problem(404, "token_not_found", "Token not found")
+                return answer(_describe(record))
+
+    async def change(request: Request, name: str) -> Response:
+        wanted = await read_body(request, TokenChange)
+        add, remove = (parse(tags) if tags else frozenset() for tags in (wanted.add, wanted.remove))
+        record = await execute(Retag(name, add, remove))
+        assert record is not None
+        return answer(_describe(record))
+
+    return [
+        Route("/v1/tokens", many, methods=["GET", "PUT"]),
+        Route("/v1/tokens/{id}", one, methods=["GET", "PATCH", "DELETE"]),
+    ]
+
+
+def _settled(outcome: Outcome) -> Record | None:
+    """What a change came to.
+
+    Raises:
+        MistError: it was refused.
+    """
+    if isinstance(outcome, MistError):
+        raise outcome
+    return outcome
+
+
+def _describe(record: Record) -> Token:
+    return Token(record.id, sorted(record.tags), record.created)
+
+
+_EXAMPLE: Final = {"id": "9f86d081884c7d65", "tags": ["news", "room:*"], "created": 1767225600.0}
+_AN_ID: Final = parameter(
+    "id",
+    "As the registry names it.",
+    {"type": "string", "pattern": "^[0-9a-f]{16}$"},
+    place="path",
+    example=_EXAMPLE["id"],
+)
+_UNAVAILABLE: Final = "The registry can't be written; nothing was changed."
+_NOT_FOUND: Final = "There is no such token."
+
+OPERATIONS: Final[Operations] = {
+    "/v1/tokens": {
+        "get": Operation(
+            summary="List tokens, by their ids",
+            who=SERVICE,
+            parameters=[
+                LIMIT,
+                after_parameter(
+                    {"type": "string", "pattern": "^[0-9a-f]{16}$"}, "9f86d081884c7d65"
+                ),
+            ],
+            answers={
+                200: Answer(
+                    "A page of tokens.",
+                    TokenList,
+                    {"tokens": [_EXAMPLE], "count": 1, "next": None},
+                )
+            },
+        ),
+        "put": Operation(
+            summary="Make a token",
+            details="The answer is the only one that ever holds the token's text.",
+            who=SERVICE,
+            body=Body(TokenRequest, {"tags": ["news", "room:*"]}),
+            answers={
+                201: Answer(
+                    "The token.",
+                    NewToken,
+                    {"token": "mJ0yqHn2x1sJ2l7q4mD8oS3cE5vB6wA9zK1tR0uY-_g", **_EXAMPLE},
+                    headers={"Location": "Where it can be changed."},
+                )
+            },
+            problems={409: "There is a token of this text.", 503: _UNAVAILABLE},
+        ),
+    },
+    "/v1/tokens/{id}": {
+        "get": Operation(
+            summary="Show a token",
+            who=SERVICE,
+            parameters=[_AN_ID],
+            answers={200: Answer("The token.", Token, _EXAMPLE)},
+            problems={404: _NOT_FOUND},
+        ),
+        "patch": Operation(
+            summary="Change a token's tags",
+            details="Subscriptions that it allows no longer end at once, and whoever uses it when "
+            "the last tag goes is disconnected.",
+            who=SERVICE,
+            parameters=[_AN_ID],
+            body=Body(TokenChange, {"add": ["room:1"], "remove": ["room:*"]}),
+            answers={200: Answer("The token as it is now.", Token, _EXAMPLE)},
+            problems={404: _NOT_FOUND, 503: _UNAVAILABLE},
+        ),
+        "delete": Operation(
+            summary="Forget a token",
+            details="Whoever uses it is disconnected at once.",
+            who=SERVICE,
+            parameters=[_AN_ID],
+            answers={204: Answer("It is gone.")},
+            problems={404: _NOT_FOUND, 503: _UNAVAILABLE},
+        ),
+    },
+}

@@ -1,0 +1,314 @@
+"""The token registry over HTTP."""
+
+import re
+
+import pytest
+import trio
+
+from mist.auth import Registry
+from mist.auth.memory import MemoryStore
+from mist.commands import Register
+from mist.config import Listen
+from tests.auth.stores import Failing
+from tests.http.client import connect, request
+from tests.servers import running
+
+LISTEN = (
+    Listen("tcp", "127.0.0.1", 0),
+    Listen("http", "127.0.0.1", 0),
+    Listen("ws", "127.0.0.1", 0),
+)
+JSON = {"Content-Type": "application/json"}
+
+
+@pytest.fixture
+async def server(tmp_path):
+    async with running(tmp_path, listen=LISTEN) as server:
+        yield server
+
+
+async def make(server, *tags, **more):
+    response = await request(server, "PUT", "/v1/tokens", json={"tags": tags, **more})
+    assert response.status == 201
+    return response.json()
+
+
+# making
+
+
+async def test_a_token_that_is_made_can_be_used_at_once(server):
+    made = await make(server, "room:*", "news")
+    assert made["tags"] == ["news", "room:*"]
+    assert re.fullmatch(r"[A-Za-z0-9_-]{43}", made["token"])  # 32 bytes
+    assert server.hub.registry.lookup(made["token"]).id == made["id"]
+
+
+async def test_generated_tokens_differ(server):
+    texts = {(await make(server, "a"))["token"] for _ in range(20)}
+    assert len(texts) == 20
+
+
+async def test_a_given_text_is_taken(server):
+    made = await make(server, "a", token="my-t0ken")
+    assert made["token"] == "my-t0ken"
+    assert server.hub.registry.tags("my-t0ken") == {"a"}
+
+
+async def test_where_it_can_be_changed_is_told(server):
+    response = await request(server, "PUT", "/v1/tokens", json={"tags": ["a"]})
+    assert response.headers["location"] == f"/v1/tokens/{response.json()['id']}"
+    assert response.headers["cache-control"] == "no-store"
+
+
+async def test_text_that_is_taken_is_refused_without_being_repeated(server):
+    await make(server, "a", token="t0ken")
+    response = await request(server, "PUT", "/v1/tokens", json={"tags": ["b"], "token": "t0ken"})
+    assert (response.status, response.json()["code"]) == (409, "token_exists")
+    assert b"t0ken" not in response.body
+    assert server.hub.registry.tags("t0ken") == {"a"}
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ({}, "invalid_body"),
+        ({"tags": "a"}, "invalid_body"),
+        ({"tags": None}, "invalid_body"),
+        ({"tags": [1]}, "invalid_body"),
+        ({"tags": []}, "empty_tag"),
+        ({"tags": [""]}, "empty_tag"),
+        ({"tags": ["a b"]}, "invalid_tag"),
+        ({"tags": ["a,b"]}, "invalid_tag"),
+        ({"tags": ["..derived"]}, "invalid_tag"),
+        ({"tags": ["x" * 256]}, "invalid_tag"),
+        ({"tags": ["\ud800"]}, "invalid_body"),
+        ({"tags": [f"t{n}" for n in range(65)]}, "too_many_tags"),
+        ({"tags": ["a"], "token": ""}, "invalid_token"),
+        ({"tags": ["a"], "token": None}, "invalid_body"),
+        ({"tags": ["a"], "token": "a b"}, "invalid_token"),
+        ({"tags": ["a"], "token": "a\nb"}, "invalid_token"),
+        ({"tags": ["a"], "token": "x" * 256}, "invalid_token"),
+        ({"tags": ["a"], "id": "0" * 16}, "invalid_body"),
+        ([{"tags": ["a"]}], "invalid_body"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+async def test_what_cannot_be_a_token_is_refused(server, body, code):
+    response = await request(server, "PUT", "/v1/tokens", json=body)
+    assert (response.status, response.json()["code"]) == (400, code)
+    assert server.hub.registry.statistics().tokens == 0
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[" * 100_000, b'{"tags":["\xff"]}', b"null"])
+async def test_what_is_no_json_is_refused(server, body):
+    response = await request(server, "PUT", "/v1/tokens", JSON, body)
+    assert (response.status, response.json()["code"]) == (400, "invalid_body")
+
+
+# looking
+
+
+async def test_no_answer_after_the_first_holds_the_text_or_the_digest(server):
+    made = await make(server, "a", token="s3cret-text")
+    digest = server.hub.registry.lookup("s3cret-text").digest
+    path = f"/v1/tokens/{made['id']}"
+    answers = [
+        await request(server, "GET", path),
+        await request(server, "GET", "/v1/tokens"),
+        await request(server, "PATCH", path, json={"add": ["b"]}),
+        await request(server, "DELETE", path),
+    ]
+    assert [each.status for each in answers] == [200, 200, 200, 204]
+    assert set(answers[0].json()) == {"id", "tags", "created"}
+    for each in answers:
+        assert b"s3cret" not in each.body
+        assert digest.hex().encode() not in each.body
+
+
+async def test_a_list_is_given_in_pages_each_token_once(server):
+    ids = {(await make(server, f"t{n}"))["id"] for n in range(7)}
+    seen, path = [], "/v1/tokens?limit=3"
+    while path:
+        page = (await request(server, "GET", path)).json()
+        assert page["count"] == 7
+        seen += [each["id"] for each in page["tokens"]]
+        path = page["next"] and f"/v1/tokens?limit=3&after={page['next']}"
+    assert seen == sorted(ids)
+
+
+async def test_a_page_holds_a_hundred_unless_told(server):
+    await server.hub.registry.execute(
+        [Register(f"t{n}", frozenset("a")) for n in range(150)],
+    )
+    assert len((await request(server, "GET", "/v1/tokens")).json()["tokens"]) == 100
+    assert len((await request(server, "GET", "/v1/tokens?limit=1000")).json()["tokens"]) == 150
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["limit=0", "limit=1001", "limit=-1", "limit=x", "limit=", "limit=1&limit=2", "limit=%D9%A1",
+     "after=x", "after=", "after=" + "0" * 15, "after=" + "0" * 16 + "%0A", "limit=1e2"],
+)  # fmt: skip
+async def test_page_that_means_nothing_is_refused(server, query):
+    assert (await request(server, "GET", f"/v1/tokens?{query}")).status == 400
+
+
+@pytest.mark.parametrize("name", ["0" * 16, "x", "%00", "..%2f..", "0" * 5_000, "%ff"])
+@pytest.mark.parametrize("method", ["GET", "PATCH", "DELETE"])
+async def test_unknown_id_is_not_found(server, method, name):
+    body = {"add": ["a"]} if method == "PATCH" else None
+    response = await request(server, method, f"/v1/tokens/{name}", json=body)
+    assert response.status == 404
+
+
+# changing, and those whom it concerns
+
+
+async def subscriber(server, token):
+    """A WebSocket's session, without the socket."""
+    from mist.protocols.line_forms import PLAIN
+    from mist.session import Session
+
+    session = Session(server.hub, PLAIN, lambda notice: b"", transport="ws")
+    session.adopt(server.hub.registry.lookup(token))
+    return session
+
+
+async def test_tags_are_added_and_removed_in_one_step(server):
+    made = await make(server, "a", "b")
+    path = f"/v1/tokens/{made['id']}"
+    response = await request(server, "PATCH", path, json={"add": ["c", "d"], "remove": ["a", "d"]})
+    assert response.status == 200
+    assert response.json() == {"id": made["id"], "tags": ["b", "c"], "created": made["created"]}
+    assert server.hub.registry.tags(made["token"]) == {"b", "c"}
+    assert (await request(server, "GET", path)).json()["tags"] == ["b", "c"]
+
+
+async def test_a_change_that_is_none_is_none(server):
+    made = await make(server, "a")
+    response = await request(server, "PATCH", f"/v1/tokens/{made['id']}", json={})
+    assert response.status == 200
+    assert response.json()["tags"] == ["a"]
+
+
+async def test_tag_that_is_removed_ends_its_subscriptions_at_once(server):
+    made = await make(server, "a", "b")
+    session = await subscriber(server, made["token"])
+    for tag in "ab":
+        session.subscribe(frozenset(tag))
+    await request(server, "PATCH", f"/v1/tokens/{made['id']}", json={"remove": ["a"]})
+    assert [group.tag_list for group in session.subscriptions] == [b"b"]
+    assert session.ended is None
+    await session.aclose()
+
+
+@pytest.mark.parametrize("method", ["PATCH", "DELETE"])
+async def test_token_that_is_gone_or_empty_ends_its_sessions_at_once(server, method):
+    made = await make(server, "a")
+    session = await subscriber(server, made["token"])
+    body = {"remove": ["a"]} if method == "PATCH" else None
+    response = await request(server, method, f"/v1/tokens/{made['id']}", json=body)
+    assert response.status in (200, 204)
+    assert session.ended.code == 4401
+    await session.aclose()
+    answer = await request(server, "GET", "/v1/endpoints", {"X-Auth-Token": made["token"]})
+    assert answer.status == 200  # which asks for no token
+    refused = await request(server, "GET", "/v1/stats", {"X-Auth-Token": made["token"]})
+    assert refused.status == 401
+
+
+async def test_more_tags_than_a_token_may_have_are_refused(tmp_path):
+    async with running(tmp_path, listen=LISTEN, max_tags_per_token=2) as server:
+        made = await make(server, "a")
+        path = f"/v1/tokens/{made['id']}"
+        response = await request(server, "PATCH", path, json={"add": ["b", "c"]})
+        assert (response.status, response.json()["code"]) == (400, "too_many_tags")
+        assert server.hub.registry.tags(made["token"]) == {"a"}
+
+
+async def test_registry_that_cannot_write_is_unavailable_and_heals(server):
+    store = Failing(MemoryStore())
+    registry = Registry(store)
+    [record] = await registry.execute([Register("t0ken", frozenset("a"))])
+    # Whoever asks for the registry next gets this one.
+    server.hub.registry._store, server.hub.registry._key = store, store.key
+    server.hub.registry._records[record.digest] = record
+    server.hub.registry._digests[record.id] = record.digest
+    path = f"/v1/tokens/{record.id}"
+    store.full = True
+    for method, where, body in [
+        ("PUT", "/v1/tokens", {"tags": ["a"], "token": "other"}),
+        ("PATCH", path, {"add": ["b"]}),
+        ("DELETE", path, None),
+    ]:
+        response = await request(server, method, where, json=body)
+        assert (response.status, response.json()["code"]) == (503, "registry_unavailable")
+        assert response.headers["retry-after"]
+    assert (await request(server, "GET", path)).json()["tags"] == ["a"]
+    assert server.hub.registry.statistics().tokens == 1
+    store.full = False
+    assert (await request(server, "DELETE", path)).status == 204
+
+
+async def test_of_two_who_delete_at_once_one_finds_nothing(server):
+    made = await make(server, "a")
+    seen = []
+
+    async def delete():
+        seen.append((await request(server, "DELETE", f"/v1/tokens/{made['id']}")).status)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(delete)
+        nursery.start_soon(delete)
+    assert sorted(seen) == [204, 404]
+
+
+# who may
+
+
+async def test_only_services_may(tmp_path):
+    async with running(tmp_path, listen=LISTEN, secret="s3cret") as server:
+        await server.hub.registry.execute([Register("t0ken", frozenset({"a", ">a"}))])
+        record = server.hub.registry.lookup("t0ken")
+        path = f"/v1/tokens/{record.id}"
+        asked = [
+            ("PUT", "/v1/tokens", {"tags": ["a"]}),
+            ("GET", "/v1/tokens", None),
+            ("GET", path, None),
+            ("PATCH", path, {"add": ["b"]}),
+            ("DELETE", path, None),
+        ]
+        for method, where, body in asked:
+            bare = await request(server, method, where, json=body)
+            token = await request(server, method, where, {"X-Auth-Token": "t0ken"}, json=body)
+            assert (bare.status, token.status) == (401, 403)
+        assert server.hub.registry.page(9) == [record]
+        secret = {"Authorization": "Bearer s3cret"}
+        for method, where, body in asked:
+            assert (await request(server, method, where, secret, json=body)).status < 300
+
+
+async def test_foreign_pages_may_not(server):
+    made = await make(server, "a")
+    page = {"Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site"}
+    path = f"/v1/tokens/{made['id']}"
+    for method, where, body in [
+        ("PUT", "/v1/tokens", {"tags": ["*"]}),
+        ("PATCH", path, {"add": ["*"]}),
+        ("DELETE", path, None),
+    ]:
+        response = await request(server, method, where, page, json=body)
+        assert (response.status, response.json()["code"]) == (403, "origin_not_allowed")
+    form = {"Content-Type": "text/plain"}
+    response = await request(server, "PUT", "/v1/tokens", form, b'{"tags":["*"]}')
+    assert response.status == 415
+    assert server.hub.registry.statistics().tokens == 1
+
+
+async def test_other_methods_are_refused_and_told_which_there_are(server):
+    async with connect(server) as client:
+        response = await client.request("POST", "/v1/tokens", json={"tags": ["a"]})
+        assert response.status == 405
+        assert {"GET", "PUT"} <= set(re.split(", *", response.headers["allow"]))
+        response = await client.request("PUT", "/v1/tokens/" + "0" * 16, json={})
+        assert {"GET", "PATCH", "DELETE"} <= set(re.split(", *", response.headers["allow"]))
