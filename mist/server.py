@@ -36,10 +36,12 @@ from mist.history import Durability, History, open_history
 from mist.history.keeper import keep
 from mist.http import Context, HttpTransport, make_app
 from mist.http.access import Access
+from mist.http.subscribers import Streams
+from mist.http.tickets import Tickets
 from mist.hub import Hub, HubLimits
 from mist.outbox import OutboxLimits, SlowConsumer
 from mist.sequencer import Sequencer
-from mist.session import Ending
+from mist.transports.departures import end_sessions
 from mist.transports.gate import Gate
 from mist.transports.handshake import Origins
 from mist.transports.tcp import TcpTransport
@@ -75,6 +77,8 @@ class Server:
         self._accepting = trio.CancelScope()
         self._started = time.time()
         self._http: list[HttpTransport] = []
+        self._tickets = Tickets(hub.registry)
+        self._streams = Streams(hub, most_of_token=config.max_connections_per_address)
 
     @property
     def urls(self) -> list[str]:
@@ -94,6 +98,7 @@ class Server:
         )
         async with trio.open_nursery() as background:
             background.start_soon(self.hub.report_drops)
+            background.start_soon(self._streams.sweep)
             sequencer = self.hub.sequencer
             if sequencer is not None:
                 background.start_soon(sequencer.run)
@@ -119,6 +124,7 @@ class Server:
                 # Only `drain` gets here. The nursery ends with the last connection, or when
                 # patience does.
                 connections.cancel_scope.deadline = trio.current_time() + config.drain_seconds
+                background.start_soon(end_sessions, self.hub, config.drain_seconds)
                 for transport in self._http:
                     await transport.drain()
             if connections.cancel_scope.cancelled_caught:
@@ -129,11 +135,9 @@ class Server:
             background.cancel_scope.cancel()
 
     def drain(self) -> None:
-        """Stop accepting and end every session, each with time to take what is queued."""
+        """Stop being ready, stop accepting, and have every session end: see `departures`."""
         self.hub.ending = True
         self._accepting.cancel()
-        for session in self.hub.sessions():
-            session.end(Ending(1001, "server is going away", grace=self._config.drain_seconds))
 
     def _transport(
         self, listen: Listen, gate: Gate
@@ -157,6 +161,8 @@ class Server:
                 Access(self.hub, config.token_rate),
                 lambda: self.hub.ending,
                 self._started,
+                self._tickets,
+                self._streams,
             )
             return HttpTransport(
                 make_app(context, gate, origins, config.server_names),
@@ -172,6 +178,7 @@ class Server:
             origins,
             name=listen.scheme,
             query_token=config.allow_query_token,
+            redeem=self._tickets.redeem_from,
             handshake_seconds=config.handshake_seconds,
             auth_seconds=config.auth_seconds,
             ping_seconds=config.ping_seconds,

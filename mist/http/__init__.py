@@ -7,6 +7,7 @@
     context         what the routes share
     problems        errors as problem+json
     bodies          JSON in and out
+    queries         what stands behind the question mark
     rates           token buckets
 
 A module for each group of routes, which has a `routes(context)`:
@@ -14,6 +15,9 @@ A module for each group of routes, which has a `routes(context)`:
     health          is it alive, is it ready, and where are its doors?
     stats           what the dashboard shows; `census` adds up all sessions
     tokens          the token registry
+    streams         Server-Sent Events; `subscribers` is what they share with polls
+    polling         long polling, for networks that break streams
+    tickets         what a page puts into a URL in the place of its token
 """
 
 from mist.http.app import make_app

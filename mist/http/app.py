@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 from starlette.applications import Starlette
 
-from mist.http import health, stats, tokens
+from mist.http import health, polling, stats, streams, tickets, tokens
 from mist.http.context import Context
 from mist.http.guard import Guard, GuardLimits
 from mist.http.problems import HANDLERS
@@ -24,7 +24,14 @@ def make_app(context: Context, gate: Gate, origins: Origins, names: Collection[s
     """
     config = context.config
     app = Starlette(
-        routes=[*health.routes(context), *stats.routes(context), *tokens.routes(context)],
+        routes=[
+            *health.routes(context),
+            *polling.routes(context),
+            *stats.routes(context),
+            *streams.routes(context),
+            *tickets.routes(context),
+            *tokens.routes(context),
+        ],
         exception_handlers=HANDLERS,
     )
     limits = GuardLimits(config.max_body, config.body_seconds, config.request_rate)

@@ -10,6 +10,8 @@ from mist.hub import Hub
 
 if TYPE_CHECKING:
     from mist.http.access import Access
+    from mist.http.subscribers import Streams
+    from mist.http.tickets import Tickets
 
 __all__ = ["Context"]
 
@@ -25,6 +27,8 @@ class Context:
         access: who asks, and what they may.
         is_draining: whether the server is on its way out.
         started: when it started, Unix seconds.
+        tickets: of all its listeners.
+        streams: of all its listeners.
     """
 
     hub: Hub
@@ -33,3 +37,5 @@ class Context:
     access: "Access"
     is_draining: Callable[[], bool]
     started: float
+    tickets: "Tickets"
+    streams: "Streams"

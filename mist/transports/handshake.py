@@ -55,7 +55,8 @@ class Offer:
         origin: None where the request has none.
         token: None where none was presented. Never shown by `repr`. May be empty or
             malformed; the registry then doesn't know it.
-        ambiguous: two different tokens, or two origins.
+        ticket: what stands for a token in a URL. As `token`.
+        ambiguous: two different credentials, or two origins.
         has_body: whether a body is announced; what comes next would not be frames.
         speaks_mist: whether the client offered the subprotocol `mist.v1`.
     """
@@ -63,6 +64,7 @@ class Offer:
     path: str
     origin: str | None
     token: str | None = attrs.field(repr=False)
+    ticket: str | None = attrs.field(repr=False)
     ambiguous: bool
     has_body: bool
     speaks_mist: bool
@@ -97,13 +99,16 @@ def read_offer(
         if subprotocol.startswith(_TOKEN_PREFIX):
             tokens.append(_base64url(subprotocol.removeprefix(_TOKEN_PREFIX)))
     path, _, query = target.partition("?")
+    fields = parse_qsl(query, keep_blank_values=True)
+    tickets = [value for name, value in fields if name == "ticket"]
     if query_token:
-        tokens += [value for name, value in parse_qsl(query) if name == "x-auth-token"]
+        tokens += [value for name, value in fields if name == "x-auth-token"]
     return Offer(
         path=path,
         origin=origins[0] if origins else None,
         token=tokens[0] if tokens else None,
-        ambiguous=len(set(tokens)) > 1 or len(origins) > 1,
+        ticket=tickets[0] if tickets else None,
+        ambiguous=len(set(tokens)) + len(tickets) > 1 or len(origins) > 1,
         has_body=has_body,
         speaks_mist=SUBPROTOCOL in subprotocols,
     )

@@ -10,6 +10,7 @@ second. That holds for refused handshakes too.
 """
 
 import logging
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Final
 
@@ -18,6 +19,7 @@ import trio
 from trio_websocket import WebSocketRequest
 from trio_websocket import wrap_server_stream as wrap_websocket
 
+from mist.auth import Record
 from mist.dialogue import Credential, Dialogue
 from mist.hub import Hub
 from mist.protocols.frames import FrameProtocol
@@ -61,6 +63,8 @@ class WebSocketTransport:
         name: the kind of listener, for logs and counts.
         path: the only path there is.
         query_token: whether a token may come in the URL.
+        redeem: takes a ticket and the request's Origin; the record of its token, or None where
+            it is not good.
         handshake_seconds: for TLS, and again for the WebSocket handshake.
         auth_seconds: for the first frame of a client that brought no token.
         ping_seconds: between pings.
@@ -77,6 +81,7 @@ class WebSocketTransport:
         name: str = "ws",
         path: str = PATH,
         query_token: bool = False,
+        redeem: Callable[[str, str | None], Record | None] = lambda ticket, origin: None,
         handshake_seconds: float = 10.0,
         auth_seconds: float = 5.0,
         ping_seconds: float = 25.0,
@@ -90,6 +95,7 @@ class WebSocketTransport:
         self._name = name
         self._path = path
         self._query_token = query_token
+        self._redeem = redeem
         self._handshake_seconds = handshake_seconds
         self._auth_seconds = auth_seconds
         self._ping_seconds = ping_seconds
@@ -242,9 +248,12 @@ class WebSocketTransport:
             return handshake.FORBIDDEN_ORIGIN
         if offer.ambiguous:
             return handshake.TWO_CREDENTIALS
-        if offer.token is None:
+        if offer.ticket is not None:
+            record = self._redeem(offer.ticket, offer.origin)
+        elif offer.token is not None:
+            record = self._hub.registry.lookup(offer.token)
+        else:
             return None if offer.speaks_mist else self._unauthorized()
-        record = self._hub.registry.lookup(offer.token)
         if record is None or not record.tags:
             return self._unauthorized()
         session.adopt(record)

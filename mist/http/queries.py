@@ -1,0 +1,88 @@
+"""What stands behind the question mark of a request that subscribes."""
+
+from collections.abc import Sequence
+from typing import Final
+from urllib.parse import parse_qs
+
+import attrs
+from starlette.requests import Request
+
+from mist.commands import Since
+from mist.errors import EmptyTag, TooManySubscriptions
+from mist.http.problems import Problem
+from mist.message import Limits, TagSet, parse_tag_list
+from mist.protocols.positions import MAX_ALTERNATIVES, position_from_text
+
+__all__ = ["Query", "Wanted"]
+
+_MAX_FIELDS: Final = 2 * MAX_ALTERNATIVES
+
+
+class Query:
+    """A request's query, taken apart strictly: nothing is guessed, nothing passed over.
+
+    Raises:
+        Problem: it is not UTF-8, or has too many fields (400).
+    """
+
+    def __init__(self, request: Request) -> None:
+        raw: bytes = request.scope["query_string"]
+        try:
+            self._fields = parse_qs(
+                raw.decode("ascii"),
+                keep_blank_values=True,
+                errors="strict",
+                max_num_fields=_MAX_FIELDS,
+            )
+        except ValueError:  # its text would quote the query, ticket and all
+            raise Problem(400, "invalid_query", "the query can't be understood") from None
+
+    def all(self, name: str) -> Sequence[str]:
+        """Every value of a field, in order."""
+        return self._fields.get(name, ())
+
+    def one(self, name: str) -> str | None:
+        """The value of a field that stands there once, or None where it doesn't stand there.
+
+        Raises:
+            Problem: it stands there more than once (400).
+        """
+        values = self.all(name)
+        if len(values) > 1:
+            raise Problem(400, "invalid_query", f"give {name} once")
+        return values[0] if values else None
+
+
+@attrs.frozen
+class Wanted:
+    """What a request subscribes to.
+
+    Attributes:
+        tag_sets: at least one.
+        since: where to begin in the history; None is with what comes.
+    """
+
+    tag_sets: Sequence[TagSet]
+    since: Since | None
+
+    @classmethod
+    def of(cls, request: Request, limits: Limits) -> "Wanted":
+        """`?tags=a,b&tags=c&since=EPOCH:17`; a Last-Event-ID is newer than a URL, and wins.
+
+        Raises:
+            Problem: see `Query`; or there are two places (400).
+            EmptyTag, InvalidTag, TooManyTags, TooManySubscriptions, InvalidPosition: no good.
+        """
+        query = Query(request)
+        lists = query.all("tags")
+        if not lists:
+            raise EmptyTag
+        if len(lists) > MAX_ALTERNATIVES:
+            raise TooManySubscriptions
+        tag_sets = [parse_tag_list(each.encode(), limits.subscription_tags) for each in lists]
+        since = query.one("since")
+        last = request.headers.getlist("last-event-id")
+        if len(last) > 1:
+            raise Problem(400, "invalid_query", "give Last-Event-ID once")
+        place = last[0] if last and last[0] else since
+        return cls(tag_sets, None if place is None else position_from_text(place.encode()))
