@@ -13,6 +13,7 @@
 A module for each group of routes, which has a `routes(context)`:
 
     health          is it alive, is it ready, and where are its doors?
+    pages           the dashboard, mist.js, and their files
     stats           what the dashboard shows; `census` adds up all sessions
     tokens          the token registry
     streams         Server-Sent Events; `subscribers` is what they share with polls

@@ -1,0 +1,95 @@
+"""The dashboard, the browser client, and what belongs to them: files of the package.
+
+All of them are read when the routes are made, and only what was read then is ever served: a
+path is a key in a dict and never touches the file system, so there is nothing to climb out of.
+
+The page is for anyone, for it holds nothing. What it shows it asks for, with the secret where
+there is one (`/v1/stats`).
+"""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from typing import Final
+
+import attrs
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from mist.http.context import Context
+from mist.http.problems import Problem
+
+__all__ = ["routes"]
+
+# By the end of a file's name; what isn't named here isn't served.
+_KINDS: Final = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",  # RFC 9239
+    ".ts": "application/typescript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+
+# Asked for again each time, which costs an answer without a body: a server that was upgraded
+# shall not be shown by yesterday's page.
+_HEADERS: Final = {
+    "Cache-Control": "no-cache",
+    # Nothing inline, nothing from elsewhere, in nobody's frame.
+    "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'",
+}
+
+# The files that have an address of their own.
+_PLACES: Final = {"index.html": "/", "mist.js": "/mist.js", "mist.d.ts": "/mist.d.ts"}
+
+
+@attrs.frozen
+class _File:
+    """What is served at one address."""
+
+    content: bytes
+    kind: str
+    etag: str
+
+    def response(self, request: Request) -> Response:
+        headers = {**_HEADERS, "ETag": self.etag}
+        if _names(request.headers.getlist("if-none-match"), self.etag):
+            return Response(status_code=304, headers=headers)
+        return Response(self.content, headers={**headers, "Content-Type": self.kind})
+
+
+def routes(context: Context) -> Sequence[BaseRoute]:
+    """`/`, `/mist.js`, `/mist.d.ts`, `/static/...`."""
+    found = dict(_read(files("mist") / "static"))
+
+    async def page(request: Request) -> Response:
+        file = found.get(request.scope["path"])
+        if file is None:
+            raise Problem(404, "not_found", "not found")
+        return file.response(request)
+
+    return [
+        *(Route(place, page) for place in _PLACES.values()),
+        Route("/static/{path:path}", page),
+    ]
+
+
+def _read(folder: Traversable, under: str = "") -> Iterator[tuple[str, _File]]:
+    """Each file that is served, by its path in a URL."""
+    for entry in folder.iterdir():
+        name = under + entry.name
+        if entry.is_dir():
+            yield from _read(entry, f"{name}/")
+            continue
+        kind = _KINDS.get(name[name.rfind(".") :])
+        if kind is not None:
+            content = entry.read_bytes()
+            etag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+            yield _PLACES.get(name, f"/static/{name}"), _File(content, kind, etag)
+
+
+def _names(conditions: Sequence[str], etag: str) -> bool:
+    """Whether If-None-Match names what there is (RFC 9110, 13.1.2: compared weakly)."""
+    given = [each.strip() for each in ",".join(conditions).split(",")]
+    return "*" in given or etag in (each.removeprefix("W/") for each in given)

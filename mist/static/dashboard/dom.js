@@ -1,0 +1,72 @@
+/**
+ * The document. What comes from a server gets in as text only: nothing here takes markup.
+ */
+
+const SVG = "http://www.w3.org/2000/svg";
+
+export const byId = (id) => document.getElementById(id);
+
+/** An element; strings in `content` become text. */
+export function element(name, className = "", ...content) {
+  const made = document.createElement(name);
+  if (className) made.className = className;
+  made.append(...content);
+  return made;
+}
+
+/** The same in SVG, with attributes instead of content. */
+export function drawn(name, attributes = {}) {
+  const made = document.createElementNS(SVG, name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  return made;
+}
+
+/** Set a text, without work for the browser where it is that already. */
+export function setText(node, text) {
+  if (node.textContent !== text) node.textContent = text;
+}
+
+/** The same for an attribute. */
+export function setAttribute(node, name, value) {
+  if (node.getAttribute(name) !== value) node.setAttribute(name, value);
+}
+
+/** The same for whether it is shown. */
+export function setHidden(node, hidden) {
+  if (node.hidden !== hidden) node.hidden = hidden;
+}
+
+/** Text in which code stands between backticks. */
+export function prose(text) {
+  return text.split("`").map((part, index) => (index % 2 ? element("code", "", part) : part));
+}
+
+/**
+ * Things in a row, in places that are made once and used again, so that what is shown each
+ * second makes no garbage and moves nothing that stays.
+ */
+export class Rows {
+  #rows = [];
+
+  /**
+   * @param parent gets the rows.
+   * @param most rows, at most.
+   * @param make returns `{node, show(item)}`.
+   */
+  constructor(parent, most, make) {
+    Object.assign(this, {parent, most, make});
+  }
+
+  show(items) {
+    const count = Math.min(items.length, this.most);
+    while (this.#rows.length < count) {
+      const row = this.make();
+      this.#rows.push(row);
+      this.parent.append(row.node);
+    }
+    this.#rows.forEach((row, index) => {
+      setHidden(row.node, index >= count);
+      if (index < count) row.show(items[index]);
+    });
+  }
+}

@@ -1,0 +1,61 @@
+/** The form that publishes. */
+
+import {byId, setText} from "./dom.js";
+import {count, several} from "./format.js";
+
+const WORDS = {
+  401: "The server wants its secret first.",
+  404: "This server takes no messages over HTTP yet. Use `mist publish` on the command line.",
+  413: "That is more data than the server takes.",
+  429: "Too often; wait a moment.",
+  503: "The history can't be written, so nothing was published. Try again in a moment.",
+};
+
+/** Tags as a person writes them: with spaces, perhaps, and a comma too many. */
+export function tagsIn(text) {
+  return text.split(",").map((each) => each.trim()).filter(Boolean);
+}
+
+/** What a problem means to who looks at a form. */
+export function wordsFor(problem) {
+  if (problem.status === 0) return "The server doesn't answer.";
+  return (WORDS[problem.status] ?? `Refused: ${problem.message}.`).replaceAll("`", "");
+}
+
+export class Publish {
+  #button = byId("publish").querySelector("button");
+
+  constructor(api, refused) {
+    Object.assign(this, {api, refused});
+    byId("publish").addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.#publish();
+    });
+  }
+
+  async #publish() {
+    const message = {tags: tagsIn(byId("publish-tags").value), data: byId("publish-data").value};
+    const times = Number(byId("publish-times").value);
+    this.#button.disabled = true;
+    try {
+      const sent = times === 1 ? message : Array.from({length: times}, () => message);
+      this.#say(this.#done(await this.api.post("/v1/messages", sent), times));
+    } catch (problem) {
+      this.#say(wordsFor(problem), true);
+      if (problem.status === 401) this.refused();
+    }
+    this.#button.disabled = false;
+  }
+
+  #done({id, ids}, times) {
+    if (ids) return `Stored ${several(times, "message")}: ids ${count(ids[0])} to ${count(ids[1])}.`;
+    if (id !== undefined) return `Stored with id ${count(id)}.`;
+    return `Published ${several(times, "message")}. No id: the history is off.`;
+  }
+
+  #say(text, isBad = false) {
+    const said = byId("publish-said");
+    setText(said, text);
+    said.classList.toggle("bad", isBad);
+  }
+}

@@ -1,0 +1,190 @@
+/**
+ * The form that subscribes, and what comes. It reads an event stream, and comes back to it after
+ * a loss, with what it missed where there is a history.
+ */
+
+import {byId, element, setHidden, setText} from "./dom.js";
+import {eventsOf} from "./events.js";
+import {clock, count, several} from "./format.js";
+import {tagsIn, wordsFor} from "./publish.js";
+
+const MOST_ROWS = 100;
+const MOST_SHOWN = 2000; // characters of one message
+const LONGEST = 15_000; // milliseconds between attempts
+const FINAL = new Set([400, 401, 403, 404, 409]); // after which only a person can help
+
+const NO_STREAMS = "This server has no streams over HTTP yet. On the command line: mist subscribe";
+
+/** A stream that comes back. */
+class Listening {
+  #stopping = new AbortController();
+  #last = ""; // id of the last message, as the server writes it
+  #failures = 0;
+
+  /** @param {{state, message, gap, stopped}} heard is told what happens. */
+  constructor(api, tags, since, heard) {
+    Object.assign(this, {api, tags, since, heard});
+    this.#run();
+  }
+
+  stop() {
+    this.#stopping.abort();
+  }
+
+  async #run() {
+    const {signal} = this.#stopping;
+    while (!signal.aborted) {
+      const problem = await this.#listen(signal);
+      if (signal.aborted) return;
+      if (problem && FINAL.has(problem.status)) {
+        this.heard.stopped(problem);
+        return;
+      }
+      this.heard.state("lost, coming back…");
+      this.#failures += 1;
+      const pause = Math.min(LONGEST, 500 * 2 ** this.#failures) * Math.random();
+      await new Promise((resolve) => setTimeout(resolve, Math.max(pause, problem?.pause ?? 0)));
+    }
+  }
+
+  /** Until the stream ends. Returns the problem, if it was one. */
+  async #listen(signal) {
+    const query = new URLSearchParams({tags: this.tags.join(",")});
+    const headers = {Accept: "text/event-stream"};
+    if (this.#last) headers["Last-Event-ID"] = this.#last;
+    else if (this.since) query.set("since", this.since);
+    try {
+      const response = await this.api.stream(`/v1/stream?${query}`, headers, signal);
+      for await (const event of eventsOf(response)) {
+        if (signal.aborted) return null;
+        const problem = this.#take(event);
+        if (problem) return problem;
+      }
+      return null;
+    } catch (error) {
+      return error;
+    }
+  }
+
+  #take({event, data, id}) {
+    const said = JSON.parse(data);
+    if (event === "message") {
+      if (id) this.#last = id;
+      this.heard.message(said);
+    } else if (event === "ready") {
+      // Where this begins, should it be lost before the first message.
+      if (!this.#last && !this.since && said.epoch) this.#last = `${said.epoch}:${said.id}`;
+      const came = this.#failures > 0 && !said.recovered;
+      this.#failures = 0;
+      this.heard.state("listening");
+      if (came) this.heard.gap();
+    } else if (event === "gap") {
+      this.heard.gap();
+    } else if (event === "revoked") {
+      return {status: 403, message: "these tags are not allowed any more"};
+    } else if (event === "end") {
+      const status = said.code === 4401 ? 401 : said.code === 4403 ? 403 : 0;
+      return {status, message: String(said.reason)};
+    }
+    return null;
+  }
+}
+
+function row({keys, data, data64, id}) {
+  const text = data ?? `${data64} (base64: it is not UTF-8)`;
+  const more = text.length - MOST_SHOWN;
+  const shown = more > 0 ? `${text.slice(0, MOST_SHOWN)}… ${several(more, "character")} more` : text;
+  return element("li", "message",
+    element("span", "meta", element("time", "", clock(new Date())),
+      id === undefined ? "" : element("span", "id", `#${id}`)),
+    element("span", "tags", ...keys.map((each) => element("span", "tag", each))),
+    element("pre", "", shown));
+}
+
+export class Subscribe {
+  #listening = null;
+  #waiting = []; // rows to be shown with the next frame, oldest first
+  #count = 0;
+  #list = byId("messages");
+
+  constructor(api, refused) {
+    Object.assign(this, {api, refused});
+    byId("subscribe").addEventListener("submit", (event) => {
+      event.preventDefault();
+      if (this.#listening) this.stop();
+      else this.#start();
+    });
+    byId("subscribe-clear").addEventListener("click", () => this.#clear());
+  }
+
+  /** Whether the server keeps messages: without, there is no place to begin at. */
+  set history(has) {
+    const select = byId("subscribe-since");
+    if (select.disabled === !has) return;
+    select.disabled = !has;
+    if (!has) select.value = "";
+  }
+
+  stop() {
+    this.#listening?.stop();
+    this.#listening = null;
+    this.#show("");
+  }
+
+  #start() {
+    const tags = tagsIn(byId("subscribe-tags").value);
+    if (!tags.length) {
+      this.#show("Give a tag.", true);
+      return;
+    }
+    this.#clear();
+    this.#show("asking…");
+    this.#listening = new Listening(this.api, tags, byId("subscribe-since").value, {
+      state: (text) => this.#show(text === "listening" ? `listening to ${tags.join(",")}` : text),
+      message: (message) => this.#later(row(message)),
+      gap: () => this.#later(element("li", "gap", "Messages are missing here: they were published while this page was away, and are not kept.")),
+      stopped: (problem) => this.#stopped(problem),
+    });
+    this.#show("asking…");
+  }
+
+  #stopped(problem) {
+    this.#listening = null;
+    this.#show(problem.status === 404 ? NO_STREAMS : wordsFor(problem), true);
+    if (problem.status === 401) this.refused();
+  }
+
+  #show(text, isBad = false) {
+    const state = byId("subscribe-state");
+    setText(state, text);
+    state.classList.toggle("bad", isBad);
+    state.classList.toggle("good", text.startsWith("listening"));
+    setText(byId("subscribe-button"), this.#listening ? "Stop" : "Subscribe");
+    byId("subscribe-button").classList.toggle("main", !this.#listening);
+  }
+
+  // Once a frame, however many come; a page that nobody sees draws none, and keeps the newest.
+  #later(made) {
+    if (this.#waiting.push(made) === 1) requestAnimationFrame(() => this.#draw());
+    if (this.#waiting.length > MOST_ROWS) this.#waiting.shift();
+    if (made.className === "message") this.#count += 1;
+  }
+
+  #draw() {
+    this.#list.prepend(...this.#waiting.reverse());
+    this.#waiting = [];
+    while (this.#list.children.length > MOST_ROWS) this.#list.lastChild.remove();
+    const none = this.#list.children.length === 0;
+    setHidden(this.#list, none);
+    setHidden(byId("messages-empty"), !none);
+    setHidden(byId("subscribe-clear"), none);
+    setText(byId("subscribe-clear"), `Clear ${count(this.#count)}`);
+  }
+
+  #clear() {
+    this.#count = 0;
+    this.#waiting = [];
+    this.#list.replaceChildren();
+    this.#draw();
+  }
+}

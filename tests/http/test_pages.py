@@ -1,0 +1,167 @@
+"""The pages that the server brings itself: what is served, as what, and nothing else."""
+
+import json
+import re
+from collections.abc import AsyncIterator
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+import trio
+
+from mist.config import Listen
+from mist.server import Server
+from tests.http.client import connect, request
+from tests.servers import running
+
+STATIC = files("mist") / "static"
+POLICY = "default-src 'self'; frame-ancestors 'none'"
+JAVASCRIPT = "text/javascript; charset=utf-8"
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[Server]:
+    listen = (Listen("tcp", "127.0.0.1", 0), Listen("http", "127.0.0.1", 0))
+    async with running(tmp_path / "data", listen=listen, secret="canary") as server:
+        yield server
+
+
+@pytest.mark.parametrize(
+    ("path", "file", "kind"),
+    [
+        ("/", "index.html", "text/html; charset=utf-8"),
+        ("/mist.js", "mist.js", JAVASCRIPT),
+        ("/mist.d.ts", "mist.d.ts", "application/typescript; charset=utf-8"),
+        ("/static/dashboard.css", "dashboard.css", "text/css; charset=utf-8"),
+        ("/static/favicon.svg", "favicon.svg", "image/svg+xml"),
+        ("/static/dashboard/main.js", "dashboard/main.js", JAVASCRIPT),
+    ],
+)
+async def test_a_file_is_served_to_anyone_under_the_policy(
+    server: Server, path: str, file: str, kind: str
+) -> None:
+    response = await request(server, "GET", path)
+    assert response.status == 200
+    assert response.body == (STATIC / file).read_bytes()
+    assert response.headers["content-type"] == kind
+    assert response.headers["content-length"] == str(len(response.body))
+    assert response.headers["content-security-policy"] == POLICY
+    assert response.headers["x-content-type-options"] == "nosniff"
+    assert response.headers["cache-control"] == "no-cache"
+
+
+async def test_every_module_that_a_page_imports_is_served(server: Server) -> None:
+    modules = [each.name for each in (STATIC / "dashboard").iterdir()]
+    assert "main.js" in modules
+    async with connect(server) as client:
+        for name in modules:
+            response = await client.request("GET", f"/static/dashboard/{name}")
+            assert (response.status, response.headers["content-type"]) == (200, JAVASCRIPT)
+
+
+async def test_what_a_browser_has_is_not_sent_again(server: Server) -> None:
+    async with connect(server) as client:
+        etag = (await client.request("GET", "/")).headers["etag"]
+        for condition in (etag, f"W/{etag}", f'"other", {etag}', "*"):
+            response = await client.request("GET", "/", {"If-None-Match": condition})
+            assert (response.status, response.body) == (304, b"")
+            assert response.headers["etag"] == etag
+            assert response.headers["content-security-policy"] == POLICY
+        for condition in ('"other"', etag.strip('"'), ""):
+            response = await client.request("GET", "/", {"If-None-Match": condition})
+            assert response.status == 200
+
+
+async def test_files_that_differ_have_etags_that_differ(server: Server) -> None:
+    paths = ("/", "/mist.js", "/static/dashboard.css")
+    etags = [(await request(server, "GET", path)).headers["etag"] for path in paths]
+    assert len(set(etags)) == len(paths)
+
+
+async def test_head_tells_the_size_and_sends_nothing(server: Server) -> None:
+    whole = await request(server, "GET", "/mist.js")
+    async with connect(server) as client:
+        await client.connection.send_all(
+            b"HEAD /mist.js HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        )
+        received = b""
+        while chunk := await client.receive_some():
+            received += chunk
+    head, _, body = received.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200")
+    assert f"content-length: {len(whole.body)}".encode() in head
+    assert body == b""
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/static/",
+        "/static/dashboard",
+        "/static/dashboard/",
+        "/static/index.html",  # it has one address, and that is /
+        "/static/mist.js",
+        "/static/package.json",  # for npm
+        "/index.html",
+        "/static/nothing.js",
+        "/static/../pages.py",
+        "/static/../../hub.py",
+        "/static/%2e%2e/pages.py",
+        "/static/..%2f..%2fhub.py",
+        "/static/..%5c..%5chub.py",
+        "/static/dashboard/../../../auth/registry.py",
+        "/static//etc/passwd",
+        "/static/%2fetc/passwd",
+        "/static/dashboard//main.js",
+        "/static/./dashboard.css",
+        "/static/dashboard.css%00.js",
+        "/static/dashboard.css%3fx",
+        "/static/DASHBOARD.CSS",
+        "/static/dashboard.css/",
+        "//mist.js",
+    ],
+)
+async def test_no_other_path_leads_anywhere(server: Server, path: str) -> None:
+    response = await request(server, "GET", path)
+    assert response.status == 404
+    assert json.loads(response.body)["code"] == "not_found"
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
+async def test_pages_are_only_read(server: Server, method: str) -> None:
+    response = await request(server, method, "/", json={})
+    assert response.status == 405
+
+
+async def test_a_query_changes_nothing(server: Server) -> None:
+    plain = await request(server, "GET", "/")
+    asked = await request(server, "GET", "/?secret=canary&<script>")
+    assert asked.body == plain.body
+
+
+async def test_pages_hold_nothing_of_the_server(server: Server) -> None:
+    async with connect(server) as client:
+        for path in ("/", "/mist.js", "/static/dashboard/main.js"):
+            assert b"canary" not in (await client.request("GET", path)).body
+
+
+async def test_the_page_needs_no_inline_script_or_style_and_no_other_host(server: Server) -> None:
+    text = (await request(server, "GET", "/")).body.decode()
+    assert "<style" not in text
+    assert " style=" not in text
+    assert not re.search(r"<[^>]*\son\w+=", text)
+    assert text.count("<script") == text.count('<script type="module" src="/static/') == 1
+    assert "//" not in text
+
+
+async def test_many_readers_get_the_same(server: Server) -> None:
+    bodies: list[bytes] = []
+
+    async def read() -> None:
+        bodies.append((await request(server, "GET", "/mist.js")).body)
+
+    with trio.fail_after(20):
+        async with trio.open_nursery() as nursery:
+            for _ in range(50):
+                nursery.start_soon(read)
+    assert bodies == [(STATIC / "mist.js").read_bytes()] * 50
