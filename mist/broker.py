@@ -167,6 +167,14 @@ class Broker:
         """Every distinct tag that anyone is subscribed to. O(tags)."""
         return frozenset(self._index.tags())
 
+    def groups(self) -> Iterator[list[Group]]:
+        """All groups, some at a time; see `Index.slices`."""
+        return self._index.slices()
+
+    def tag_uses(self) -> Iterator[list[tuple[str, int]]]:
+        """Distinct tags and how many tag sets have them, some at a time."""
+        return self._index.tag_slices()
+
     # publishing
 
     def publish(

@@ -120,7 +120,8 @@ class TagRates:
         return [rate for rate in rates[:most] if rate[1] >= 0.01]
 
     def _growth(self, now: float) -> float:
-        return math.exp((now - self._origin) / self._SPAN)
+        # Bounded, for a server may be quiet for years; by then nothing is left anyway.
+        return math.exp(min((now - self._origin) / self._SPAN, 60.0))
 
     def _add(self, tag: str, weight: float, now: float) -> None:
         growth = self._growth(now)

@@ -44,6 +44,12 @@ class Group:
             return ()
         return members if isinstance(members, dict) else (members,)
 
+    @property
+    def subscribers(self) -> int:
+        """How many they are. O(1)."""
+        members = self._members
+        return len(members) if isinstance(members, dict) else int(members is not None)
+
     def __contains__(self, outbox: object) -> bool:
         members = self._members
         return outbox in members if isinstance(members, dict) else outbox is members

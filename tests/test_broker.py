@@ -12,6 +12,7 @@ import mist.broker
 from mist.broker import Broker, Group
 from mist.errors import CommandError, EmptyTag, InvalidTag
 from mist.message import Batch, Limits
+from mist.meters import Meters
 from mist.outbox import Outbox, OutboxLimits
 from mist.protocols import WireForm
 from mist.protocols.frames import JSON_FRAMES
@@ -323,3 +324,39 @@ def test_an_invalid_tag_is_looked_at_again_each_time() -> None:
     for _ in range(3):
         broker.publish(batch(("a*", "x")), on_error=errors.append)
     assert [type(error) for error in errors] == [InvalidTag] * 3
+
+
+def test_groups_know_how_many_are_in_them() -> None:
+    broker = Broker()
+    outboxes = [make_outbox(broker) for _ in range(3)]
+    for number, each in enumerate(outboxes):
+        for tags in ["a", "a,b", "c"][: number + 1]:
+            broker.subscribe(each, frozenset(tags.split(",")))
+    groups = [group for some in broker.groups() for group in some]
+    assert {group.tag_list: group.subscribers for group in groups} == {b"a": 3, b"a,b": 2, b"c": 1}
+    assert dict(use for some in broker.tag_uses() for use in some) == {"a": 2, "b": 1, "c": 1}
+    broker.unsubscribe(outboxes[0], groups[0])
+    broker.unsubscribe(outboxes[0], groups[0])
+    assert Group(b"x").subscribers == 0
+
+
+def test_a_message_now_and_then_is_looked_at_for_its_tags() -> None:
+    seen: list[tuple[bytes, int]] = []
+    meters = Meters(lambda: 0.0)
+
+    def sample(tag_list: bytes, published: int) -> int:
+        seen.append((tag_list, published))
+        return 5
+
+    meters.tags.sample = sample  # type: ignore[method-assign]
+    broker = Broker(meters=meters)
+    for tags in "abcdefghijklm":
+        broker.publish(batch((tags, "1")))
+    assert seen == [(b"a", 1), (b"f", 6), (b"k", 11)]
+    # In a batch it is the message whose turn it is; one that is refused has none.
+    broker.publish(batch(("a*", "x")))
+    broker.publish(batch(("x", "1"), ("x", "1"), ("y", "2"), ("z", "3")))
+    assert seen[3:] == [(b"y", 17)]
+    broker.sample_soon()
+    broker.publish(batch(("q", "1")))
+    assert seen[4:] == [(b"q", 18)]

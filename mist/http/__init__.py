@@ -13,12 +13,13 @@
 A module for each group of routes, which has a `routes(context)`:
 
     health          is it alive, is it ready, and where are its doors?
+    inspect         who is connected, and what is subscribed to; `paging` gives lists in pages
     pages           the dashboard, mist.js, and their files
-    stats           what the dashboard shows; `census` adds up all sessions
-    tokens          the token registry
-    streams         Server-Sent Events; `subscribers` is what they share with polls
     polling         long polling, for networks that break streams
+    stats           what the dashboard shows; `census` adds up all sessions
+    streams         Server-Sent Events; `subscribers` is what they share with polls
     tickets         what a page puts into a URL in the place of its token
+    tokens          the token registry
 """
 
 from mist.http.app import make_app

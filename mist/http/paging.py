@@ -1,7 +1,8 @@
 """Lists that are given a page at a time: `?limit=100&after=…`."""
 
 import re
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 import attrs
 from starlette.requests import Request
@@ -22,7 +23,7 @@ LIMIT: Final = parameter(
 )
 
 
-def after_parameter(schema: dict[str, object], example: str) -> Parameter:
+def after_parameter(schema: Mapping[str, Any], example: str) -> Parameter:
     """What says where a page begins."""
     return parameter("after", "`next` of the page before.", schema, example=example)
 

@@ -5,7 +5,7 @@ somewhere in the tree. There are millions, and each object more would be 64 byte
 of the garbage collector, which passes over tuples of strings after it saw them once.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Generic, TypeVar
 
 import attrs
@@ -112,6 +112,18 @@ class Index(Generic[G]):
     def tags(self) -> Iterable[str]:
         """Every distinct tag of any entry. O(tags)."""
         return iter(self._tags)
+
+    def slices(self) -> Iterator[list[G]]:
+        """Every group, some at a time: a 256th of them. For looking through all of a large index.
+
+        It may change between two slices: what is there from beginning to end is seen once.
+        """
+        for shard in self._groups:
+            yield list(shard.values())
+
+    def tag_slices(self) -> Iterator[list[tuple[str, int]]]:
+        """Every distinct tag with the number of entries that have it, as `slices`."""
+        return self._tags.slices()
 
     def statistics(self) -> IndexStatistics:
         """What there is now."""

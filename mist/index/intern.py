@@ -73,6 +73,11 @@ class Tags(Generic[G]):
         for shard in self.table:
             yield from shard
 
+    def slices(self) -> Iterator[list[tuple[str, int]]]:
+        """Names and uses, some at a time; see `Index.slices`."""
+        for shard in self.table:
+            yield [(tag.name, tag.uses) for tag in shard.values()]
+
     def acquire(self, sorted_names: list[str]) -> tuple[Key, Tag[G], list[str]]:
         """Count one more use of each tag of an entry, of which there is at least one. O(tags).
 

@@ -10,6 +10,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from mist.auth import Registry, open_registry
 from mist.auth.memory import MemoryStore
+from mist.auth.registry import Remove, Retag
 from mist.commands import AddTags, Register, RemoveTags, Unregister
 from mist.errors import (
     InvalidToken,
@@ -254,6 +255,84 @@ async def test_statistics_count_what_took_effect(registry):
     await registry.execute([Register("t", A), Register("t", A), AddTags("t", B)])
     await registry.execute([Register("u", A), Unregister("t"), Unregister("t")])
     assert attrs.astuple(registry.statistics()) == (1, 4, 0)
+
+
+# by id
+
+
+async def test_record_is_found_by_its_id_as_long_as_it_is_there(registry):
+    record = await one(registry, Register("t", A))
+    assert registry.find(record.id) is record
+    assert registry.find("") is registry.find("t") is registry.find(record.digest.hex()) is None
+    grown = await one(registry, AddTags("t", B))
+    assert registry.find(record.id) is grown
+    await one(registry, Unregister("t"))
+    assert registry.find(record.id) is None
+
+
+async def test_records_are_found_by_id_after_a_restart(url):
+    async with await open_registry(url) as registry:
+        records = await registry.execute([Register(f"t{n}", A) for n in range(5)])
+        if url == "memory://":
+            return
+    async with await open_registry(url) as registry:
+        assert [registry.find(each.id) for each in records] == records
+        assert registry.page(9) == sorted(records, key=lambda each: each.id)
+
+
+async def test_pages_hold_every_record_once_in_the_order_of_ids(registry):
+    assert registry.page(3) == []
+    records = await registry.execute([Register(f"t{n}", A) for n in range(7)])
+    wanted = sorted(each.id for each in records)
+    seen, after = [], ""
+    while page := registry.page(3, after):
+        assert len(page) <= 3
+        seen += [each.id for each in page]
+        after = page[-1].id
+    assert seen == wanted
+
+
+async def test_page_goes_on_behind_a_record_that_is_gone(registry):
+    records = await registry.execute([Register(f"t{n}", A) for n in range(6)])
+    tokens = {each.id: f"t{n}" for n, each in enumerate(records)}
+    first = registry.page(3)
+    await one(registry, Unregister(tokens[first[-1].id]))
+    assert [each.id for each in registry.page(9, first[-1].id)] == sorted(tokens)[3:]
+
+
+async def test_tags_change_by_id_in_one_step(registry, seen):
+    old = await one(registry, Register("t", A))
+    new = await one(registry, Retag(old.id, add=frozenset("bc"), remove=frozenset("ac")))
+    assert new.tags == B == registry.tags("t")
+    assert new.id == old.id
+    assert seen == [(old, new)]
+
+
+async def test_token_is_removed_by_id(registry, seen):
+    record = await one(registry, Register("t", A))
+    assert await one(registry, Remove(record.id)) is None
+    assert registry.lookup("t") is None
+    assert seen == [(record, None)]
+    assert isinstance(await one(registry, Remove(record.id)), TokenNotFound)
+    assert isinstance(await one(registry, Retag(record.id, A, NONE)), TokenNotFound)
+
+
+async def test_id_of_a_token_that_was_registered_anew_means_nothing(registry):
+    old = await one(registry, Register("t", A))
+    outcomes = await registry.execute(
+        [Unregister("t"), Remove(old.id), Register("t", B), Retag(old.id, A, NONE), Remove(old.id)]
+    )
+    assert [type(outcomes[n]) for n in (1, 3, 4)] == [TokenNotFound] * 3
+    assert registry.tags("t") == B
+
+
+async def test_limit_on_tags_holds_by_id_too():
+    registry = Registry(MemoryStore(), max_tags=2)
+    record = await one(registry, Register("t", A))
+    outcome = await one(registry, Retag(record.id, frozenset("bc"), NONE))
+    assert isinstance(outcome, TooManyTags)
+    outcome = await one(registry, Retag(record.id, frozenset("bc"), A))
+    assert outcome.tags == frozenset("bc")
 
 
 # storage

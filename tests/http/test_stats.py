@@ -168,7 +168,8 @@ class Peer:
     def __init__(self, hub, name):
         from mist.outbox import Outbox, OutboxLimits
 
-        self.name, self.transport, self.record, self.subscriptions = name, "tcp", None, ()
+        self.name, self.transport, self.peer = name, "tcp", "127.0.0.1"
+        self.record, self.subscriptions = None, ()
         self.outbox = Outbox(PLAIN, OutboxLimits(), hub.broker.ready)
 
 

@@ -401,3 +401,29 @@ def test_entries_with_more_tags_than_planes_can_count_get_more_planes() -> None:
         found: list[int] = []
         chunk.match(frozenset(many[:size]), found)
         assert sorted(found) == wanted
+
+
+def test_slices_hold_every_group_and_every_tag_once() -> None:
+    index: Index[int] = Index()
+    for n in range(1_000):
+        index.add(frozenset([f"t{n % 7}", f"u{n}"]), n)
+    assert sorted(n for some in index.slices() for n in some) == list(range(1_000))
+    uses = [use for some in index.tag_slices() for use in some]
+    assert Counter(dict(uses)) == Counter(f"t{n % 7}" for n in range(1_000)) + Counter(
+        f"u{n}" for n in range(1_000)
+    )
+    assert len(uses) == 1_007
+
+
+def test_slices_may_be_looked_through_while_entries_come_and_go() -> None:
+    index: Index[int] = Index()
+    for n in range(1_000):
+        index.add(frozenset([f"t{n}"]), n)
+    seen: list[int] = []
+    for turn, some in enumerate(index.slices()):
+        seen += some
+        index.add(frozenset([f"new{turn}"]), -1)
+        if turn < 100:
+            index.remove(frozenset([f"t{999 - turn}"]))
+    assert len(seen) == len(set(seen) - {-1}) + seen.count(-1)
+    assert set(range(900)) <= set(seen)
