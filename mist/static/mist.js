@@ -220,6 +220,8 @@ const ASKED = 1; // what arrives is still another's
 const REPLAYED = 2; // messages come, old ones first
 const LIVE = 3;
 
+const historyOff = () => new MistError("history_off", "History is off");
+
 /** Where a listener begins that asks for no old messages. */
 const FROM_NOW = Symbol("from now on");
 
@@ -315,6 +317,10 @@ class Book {
   }
 
   add(listener) {
+    if (this.history === false && listener.since !== undefined) {
+      queueMicrotask(() => this.tell.refused(listener, historyOff()));
+      return;
+    }
     const topic = this.#topics.get(listener.key) ?? new Set();
     this.#topics.set(listener.key, topic);
     const company = [...topic].some((each) => each.stage === LIVE);
@@ -344,7 +350,7 @@ class Book {
       if (each.stage !== ABSENT) continue;
       const since = this.#start(each);
       if (since === undefined && each.since !== undefined && !each.settled) {
-        this.refuse(each, new MistError("history_off", "History is off"));
+        this.refuse(each, historyOff());
         continue;
       }
       each.stage = ASKED;
@@ -369,6 +375,7 @@ class Book {
       if (each.stage === LIVE && each.seen !== null) each.seen = Math.max(each.seen, this.#newest);
       each.stage = ABSENT;
     }
+    this.#newest = 0; // the next server's log may have been put back to an earlier state
   }
 
   // what the server says
@@ -409,10 +416,17 @@ class Book {
     if (back.length) this.#gap(back, "no_history");
   }
 
-  /** One stream for all begins at the lowest of their places, and brings everything in order. */
-  streaming({epoch, recovered}) {
+  /**
+   * One stream for all begins at the lowest of their places, and brings everything in order.
+   * `id` is where the log ends, for all that is known.
+   */
+  streaming({epoch, id, recovered}) {
     const listeners = this.asked;
-    if (this.epoch !== epoch) for (const each of listeners) Object.assign(each, {seen: 0, epoch});
+    for (const each of listeners) {
+      // A log that ends before a place was put back to an earlier state.
+      each.seen = each.epoch === epoch ? Math.min(each.seen, id) : 0;
+      each.epoch = epoch;
+    }
     this.#log(epoch);
     this.#newest = this.lowest;
     for (const each of listeners) this.#settle(each);
@@ -617,7 +631,6 @@ class WebSocketTransport extends Transport {
   #opening = deferred();
   #refs = 0;
   #asked = new Map(); // by ref, what to do with the reply
-  #refreshing = null;
   #heard = false; // something since the last beat
   #beat;
   #beaten = Date.now();
@@ -653,11 +666,12 @@ class WebSocketTransport extends Transport {
   }
 
   refresh(token) {
-    this.#refreshing = deferred();
+    const {promise, resolve, reject} = deferred();
+    this.ended.then(reject);
     this.#ask({command: "auth", token}, ({success}) => {
-      if (success) this.#refreshing?.resolve(); // else a close frame follows, and says why
+      if (success) resolve(); // else a close frame follows, and says why
     });
-    return this.#refreshing.promise;
+    return promise;
   }
 
   /** Have the connection given up if nothing comes within so many seconds. */
@@ -686,7 +700,6 @@ class WebSocketTransport extends Transport {
       socket.close();
     }
     this.#opening.reject(failure);
-    this.#refreshing?.reject(failure);
   }
 
   #ask(frame, answered) {
@@ -790,21 +803,23 @@ class HttpTransport extends Transport {
     this.#change.abort(); // a new request is answered, or it is not
   }
 
-  refresh(token) {
+  async refresh(token) {
     this.token = token;
-    this.#refreshing = deferred();
+    if (this.book.tagSets.length === 0) return; // it is looked at with the first
+    this.#refreshing ??= deferred();
+    this.ended.then(this.#refreshing.reject);
     this.#change.abort();
-    return this.#refreshing.promise;
+    await this.#refreshing.promise;
   }
 
   /** The server takes the token. */
   answered() {
     this.#refreshing?.resolve();
+    this.#refreshing = null;
   }
 
-  shut(failure) {
+  shut() {
     this.#change.abort();
-    this.#refreshing?.reject(failure);
   }
 
   async #work() {
@@ -867,10 +882,10 @@ class HttpTransport extends Transport {
   }
 
   /** One poll's answer; at once where `timeout` is 0. */
-  async poll(tagSets, since, timeout, signal) {
+  poll(tagSets, since, timeout, signal) {
     const more = {timeout, ...(since === undefined ? {} : {since: position(since)})};
-    const response = await this.get(this.url.poll, tagSets, more, signal);
-    return within(timeout + STREAM_SILENCE, response.json(), lost("the poll was not answered"));
+    const answer = this.get(this.url.poll, tagSets, more, signal).then((it) => it.json());
+    return within(timeout + SILENCE, answer, lost("the poll was not answered"));
   }
 
   /** A response that is fine. Raises a `Failure` at any other. */
@@ -943,8 +958,10 @@ class StreamTransport extends HttpTransport {
     const {book} = this;
     const id = book.lowest;
     const more = id === Infinity ? {} : {since: position({epoch: book.epoch, id})};
-    const response = await this.get(this.url.stream, tagSets, more, signal);
+    const opening = this.get(this.url.stream, tagSets, more, signal);
+    const response = await within(SILENCE, opening, lost("the stream did not begin"));
     for await (const {type, data} of events(response.body)) {
+      if (type === "end" && data.code === 1000) return; // its last subscription was revoked
       if (type === "end") throw closing(data.code, data.reason);
       this.#take(type, data);
       await book.inbox.calm();
@@ -1010,17 +1027,19 @@ class PollTransport extends HttpTransport {
     const {book} = this;
     if (book.history === false) throw new Failure("history_off", "there is no history", {unfit: true});
     let place = {epoch: book.epoch, id: book.lowest};
-    for (;;) {
+    // The first answers at once, and so says that what was asked for holds.
+    for (let timeout = 0; ; timeout = POLL) {
       const asked = now();
-      const answer = await this.poll(tagSets, place, POLL, signal);
+      const answer = await this.poll(tagSets, place, timeout, signal);
       this.answered();
-      book.streaming(answer);
+      // What it has read up to, which is less than where the log ends; or was, and isn't any more.
+      book.streaming({...answer, id: answer.id < place.id ? answer.id : Infinity});
       for (const each of answer.messages) book.receive(each);
       book.reached(answer.id);
       place = {epoch: answer.epoch, id: answer.id};
       await book.inbox.calm();
       // Something between answers for the server, and doesn't wait.
-      if (answer.messages.length === 0 && now() - asked < 1) await sleep(1, signal);
+      if (timeout && !answer.messages.length && now() - asked < 1) await sleep(1, signal);
     }
   }
 }
@@ -1141,6 +1160,7 @@ class Client {
   #state = "connecting";
   #transport = null;
   #name = null; // of the transport
+  #alive = new Set(); // transports, those that are yet to open among them
   #closing = new AbortController();
   #wake = () => {};
   #failures = 0; // in a row
@@ -1220,7 +1240,6 @@ class Client {
         this.#enter("connecting");
         await this.#inbox.calm(); // a page that is behind takes first what it has
         const [name, transport] = await this.#establish();
-        if (this.#state === "closed") return void transport.close();
         const since = now();
         failure = await this.#hold(name, transport);
         lasted = now() - since;
@@ -1262,7 +1281,10 @@ class Client {
 
   async #open(name, url) {
     const token = await this.#within(this.#token());
+    if (this.#state === "closed") throw new MistError("closed", "the client is closed");
     const transport = new KINDS[name](url, token, this.#book);
+    this.#alive.add(transport);
+    transport.ended.then(() => this.#alive.delete(transport));
     try {
       await this.#within(transport.open());
       return transport;
@@ -1364,7 +1386,6 @@ class Client {
   #end(error) {
     if (this.#state === "closed") return;
     this.#closing.abort();
-    const transport = this.#transport;
     this.#transport = this.#name = null;
     globalThis.removeEventListener?.("online", this.#hint);
     globalThis.document?.removeEventListener("visibilitychange", this.#hint);
@@ -1375,7 +1396,7 @@ class Client {
     }
     this.#opened.reject(error);
     this.#enter("closed", error);
-    transport?.close();
+    for (const each of [...this.#alive]) each.close();
     this.#wake();
   }
 

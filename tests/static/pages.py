@@ -73,7 +73,8 @@ class Proxy:
 
     Attributes:
         target: the port of the server.
-        port: its own; what a server says of the ports in `ports` is said of it instead.
+        port: its own.
+        moved: ports that the server speaks of, and those that the page hears of instead.
         refused: requests that hold one of these are cut off.
         stalled: the answers to those are held back.
         deaf: takes what the page sends, and passes nothing on in either direction.
@@ -81,10 +82,10 @@ class Proxy:
         sent: what pages have sent, of each connection the beginning.
     """
 
-    def __init__(self, target: int, ports: tuple[int, ...] = ()) -> None:
+    def __init__(self, target: int) -> None:
         self.target = target
         self.port = 0
-        self.ports = ports
+        self.moved: dict[int, int] = {}
         self.refused: set[bytes] = set()
         self.stalled: set[bytes] = set()
         self.deaf = False
@@ -133,9 +134,9 @@ class Proxy:
             async for data in server:
                 if self.deaf or any(each in self.sent[number] for each in self.stalled):
                     continue
-                for port in self.ports:
+                for port, other in self.moved.items():
                     # As long as before, so that no Content-Length is wrong.
-                    data = data.replace(b":%d/" % port, b":%d/" % self.port)
+                    data = data.replace(b":%d/" % port, b":%05d/" % other)
                 await page.send_all(data)
             await trio.aclose_forcefully(page)
 
