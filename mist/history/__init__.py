@@ -123,7 +123,8 @@ class History(ABC):
     async def append(self, publications: Sequence[Publication]) -> int:
         """Store publications: all or nothing, durably on return.
 
-        Messages get consecutive ids, in the order given, and times that never go back. Costs
+        Messages get consecutive ids, in the order given, and times that never go back (see
+        `mist.history.clock`). Costs
         a commit, O(entries), and bytes at the speed of memory; the first two of these weigh
         most, so whoever has many publications waiting appends them together, up to
         `MAX_GROUP` messages.

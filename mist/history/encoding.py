@@ -4,6 +4,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from operator import add, sub
 from typing import TypeVar
 
+from mist.history.clock import Clock
 from mist.history.columns import pack
 from mist.history.layout import MICROSECONDS, Body, Extra, Head, Row, checksum, encode_body
 from mist.history.postings import pack_postings
@@ -14,18 +15,12 @@ __all__ = ["assign", "encode"]
 K = TypeVar("K", bound=Hashable)
 
 
-def assign(publications: Iterable[Publication], first: int, latest: int) -> list[Stored]:
-    """Give ids to publications from `first` on, and times that are never before `latest`.
-
-    Args:
-        latest: microseconds. A clock that was set back would otherwise make messages that
-            are older than those before them, and retention by age would stop at them.
-    """
+def assign(publications: Iterable[Publication], first: int, clock: Clock) -> list[Stored]:
+    """Give ids to publications from `first` on, and times that never go back."""
     stored = []
     for each in publications:
         if not each.entries:
             continue
-        latest = max(latest, round(each.time * MICROSECONDS))
         firsts = []
         if not each.framable and any(count > 1 for _, _, count in each.entries):
             raise ValueError("data that may hold LF can't stand in a run")
@@ -35,7 +30,7 @@ def assign(publications: Iterable[Publication], first: int, latest: int) -> list
         stored.append(
             Stored(
                 each.entries,
-                latest / MICROSECONDS,
+                clock.stamp(each.time) / MICROSECONDS,
                 each.publisher,
                 each.framable,
                 each.audience,

@@ -12,6 +12,7 @@ import attrs
 
 from mist.errors import HistoryDamaged
 from mist.history.block import Block, TagLists
+from mist.history.clock import Moment
 from mist.history.encoding import encode
 from mist.history.layout import Head, Row
 from mist.history.record import MAX_ID
@@ -60,7 +61,7 @@ def make_plan(
     above: Totals,
     swept: int,
     policy: Policy,
-    now: float,
+    now: Moment,
     *,
     sweep: bool,
 ) -> Plan:
@@ -98,7 +99,7 @@ def _light(heads: Sequence[Head]) -> Sequence[Head]:
 class _Thinning:
     """Decides over blocks; remembers cut-offs, since neighbours have the same tags."""
 
-    def __init__(self, shelf: Shelf, tag_lists: TagLists, policy: Policy, now: float) -> None:
+    def __init__(self, shelf: Shelf, tag_lists: TagLists, policy: Policy, now: Moment) -> None:
         self._shelf = shelf
         self._tag_lists = tag_lists
         self._policy = policy

@@ -20,6 +20,7 @@ import trio
 from mist.errors import HistoryDamaged, HistoryUnavailable
 from mist.history import MAX_GROUP, Durability, History, HistoryStatistics
 from mist.history.block import TagLists
+from mist.history.clock import Clock
 from mist.history.encoding import assign, encode
 from mist.history.inspection import inspect
 from mist.history.joining import Joining, plan_joining
@@ -65,7 +66,7 @@ class Log(History):
         self._durability = durability
         self._read_only = read_only
         self._tag_lists = TagLists()
-        self._latest = survey.latest  # of what was encoded, stored or not
+        self._clock = Clock(survey.latest)
         self._writing = trio.Lock()
         self._keeping = trio.Lock()
         self._told: set[int] = set()  # what damage has been logged
@@ -78,12 +79,11 @@ class Log(History):
         self._check_writable()
         # Encoded before it is this one's turn, while the writer waits for the disk for the
         # one before. Only the head knows ids.
-        stored = assign(publications, 1, self._latest)
+        stored = assign(publications, 1, self._clock)
         if not stored:
             await trio.lowlevel.checkpoint()
             raise ValueError("nothing to append")
         row = encode(stored)
-        self._latest = row.head.newest
         async with self._writing:
             survey = self._survey
             newest = survey.newest + row.head.messages
@@ -199,9 +199,10 @@ class Log(History):
             survey = self._survey
             state = covers(survey.state, policy.patterns)
             swept = self._swept
+            moment = self._clock.moment(now)
             plan = await self._read(
                 lambda shelf: make_plan(
-                    shelf, self._tag_lists, state, survey.above, swept, policy, now, sweep=sweep
+                    shelf, self._tag_lists, state, survey.above, swept, policy, moment, sweep=sweep
                 )
             )
             if plan.remove or (plan.floor, state) != (survey.state.floor, survey.state):

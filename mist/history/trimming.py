@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 import attrs
 
 from mist.history.block import Block
+from mist.history.clock import Moment
 from mist.history.layout import MICROSECONDS, Head
 from mist.history.record import MAX_ID, Stored, cut
 from mist.history.retention import Policy
@@ -41,13 +42,12 @@ class Thinned:
     tracked: dict[str, int]
 
 
-def expired(heads: Sequence[Head], above: Totals, policy: Policy, now: float) -> Sequence[Head]:
+def expired(heads: Sequence[Head], above: Totals, policy: Policy, now: Moment) -> Sequence[Head]:
     """Those of the oldest blocks above the floor of which the global limits keep nothing.
 
     Args:
         heads: the first few above the floor.
         above: sums over all above the floor.
-        now: Unix seconds.
     """
     for number, head in enumerate(heads):
         above = above.minus(head)
@@ -56,7 +56,7 @@ def expired(heads: Sequence[Head], above: Totals, policy: Policy, now: float) ->
     return heads
 
 
-def is_out(head: Head, newer: Totals, policy: Policy, now: float) -> bool:
+def is_out(head: Head, newer: Totals, policy: Policy, now: Moment) -> bool:
     """Whether the global limits keep nothing of a block.
 
     Args:
@@ -64,13 +64,13 @@ def is_out(head: Head, newer: Totals, policy: Policy, now: float) -> bool:
     """
     age, size, messages = policy.max_age, policy.max_bytes, policy.max_messages
     return (
-        (age is not None and head.newest < (now - age) * MICROSECONDS)
+        (age is not None and now.age(head.newest) > age * MICROSECONDS)
         or (size is not None and newer.size >= size)
         or (messages is not None and newer.messages >= messages)
     )
 
 
-def thin(block: Block, policy: Policy, now: float, cutoff: Cutoff) -> Thinned:
+def thin(block: Block, policy: Policy, now: Moment, cutoff: Cutoff) -> Thinned:
     """Keep of a block below the floor what some rule keeps. O(entries · rules of their tags)."""
     ruled: dict[TagList, list[tuple[str, int | None, float | None]]] = {}
     kept: list[Stored] = []
@@ -78,7 +78,7 @@ def thin(block: Block, policy: Policy, now: float, cutoff: Cutoff) -> Thinned:
     tracked: dict[str, int] = {}
     for stored in block.select():
         entries, firsts = [], []
-        age = now - stored.time
+        age = now.age(round(stored.time * MICROSECONDS)) / MICROSECONDS
         for first, entry in zip(stored.firsts, stored.entries, strict=True):
             tag_list, _, count = entry
             limits = ruled.get(tag_list)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from mist.history import HistoryDamaged, Publication, Selection
 from mist.history.block import Block, TagLists
+from mist.history.clock import Clock
 from mist.history.columns import pack, unpack
 from mist.history.encoding import assign, encode
 from mist.history.postings import Postings, pack_postings, tag_hash
@@ -45,7 +46,7 @@ def messages(stored):
 
 @given(groups, firsts)
 def test_block_gives_back_what_it_was_made_of(group, first):
-    stored = assign(group, first, 0)
+    stored = assign(group, first, Clock())
     row = encode(stored)
     found = Block(row, TagLists()).select()
     assert [plain(each.entries) for each in found] == [plain(each.entries) for each in stored]
@@ -59,8 +60,8 @@ def test_block_gives_back_what_it_was_made_of(group, first):
 
 @given(groups, st.none() | selections, st.data())
 def test_select_is_the_plain_filter(group, selection, data):
-    everything = messages(assign(group, 1, 0))
-    block = Block(encode(assign(group, 1, 0)), TagLists())
+    everything = messages(assign(group, 1, Clock()))
+    block = Block(encode(assign(group, 1, Clock())), TagLists())
     after = data.draw(st.integers(0, len(everything) + 1))
     upto = data.draw(st.integers(0, len(everything) + 1))
     limit = data.draw(st.integers(1, len(everything) + 1))
@@ -81,7 +82,7 @@ def test_select_is_the_plain_filter(group, selection, data):
 
 @given(groups, st.data())
 def test_what_is_left_of_a_block_keeps_its_ids(group, data):
-    stored = assign(group, 1, 0)
+    stored = assign(group, 1, Clock())
     ids = [message.id for message in messages(stored)]
     kept = data.draw(st.sets(st.sampled_from(ids), min_size=1))
     left = []
@@ -100,7 +101,7 @@ def test_what_is_left_of_a_block_keeps_its_ids(group, data):
 
 @given(groups, st.data())
 def test_every_changed_byte_is_noticed(group, data):
-    row = encode(assign(group, 1, 0))
+    row = encode(assign(group, 1, Clock()))
     place = data.draw(st.integers(0, len(row.body) - 1))
     bit = 1 << data.draw(st.integers(0, 7))
     body = row.body[:place] + bytes([row.body[place] ^ bit]) + row.body[place + 1 :]
@@ -112,14 +113,14 @@ def test_every_changed_byte_is_noticed(group, data):
 def test_any_bytes_with_the_right_checksum_are_a_block_or_damaged(body, group):
     from mist.history.layout import checksum
 
-    row = encode(assign(group, 1, 0))
+    row = encode(assign(group, 1, Clock()))
     row = attrs.evolve(row, body=body, checksum=checksum(row.hashes, body))
     with pytest.raises(HistoryDamaged):
         Block(row, TagLists())
 
 
 def test_thousand_messages_of_one_run_are_one_run_inside():
-    (stored,) = assign([Publication([run("a", *["x"] * 1000)], 1.0)], 1, 0)
+    (stored,) = assign([Publication([run("a", *["x"] * 1000)], 1.0)], 1, Clock())
     row = encode([stored])
     assert len(row.body) < 2200
     ((entry,),) = [each.entries for each in Block(row, TagLists()).select()]
@@ -128,12 +129,12 @@ def test_thousand_messages_of_one_run_are_one_run_inside():
 
 def test_data_that_may_hold_lf_can_not_stand_in_a_run():
     with pytest.raises(ValueError, match="LF"):
-        assign([Publication([run("a", "x", "y")], 1.0, framable=False)], 1, 0)
+        assign([Publication([run("a", "x", "y")], 1.0, framable=False)], 1, Clock())
 
 
 def test_times_keep_their_microseconds():
     times = [1234.567891, 1_700_000_000.000001, 1_700_000_000.999999]
-    stored = assign([Publication([run("a", "")], time) for time in times], 1, 0)
+    stored = assign([Publication([run("a", "")], time) for time in times], 1, Clock())
     assert [each.time for each in Block(encode(stored), TagLists()).select()] == times
 
 
@@ -170,7 +171,7 @@ def test_tags_that_share_a_hash_are_told_apart():
     one, other = "plumless", "buckeroo"
     assert tag_hash(one.encode()) == tag_hash(other.encode())
     group = [Publication([run(tag, tag) for tag in [one, other, *map(str, range(50))]], 1.0)]
-    block = Block(encode(assign(group, 1, 0)), TagLists())
+    block = Block(encode(assign(group, 1, Clock())), TagLists())
     assert [message.id for message in messages(block.select(Selection([frozenset([other])])))] == [
         2
     ]

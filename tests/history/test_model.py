@@ -11,6 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mist.history import Policy, Rule, joining, keeping, open_history, replay
+from mist.history.clock import Clock
+from mist.history.layout import MICROSECONDS
 from mist.history.sqlite import chores
 from tests.history.messages import publication, run, select
 from tests.history.messages import replay as read_all
@@ -50,7 +52,7 @@ class Kept:
     """A message of the model; `block` is the last id of the group it came with."""
 
     id: int
-    time: float
+    time: int  # microseconds
     tags: frozenset[str]
     block: int
 
@@ -61,8 +63,9 @@ class Model:
     def __init__(self):
         self.kept = []
         self.newest = 0
-        self.clock = 1000.0
-        self.latest = 0.0
+        self.wall = 1000.0
+        self.clock = Clock()
+        self.latest = 0  # stamp given to a message
         self.gone = []  # every message ever trimmed
 
     def append(self, group):
@@ -70,17 +73,17 @@ class Model:
         publications = []
         messages = []
         for step, entries in group:
-            self.clock += step
-            self.latest = max(self.latest, self.clock)
+            self.wall += step
+            time = self.latest = self.clock.stamp(self.wall)
             written = []
             for tags, count in entries:
                 texts = []
                 for _ in range(count):
                     self.newest += 1
-                    messages.append(Kept(self.newest, self.latest, tags, 0))
+                    messages.append(Kept(self.newest, time, tags, 0))
                     texts.append(str(self.newest))
                 written.append(run(",".join(tags), *texts))
-            publications.append(publication(*written, time=self.clock))
+            publications.append(publication(*written, time=self.wall))
         for message in messages:
             message.block = self.newest
         self.kept += messages
@@ -88,12 +91,12 @@ class Model:
 
     def must_keep(self, policy, now):
         """Ids that no policy of ours may take: of these, trimming keeps every one."""
-        by_global = {
-            each.id
-            for place, each in enumerate(reversed(self.kept))
-            if (policy.max_age is None or now - each.time <= policy.max_age)
-            and (policy.max_messages is None or place < policy.max_messages)
-        }
+        by_global = set()
+        for place, each in enumerate(reversed(self.kept)):
+            # Blocks go as a whole, so one that is out takes those before it along.
+            if not young(each, policy.max_age, now) or place == policy.max_messages:
+                break
+            by_global.add(each.id)
         return by_global | self.by_rules(policy, now)
 
     def by_rules(self, policy, now):
@@ -102,7 +105,7 @@ class Model:
             for rule in policy.rules
             for tag in filter(rule.matches, TAGS)
             for each in [each for each in reversed(self.kept) if tag in each.tags][: rule.count]
-            if rule.age is None or now - each.time <= rule.age
+            if young(each, rule.age, now)
         }
 
     def matching(self, selection):
@@ -118,6 +121,10 @@ class Model:
             each.id > after and (selection is None or any(tags <= each.tags for tags in selection))
             for each in self.gone
         )
+
+
+def young(message, age, now):
+    return age is None or now.age(message.time) <= age * MICROSECONDS
 
 
 def chosen(selection):
@@ -141,13 +148,13 @@ def small_numbers():
 
 
 async def trim(history, model, policy):
-    now = model.latest
+    now = model.clock.moment(model.wall)
     before = {each.id: each for each in model.kept}
     kept = model.must_keep(policy, now)
     ruled = model.by_rules(policy, now)
     removed = 0
     while True:
-        step = await history.trim(policy, now)
+        step = await history.trim(policy, model.wall)
         removed += step.messages
         if not step.more:
             break
@@ -171,7 +178,7 @@ async def check(history, model, selection, after):
     times = {each.id: each.time for each in model.kept}
     for message in found:
         assert message.data == str(message.id).encode()
-        assert message.time == pytest.approx(times[message.id], abs=1e-6)
+        assert message.time == times[message.id] / MICROSECONDS
     for n in (1, 4):
         start = await history.last(wanted, n)
         assert [each for each in expected if each > start] == expected[-n:]
@@ -197,6 +204,7 @@ async def scenario(url, plan, selection):
                 case "reopen" if url != "memory://":
                     await history.close()
                     history = await open_history(url)
+                    model.clock = Clock(model.latest)
             position = await history.position()
             assert position.newest == model.newest
             assert position.first == (model.kept[0].id if model.kept else model.newest + 1)
