@@ -9,6 +9,7 @@ import trio
 
 from mist.client import Client, connect
 from mist.config import Listen
+from mist.history import Policy
 from mist.server import Server
 from tests.servers import running
 from tests.static.pages import ClientPage, Proxy
@@ -271,6 +272,31 @@ async def test_another_log_is_a_gap_and_brings_what_it_has(
             await place.cut()
     assert await page.got(2) == ["a: 1", "a: 2"]
     assert await page.events("gap") == [{"reason": "history", "subscriptions": ["a"]}]
+
+
+@pytest.mark.parametrize("kind", ["websocket", "sse", "polling"])
+async def test_what_was_trimmed_meanwhile_is_a_gap_between_the_right_two(
+    page: ClientPage, place: Place, kind: str
+) -> None:
+    await page.start(place.url, transports=[kind], **OPEN)
+    await page.evaluate("client.on('gap', () => got.push(['gap', '', 0]))")
+    await page.listen("a")
+    await place.publish("1")
+    await page.got(1)
+    place.http.refused = {b" /v1/"}
+    place.ws.refused = {UPGRADES}
+    await place.cut()
+    await page.until("client.state !== 'open'")
+    await place.publish("x" * 500_000, "y" * 500_000, "last")
+    sequencer = place.server.hub.sequencer
+    assert sequencer is not None
+    while (await sequencer.history.trim(Policy(max_bytes=400_000), now=0)).more:
+        pass
+    place.http.refused = place.ws.refused = set()
+    found = await page.got(3)
+    assert found[:2] == ["a: 1", "gap: "]
+    assert found[-1] == "a: last"
+    assert len(await page.events("gap")) == 1
 
 
 async def test_without_a_history_a_stream_says_what_may_be_missing(
