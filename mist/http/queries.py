@@ -16,17 +16,20 @@ from mist.protocols.positions import MAX_ALTERNATIVES, position_from_text
 __all__ = ["Query", "Wanted"]
 
 _MAX_FIELDS: Final = 2 * MAX_ALTERNATIVES
+_MAX_QUERY: Final = 16_384  # bytes, whatever `--max-header` allows
 
 
 class Query:
     """A request's query, taken apart strictly: nothing is guessed, nothing passed over.
 
     Raises:
-        Problem: it is not UTF-8, or has too many fields (400).
+        Problem: it is not UTF-8, is too long, or has too many fields (400).
     """
 
     def __init__(self, request: Request) -> None:
         raw: bytes = request.scope["query_string"]
+        if len(raw) > _MAX_QUERY:
+            raise Problem(400, "invalid_query", f"a query has at most {_MAX_QUERY} bytes")
         try:
             self._fields = parse_qs(
                 raw.decode("ascii"),
