@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 from starlette.applications import Starlette
 
-from mist.http import health, inspect, pages, polling, stats, streams, tickets, tokens
+from mist.http import health, inspect, messages, pages, polling, stats, streams, tickets, tokens
 from mist.http.context import Context
 from mist.http.guard import Guard, GuardLimits
 from mist.http.problems import HANDLERS
@@ -27,6 +27,7 @@ def make_app(context: Context, gate: Gate, origins: Origins, names: Collection[s
         routes=[
             *health.routes(context),
             *inspect.routes(context),
+            *messages.routes(context),
             *pages.routes(context),
             *polling.routes(context),
             *stats.routes(context),

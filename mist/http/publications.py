@@ -1,0 +1,103 @@
+"""What a request publishes: one message, a list of them, or a line for each.
+
+    {"tags": ["a", "b"], "data": "text"}
+    {"tags": ["a"], "data64": "AAEC"}
+    [{...}, {...}]
+    {...}                                       application/x-ndjson: an object a line
+    {...}
+
+All of it is looked at before any of it is published.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, TypeVar
+
+import attrs
+import msgspec
+
+from mist.errors import DataTooLong
+from mist.history import MAX_GROUP
+from mist.http.problems import Problem
+from mist.message import Limits, TagSet, parse_tags
+
+__all__ = ["Publications", "read_publications"]
+
+T = TypeVar("T")
+
+
+@attrs.frozen
+class Publications:
+    """Messages to be published together.
+
+    Attributes:
+        messages: tags and data of each, in order; at least one.
+        is_list: whether they came as a list, however long, rather than as one object.
+    """
+
+    messages: Sequence[tuple[TagSet, bytes]]
+    is_list: bool
+
+
+class _Object(msgspec.Struct, forbid_unknown_fields=True):
+    tags: list[str]
+    data: str | None = None
+    data64: bytes | None = None
+
+
+_decode: Final[Callable[[bytes], _Object | list[_Object]]] = msgspec.json.Decoder(
+    _Object | list[_Object]
+).decode
+_decode_line: Final = msgspec.json.Decoder(_Object).decode
+
+
+def read_publications(body: bytes, limits: Limits, *, lines: bool) -> Publications:
+    """A body's messages.
+
+    Args:
+        limits: of tags and data.
+        lines: whether it is an object a line; blank ones count for nothing.
+
+    Raises:
+        Problem: it isn't what it should be (400), or more than a log takes at once (413).
+        EmptyTag, InvalidTag, TooManyTags, DataTooLong: the first message that has it.
+    """
+    found = list(_lines(body)) if lines else _understand(_decode, body)
+    objects = found if isinstance(found, list) else [found]
+    if not objects:
+        raise _invalid("there is no message in it")
+    if len(objects) > MAX_GROUP:
+        raise Problem(413, "payload_too_large", f"a request has at most {MAX_GROUP} messages")
+    messages = [
+        (parse_tags(each.tags, limits.message_tags), _data(each, limits)) for each in objects
+    ]
+    return Publications(messages, isinstance(found, list))
+
+
+def _lines(body: bytes) -> Iterator[_Object]:
+    for number, line in enumerate(body.split(b"\n"), 1):
+        if line.strip():
+            yield _understand(_decode_line, line, f"line {number}: ")
+
+
+def _understand(decode: Callable[[bytes], T], text: bytes, place: str = "") -> T:
+    try:
+        return decode(text)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise _invalid(f"{place}{error}") from None
+
+
+def _data(each: _Object, limits: Limits) -> bytes:
+    if (each.data is None) == (each.data64 is None):
+        raise _invalid("a message has either data or data64")
+    try:
+        data = each.data.encode() if each.data is not None else each.data64
+    except UnicodeEncodeError:  # a lone surrogate, which JSON can spell
+        raise _invalid("data is no Unicode text") from None
+    assert data is not None
+    if len(data) > limits.data:
+        raise DataTooLong
+    return data
+
+
+def _invalid(detail: str) -> Problem:
+    return Problem(400, "invalid_body", f"the body can't be understood: {detail}")
