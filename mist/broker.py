@@ -29,6 +29,7 @@ import attrs
 
 from mist.errors import CommandError
 from mist.index import Index, Memo
+from mist.index.intern import Tag
 from mist.message import (
     Batch,
     Entry,
@@ -81,6 +82,7 @@ class BrokerStatistics:
 
     Attributes:
         published: messages accepted.
+        published_by_peers: those of them that came over a session.
         rejected: messages refused for their tags.
         unmatched: messages that nobody was subscribed to.
         tag_sets: distinct tag sets subscribed to now.
@@ -89,6 +91,7 @@ class BrokerStatistics:
     """
 
     published: int
+    published_by_peers: int
     rejected: int
     unmatched: int
     tag_sets: int
@@ -107,11 +110,12 @@ class Broker:
         ready: outboxes with something to flush. Pass it to each `Outbox`; call `flush` when
             a chunk of work is done.
         flushes: how often `flush` was called.
+        meters: as given.
     """
 
     def __init__(self, limits: Limits | None = None, meters: Meters | None = None) -> None:
         self.limits = Limits() if limits is None else limits
-        self._meters = meters
+        self.meters = meters
         # The message whose tags are looked at next. Infinity is never reached.
         self._sample_at: float = math.inf if meters is None else 1
         self.ready: list[Outbox] = []
@@ -125,6 +129,7 @@ class Broker:
         self._aimed = 0
         self._nobody = Targets(())
         self._published = 0
+        self._published_by_peers = 0
         self._rejected = 0
         self._unmatched = 0
         self.dropped: Counter[str] = Counter()
@@ -171,8 +176,8 @@ class Broker:
         """All groups, some at a time; see `Index.slices`."""
         return self._index.slices()
 
-    def tag_uses(self) -> Iterator[list[tuple[str, int]]]:
-        """Distinct tags and how many tag sets have them, some at a time."""
+    def tag_uses(self) -> Iterator[list[Tag[Group]]]:
+        """Distinct tags and how many tag sets have them, some at a time; see there, too."""
         return self._index.tag_slices()
 
     # publishing
@@ -205,6 +210,8 @@ class Broker:
         if accepted is None:
             accepted = self._publish_each(batch, skip, on_error, first)
         self._published += accepted
+        if source is not None:
+            self._published_by_peers += accepted
         if self._published >= self._sample_at:
             self._sample(batch, accepted)
         return accepted
@@ -336,6 +343,7 @@ class Broker:
         """A frozen copy of the counts."""
         return BrokerStatistics(
             published=self._published,
+            published_by_peers=self._published_by_peers,
             rejected=self._rejected,
             unmatched=self._unmatched,
             tag_sets=len(self._index),
@@ -345,20 +353,24 @@ class Broker:
 
     def sample_soon(self) -> None:
         """Have the next message's tags looked at, however long it would have been until then."""
-        if self._meters is not None:
+        if self.meters is not None:
             self._sample_at = self._published + 1
 
     def _sample(self, batch: Batch, accepted: int) -> None:
-        assert self._meters is not None
+        assert self.meters is not None
         before = self._published - accepted
         # Tag lists stand for one message each, or for about as many; see `Batch`.
         place = (int(self._sample_at) - before - 1) * len(batch.tag_lists) // accepted
-        later = self._meters.tags.sample(batch.tag_lists[place], self._published)
+        later = self.meters.tags.sample(batch.tag_lists[place], self._published)
         self._sample_at = self._published + later
 
     def _resolve(self, tag_list: bytes) -> Route:
         tags = parse_tag_list(tag_list, self.limits.message_tags)
+        meters = self.meters
+        began = 0.0 if meters is None else meters.match.begin()
         route = Route(tag_list, tags, self._index.match(tags))
+        if began and meters is not None:
+            meters.match.end(began)
         self._memo.admit(tag_list, tags, route)
         return route
 

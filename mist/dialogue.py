@@ -129,12 +129,17 @@ class Dialogue(Session):
         publisher = self._publisher
         changes: list[_RegistryChange] = []
         carried_out = 0
+        meter = self.hub.meters.publish_to_write
+        # With a history others write what this publishes, and measure it.
+        began = meter.begin() if publisher is None else 0.0
+        published = False
         try:
             for command in self.protocol.receive(data):
                 if isinstance(command, Publish) and not self.stranger and not changes:
                     # Nearly always, and all that there is.
                     if publisher is None:
                         self._publish(command)
+                        published = True
                     else:
                         await self._store(publisher, command)
                     continue
@@ -161,6 +166,8 @@ class Dialogue(Session):
                     await publisher.settle()
         finally:
             rested = await self.hub.pacer.pause(self.name)
+        if began and published:
+            meter.end(began)
         return rested
 
     async def _catch_up(self) -> None:
@@ -314,7 +321,7 @@ class Dialogue(Session):
 
     async def _refuse(self, command: Command) -> None:
         """Answer a stranger's wrong word, slowly, and end the session."""
-        self.hub.failed_auths[self.transport] += 1
+        self.hub.note_failed_auth(self.transport, self._credential.value)
         self.hub.broker.flush()
         await trio.sleep(self.hub.hub_limits.failed_auth_delay)
         self._answer(command, Failed(Unauthorized()))

@@ -147,6 +147,8 @@ class Sequencer:
             )
             for each in group
         ]
+        meters = self.broker.meters
+        began = 0.0 if meters is None else meters.commit.begin()
         try:
             first = await self.history.append(publications)
         except HistoryUnavailable as error:
@@ -158,6 +160,8 @@ class Sequencer:
                 submission.settled(submission, error)
         else:
             self.failing = False
+            if meters is not None:
+                meters.commit.end(began)
             for submission in group:
                 self._size -= submission.size
                 self.broker.publish(submission.accepted.batch, submission.source, first=first)
@@ -165,6 +169,9 @@ class Sequencer:
                 submission.settled(submission, first)
                 first += submission.count
         self.broker.flush()
+        if meters is not None and not self.failing:
+            # A clock that was set meanwhile makes one wrong observation.
+            meters.publish_to_write.observe(max(0.0, time.time() - group[0].time))
         if not self._size and self._idle is not None:
             self._idle.set()
 

@@ -164,6 +164,7 @@ class Session:
         """End the session: no delivery after this. Idempotent; the first reason stays."""
         if self.ended is None:
             self.ended = ending
+            self.hub.endings[ending.code] += 1
             self.outbox.mute()
             self.scope.cancel()
 
@@ -260,9 +261,14 @@ class Session:
             made.extend(self.subscribe_all(tag_sets))
             return tag_sets
 
+        def tell(resumed: Resumed) -> None:
+            self.hub.recoveries["recovered" if resumed.recovered else "lost"] += 1
+            answer(resumed)
+
         try:
-            await self.reading.resume(since, subscribe, answer)
+            await self.reading.resume(since, subscribe, tell)
         except HistoryUnavailable:
+            self.hub.recoveries["failed"] += 1
             if self.outbox.muted:
                 self.end(_HISTORY_LOST)
             else:

@@ -102,7 +102,7 @@ class Access:
         # What a header carries came as Latin-1, and a token is UTF-8.
         record = self._hub.registry.lookup(token.encode("latin-1").decode("utf-8", "replace"))
         if record is None or not record.tags:
-            raise await self._failed("no such token")
+            raise await self._failed("token", "no such token")
         wait = self._rates.take(record.id)
         if wait:
             raise too_often(wait)
@@ -113,12 +113,12 @@ class Access:
             raise _unauthorized("expected Authorization: Bearer SECRET")
         secret = authorization[len(_BEARER) :].encode("latin-1").decode("utf-8", "replace")
         if not self._hub.is_secret(secret):
-            raise await self._failed("that is not the secret")
+            raise await self._failed("secret", "that is not the secret")
         return Caller(None)
 
-    async def _failed(self, detail: str) -> Problem:
+    async def _failed(self, reason: str, detail: str) -> Problem:
         """Count a wrong credential, and take one's time."""
-        self._hub.failed_auths["http"] += 1
+        self._hub.note_failed_auth("http", reason)
         await trio.sleep(self._hub.hub_limits.failed_auth_delay)
         return _unauthorized(detail)
 

@@ -22,12 +22,13 @@ from mist.http.context import Context
 from mist.http.openapi import SERVICE, Answer, Operation, Operations
 from mist.http.paging import LIMIT, Paging, after_parameter
 from mist.http.stats import Connection, describe_session
+from mist.index.intern import Tag
 from mist.routes import Group
 from mist.session import Session
 
 __all__ = ["OPERATIONS", "routes"]
 
-_SLICE: Final = 1_000  # of anything, between two checkpoints; 1 to 2 ms
+_SLICE: Final = 500  # of anything, between two checkpoints; 1 ms or so
 
 T = TypeVar("T")
 # What stands first has the lowest key.
@@ -164,8 +165,8 @@ def _group_key(group: Group) -> Key:
     return (-subscribers, group.tag_list.decode()) if subscribers else _GONE
 
 
-def _tag_key(use: tuple[str, int]) -> Key:
-    return (-use[1], use[0])
+def _tag_key(tag: Tag[Group]) -> Key:
+    return (-tag.uses, tag.name) if tag.uses else _GONE
 
 
 def _place(paging: Paging) -> Key | None:

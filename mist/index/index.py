@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 import attrs
 
-from mist.index.intern import Tags
+from mist.index.intern import Tag, Tags
 from mist.index.shards import MASK, Table, make_table
 from mist.index.tree import Key, Thresholds, Tree
 
@@ -121,8 +121,8 @@ class Index(Generic[G]):
         for shard in self._groups:
             yield list(shard.values())
 
-    def tag_slices(self) -> Iterator[list[tuple[str, int]]]:
-        """Every distinct tag with the number of entries that have it, as `slices`."""
+    def tag_slices(self) -> Iterator[list[Tag[G]]]:
+        """Every distinct tag, as `slices`; one with no uses has gone meanwhile. To be read only."""
         return self._tags.slices()
 
     def statistics(self) -> IndexStatistics:

@@ -73,10 +73,10 @@ class Tags(Generic[G]):
         for shard in self.table:
             yield from shard
 
-    def slices(self) -> Iterator[list[tuple[str, int]]]:
-        """Names and uses, some at a time; see `Index.slices`."""
+    def slices(self) -> Iterator[list[Tag[G]]]:
+        """All tags, some at a time; see `Index.slices`."""
         for shard in self.table:
-            yield [(tag.name, tag.uses) for tag in shard.values()]
+            yield list(shard.values())
 
     def acquire(self, sorted_names: list[str]) -> tuple[Key, Tag[G], list[str]]:
         """Count one more use of each tag of an entry, of which there is at least one. O(tags).

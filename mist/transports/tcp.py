@@ -51,6 +51,7 @@ class TcpTransport:
         ticket = self._gate.enter(address)
         try:
             if ticket is None:
+                self._hub.refused[self._name] += 1
                 await _refuse(stream)
             elif await ready_stream(stream, self._handshake_seconds):
                 await self._serve(stream, address, nursery)

@@ -113,6 +113,7 @@ class WebSocketTransport:
         address = peer_address(stream)
         ticket = self._gate.enter(address)
         self._excess += ticket is None
+        self._hub.refused[self._name] += ticket is None
         try:
             if ticket is None and self._excess > _EXCESS:
                 return
@@ -260,7 +261,7 @@ class WebSocketTransport:
         return None
 
     def _unauthorized(self) -> Refusal:
-        self._hub.failed_auths[self._name] += 1
+        self._hub.note_failed_auth(self._name, "token")
         return handshake.UNAUTHORIZED
 
 

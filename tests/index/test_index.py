@@ -408,7 +408,7 @@ def test_slices_hold_every_group_and_every_tag_once() -> None:
     for n in range(1_000):
         index.add(frozenset([f"t{n % 7}", f"u{n}"]), n)
     assert sorted(n for some in index.slices() for n in some) == list(range(1_000))
-    uses = [use for some in index.tag_slices() for use in some]
+    uses = [(tag.name, tag.uses) for some in index.tag_slices() for tag in some]
     assert Counter(dict(uses)) == Counter(f"t{n % 7}" for n in range(1_000)) + Counter(
         f"u{n}" for n in range(1_000)
     )
