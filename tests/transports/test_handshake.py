@@ -70,6 +70,23 @@ def test_two_different_credentials_are_ambiguous_and_two_equal_ones_are_not() ->
     assert read_offer("/?x-auth-token=u", headers, [], query_token=True).ambiguous
 
 
+def test_a_ticket_comes_in_the_url_whatever_tokens_may() -> None:
+    for query_token in (True, False):
+        offer = read_offer("/x?a=b&ticket=t%2B1", [], ["mist.v1"], query_token=query_token)
+        assert (offer.ticket, offer.token, offer.ambiguous) == ("t+1", None, False)
+        assert read_offer("/x", [], [], query_token=query_token).ticket is None
+        assert read_offer("/x?ticket=", [], [], query_token=query_token).ticket == ""
+
+
+def test_a_ticket_beside_any_credential_is_ambiguous_even_another_of_the_same() -> None:
+    headers = [(b"x-auth-token", b"t")]
+    assert read_offer("/?ticket=t", headers, [], query_token=False).ambiguous
+    assert read_offer("/?ticket=t", [], [subprotocol("t")], query_token=False).ambiguous
+    assert read_offer("/?ticket=t&x-auth-token=t", [], [], query_token=True).ambiguous
+    assert read_offer("/?ticket=t&ticket=t", [], [], query_token=False).ambiguous
+    assert not read_offer("/?ticket=t&x-auth-token=t", [], [], query_token=False).ambiguous
+
+
 def test_two_origins_are_ambiguous() -> None:
     headers = [(b"origin", b"http://localhost"), (b"origin", b"http://evil.example")]
     assert read_offer("/", headers, [], query_token=False).ambiguous
@@ -82,5 +99,6 @@ def test_a_subprotocol_that_is_no_base64url_is_nobodys_token(text: str) -> None:
 
 
 def test_a_token_is_never_shown() -> None:
-    offer = read_offer("/", [(b"x-auth-token", b"s3cret")], [], query_token=False)
+    offer = read_offer("/?ticket=h1dden", [(b"x-auth-token", b"s3cret")], [], query_token=False)
     assert "s3cret" not in repr(offer)
+    assert "h1dden" not in repr(offer)
