@@ -434,7 +434,9 @@ class Broker:
                 self.flush()
             for outbox in outboxes:
                 if outbox is not skip and not outbox.put(wire, count):
-                    if outbox.on_behind is not None and first is not None and not outbox.muted:
+                    if outbox.keep(wire, count):
+                        continue
+                    if outbox.on_behind is not None and first is not None:
                         outbox.withhold()
                         outbox.on_behind(first - 1)
                         continue
@@ -455,5 +457,7 @@ class Broker:
 
     def _withhold(self, form: WireForm, outboxes: Iterable[Outbox], count: int) -> None:
         for outbox in outboxes if count else ():
+            if outbox.withheld and not outbox.holding:
+                continue  # counted when it is brought
             outbox.dropped_unframable += count
             self.dropped["unframable"] += count

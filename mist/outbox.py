@@ -111,6 +111,8 @@ class Outbox:
 
     __slots__ = (
         "_counts",
+        "_held",
+        "_held_size",
         "_limits",
         "_max_bytes",
         "_max_messages",
@@ -162,6 +164,8 @@ class Outbox:
         self._on_overrun = on_overrun
         self._new_drops = False
         self._spent = False  # whether deliveries have ended for good
+        self._held: list[tuple[bytes, int]] | None = None  # see `hold`
+        self._held_size = 0  # bytes
         self.on_behind: Callable[[int], None] | None = None
         self.on_room: Callable[[], None] | None = None
         # Lists rather than deques: an empty deque holds 600 bytes, and most outboxes are
@@ -226,11 +230,46 @@ class Outbox:
     def withhold(self) -> None:
         """Take no deliveries for now: they will be brought from the history (`bring`)."""
         self._max_messages = -1
+        self._held = None
+
+    def hold(self) -> None:
+        """While deliveries are withheld, keep those that come from now on, until `admit`."""
+        self._held = []
+        self._held_size = 0
+
+    @property
+    def holding(self) -> bool:
+        """Whether all deliveries since `hold` are here, so that none need be brought."""
+        return self._held is not None
+
+    def let_go(self) -> None:
+        """Forget what was held: it will be brought, where it is still wanted."""
+        self._held = None
+
+    def keep(self, wire: bytes, count: int) -> bool:
+        """What becomes of a delivery that `put` refused because deliveries are withheld.
+
+        Returns:
+            False where they aren't, and the outbox is merely full.
+        """
+        if self._max_messages >= 0:
+            return False
+        if self._held is not None:
+            self._held_size += len(wire)
+            if self._held_size > self._limits.bytes // 4:
+                self._held = None
+            else:
+                self._held.append((wire, count))
+        return True
 
     def admit(self) -> None:
-        """Take deliveries again, unless they have ended meanwhile."""
-        if not self._spent:
-            self._max_messages = self._limits.messages
+        """Take deliveries again, first of all those held; unless they have ended meanwhile."""
+        if self._spent:
+            return
+        self._max_messages = self._limits.messages
+        held, self._held = self._held, None
+        for wire, count in held or ():
+            self.bring(wire, count)
 
     def bring(self, wire: bytes, count: int) -> None:
         """Queue messages from the history, however much is queued; mind `has_room_to_bring`."""
@@ -329,6 +368,7 @@ class Outbox:
     def mute(self) -> None:
         """Take no more deliveries, without counting them as dropped; replies still pass."""
         self._max_messages = -1
+        self._held = None
         self._spent = True
         if self.on_room is not None:
             self.on_room()

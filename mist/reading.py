@@ -6,8 +6,10 @@ are withheld, all of them, whichever subscription they are for: each is in the h
 so it comes from there, once and in order.
 
 The hand-over needs no lock. Messages are delivered in the order of their ids, and the sequencer
-knows the highest that has been (`newest`). A session that has read up to there, with no await
-since it looked, has missed nothing and will be given nothing twice: live it is.
+knows the highest that has been (`newest`). A session reads up to there, and what is delivered
+from that moment on is held for it, as far as that is little. If all of it could be held, it
+follows what was read, and the session has missed nothing and is given nothing twice: live it
+is. Else it reads on; each stretch is shorter than the one before, or the session is too slow.
 """
 
 from collections.abc import Callable, Iterable
@@ -25,6 +27,7 @@ from mist.subscriptions import SubscriptionSet
 
 __all__ = ["Reading"]
 
+_TRIES: Final = 3  # readings of a page that is being trimmed, before a gap is told to be safe
 _PAGE: Final = 1 << 20  # bytes read at a time; with a quarter of the outbox, what is held
 
 
@@ -163,11 +166,16 @@ class Reading:
         return after, Resumed(epoch, start, recovered, position.first)
 
     async def _go_live(self, after: int) -> None:
-        """Bring what was delivered meanwhile, until nothing was; then have deliveries again."""
+        """Bring what was delivered meanwhile, until that is little; then have deliveries again."""
         while after < self._sequencer.newest:
             newest = self._sequencer.newest
+            # Without an await in between. Under load there is always something new by the time
+            # that all before it has been read, so what comes on this last stretch is held.
+            self._outbox.hold()
             await self._bring(after, newest, lambda: frozenset(self._subscriptions.tag_sets()))
             after = newest
+            if self._outbox.holding:
+                break
         self._admit()
 
     async def _bring(self, after: int, upto: int, wanted: Callable[[], frozenset[TagSet]]) -> None:
@@ -181,27 +189,44 @@ class Reading:
                 return
             if selection is None or now != known:
                 known, selection = now, Selection(now)
-            most = min(_PAGE, self._outbox.most_to_bring)
-            page = await self._sequencer.history.read(
-                selection, after=after, upto=upto, max_bytes=most
-            )
-            gap = await self._find_gap(selection, after)
+            page, trimmed = await self._read(selection, after, upto)
+            gap = await self._find_gap(selection, after, trimmed)
             if wanted() != known:
                 continue  # a token has lost tags meanwhile; nothing for them may be queued
             if gap is not None:
                 self._on_gap(gap)
+            # What has been trimmed beyond this page is said where it would have come.
+            self._trimmed = min(trimmed, page.after)
             self._queue(page)
             after = page.after
             if page.complete:
                 return
 
-    async def _find_gap(self, selection: Selection, after: int) -> Resumed | None:
-        """What to say where something wanted above `after` has been trimmed since last asked."""
-        position = await self._sequencer.history.position()
-        known, self._trimmed = max(after, self._trimmed), position.trimmed
-        if position.trimmed <= known or await self._sequencer.history.recovered(selection, known):
+    async def _read(self, selection: Selection, after: int, upto: int) -> tuple[Page, int]:
+        """The next page, and up to which id messages had been trimmed when it was read."""
+        history = self._sequencer.history
+        most = min(_PAGE, self._outbox.most_to_bring)
+        trimmed = (await history.position()).trimmed
+        for _ in range(_TRIES):
+            page = await history.read(selection, after=after, upto=upto, max_bytes=most)
+            before, trimmed = trimmed, (await history.position()).trimmed
+            if trimmed == before:
+                break
+            # Trimmed while it was read, before or after, nobody knows: so once more.
+        return page, trimmed
+
+    async def _find_gap(self, selection: Selection, after: int, trimmed: int) -> Resumed | None:
+        """What to say before a page where something wanted in it has been trimmed.
+
+        Args:
+            trimmed: up to which id messages had been trimmed when it was read.
+        """
+        history = self._sequencer.history
+        known = max(after, self._trimmed)
+        if trimmed <= known or await history.recovered(selection, known):
             return None
-        return Resumed(self._sequencer.epoch, self._sequencer.newest, False, position.first)
+        first = (await history.position()).first
+        return Resumed(self._sequencer.epoch, self._sequencer.newest, False, first)
 
     def _queue(self, page: Page) -> None:
         outbox = self._outbox

@@ -109,6 +109,7 @@ class SubscriptionSet:
 
     def drop(self, group: Group) -> None:
         """End a subscription, however often it was made."""
+        self._outbox.let_go()  # what is held may have been for this one
         del self._groups[group]
         self.list_bytes -= len(group.tag_list)
         self._broker.unsubscribe(self._outbox, group)

@@ -10,7 +10,7 @@ import trio
 import trio.testing
 
 from mist.auth import open_registry
-from mist.commands import Register
+from mist.commands import Register, RemoveTags
 from mist.dialogue import Dialogue
 from mist.errors import HistoryUnavailable
 from mist.history import History, Policy, open_history
@@ -226,6 +226,54 @@ async def test_who_asked_for_history_and_falls_behind_misses_nothing(seed: int) 
         assert ids == list(range(1, hub.sequencer.newest + 1))
         assert session.outbox.dropped_full == 0
         assert careless.outbox.dropped_full > 0  # the way that is without history
+
+
+async def test_one_goes_live_under_a_publisher_that_never_rests(hub: Hub) -> None:
+    await publish(hub, *[f"a {n}" for n in range(5_000)])
+    publisher, session = join(hub), join(hub)
+    stop = trio.Event()
+    published = 5_000
+
+    async def keep_publishing() -> None:
+        nonlocal published
+        while not stop.is_set():
+            await publisher.receive(b"publish a %d\n" % published * 20 + b"ping\n")
+            publisher.outbox.sent(publisher.outbox.size)
+            published += 20
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(keep_publishing)
+        with trio.fail_after(20):
+            await session.receive(b"ids on\nsubscribe a 0\n")
+        assert session.reading is not None
+        assert not session.reading.behind
+        for _ in range(20):
+            await trio.lowlevel.checkpoint()
+        stop.set()
+    ids = [int(line.split()[1]) for line in take(session).splitlines()]
+    assert ids == list(range(1, published + 1))
+
+
+async def test_what_is_held_for_one_who_catches_up_is_not_given_to_a_revoked_subscription(
+    hub: Hub,
+) -> None:
+    await publish(hub, "a 1", "b 2")
+    await hub.registry.execute([Register("t", frozenset({"a", "b"}))])
+    session = join(hub)
+    record = hub.registry.lookup("t")
+    assert record is not None
+    session.adopt(record)
+    await session.receive(b"ids on\nresume 2 {a} {b}\n")
+    session.outbox.withhold()
+    session.outbox.hold()
+    await publish(hub, "a 3", "b 4")
+    assert session.outbox.holding
+    await hub.registry.execute([RemoveTags("t", frozenset("b"))])
+    assert not session.outbox.holding
+    assert session.reading is not None
+    await session.reading.catch_up(2)
+    await publish(hub, "a 5", "b 6")
+    assert [line.split()[1] for line in take(session).splitlines()] == [b"3", b"5"]
 
 
 async def fall_behind(hub: Hub) -> tuple[Dialogue, int]:
