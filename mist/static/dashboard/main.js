@@ -107,7 +107,7 @@ class Dashboard {
     this.#show(stats.draining ? "draining" : "live");
     this.#note(stats.draining
       ? "The server is going away. Connections end one after the other; who comes back finds the next one."
-      : stats.published ? "" : "Nothing has been published since the start. Try `mist publish demo hello`, or the form at the end of this page.");
+      : stats.published ? "" : "Nothing has been published since the start. Try `mist publish demo hello`, or publish from the form at the end of this page.");
     this.#draw();
     this.#list();
   }

@@ -9,12 +9,12 @@ import {drawn, element, setAttribute, setText} from "./dom.js";
 import {clock} from "./format.js";
 import {SPAN} from "./recorder.js";
 
-const HEIGHT = 132;
+const HEIGHT = 156;
 const TOP = 14;
 const BOTTOM = 20;
 const FLOOR = HEIGHT - BOTTOM;
 // Spans to be shown, the shortest that holds what there is: seconds, and between two labels.
-const SPANS = [[60, 15], [SPAN, 60]];
+const SPANS = [[60, 15], [120, 30], [SPAN, 60]];
 const KEYS = {ArrowLeft: 1, ArrowDown: 1, ArrowRight: -1, ArrowUp: -1, PageDown: 10, PageUp: -10};
 
 /** Where all plots are looked at: seconds ago, or null. */
@@ -221,7 +221,7 @@ export class Plot {
       }
       if (part === 0) return;
       setAttribute(this.heights[index], "y", String(y - 3.5));
-      setText(this.heights[index], this.about.format(top * part));
+      setText(this.heights[index], this.about.format(top * part).replace(/\.0+(?!\d)/, ""));
     });
     this.times.forEach((label, index) => {
       const seconds = index * step;

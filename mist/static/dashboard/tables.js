@@ -26,26 +26,37 @@ function tagsOf(tags) {
   return element("span", "tags", ...tags.map((each) => element("span", "tag", each)));
 }
 
+/** A cell with a bar in it, which says no more than the number beside it. */
+function bar(className) {
+  const fill = element("span", "fill");
+  const whole = element("span", "bar", fill);
+  whole.setAttribute("aria-hidden", "true");
+  return {
+    cell: element("td", className, whole),
+    show(part) {
+      fill.style.transform = `scaleX(${Math.min(1, part || 0).toFixed(3)})`;
+      fill.classList.toggle("high", className === "outbox" && part > 0.75);
+    },
+  };
+}
+
 // Connections
 
 function connectionRow() {
   const name = element("span", "mono");
   const peer = element("small", "peer");
-  const fill = element("span", "fill");
-  const bar = element("span", "bar", fill);
-  bar.setAttribute("aria-hidden", "true");
+  const filled = bar("outbox");
   const queued = element("span", "queued");
   const dropped = element("td", "number");
   const sent = element("td", "number spare");
-  const node = element("tr", "", rowHead(name, peer), element("td", "outbox", bar, queued), dropped, sent);
+  filled.cell.append(queued);
+  const node = element("tr", "", rowHead(name, peer), filled.cell, dropped, sent);
   return {
     node,
     show({each, full}) {
       setText(name, each.name);
       setText(peer, [each.peer, each.behind ? "catching up from the history" : ""].filter(Boolean).join(" · "));
-      const part = Math.min(1, each.queued_bytes / full);
-      fill.style.transform = `scaleX(${part.toFixed(3)})`;
-      fill.classList.toggle("high", part > 0.75);
+      filled.show(each.queued_bytes / full);
       setText(queued, each.queued_bytes
         ? `${bytes(each.queued_bytes)} · ${several(each.queued, "message")}` : "empty");
       setText(dropped, brief(each.dropped));
@@ -56,7 +67,7 @@ function connectionRow() {
 }
 
 const WORDS = {tcp: "TCP", tcps: "TCP with TLS", ws: "WebSocket", wss: "WebSocket with TLS",
-               sse: "event streams", poll: "polling", http: "HTTP"};
+               sse: "SSE", poll: "polling"};
 
 /** With nothing waiting, the list is one of anybody, from a page of its own. */
 export class Connections {
@@ -101,18 +112,21 @@ export class Connections {
 class Tags {
   #rows = new Rows(body("tags"), MOST, () => {
     const tag = element("span", "tag");
+    const share = bar("share");
     const number = element("td", "number");
     return {
-      node: element("tr", "", rowHead(tag), number),
-      show(each) {
+      node: element("tr", "", rowHead(tag), share.cell, number),
+      show({each, most}) {
         setText(tag, each.tag);
-        setText(number, compact(each.published_rate ?? each.rate ?? NaN));
+        setText(number, compact(each.published_rate));
+        share.show(each.published_rate / most);
       },
     };
   });
 
-  show(stats) {
-    showTable(this.#rows, "tags", stats.top_tags ?? []);
+  show({top_tags: tags}) {
+    const most = Math.max(...tags.map((each) => each.published_rate));
+    showTable(this.#rows, "tags", tags.map((each) => ({each, most})));
   }
 }
 
@@ -120,11 +134,13 @@ class Tags {
 export class Subscriptions {
   #rows = new Rows(body("subscriptions"), MOST, () => {
     const tags = element("span");
+    const share = bar("share");
     const number = element("td", "number");
     let shown = "";
     return {
-      node: element("tr", "", rowHead(tags), number),
-      show(each) {
+      node: element("tr", "", rowHead(tags), share.cell, number),
+      show({each, most}) {
+        share.show(each.subscribers / most);
         const key = each.tags.join(",");
         if (key !== shown) tags.replaceChildren(tagsOf(each.tags));
         shown = key;
@@ -134,7 +150,8 @@ export class Subscriptions {
   });
 
   show({subscriptions, count: all}) {
-    showTable(this.#rows, "subscriptions", subscriptions);
+    const most = Math.max(...subscriptions.map((each) => each.subscribers));
+    showTable(this.#rows, "subscriptions", subscriptions.map((each) => ({each, most})));
     setText(byId("subscriptions-count"), several(all, "tag set"));
   }
 
