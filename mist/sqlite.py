@@ -12,6 +12,7 @@ and the other lets readers in. Opening either is
                 ...                         its tables
 """
 
+import errno
 import os
 import sqlite3
 import stat
@@ -27,6 +28,7 @@ from mist.errors import StartupError
 __all__ = [
     "DAMAGED",
     "Kind",
+    "Place",
     "connect",
     "create",
     "is_damage",
@@ -133,6 +135,35 @@ def create(path: Path) -> None:
         raise OSError(0, "not a regular file", str(path))
     if is_new:
         sync_folder(path.parent)
+
+
+@attrs.frozen
+class Place:
+    """Where a file was when it was opened.
+
+    An open file that is removed, or moved together with its folder, can still be written, and
+    SQLite does so without a word; but what is written is gone when it is closed, or isn't
+    where anybody will look for it.
+    """
+
+    path: Path
+    device: int
+    inode: int
+
+    @classmethod
+    def of(cls, path: Path) -> "Place":
+        """Where the file at `path` is now. Raises OSError."""
+        found = path.stat()
+        return cls(path, found.st_dev, found.st_ino)
+
+    def require(self) -> None:
+        """Make sure that the file is still there.
+
+        Raises:
+            OSError: there is none, or another.
+        """
+        if Place.of(self.path) != self:
+            raise FileNotFoundError(errno.ENOENT, "another file is in its place", str(self.path))
 
 
 def sync_folder(folder: Path) -> None:

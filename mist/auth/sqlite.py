@@ -20,7 +20,7 @@ from mist.auth import Record, TokenStore
 from mist.auth.key import create_key, read_key, warn_if_open
 from mist.errors import RegistryUnavailable, StartupError
 from mist.message import format_tags
-from mist.sqlite import DAMAGED, Kind, connect, create, transaction
+from mist.sqlite import DAMAGED, Kind, Place, connect, create, transaction
 
 __all__ = ["SqliteStore"]
 
@@ -63,6 +63,7 @@ class SqliteStore(TokenStore):
         self.key = key
         self._connection = connection
         self._path = path
+        self._place = Place.of(path)
 
     @classmethod
     def open(cls, location: str) -> Self:
@@ -93,10 +94,11 @@ class SqliteStore(TokenStore):
         gone = [digest for digest, record in changes.items() if record is None]
         kept = [record for record in changes.values() if record is not None]
         try:
+            self._place.require()
             with transaction(self._connection):
                 self._remove(gone)
                 self._put(_rows(kept))
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             raise RegistryUnavailable from error
 
     def _remove(self, digests: Sequence[bytes]) -> None:

@@ -95,8 +95,13 @@ def translated() -> Iterator[None]:
 
 
 def lock(path: Path) -> int:
-    """Be the one process that writes. Returns the descriptor to close when done."""
-    descriptor = os.open(f"{path}-lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    """Be the one process that writes. Returns the descriptor to close when done.
+
+    The lock is beside the file itself, as SQLite's own files are, whatever link led there.
+    """
+    descriptor = os.open(
+        f"{os.path.realpath(path)}-lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+    )
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

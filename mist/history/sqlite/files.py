@@ -10,9 +10,10 @@ from mist.errors import HistoryDamaged, HistoryUnavailable
 from mist.history import Durability
 from mist.history.sqlite.chores import Traffic
 from mist.history.sqlite.database import boot_id, connect, explained, lock, prepare
+from mist.history.sqlite.presence import Presence
 from mist.history.sqlite.shelf import SqliteShelf
 from mist.history.survey import Survey, random_epoch
-from mist.sqlite import DAMAGED, create
+from mist.sqlite import DAMAGED, Place, create
 
 __all__ = ["Files"]
 
@@ -55,16 +56,19 @@ class Files:
                         log.warning("others can read the history", extra={"path": str(path)})
                     self._open_writer(path, durability)
                 for _ in range(_READERS):
-                    self.readers.append(SqliteShelf(connect(path, read_only=True), self._traffic))
+                    reader = SqliteShelf(connect(path, read_only=True), self._traffic)
+                    self.readers.append(reader)
+                    # Read from each: SQLite opens some of its files only then, and they may
+                    # not be there any more when the first peer asks.
+                    self.durability = reader.durability()
                 self.survey = Survey.of(self.readers[0])
-                self.durability = self.readers[0].durability()
         except BaseException:
             self._let_go()
             raise
 
     def _open_writer(self, path: Path, durability: Durability) -> None:
         connection = connect(path)
-        self.writer = SqliteShelf(connection, self._traffic)
+        self.writer = SqliteShelf(connection, self._traffic, Presence(Place.of(path)))
         prepare(connection, path, random_epoch())
         rows = connection.execute("SELECT durability, boot, clean FROM log").fetchall()
         if not rows:

@@ -16,6 +16,7 @@ from mist.history.selection import Selection
 from mist.history.shelf import Change, Shelf, State, Totals
 from mist.history.sqlite.chores import Traffic, due, missing
 from mist.history.sqlite.database import translated
+from mist.history.sqlite.presence import Presence
 from mist.history.sqlite.rows import checked, fetch, insert, read_heads, read_rows
 from mist.history.sqlite.search import condition, find, settled
 from mist.sqlite import DAMAGED, transaction
@@ -31,20 +32,30 @@ class SqliteShelf(Shelf):
     Args:
         connection: to a database that is known to be a log.
         traffic: shared by all connections of one log.
+        presence: of the file, where this is to be written.
     """
 
-    def __init__(self, connection: sqlite3.Connection, traffic: Traffic) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, traffic: Traffic, presence: Presence | None = None
+    ) -> None:
         self._connection = connection
         self._traffic = traffic
+        self._presence = presence
 
     # what is written
 
     def append(self, row: Row) -> None:
+        self._require_file()
         with translated():
             insert(self._connection, row)
         self._traffic.written += row.head.size
 
+    def _require_file(self) -> None:
+        if self._presence is not None:
+            self._presence.require()
+
     def change(self, change: Change) -> None:
+        self._require_file()
         execute = self._connection.execute
         self._traffic.written += sum(row.head.size for row in change.put)
         with translated(), transaction(self._connection):
