@@ -15,6 +15,7 @@ A module for each group of routes, which has a `routes(context)`:
     health          is it alive, is it ready, and where are its doors?
     inspect         who is connected, and what is subscribed to; `paging` gives lists in pages
     messages        publish some, read what was; `publications` is what a body brings
+    metrics         for Prometheus
     pages           the dashboard, mist.js, and their files
     polling         long polling, for networks that break streams
     stats           what the dashboard shows; `census` adds up all sessions

@@ -4,7 +4,18 @@ from collections.abc import Collection
 
 from starlette.applications import Starlette
 
-from mist.http import health, inspect, messages, pages, polling, stats, streams, tickets, tokens
+from mist.http import (
+    health,
+    inspect,
+    messages,
+    metrics,
+    pages,
+    polling,
+    stats,
+    streams,
+    tickets,
+    tokens,
+)
 from mist.http.context import Context
 from mist.http.guard import Guard, GuardLimits
 from mist.http.problems import HANDLERS
@@ -28,6 +39,7 @@ def make_app(context: Context, gate: Gate, origins: Origins, names: Collection[s
             *health.routes(context),
             *inspect.routes(context),
             *messages.routes(context),
+            *metrics.routes(context),
             *pages.routes(context),
             *polling.routes(context),
             *stats.routes(context),

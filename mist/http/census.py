@@ -19,10 +19,10 @@ import trio
 from mist.hub import Hub
 from mist.session import Session
 
-__all__ = ["SLICE", "Census", "CensusTaker"]
+__all__ = ["SHARE", "SLICE", "Census", "CensusTaker"]
 
 SLICE: Final = 1_000  # sessions between two checkpoints, some 1 ms
-_SHARE: Final = 10.0  # an answer is good for so many times what it took
+SHARE: Final = 10.0  # an answer is good for so many times what it took
 _SLOWEST: Final = 20  # sessions
 
 
@@ -63,7 +63,7 @@ class CensusTaker:
 
     async def census(self) -> Census:
         """The census, hardly older than it takes to make one. O(sessions), in slices."""
-        if self._latest is None or time.perf_counter() - self._taken > _SHARE * self._latest.cost:
+        if self._latest is None or time.perf_counter() - self._taken > SHARE * self._latest.cost:
             self._latest = await self._take()
             self._taken = time.perf_counter()
         return self._latest

@@ -1,0 +1,251 @@
+"""`/metrics`, for Prometheus: counts that lie about anyway, collected when somebody asks.
+
+Nothing is kept for this: a collector looks at the hub's counts and at a census of its sessions
+(`census`) and makes families of them. It has a registry of its own, so that several servers in
+one process know nothing of each other. What depends on time is histograms, never quantiles,
+since those of several servers can't be added up.
+
+Always in the older of the two text formats: OpenMetrics has no room for a gauge
+`mist_connections` beside a counter `mist_connections_total`.
+
+As a census is, a page is given again to whoever asks within ten times what it took to make.
+"""
+
+import platform
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+import attrs
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from prometheus_client.registry import Collector
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+import mist
+from mist.http.census import SHARE, Census, CensusTaker
+from mist.http.context import Context
+from mist.http.openapi import SERVICE, Answer, Operation, Operations
+from mist.hub import Hub
+from mist.meters import Histogram
+
+__all__ = ["OPERATIONS", "routes"]
+
+# Series that are there from the beginning: an increase from nothing to one is no increase.
+_DROPS: Final = ("full", "unframable")
+_REASONS: Final = ("secret", "token", "ticket", "other")
+_RECOVERIES: Final = ("recovered", "lost", "failed")
+
+
+def routes(context: Context) -> Sequence[BaseRoute]:
+    """`/metrics`."""
+    scrapes = _Scrapes(context.hub)
+
+    async def metrics(request: Request) -> Response:
+        if not context.config.open_metrics:
+            await context.access.service(request)
+        headers = {"Content-Type": CONTENT_TYPE_PLAIN_0_0_4, "Cache-Control": "no-store"}
+        return Response(await scrapes.page(), headers=headers)
+
+    return [Route("/metrics", metrics)]
+
+
+@attrs.frozen
+class _Page:
+    """A page that was made, when, and what it took: seconds, of processor."""
+
+    text: bytes
+    made: float
+    cost: float
+
+    @property
+    def is_fresh(self) -> bool:
+        return time.perf_counter() - self.made <= SHARE * self.cost
+
+
+class _Scrapes:
+    """The page of one server, made when it is asked for."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._taker = CensusTaker(hub)
+        self._collector = _Collector(hub)
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(self._collector)
+        self._page: _Page | None = None
+
+    async def page(self) -> bytes:
+        """The page, hardly older than it takes to make one."""
+        if self._page is not None and self._page.is_fresh:
+            return self._page.text
+        census = await self._taker.census()
+        began = time.thread_time()
+        # No await from here on, for the collector belongs to whoever asks.
+        self._collector.census = census
+        text = generate_latest(self._registry)
+        cost = time.thread_time() - began + census.cost
+        self._page = _Page(text, time.perf_counter(), cost)
+        return text
+
+
+class _Collector(Collector):
+    """Makes families of counts.
+
+    Attributes:
+        census: of the sessions. To be set before anybody collects.
+    """
+
+    def __init__(self, hub: Hub) -> None:
+        self.census: Census | None = None
+        self._hub = hub
+
+    def collect(self) -> Iterator[Metric]:
+        """Every family, once."""
+        if self.census is None:
+            return
+        yield from self._of_connections(self.census)
+        yield from self._of_messages(self.census)
+        yield from self._of_history()
+        yield _histogram(
+            "mist_event_loop_lag_seconds",
+            "How much later than due something is done, looked at ten times a second.",
+            self._hub.meters.loop_lag,
+        )
+        about = {"version": mist.__version__, "python": platform.python_version()}
+        info = GaugeMetricFamily("mist_build_info", "1; the labels tell.", labels=list(about))
+        info.add_metric(list(about.values()), 1)
+        yield info
+
+    def _of_connections(self, census: Census) -> Iterator[Metric]:
+        hub = self._hub
+        transports = sorted({*hub.accepted, *census.connections})
+        yield _gauge(
+            "mist_connections",
+            "Sessions now.",
+            "transport",
+            {name: census.connections.get(name, 0) for name in transports},
+        )
+        opened = CounterMetricFamily(
+            "mist_connections",
+            "Sessions accepted, and connections refused because there were too many.",
+            labels=["transport", "result"],
+        )
+        for name in sorted({*hub.accepted, *hub.refused}):
+            opened.add_metric([name, "accepted"], hub.accepted[name])
+            opened.add_metric([name, "refused"], hub.refused[name])
+        yield opened
+        codes = {str(code): count for code, count in hub.endings.items()}
+        yield _counter("mist_disconnects", "Sessions that ended, by close code.", "code", codes)
+        reasons = dict.fromkeys(_REASONS, 0) | hub.failed_auth_reasons
+        reasons["other"] = max(0, hub.failed_auths.total() - sum(reasons.values()))
+        yield _counter(
+            "mist_auth_failures", "Credentials that were not good, by kind.", "reason", reasons
+        )
+        recoveries = dict.fromkeys(_RECOVERIES, 0) | hub.recoveries
+        yield _counter(
+            "mist_recover",
+            "Sessions that asked for what was; lost is where part of it was gone.",
+            "result",
+            recoveries,
+        )
+        yield GaugeMetricFamily(
+            "mist_subscriptions", "Subscriptions of all sessions.", census.subscriptions
+        )
+
+    def _of_messages(self, census: Census) -> Iterator[Metric]:
+        broker = self._hub.broker.statistics()
+        yield GaugeMetricFamily("mist_tags", "Distinct tags subscribed to.", broker.tags)
+        by_peers = broker.published_by_peers
+        yield _counter(
+            "mist_messages_published",
+            "Messages accepted: over TCP, or over HTTP and from inside the process (other).",
+            "source",
+            {"tcp": by_peers, "other": broker.published - by_peers},
+        )
+        yield _counter(
+            "mist_messages_delivered",
+            "Messages handed to the kernel.",
+            "transport",
+            dict.fromkeys(self._hub.accepted, 0) | census.delivered,
+        )
+        yield _counter(
+            "mist_messages_dropped",
+            "Messages not delivered: the queue was full, or the protocol can't carry the data.",
+            "reason",
+            dict.fromkeys(_DROPS, 0) | broker.dropped,
+        )
+        yield GaugeMetricFamily(
+            "mist_outbox_bytes", "Bytes queued for all peers.", census.queued_bytes
+        )
+        meters = self._hub.meters
+        yield _histogram(
+            "mist_publish_to_write_seconds",
+            "From a message's arrival to the end of the flush that wrote it; samples.",
+            meters.publish_to_write,
+        )
+        yield _histogram(
+            "mist_match_seconds",
+            "Finding the subscriptions of a tag list that was not remembered; samples.",
+            meters.match,
+        )
+
+    def _of_history(self) -> Iterator[Metric]:
+        sequencer = self._hub.sequencer
+        if sequencer is None:
+            return
+        yield GaugeMetricFamily(
+            "mist_history_position", "Id of the newest message delivered.", sequencer.newest
+        )
+        yield _histogram(
+            "mist_history_commit_seconds",
+            "Storing one group of messages.",
+            self._hub.meters.commit,
+        )
+
+
+def _gauge(name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:
+    family = GaugeMetricFamily(name, text, labels=[label])
+    return _filled(family, values)
+
+
+def _counter(name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:
+    family = CounterMetricFamily(name, text, labels=[label])
+    return _filled(family, values)
+
+
+def _filled(family: GaugeMetricFamily | CounterMetricFamily, values: Mapping[str, float]) -> Metric:
+    for value, count in sorted(values.items()):
+        family.add_metric([value], count)
+    return family
+
+
+def _histogram(name: str, text: str, histogram: Histogram) -> Metric:
+    return HistogramMetricFamily(
+        name, text, buckets=list(_buckets(histogram)), sum_value=histogram.total
+    )
+
+
+def _buckets(histogram: Histogram) -> Iterable[tuple[str, float]]:
+    count = 0
+    for bound, more in zip((*histogram.bounds, "+Inf"), histogram.counts, strict=True):
+        count += more
+        yield str(bound), count
+
+
+OPERATIONS: Final[Operations] = {
+    "/metrics": {
+        "get": Operation(
+            summary="Metrics for Prometheus",
+            details="With --open-metrics no credential is needed.",
+            who=SERVICE,
+            answers={200: Answer("The metrics.", media_type="text/plain")},
+        )
+    },
+}
