@@ -1,6 +1,7 @@
 """HTTP: requests, streams for browsers, health and metrics, the dashboard.
 
     connections     hypercorn over streams that are accepted like all others
+    http1           hypercorn's HTTP/1.1, with what it leaves open closed
     app             every route, in one table
     guard           what every request has to pass: name, page, size, speed, rate
     access          who asks, and what they may

@@ -8,20 +8,17 @@ are the business of their own listener.
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 
 import trio
-from h11 import Request
 from hypercorn.config import Config as HypercornConfig
-from hypercorn.events import Closed
-from hypercorn.protocol.h11 import H11Protocol
-from hypercorn.trio.task_group import TaskGroup
-from hypercorn.trio.tcp_server import TCPServer
 from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ConnectionState, LifespanState
 from hypercorn.utils import wrap_app
 
 from mist.config import Listen
+from mist.http.http1 import Connection, refusal
 from mist.transports.gate import Gate
 from mist.transports.streams import peer_address, ready_stream
 
@@ -29,11 +26,8 @@ __all__ = ["HttpTransport"]
 
 log = logging.getLogger("mist.http")
 
-_TOO_MANY: Final = (
-    b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 5\r\nContent-Length: 0\r\n"
-    b"Connection: close\r\n\r\n"
-)
 _STALLED: Final = 30.0  # seconds without a byte taken, after which a reader is taken for gone
+_LINGER: Final = 1.0  # seconds for a peer to stop sending what nobody will read
 
 
 class HttpTransport:
@@ -84,7 +78,8 @@ class HttpTransport:
         try:
             if ticket is None:
                 with trio.move_on_after(1.0):
-                    await stream.send_all(_TOO_MANY)
+                    await stream.send_all(_too_many())
+                    await _Patient(stream).aclose()
             elif await ready_stream(stream, self._handshake_seconds):
                 await self._serve(stream, address)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
@@ -103,7 +98,7 @@ class HttpTransport:
 
     async def _serve(self, stream: trio.abc.Stream, address: str) -> None:
         state = LifespanState({"listen": self._listen, "peer": address})
-        connection = _Connection(
+        connection = Connection(
             self._app,
             self._config,
             self._context,
@@ -125,10 +120,17 @@ async def _close_at_cancellation(stream: trio.abc.Stream) -> None:
 
 
 class _Patient(trio.abc.Stream):
-    """A stream whose writes don't wait for ever."""
+    """A stream whose writes don't wait for ever, and whose end loses nothing.
+
+    Where a socket is closed while there is something unread, the peer's kernel may throw away
+    what was written last (RFC 9112, 9.6): the very answer that says why. So what still comes
+    is taken, for a moment.
+    """
 
     def __init__(self, stream: trio.abc.Stream) -> None:
         self._stream = stream
+        self._reading = trio.Lock()
+        self._closing = False
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         view = memoryview(data)
@@ -144,45 +146,28 @@ class _Patient(trio.abc.Stream):
         await self._stream.wait_send_all_might_not_block()
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
-        return await self._stream.receive_some(max_bytes)
+        async with self._reading:
+            while True:
+                data = await self._stream.receive_some(max_bytes)
+                if not data or not self._closing:
+                    return data
 
     async def send_eof(self) -> None:
         if isinstance(self._stream, trio.abc.HalfCloseableStream):
             await self._stream.send_eof()
 
     async def aclose(self) -> None:
-        with trio.move_on_after(1.0):
+        if not self._closing:
+            self._closing = True
+            with trio.move_on_after(_LINGER):
+                with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+                    await self.send_eof()
+                    await self.receive_some()  # returns at the end of what comes
+        with trio.move_on_after(_LINGER):
             await self._stream.aclose()
 
 
-class _Http1(H11Protocol):
-    async def _check_protocol(self, event: Request) -> None:
-        """No way into HTTP/2 without TLS, which hypercorn would offer here."""
-
-
-class _Connection(TCPServer):
-    """hypercorn's, but that TLS is done, the peer is known, and HTTP/1.1 is all there is."""
-
-    async def run(self) -> None:
-        try:
-            async with TaskGroup() as group:
-                self._task_group = group
-                self.protocol = _Http1(  # type: ignore[assignment]
-                    self.app,
-                    self.config,
-                    self.context,
-                    group,
-                    ConnectionState(self.state),
-                    self.state["listen"].tls,
-                    (self.state["peer"], 0),
-                    None,
-                    self.protocol_send,
-                )
-                await self.protocol.initiate()
-                await self.idle_task.restart(group, self._idle_timeout)
-                await self._read_data()
-        except OSError:
-            pass
-        finally:
-            await self.protocol.handle(Closed())
-            await self._close()
+def _too_many() -> bytes:
+    headers, body = refusal(429)
+    lines = [b"HTTP/1.1 429 Too Many Requests", *[b"%b: %b" % header for header in headers]]
+    return b"\r\n".join([*lines, b"", body])

@@ -88,15 +88,12 @@ class Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         if scope["type"] != "http":
-            # A WebSocket: its listener is another, so refuse the handshake.
-            if scope["type"] == "websocket":
-                await receive()
-                await send({"type": "websocket.close", "code": 1000})
             return
         headers = Headers(scope=scope)
         request_id = headers.get("x-request-id", "")
         if not _REQUEST_ID.fullmatch(request_id):
             request_id = secrets.token_hex(8)
+        body = _Body(receive, self._limits)
         response = _Response(send, self._cors(headers), request_id)
         started = time.perf_counter()
         with bound_contextvars(request=request_id):
@@ -105,12 +102,14 @@ class Guard:
                 if scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
                     await _answer_preflight(response)
                 else:
-                    body = _Body(receive, self._limits)
                     await self._app(scope, body, response)
             except Problem as problem:
-                if response.status:  # too late to say so
-                    raise
                 await problem.response()(scope, receive, response)
+            except Exception:
+                if not body.failed:
+                    raise
+                # The peer's fault, found out when an answer had begun: that ends unfinished,
+                # and the connection with it.
             finally:
                 log.debug(
                     "%s %s",
@@ -141,6 +140,10 @@ class Guard:
         if wait:
             raise too_often(wait)
         length = headers.get("content-length", "")
+        if length and "transfer-encoding" in headers:
+            # A proxy may go by the one and we by the other (RFC 9112, 11.2).
+            detail = "a body has one length"
+            raise Problem(400, "bad_request", detail, {"Connection": "close"})
         if length.isdigit() and int(length) > self._limits.body:
             raise _too_large(self._limits.body)
 
@@ -208,7 +211,11 @@ def _too_large(limit: int) -> Problem:
 
 
 class _Body:
-    """A request's body as it comes, bounded in size and time."""
+    """A request's body as it comes, bounded in size and time.
+
+    Attributes:
+        failed: whether a bound was reached, or the peer is gone.
+    """
 
     def __init__(self, receive: Receive, limits: GuardLimits) -> None:
         self._receive = receive
@@ -216,10 +223,18 @@ class _Body:
         self._size = 0
         self._complete = False
         self._deadline: float | None = None
+        self.failed = False
 
     async def __call__(self) -> Message:
         if self._complete:  # what comes now is the end of the connection, whenever that is
             return await self._receive()
+        try:
+            return await self._next()
+        except Problem:
+            self.failed = True
+            raise
+
+    async def _next(self) -> Message:
         if self._deadline is None:
             self._deadline = trio.current_time() + self._limits.body_seconds
         try:
@@ -229,6 +244,8 @@ class _Body:
             raise Problem(
                 408, "request_timeout", "the body did not come in time", {"Connection": "close"}
             ) from None
+        if message["type"] == "http.disconnect":
+            raise Problem(400, "bad_request", "the body is incomplete")  # for the log
         self._size += len(message.get("body", b""))
         self._complete = not message.get("more_body", False)
         if self._size > self._limits.body:
