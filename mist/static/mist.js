@@ -5,8 +5,8 @@
  *     const client = connect("https://example.org", {getToken});
  *     const orders = client.subscribe(["order", "eu"], ({data}) => show(data));
  *
- * One file, without dependencies or a build step, so that a page can import it as it is. Its
- * parts, each knowing only those above it:
+ * One file, without dependencies or a build step, so that a page can import it as it is; which
+ * is why it is longer than a module should be. Its parts, each knowing only those above it:
  *
  *     Inbox      hands messages to handlers, in slices, so that the page can draw in between
  *     Book       who listens to what, and up to which message each has been served
@@ -33,7 +33,7 @@ const HEALTHY = 5; // a connection that lasted so long was one
 const MAX_SHORT = 3; // connections in a row that were not, before another transport is tried
 const SLICE = 0.008; // of handlers in a row, before the page may draw: half a frame
 const MAX_GROUP = 500; // tag sets in one frame; the server takes 1,000
-const MAX_FRAME = 60_000; // characters of a frame; the server takes 128 KiB of UTF-8
+const MAX_FRAME = 40_000; // characters of a frame, of up to 3 bytes; the server takes 128 KiB
 const MAX_URL = 12_000; // characters; a server takes 16 KiB of headers
 const MAX_EVENT = 1 << 25; // characters of an event; a message of 1 MiB takes at most a fifth
 const MAX_HELD = 1 << 26; // characters of data that wait for handlers
@@ -63,9 +63,9 @@ export class MistError extends Error {
  * way, whatever the network.
  */
 class Failure extends MistError {
-  constructor(code, message, {final = false, spread = false, pause = 0, unfit = false, ...more} = {}) {
+  constructor(code, message, {final, spread, pause = 0, unfit, ...more} = {}) {
     super(code, message, more);
-    Object.assign(this, {final, spread, pause, unfit});
+    Object.assign(this, {final: !!final, spread: !!spread, pause, unfit: !!unfit});
   }
 }
 
@@ -998,7 +998,8 @@ async function* events(body) {
   let rest = "";
   try {
     for (;;) {
-      const {done, value} = await within(STREAM_SILENCE, reader.read(), lost("the stream is silent"));
+      const silent = lost("the stream is silent");
+      const {done, value} = await within(STREAM_SILENCE, reader.read(), silent);
       if (done) return;
       const lines = (rest + decoder.decode(value, {stream: true})).split("\n");
       rest = lines.pop();
@@ -1025,7 +1026,9 @@ class PollTransport extends HttpTransport {
 
   async listen(tagSets, signal) {
     const {book} = this;
-    if (book.history === false) throw new Failure("history_off", "there is no history", {unfit: true});
+    if (book.history === false) {
+      throw new Failure("history_off", "there is no history", {unfit: true});
+    }
     let place = {epoch: book.epoch, id: book.lowest};
     // The first answers at once, and so says that what was asked for holds.
     for (let timeout = 0; ; timeout = POLL) {
@@ -1176,7 +1179,7 @@ class Client {
     this.#inbox = new Inbox(options.maxQueue);
     this.#book = new Book(this.#inbox, {
       hand: (listener, made) => this.#hand(listener, made),
-      gap: (listeners, reason) => this.#tell("gap", {reason, subscriptions: this.#public(listeners)}),
+      gap: (listeners, reason) => this.#gap(listeners, reason),
       revoked: (listeners) => this.#revoked(listeners),
       refused: (listener, error) => this.#refused(listener, error),
     });
@@ -1428,6 +1431,11 @@ class Client {
 
   #public(listeners) {
     return listeners.map((each) => this.#subscriptions.get(each)).filter(Boolean);
+  }
+
+  #gap(listeners, reason) {
+    const subscriptions = this.#public(listeners); // those that have not left meanwhile
+    if (subscriptions.length) this.#tell("gap", {reason, subscriptions});
   }
 
   #revoked(listeners) {

@@ -386,6 +386,18 @@ async def test_several_subscriptions_resume_as_one(
     assert frame["since"]["id"] == 1
 
 
+async def test_who_joins_others_on_a_quiet_connection_is_given_nothing_old(
+    page: ClientPage, services: Client, url: str, proxy: Proxy
+) -> None:
+    await publish(services, "old")
+    await page.start(url, **OPEN)
+    await page.listen("a", name="one")
+    await page.listen("a", name="two")
+    await proxy.cut()
+    await publish(services, "new")
+    assert await page.got(2) == ["one: new", "two: new"]
+
+
 async def test_cut_again_and_again_while_messages_flow_nothing_is_lost(
     page: ClientPage, services: Client, url: str, proxy: Proxy
 ) -> None:
