@@ -5,6 +5,7 @@ from collections.abc import Collection
 from starlette.applications import Starlette
 
 from mist.http import (
+    description,
     health,
     inspect,
     messages,
@@ -36,6 +37,7 @@ def make_app(context: Context, gate: Gate, origins: Origins, names: Collection[s
     config = context.config
     app = Starlette(
         routes=[
+            *description.routes(context),
             *health.routes(context),
             *inspect.routes(context),
             *messages.routes(context),

@@ -1,7 +1,9 @@
 """Is it alive, is it ready, and where are its doors?"""
 
 from collections.abc import Sequence
+from typing import Final
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
@@ -9,17 +11,38 @@ from starlette.routing import BaseRoute, Route
 from mist.config import Listen
 from mist.http.bodies import answer
 from mist.http.context import Context
+from mist.http.openapi import Answer, Operation, Operations
 from mist.http.problems import Problem
 from mist.transports.websocket import PATH
 
-__all__ = ["routes"]
+__all__ = ["OPERATIONS", "routes"]
+
+
+class Health(msgspec.Struct, frozen=True):
+    """`alive`, or `ready`."""
+
+    status: str
+
+
+class Endpoints(msgspec.Struct, frozen=True):
+    """The doors for browsers: the WebSocket's URL (None where there is none), paths of others.
+
+    Attributes:
+        history: whether messages are kept, so that clients can resume.
+    """
+
+    websocket: str | None
+    stream: str
+    poll: str
+    tickets: str
+    history: bool
 
 
 def routes(context: Context) -> Sequence[BaseRoute]:
     """`/healthz`, `/readyz`, `/v1/endpoints`."""
 
     async def alive(request: Request) -> Response:
-        return answer({"status": "alive"})
+        return answer(Health("alive"))
 
     async def ready(request: Request) -> Response:
         if context.is_draining():
@@ -27,18 +50,12 @@ def routes(context: Context) -> Sequence[BaseRoute]:
         sequencer = context.hub.sequencer
         if sequencer is not None and sequencer.failing:
             raise Problem(503, "history_unavailable", "the history can't be written")
-        return answer({"status": "ready"})
+        return answer(Health("ready"))
 
     async def endpoints(request: Request) -> Response:
-        return answer(
-            {
-                "websocket": _websocket(context, request),
-                "stream": "/v1/stream",
-                "poll": "/v1/poll",
-                "tickets": "/v1/tickets",
-                "history": context.hub.sequencer is not None,
-            }
-        )
+        history = context.hub.sequencer is not None
+        websocket = _websocket(context, request)
+        return answer(Endpoints(websocket, "/v1/stream", "/v1/poll", "/v1/tickets", history))
 
     return [
         Route("/healthz", alive),
@@ -60,3 +77,38 @@ def _websocket(context: Context, request: Request) -> str | None:
     host = request.url.hostname or found[0].host
     host = f"[{host}]" if ":" in host else host
     return f"{'wss' if found[0].tls else 'ws'}://{host}:{found[0].port}{PATH}"
+
+
+OPERATIONS: Final[Operations] = {
+    "/healthz": {
+        "get": Operation(
+            summary="Is it alive?",
+            answers={200: Answer("It is.", Health, {"status": "alive"})},
+        )
+    },
+    "/readyz": {
+        "get": Operation(
+            summary="Is it ready?",
+            answers={200: Answer("It is.", Health, {"status": "ready"})},
+            problems={503: "It is going away, or its history can't be written."},
+        )
+    },
+    "/v1/endpoints": {
+        "get": Operation(
+            summary="Where the doors for browsers are",
+            answers={
+                200: Answer(
+                    "The doors.",
+                    Endpoints,
+                    {
+                        "websocket": "ws://localhost:8888/subscribe/websocket",
+                        "stream": "/v1/stream",
+                        "poll": "/v1/poll",
+                        "tickets": "/v1/tickets",
+                        "history": True,
+                    },
+                )
+            },
+        )
+    },
+}

@@ -12,8 +12,19 @@ from typing import Any, Final
 import attrs
 import msgspec
 
-__all__ = ["ANYONE", "CLIENT", "EITHER", "SERVICE", "Answer", "Body", "Operation", "Parameter"]
-__all__ += ["Operations", "assemble", "parameter"]
+__all__ = [
+    "ANYONE",
+    "CLIENT",
+    "EITHER",
+    "SERVICE",
+    "Answer",
+    "Body",
+    "Operation",
+    "Operations",
+    "Parameter",
+    "assemble",
+    "parameter",
+]
 
 ANYONE: Final[Sequence[str]] = ()
 SERVICE: Final = ("secret",)
@@ -73,7 +84,8 @@ class Answer:
 
     Attributes:
         description: of it.
-        kind: what is encoded; None for no body, and for what isn't JSON.
+        kind: what is encoded, a type or a JSON schema; None for no body, and for what isn't
+            JSON.
         example: of it.
         media_type: of it.
         headers: name to description.
@@ -88,11 +100,17 @@ class Answer:
 
 @attrs.frozen
 class Body:
-    """What a request brings, as JSON unless `media_types` says otherwise."""
+    """What a request brings.
+
+    Attributes:
+        kind: what is decoded, a type or a JSON schema.
+        example: of it.
+        others: schemas of other media types that it may have.
+    """
 
     kind: Any
     example: Any
-    media_types: Sequence[str] = ("application/json",)
+    others: Mapping[str, Any] = attrs.field(factory=dict)
 
 
 @attrs.frozen
@@ -154,8 +172,10 @@ def assemble(groups: Sequence[Operations], version: str) -> dict[str, Any]:
     """
     operations = {path: methods for group in groups for path, methods in group.items()}
     kinds = [Problem, *_kinds(operations)]
-    schemas, components = msgspec.json.schema_components(kinds, ref_template=_REF)
-    known = {id(kind): schema for kind, schema in zip(kinds, schemas, strict=True)}
+    types = [kind for kind in kinds if not isinstance(kind, dict)]
+    schemas, components = msgspec.json.schema_components(types, ref_template=_REF)
+    known = {id(kind): kind for kind in kinds}
+    known |= {id(kind): schema for kind, schema in zip(types, schemas, strict=True)}
     return {
         "openapi": "3.1.0",
         "info": {
@@ -204,9 +224,10 @@ def _operation(path: str, method: str, op: Operation, known: Mapping[int, Any]) 
         described["parameters"] = [_parameter(each) for each in op.parameters]
     if op.body is not None:
         content = {"schema": known[id(op.body.kind)], "example": op.body.example}
+        others = {kind: {"schema": schema} for kind, schema in op.body.others.items()}
         described["requestBody"] = {
             "required": True,
-            "content": dict.fromkeys(op.body.media_types, content),
+            "content": {"application/json": content, **others},
         }
     return described
 

@@ -18,11 +18,12 @@ from mist.errors import HistoryUnavailable
 from mist.http.bodies import answer
 from mist.http.census import CensusTaker
 from mist.http.context import Context
+from mist.http.openapi import SERVICE, Answer, Operation, Operations
 from mist.hub import Hub
 from mist.sequencer import Sequencer
 from mist.session import Session
 
-__all__ = ["Connection", "describe_session", "resident_bytes", "routes"]
+__all__ = ["OPERATIONS", "Connection", "describe_session", "resident_bytes", "routes"]
 
 _TOP_TAGS: Final = 20
 _SIZED: Final = 5.0  # seconds for which a log's size is good, since it is counted block by block
@@ -220,3 +221,15 @@ def resident_bytes() -> int:
     except (OSError, IndexError, ValueError):
         most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return most if sys.platform == "darwin" else most * 1024
+
+
+OPERATIONS: Final[Operations] = {
+    "/v1/stats": {
+        "get": Operation(
+            summary="What the dashboard shows",
+            details="Counters are totals since the server's start.",
+            who=SERVICE,
+            answers={200: Answer("The server at this moment.", Stats)},
+        )
+    },
+}

@@ -32,8 +32,8 @@ _GENERATED: Final = 32  # bytes of a token that is made here
 
 # A tag in a grant: no space, comma or control character, and no derived tag's beginning. Its
 # other bound is 255 bytes, which a schema can't say.
-_TAG: Final = r"^(?!\.\.)[^ ,\u0000-\u001F\u007F-\u009F\uD800-\uDFFF]+$"
-_TEXT: Final = r"^[^ \u0000-\u001F\u007F-\u009F\uD800-\uDFFF]+$"
+_TAG: Final = r"^(?!\.\.)[^ ,\u0000-\u001F\u007F-\u009F]+$"
+_TEXT: Final = r"^[^ \u0000-\u001F\u007F-\u009F]+$"
 
 Tag = Annotated[str, msgspec.Meta(extra_json_schema={"maxLength": 255, "pattern": _TAG})]
 Text = Annotated[str, msgspec.Meta(extra_json_schema={"maxLength": 255, "pattern": _TEXT})]

@@ -1,0 +1,48 @@
+"""`/openapi.json`: all that the routes say of themselves, in one page.
+
+To describe a new group of routes: give its module `OPERATIONS`, and name it here.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+import mist
+from mist.http import health, inspect, messaging, metrics, stats, tokens
+from mist.http.context import Context
+from mist.http.openapi import Answer, Operation, Operations, assemble
+
+__all__ = ["GROUPS", "OPERATIONS", "routes"]
+
+OPERATIONS: Final[Operations] = {
+    "/openapi.json": {
+        "get": Operation(
+            summary="This page", answers={200: Answer("OpenAPI 3.1.", {"type": "object"})}
+        )
+    }
+}
+
+GROUPS: Final = (
+    health.OPERATIONS,
+    messaging.OPERATIONS,
+    inspect.OPERATIONS,
+    metrics.OPERATIONS,
+    stats.OPERATIONS,
+    tokens.OPERATIONS,
+    OPERATIONS,
+)
+"""What is described, a group for each module."""
+
+
+def routes(context: Context) -> Sequence[BaseRoute]:
+    """`/openapi.json`."""
+    page = msgspec.json.encode(assemble(GROUPS, mist.__version__))
+
+    async def description(request: Request) -> Response:
+        return Response(page, headers={"Cache-Control": "no-cache"}, media_type="application/json")
+
+    return [Route("/openapi.json", description)]

@@ -1,0 +1,179 @@
+"""`/openapi.json`, and that the server is what it says."""
+
+import json
+import time
+
+import attrs
+import pytest
+import schemathesis
+import trio
+from schemathesis.config import SchemathesisConfig
+from schemathesis.engine import Status, events, from_schema
+from starlette.routing import Route
+
+from mist.commands import Register
+from mist.config import Listen
+from mist.http.description import GROUPS
+from tests.http.client import http_address, request
+from tests.servers import running
+
+LISTEN = (
+    Listen("tcp", "127.0.0.1", 0),
+    Listen("http", "127.0.0.1", 0),
+    Listen("ws", "127.0.0.1", 0),
+)
+
+NDJSON = "application/x-ndjson"
+
+# Not asked at random, and why.
+NOT_FUZZED = {
+    "/v1/stream": "it has no end",
+    "/v1/poll": "it waits, which is what it is for",
+}
+
+
+@pytest.fixture
+async def server(tmp_path):
+    settings = {"listen": LISTEN, "history": "memory://", "secret": "s3cret"}
+    async with running(tmp_path, **settings) as server:
+        server.hub.hub_limits = attrs.evolve(server.hub.hub_limits, failed_auth_delay=0.0)
+        yield server
+
+
+async def page(server):
+    response = await request(server, "GET", "/openapi.json")
+    assert response.status == 200
+    assert response.headers["content-type"] == "application/json"
+    return response.json()
+
+
+def walk(node, path=()):
+    """Every value below, with where it stands."""
+    yield path, node
+    for key, value in node.items() if isinstance(node, dict) else ():
+        yield from walk(value, (*path, key))
+    for number, value in enumerate(node) if isinstance(node, list) else ():
+        yield from walk(value, (*path, number))
+
+
+async def test_every_route_is_described_with_all_its_methods(server):
+    described = {path: set(methods) for group in GROUPS for path, methods in group.items()}
+    assert sum(map(len, GROUPS)) == len(described), "a path is described twice"
+    guard = server._http[0]._app.app
+    there = {}
+    for route in guard._app.routes:
+        assert isinstance(route, Route)
+        methods = {method.lower() for method in route.methods} - {"head"}
+        there.setdefault(route.path, set()).update(methods)
+    assert there.pop("/static/{path:path}") == {"get"}  # files of the dashboard
+    assert there == described
+
+
+async def test_everything_that_is_referred_to_is_there(server):
+    found = await page(server)
+    assert found["openapi"].startswith("3.1")
+    references = [node for path, node in walk(found) if path and path[-1] == "$ref"]
+    assert references
+    for reference in references:
+        node = found
+        for part in reference.removeprefix("#/").split("/"):
+            node = node[part]
+    named = [each for path, each in walk(found) if path and path[-1] == "security"]
+    for each in named:
+        assert {name for one in each for name in one} <= set(found["components"]["securitySchemes"])
+    ids = [node for path, node in walk(found["paths"]) if path and path[-1] == "operationId"]
+    assert len(ids) == len(set(ids))
+
+
+async def test_every_operation_says_what_can_go_wrong_and_gives_examples(server):
+    found = await page(server)
+    for path, methods in found["paths"].items():
+        for method, operation in methods.items():
+            assert operation["summary"], path
+            statuses = set(operation["responses"])
+            assert {"400", "421", "429", "500"} <= statuses
+            assert any(each < "300" for each in statuses)
+            if operation.get("security"):
+                assert {"401", "403"} <= statuses
+            if "requestBody" in operation:
+                assert {"413", "415"} <= statuses
+                for kind, content in operation["requestBody"]["content"].items():
+                    assert "example" in content or kind != "application/json", (path, method)
+
+
+async def test_it_is_the_same_for_anyone(server):
+    secret = {"Authorization": "Bearer s3cret"}
+    bare = await request(server, "GET", "/openapi.json")
+    assert bare.body == (await request(server, "GET", "/openapi.json", secret)).body
+    assert b"s3cret" not in bare.body
+
+
+def fuzz(description, base_url):
+    """Ask everything, at random but the same each time; what is wrong."""
+    for path in NOT_FUZZED:
+        del description["paths"][path]
+    # Lines are no format that can be made from a schema.
+    del description["paths"]["/v1/messages"]["post"]["requestBody"]["content"][NDJSON]
+    config = SchemathesisConfig.from_dict(
+        {
+            "seed": 20,
+            "base-url": base_url,
+            "headers": {"Authorization": "Bearer s3cret"},
+            "continue-on-failure": True,
+            "request-timeout": 10,
+            "warnings": False,
+            "generation": {
+                "max-examples": 6,
+                "deterministic": True,
+                "database": "none",
+                "with-security-parameters": False,  # two credentials at once are an error
+            },
+        }
+    )
+    schema = schemathesis.openapi.from_dict(description, config=config)
+    failures, asked = {}, set()
+    for event in from_schema(schema).execute():
+        if isinstance(event, events.NonFatalError | events.FatalError):
+            failures[str(event)] = str(getattr(event, "info", event))
+        if not isinstance(event, events.ScenarioFinished):
+            continue
+        asked.add(event.label)
+        for case, checks in event.recorder.checks.items():
+            sent = event.recorder.cases[case].value
+            for check in checks:
+                if check.status == Status.FAILURE and not is_meant(check, sent):
+                    failure = f"{check.failure_info.failure}\n{sent.as_curl_command()}"
+                    failures.setdefault((check.name, sent.operation.label), failure)
+    return failures, asked
+
+
+def is_meant(check, sent):
+    """What is asked for on purpose, and can't be said in a schema."""
+    if check.name == "unsupported_method":
+        # What changes something passes the guard first, which asks for JSON.
+        return "returned 415" in str(check.failure_info.failure)
+    if check.name == "positive_data_acceptance":
+        # Tags and tokens are bounded in bytes.
+        return any(
+            isinstance(each, str) and len(each) <= 255 < len(each.encode())
+            for _, each in walk(sent.body)
+        )
+    return False
+
+
+@pytest.mark.filterwarnings("default")  # of the libraries that ask
+async def test_the_server_keeps_to_what_it_says(server):
+    for n in range(3):
+        await server.hub.registry.execute([Register(f"t{n}", frozenset("a"))])
+        await server.hub.store(frozenset({"news", f"t{n}"}), b"x")
+    host, port = http_address(server)
+    description = await page(server)
+    operations = sum(len(methods) for methods in description["paths"].values())
+    began = time.monotonic()
+    failures, asked = await trio.to_thread.run_sync(fuzz, description, f"http://{host}:{port}")
+    print(f"{len(asked)} operations in {time.monotonic() - began:.0f} s")
+    for about, failure in failures.items():
+        print(about, failure, sep="\n", end="\n\n")
+    assert not failures
+    assert len(asked - {None, "Stateful tests"}) >= operations - len(NOT_FUZZED) - 1
+    json.dumps(description)
