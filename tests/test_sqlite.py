@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mist.errors import StartupError
-from mist.sqlite import Kind, connect, create, is_damage, reason, transaction
+from mist.sqlite import Kind, Place, connect, create, is_damage, reason, transaction
 
 KIND = Kind("diary", application_id=77, version=3)
 
@@ -130,3 +130,19 @@ def test_a_reader_writes_nothing(connection: sqlite3.Connection, path: Path) -> 
         reader.execute("INSERT INTO day VALUES ('one')")
     assert reason(caught.value) == "it may not be written"
     assert not is_damage(caught.value)
+
+
+def test_a_file_that_was_moved_removed_or_replaced_is_missed(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    create(folder / "diary.db")
+    place = Place.of(folder / "diary.db")
+    place.require()
+    moved = folder.rename(tmp_path / "moved")
+    with pytest.raises(FileNotFoundError):
+        place.require()
+    moved.rename(folder)
+    place.require()
+    (folder / "other.db").touch()
+    (folder / "other.db").rename(folder / "diary.db")
+    with pytest.raises(FileNotFoundError, match="another file is in its place"):
+        place.require()

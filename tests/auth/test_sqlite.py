@@ -380,3 +380,15 @@ async def test_crash_leaves_all_of_a_change_or_nothing(url, path, moment):
             assert registry.tags("u") == B
         [outcome] = await registry.execute([Register("t", A)])
         assert isinstance(outcome, TokenExists)
+
+
+async def test_change_of_a_file_that_has_gone_is_refused_until_it_is_back(url, path):
+    async with await open_registry(url) as registry:
+        await registry.execute([Register("t", A)])
+        path.rename(path.with_name("moved"))
+        with pytest.raises(RegistryUnavailable):
+            await registry.execute([Register("u", A)])
+        path.with_name("moved").rename(path)
+        assert registry.lookup("u") is None
+        await registry.execute([Register("u", A)])
+        assert registry.tags("u") == A
