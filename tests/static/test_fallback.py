@@ -219,6 +219,34 @@ async def test_since_brings_what_was_and_goes_on_with_what_comes(
         ]
 
 
+@pytest.mark.parametrize("kind", ["websocket", "sse", "polling"])
+async def test_the_last_of_each_are_not_the_last_of_all(
+    page: ClientPage, place: Place, kind: str
+) -> None:
+    await place.publish("1", tags="b")
+    await place.publish("2", "3")
+    await page.start(place.url, transports=[kind], **OPEN)
+    await page.evaluate(
+        "Promise.all(['a', 'b', 'room:empty'].map((tag) => listen([tag], {since: -1}).ready))"
+    )
+    assert sorted(await page.got(2)) == ["a: 3", "b: 1"]
+    await place.publish("4", tags="room:empty")
+    assert (await page.got(3))[2] == "room:empty: 4"
+
+
+async def test_who_leaves_in_the_middle_is_not_given_what_has_arrived(
+    page: ClientPage, place: Place
+) -> None:
+    await place.publish(*"12345")
+    await page.start(place.url, transports=["polling"], **OPEN)
+    await page.evaluate(
+        "window.one = client.subscribe(['a'], ({data}) => {"
+        "  got.push(['one', data, 0]); one.unsubscribe(); }, {since: 0})"
+    )
+    await page.listen("a", since=0)
+    assert await page.got(6) == ["one: 1", *(f"a: {text}" for text in "12345")]
+
+
 async def test_cut_again_and_again_while_messages_flow_nothing_is_lost(
     page: ClientPage, place: Place, kind: str
 ) -> None:
