@@ -364,6 +364,16 @@ async def test_it_comes_back_to_a_server_that_was_restarted(
             await page.until("document.querySelector('#messages pre').textContent === 'after'")
 
 
+async def test_a_server_that_goes_is_said_to_go(opened: Open, server: Server) -> None:
+    async with opened(server) as page:
+        await page.until(LIVE)
+        await page.click("#subscribe-button")
+        await page.until(LISTENING)
+        server.drain()
+        await page.until("document.getElementById('state').dataset.state === 'draining'")
+        assert "going away" in await page.text("#notice")
+
+
 async def test_a_restart_is_a_gap_and_never_a_negative_rate(faked: Page) -> None:
     await faked.evaluate("advance(20)")
     assert (await tile(faked, "Published")).startswith("100/s")
@@ -374,6 +384,15 @@ async def test_a_restart_is_a_gap_and_never_a_negative_rate(faked: Page) -> None
     assert await faked.evaluate(RESTARTED) == "server restarted"
     assert await pieces(faked, ".plot .line.published") == 2
     assert await lowest(faked, ".plot .line.published") <= 112
+
+
+async def test_a_restart_is_seen_though_the_new_server_is_older_by_now(faked: Page) -> None:
+    await faked.evaluate("advance(10)")
+    await faked.evaluate("window.fails = 'gone'; advance(2)")
+    await faked.evaluate("window.born = performance.now() / 1000; advance(150)")
+    await faked.evaluate("window.fails = null; advance(10)")
+    assert await faked.evaluate("up() > 150")  # it was 110 when last seen
+    assert await faked.evaluate(RESTARTED) == "server restarted"
 
 
 async def test_a_counter_that_goes_back_is_a_restart(faked: Page) -> None:
@@ -454,6 +473,70 @@ async def lowest(page: Page, line: str) -> float:
             ".matchAll(/ ([-0-9.]+)/g)].map((each) => Number(each[1])))"
         )
     )
+
+
+# What it is made of
+
+WIRE = (
+    ": comment\n\nevent: ready\ndata: {}\n\nid: e:1\ndata: one\ndata:two\n\n"
+    "event: gap\r\ndata: \u00e4\u2028\r\rdata\n\nid: e:2\nevent: no data\n\ndata: last\n\nid: never"
+)
+EVENTS = [
+    {"event": "ready", "data": "{}", "id": ""},
+    {"event": "message", "data": "one\ntwo", "id": "e:1"},
+    {"event": "gap", "data": "\u00e4\u2028", "id": "e:1"},
+    {"event": "message", "data": "", "id": "e:1"},
+    {"event": "message", "data": "last", "id": "e:2"},
+]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
+async def test_events_are_read_however_they_are_cut(live: Page, size: int) -> None:
+    found = await live.evaluate(
+        "import('/static/dashboard/events.js').then(({EventReader}) => {"
+        f"const text = {json.dumps(WIRE)}; const reader = new EventReader(); const found = [];"
+        f"for (let at = 0; at < text.length; at += {size})"
+        f"  found.push(...reader.feed(text.slice(at, at + {size})));"
+        "return found; })"
+    )
+    assert found == EVENTS
+
+
+NUMBERS = [
+    ("compact(0)", "0"),
+    ("compact(0.04)", "0.0"),
+    ("compact(9.94)", "9.9"),
+    ("compact(9.96)", "10"),
+    ("compact(999)", "999"),
+    ("compact(999.6)", "1.00k"),
+    ("compact(12345)", "12.3k"),
+    ("compact(999960)", "1.00M"),
+    ("compact(4e12)", "4.00T"),
+    ("compact(NaN)", "\N{EN DASH}"),
+    ("compact(undefined)", "\N{EN DASH}"),
+    ("count(1234567)", "1,234,567"),
+    ("count(null)", "\N{EN DASH}"),
+    ("brief(99999)", "99,999"),
+    ("brief(100000)", "100k"),
+    ("bytes(0)", "0 B"),
+    ("bytes(1500)", "1.50 kB"),
+    ("bytes(null)", "\N{EN DASH}"),
+    ("milliseconds(0.01)", "0"),
+    ("milliseconds(1.23)", "1.2"),
+    ("milliseconds(1234)", "1,234"),
+    ("duration(0.4)", "0 s"),
+    ("duration(59)", "59 s"),
+    ("duration(3600)", "1 h"),
+    ("duration(90061)", "1 d 1 h"),
+    ("several(1, 'message')", "1 message"),
+    ("several(2000, 'message')", "2,000 messages"),
+]
+
+
+async def test_numbers_are_written_for_people(live: Page) -> None:
+    await live.evaluate("import('/static/dashboard/format.js').then((it) => { formats = it; })")
+    found = [(call, await live.evaluate(f"formats.{call}")) for call, _ in NUMBERS]
+    assert found == NUMBERS
 
 
 # How it is read

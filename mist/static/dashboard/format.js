@@ -76,6 +76,12 @@ export function several(value, noun) {
   return `${count(value)} ${noun}${value === 1 ? "" : "s"}`;
 }
 
-export function clock(date) {
-  return date.toLocaleTimeString("en", {hourCycle: "h23"});
+export function clock(when) {
+  return when.toLocaleTimeString("en", {hourCycle: "h23"});
+}
+
+export function date(when) {
+  return when.toLocaleString("en", {
+    day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", hourCycle: "h23",
+  });
 }

@@ -23,6 +23,7 @@ import {Subscribe} from "./subscribe.js";
 import {Connections, Subscriptions, Tables} from "./tables.js";
 import {Tiles} from "./tiles.js";
 
+const FAREWELL = 15_000; // milliseconds for which a server that said that it goes is going
 const RARELY = 5000; // milliseconds between looks at what is no matter of seconds
 const SHOWN = 10;
 
@@ -56,10 +57,14 @@ class Dashboard {
     taken: (stats) => this.#taken(stats),
     failed: (problem) => this.#failed(problem),
   });
-  #subscribe = new Subscribe(this.#api, () => this.#lock("The server asks for the secret again."));
+  #subscribe = new Subscribe(this.#api, {
+    refused: () => this.#lock("The server asks for the secret again."),
+    leaving: () => this.#leave(),
+  });
   #stats = null;
   #listed = -RARELY; // when the subscriptions were last asked for
   #drawing = 0;
+  #left = -FAREWELL; // when the server said that it goes
 
   constructor() {
     new Publish(this.#api, () => this.#lock("The server asks for the secret again."));
@@ -101,15 +106,25 @@ class Dashboard {
     this.#note("");
   }
 
+  /** The server has said that it goes. It takes no more connections then, so it can't be asked. */
+  #leave() {
+    this.#left = performance.now();
+    this.#show("draining");
+    this.#note("The server is going away: its connections end one after the other. This page waits for the next one.");
+  }
+
+  get #isLeaving() {
+    return performance.now() - this.#left < FAREWELL;
+  }
+
   #taken(stats) {
     this.#stats = stats;
-    this.#recorder.take(stats, clockNow());
-    this.#show(stats.draining ? "draining" : "live");
-    this.#note(stats.draining
-      ? "The server is going away. Connections end one after the other; who comes back finds the next one."
-      : stats.published ? "" : "Nothing has been published since the start. Try `mist publish demo hello`, or publish from the form at the end of this page.");
+    if (this.#recorder.take(stats, clockNow())) this.#left = -FAREWELL; // that is the next one
     this.#draw();
     this.#list();
+    if (this.#isLeaving) return;
+    this.#show("live");
+    this.#note(stats.published ? "" : "Nothing has been published since the start. Try `mist publish demo hello`, or the form below:", "Try it");
   }
 
   #failed(problem) {
@@ -117,22 +132,24 @@ class Dashboard {
       this.#lock(this.#api.hasSecret ? "The secret is another one now." : "");
       return;
     }
-    if (problem.code === "draining") {
-      this.#show("draining");
-      return;
-    }
+    if (this.#isLeaving) return;
     this.#show("reconnecting");
-    this.#note(problem.status === 0
+    this.#note(problem.code === "late"
+      ? "The server is there, and doesn't answer: it is very busy, or about to go. This page goes on asking."
+      : problem.status === 0
       ? "The server doesn't answer. What is shown is the last that was heard; this page goes on asking."
       : `The server doesn't say what it does: ${problem.message}.`);
   }
 
-  #note(text) {
+  /** Say something above all else; with a way to the forms where `link` names one. */
+  #note(text, link = "") {
     const notice = byId("notice");
     setHidden(notice, !text);
     if (notice.dataset.text === text) return;
     notice.dataset.text = text;
-    notice.replaceChildren(element("p", "", ...prose(text)));
+    const way = element("a", "", link);
+    way.href = "#try";
+    notice.replaceChildren(element("p", "", ...prose(text), ...(link ? [" ", way] : [])));
   }
 
   /** All changes of the document in one go, before the next frame. */

@@ -14,6 +14,7 @@ const TOP = 14;
 const BOTTOM = 20;
 const FLOOR = HEIGHT - BOTTOM;
 // Spans to be shown, the shortest that holds what there is: seconds, and between two labels.
+const LABEL = 58; // pixels that a label of the time needs
 const SPANS = [[60, 15], [120, 30], [SPAN, 60]];
 const KEYS = {ArrowLeft: 1, ArrowDown: 1, ArrowRight: -1, ArrowUp: -1, PageDown: 10, PageUp: -10};
 
@@ -223,8 +224,9 @@ export class Plot {
       setAttribute(this.heights[index], "y", String(y - 3.5));
       setText(this.heights[index], this.about.format(top * part).replace(/\.0+(?!\d)/, ""));
     });
+    const every = (this.#width * step) / span < LABEL ? 2 : 1;
     this.times.forEach((label, index) => {
-      const seconds = index * step;
+      const seconds = index * step * every;
       const at = seconds <= span ? this.#width * (1 - seconds / span) : -100;
       setAttribute(label, "x", String(at));
       setAttribute(label, "text-anchor", seconds === 0 ? "end" : seconds === span ? "start" : "middle");

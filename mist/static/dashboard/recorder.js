@@ -51,6 +51,7 @@ export class Recorder {
    *
    * @param stats what the server said, as of `/v1/stats`.
    * @param {number} at by this page's clock, in seconds.
+   * @returns {boolean} whether the server has begun again since the look before.
    */
   take(stats, at) {
     let before = this.#before;
@@ -59,9 +60,10 @@ export class Recorder {
       before = null;
     }
     const totals = measure(COUNTERS, stats);
-    const now = {at, uptime: stats.uptime, totals, reasons: {...stats.dropped}};
+    const started = stats.time - stats.uptime;
+    const now = {at, started, uptime: stats.uptime, totals, reasons: {...stats.dropped}};
     const passed = before ? now.uptime - before.uptime : NaN;
-    if (passed >= 0 && passed < SHORTEST) return;
+    if (passed >= 0 && passed < SHORTEST) return false;
     this.#before = now;
     const restarted = Boolean(before) && isYounger(now, before);
     const apart = !before || restarted || at - before.at > LONGEST;
@@ -76,6 +78,7 @@ export class Recorder {
     for (const [reason, total] of Object.entries(now.reasons)) {
       this.dropping[reason] = apart ? NaN : (total - (before.reasons[reason] ?? 0)) / passed;
     }
+    return restarted;
   }
 
   /** The newest value of a field. */
@@ -130,8 +133,11 @@ export class Recorder {
   }
 }
 
-/** Whether this is another server's life than before: something has been set back. */
+/**
+ * Whether this is another server's life than before: it began later, or something was set back.
+ * Its age alone wouldn't tell: it may be older already than the one before was when last seen.
+ */
 function isYounger(now, before) {
-  return now.uptime < before.uptime ||
+  return now.started > before.started + 0.5 || now.uptime < before.uptime ||
     Object.keys(COUNTERS).some((field) => now.totals[field] < before.totals[field]);
 }

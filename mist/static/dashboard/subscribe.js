@@ -21,7 +21,7 @@ class Listening {
   #last = ""; // id of the last message, as the server writes it
   #failures = 0;
 
-  /** @param {{state, message, gap, stopped}} heard is told what happens. */
+  /** @param {{state, message, gap, leaving, stopped}} heard is told what happens. */
   constructor(api, tags, since, heard) {
     Object.assign(this, {api, tags, since, heard});
     this.#run();
@@ -36,6 +36,7 @@ class Listening {
     while (!signal.aborted) {
       const problem = await this.#listen(signal);
       if (signal.aborted) return;
+      if (problem?.code === "draining") this.heard.leaving();
       if (problem && FINAL.has(problem.status)) {
         this.heard.stopped(problem);
         return;
@@ -84,7 +85,7 @@ class Listening {
       return {status: 403, message: "these tags are not allowed any more"};
     } else if (event === "end") {
       const status = said.code === 4401 ? 401 : said.code === 4403 ? 403 : 0;
-      return {status, message: String(said.reason)};
+      return {status, code: said.code === 1001 ? "draining" : "", message: String(said.reason)};
     }
     return null;
   }
@@ -107,8 +108,12 @@ export class Subscribe {
   #count = 0;
   #list = byId("messages");
 
-  constructor(api, refused) {
-    Object.assign(this, {api, refused});
+  /**
+   * @param api the server.
+   * @param {{refused, leaving}} told called when the server wants its secret, or says goodbye.
+   */
+  constructor(api, told) {
+    Object.assign(this, {api, told});
     byId("subscribe").addEventListener("submit", (event) => {
       event.preventDefault();
       if (this.#listening) this.stop();
@@ -143,6 +148,7 @@ export class Subscribe {
       state: (text) => this.#show(text === "listening" ? `listening to ${tags.join(",")}` : text),
       message: (message) => this.#later(row(message)),
       gap: () => this.#later(element("li", "gap", "Messages are missing here: they were published while this page was away, and are not kept.")),
+      leaving: () => this.told.leaving(),
       stopped: (problem) => this.#stopped(problem),
     });
     this.#show("asking…");
@@ -151,7 +157,7 @@ export class Subscribe {
   #stopped(problem) {
     this.#listening = null;
     this.#show(problem.status === 404 ? NO_STREAMS : wordsFor(problem), true);
-    if (problem.status === 401) this.refused();
+    if (problem.status === 401) this.told.refused();
   }
 
   #show(text, isBad = false) {

@@ -1,7 +1,7 @@
 /** Who is slow, what flows, who waits for what, and what was lost: what the server tells of. */
 
 import {byId, element, prose, Rows, setHidden, setText} from "./dom.js";
-import {brief, bytes, compact, count, NOTHING, several} from "./format.js";
+import {brief, bytes, compact, count, date, NOTHING, several} from "./format.js";
 import {sum} from "./recorder.js";
 
 const MOST = 10; // rows of a table; the server sends a few more
@@ -266,8 +266,11 @@ class Server {
     this.#pairs.show([
       ["CPU", Number.isNaN(cpu) ? NOTHING : `${cpu < 9.95 ? cpu.toFixed(1) : Math.round(cpu)} % of a core`],
       ["Memory", bytes(stats.resident_bytes)],
+      ["Deliveries per message", compact(recorder.latest("delivered") / recorder.latest("published"))],
+      ["Bytes per delivery", compact(recorder.latest("bytes") / recorder.latest("delivered"))],
       ["Tag sets subscribed to", count(stats.tag_sets)],
       ["Connections ever", count(stats.lifetime)],
+      ["Running since", date(new Date(1000 * (stats.time - stats.uptime)))],
       ["Wrong secrets and tokens", count(wrong)],
     ]);
   }
