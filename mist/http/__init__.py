@@ -19,7 +19,7 @@ A module for each group of routes, which has a `routes(context)`:
     messages        publish some, read what was; `publications` is what a body brings
     metrics         for Prometheus
     pages           the dashboard, mist.js, and their files
-    polling         long polling, for networks that break streams
+    polling         long polling, for networks that break streams; `search` reads for it
     stats           what the dashboard shows; `census` adds up all sessions
     streams         Server-Sent Events; `subscribers` is what they share with polls
     tickets         what a page puts into a URL in the place of its token

@@ -517,3 +517,4 @@ async def test_a_connection_polls_again_and_again_and_is_counted_as_one_poll_at_
     await until(lambda: server.hub.connected == 0)
     statistics = server.hub.statistics()
     assert (statistics.lifetime, statistics.delivered) == (5, 5)
+    assert server.hub.endings == {1000: 5}  # not one that was lost
