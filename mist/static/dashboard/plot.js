@@ -14,7 +14,7 @@ const TOP = 14;
 const BOTTOM = 20;
 const FLOOR = HEIGHT - BOTTOM;
 // Spans to be shown, the shortest that holds what there is: seconds, and between two labels.
-const LABEL = 58; // pixels that a label of the time needs
+const LABEL = 72; // pixels that a label of the time needs
 const SPANS = [[60, 15], [120, 30], [SPAN, 60]];
 const KEYS = {ArrowLeft: 1, ArrowDown: 1, ArrowRight: -1, ArrowUp: -1, PageDown: 10, PageUp: -10};
 
