@@ -39,6 +39,7 @@ class Search:
         self._sequencer = sequencer
         self._history: History = sequencer.history
         self._wanted = wanted
+        self._selected: Selection | None = None
         self._trimmed = 0  # up to which id the client knows of what retention has taken
 
     async def begin(self, since: Since | None) -> None:
@@ -67,21 +68,23 @@ class Search:
         """Read a piece.
 
         Returns:
-            Whether there is more to read now.
+            Whether there is more to read now, of what there was when this was called.
         """
         assert self.place is not None
         selection = await self._selection()
-        upto = self._sequencer.newest
         page = await self._history.read(
-            selection, after=self.place, upto=upto, limit=_MOST, max_bytes=_MOST_BYTES
+            selection,
+            after=self.place,
+            upto=self._sequencer.newest,
+            limit=_MOST,
+            max_bytes=_MOST_BYTES,
         )
-        trimmed = await self._is_trimmed(selection)
+        if await self._is_trimmed(selection):
+            self.recovered = False
         if self._wanted() != selection.alternatives:
             return True  # a token has lost tags meanwhile; nothing for them may be told
-        if trimmed:
-            self.recovered = False
         self.place = self._take(page)
-        return not page.complete or self._sequencer.newest > upto
+        return not page.complete
 
     def skip(self) -> None:
         """Nothing wanted has been published since all was read."""
@@ -91,7 +94,9 @@ class Search:
         wanted = self._wanted()
         if not wanted:
             await trio.sleep_forever()
-        return Selection(wanted)
+        if self._selected is None or self._selected.alternatives != wanted:
+            self._selected = Selection(wanted)  # which learns as it goes: worth keeping
+        return self._selected
 
     async def _is_trimmed(self, selection: Selection) -> bool:
         """Whether something wanted has been trimmed that the client doesn't know of."""

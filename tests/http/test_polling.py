@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from mist.commands import AddTags, Register, RemoveTags, Unregister
 from mist.config import Listen
@@ -51,7 +52,7 @@ async def until(condition: Callable[[], bool]) -> None:
 async def waiting(server: Server) -> None:
     """Until a poll waits for what comes."""
     await until(lambda: server.hub.broker.tag_sets() > 0)
-    await trio.sleep(0.05)
+    await trio.testing.wait_all_tasks_blocked(0.01)
 
 
 def epoch_of(server: Server) -> str:
@@ -93,7 +94,7 @@ async def test_what_comes_is_waited_for(server: Server, query: str) -> None:
         nursery.start_soon(wait)
         await waiting(server)
         await server.hub.store(frozenset({"other"}), b"not wanted")
-        await trio.sleep(0.02)
+        await trio.testing.wait_all_tasks_blocked(0.01)
         assert not answers
         await server.hub.store(A, b"x")
     assert [each["data"] for each in answers[0]["messages"]] == ["x"]
@@ -118,6 +119,37 @@ async def test_an_empty_answer_has_moved_on_past_what_was_not_wanted(server: Ser
         await waiting(server)
         await server.hub.store(frozenset({"c"}), b"x")
     assert (answers[0]["id"], answers[0]["messages"]) == (1, [])
+
+
+async def test_what_is_not_wanted_wakes_no_poll(server: Server) -> None:
+    assert server.hub.sequencer is not None
+    history = server.hub.sequencer.history
+    read = history.read
+    reads = 0
+
+    async def counted_read(*args: Any, **options: Any) -> Any:
+        nonlocal reads
+        reads += 1
+        # Always something new by the time that all before it has been read.
+        await server.hub.store(frozenset({"c"}), b"x")
+        return await read(*args, **options)
+
+    history.read = counted_read  # type: ignore[method-assign]
+    answers: list[Any] = []
+
+    async def wait() -> None:
+        answers.append(await poll(server, "tags=a&timeout=60"))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait)
+        await waiting(server)
+        for _ in range(20):
+            await server.hub.store(frozenset({"c"}), b"x")
+            await trio.testing.wait_all_tasks_blocked(0.001)
+        assert reads == 1
+        await server.hub.store(A, b"x")
+    assert len(answers[0]["messages"]) == 1
+    assert reads == 2
 
 
 @pytest.mark.parametrize(
@@ -413,7 +445,7 @@ async def test_a_revocation_ends_a_waiting_poll_at_once(
         nursery.start_soon(wait, "tags=a&tags=b&timeout=60")
         nursery.start_soon(wait, "tags=a&since=0&timeout=60")
         await until(lambda: server.hub.connected == 2)
-        await trio.sleep(0.05)
+        await trio.testing.wait_all_tasks_blocked(0.01)
         await server.hub.registry.execute(changes)
         began = trio.current_time()
     assert trio.current_time() - began < 1
@@ -433,7 +465,7 @@ async def test_a_poll_lives_on_with_the_subscriptions_that_are_left(server: Serv
         await waiting(server)
         await server.hub.registry.execute([RemoveTags(TOKEN, B), AddTags(TOKEN, frozenset("c"))])
         await server.hub.store(B, b"not any more")
-        await trio.sleep(0.05)
+        await trio.testing.wait_all_tasks_blocked(0.01)
         assert not answers
         await server.hub.store(A, b"x")
     assert [each["data"] for each in answers[0]["messages"]] == ["x"]
