@@ -321,8 +321,9 @@ async def test_a_revoked_token_ends_its_streams_at_once_and_says_so(server: Serv
         await events.get("ready")
         async with talk(server) as admin:
             await admin.ask(f"auth s3cret\nunregister {TOKEN}\n".encode())
+        assert all(session.ended is not None for session in server.hub.sessions())
         await server.hub.store(A, b"after")
-        with trio.fail_after(1):
+        with trio.fail_after(5):
             assert await events.get("end") == {"code": 4401, "reason": "token revoked"}
             assert await events.rest() == []
         assert not await events.response.receive()
@@ -366,9 +367,9 @@ async def test_a_revocation_in_the_middle_of_a_replay_stops_it(server: Server) -
             assert (await events.get("ready"))["id"] == count
             await events.take(3)
             await unregister(server)
-            revoked_at = trio.current_time()
-            rest = await events.rest()
-            assert trio.current_time() - revoked_at < 2
+            assert all(session.ended is not None for session in server.hub.sessions())
+            with trio.fail_after(10):
+                rest = await events.rest()
             # What was queued may still come, if it is taken at once; no more is read.
             assert len(rest) < count / 2
             assert all(event.name == "message" for event in rest[:-1])
