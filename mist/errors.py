@@ -233,14 +233,17 @@ class HistoryDamaged(HistoryUnavailable):
 
     Attributes:
         first: the lowest id that may be in it.
+        last: the highest; what lies behind can be read. 0 where it is not known, and nothing
+            can.
         reason: what is wrong, for a person.
     """
 
     code = "history_damaged"
 
-    def __init__(self, first: int, reason: str) -> None:
+    def __init__(self, first: int, reason: str, last: int = 0) -> None:
         super().__init__(f"History is damaged at {first}: {reason}")
         self.first = first
+        self.last = last
         self.reason = reason
 
 

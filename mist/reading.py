@@ -18,7 +18,7 @@ from typing import Final
 import trio
 
 from mist.commands import Resumed, Since
-from mist.errors import HistoryUnavailable
+from mist.errors import HistoryDamaged, HistoryUnavailable
 from mist.history import Page, Selection
 from mist.message import TagSet
 from mist.outbox import Outbox
@@ -154,7 +154,12 @@ class Reading:
         history, epoch = self._sequencer.history, self._sequencer.epoch
         recovered = True
         if since.last is not None:
-            after = await history.last(selection, since.last, upto=start)
+            try:
+                after = await history.last(selection, since.last, upto=start)
+            except HistoryDamaged as error:
+                if not error.last:
+                    raise
+                after, recovered = error.last, False  # the last of those behind it
         else:
             after = since.after or 0
             if after or since.epoch is not None:
@@ -180,18 +185,30 @@ class Reading:
 
     async def _bring(self, after: int, upto: int, wanted: Callable[[], frozenset[TagSet]]) -> None:
         """Queue what is wanted of the messages above `after` up to `upto`, as there is room."""
-        known: frozenset[TagSet] = frozenset()
+        subscriptions = self._subscriptions
         selection: Selection | None = None
+        version = -1
         while after < upto:
             await self._room()
-            now = wanted()
-            if not now or self._outbox.closed:
+            if self._outbox.closed:
                 return
-            if selection is None or now != known:
-                known, selection = now, Selection(now)
-            page, trimmed = await self._read(selection, after, upto)
+            if selection is None or subscriptions.version != version:
+                version = subscriptions.version
+                tag_sets = wanted()
+                if not tag_sets:
+                    return
+                selection = Selection(tag_sets)
+            try:
+                page, trimmed = await self._read(selection, after, upto)
+            except HistoryDamaged as error:
+                if error.last <= after:
+                    raise
+                # What may have been in there is gone, and the rest is worth having.
+                self._on_gap(self._gap(min(error.last, upto) + 1))
+                after = error.last
+                continue
             gap = await self._find_gap(selection, after, trimmed)
-            if wanted() != known:
+            if subscriptions.version != version:
                 continue  # a token has lost tags meanwhile; nothing for them may be queued
             if gap is not None:
                 self._on_gap(gap)
@@ -225,7 +242,10 @@ class Reading:
         known = max(after, self._trimmed)
         if trimmed <= known or await history.recovered(selection, known):
             return None
-        first = (await history.position()).first
+        return self._gap((await history.position()).first)
+
+    def _gap(self, first: int) -> Resumed:
+        """Something is missing before `first`."""
         return Resumed(self._sequencer.epoch, self._sequencer.newest, False, first)
 
     def _queue(self, page: Page) -> None:

@@ -27,12 +27,22 @@ class SubscriptionSet:
 
     Attributes:
         list_bytes: of the canonical tag lists of all of them.
+        version: another number whenever there are others.
     """
 
-    __slots__ = ("_broker", "_counted", "_groups", "_max_bytes", "_outbox", "list_bytes")
+    __slots__ = (
+        "_broker",
+        "_counted",
+        "_groups",
+        "_max_bytes",
+        "_outbox",
+        "list_bytes",
+        "version",
+    )
 
     def __init__(self, broker: Broker, outbox: Outbox, max_bytes: int, *, counted: bool) -> None:
         self.list_bytes = 0
+        self.version = 0
         self._broker = broker
         self._outbox = outbox
         self._max_bytes = max_bytes
@@ -74,6 +84,7 @@ class SubscriptionSet:
             raise TooManySubscriptions
         group = self._broker.subscribe(self._outbox, tags)
         self._groups[group] = 1
+        self.version += 1
         self.list_bytes += len(group.tag_list)
         return True
 
@@ -111,5 +122,6 @@ class SubscriptionSet:
         """End a subscription, however often it was made."""
         self._outbox.let_go()  # what is held may have been for this one
         del self._groups[group]
+        self.version += 1
         self.list_bytes -= len(group.tag_list)
         self._broker.unsubscribe(self._outbox, group)

@@ -78,11 +78,13 @@ class Block:
         self._hashes = row.hashes
         self._tag_lists = tag_lists
         if checksum(row.hashes, row.body) != row.checksum:
-            raise HistoryDamaged(row.head.first, "its checksum is another")
+            raise HistoryDamaged(row.head.first, "its checksum is another", row.head.last)
         try:
             self._body = body = _Columns(decode_body(row.body))
         except (msgspec.MsgspecError, ValueError) as error:
-            raise HistoryDamaged(row.head.first, f"it can't be read: {error}") from error
+            raise HistoryDamaged(
+                row.head.first, f"it can't be read: {error}", row.head.last
+            ) from error
         self._lists = body.lists
         self._longest = max(map(len, body.lists))
         steps: Iterable[int] = body.counts
@@ -91,9 +93,9 @@ class Block:
         self._firsts = list(accumulate(steps, initial=row.head.start))
         self._offsets = list(accumulate(body.sizes, initial=0))
         if self._offsets[-1] != len(body.data) or sum(body.counts) != row.head.messages:
-            raise HistoryDamaged(row.head.first, "its columns disagree")
+            raise HistoryDamaged(row.head.first, "its columns disagree", row.head.last)
         if self._firsts.pop() - 1 > row.head.last:
-            raise HistoryDamaged(row.head.first, "it holds ids of the next block")
+            raise HistoryDamaged(row.head.first, "it holds ids of the next block", row.head.last)
 
     def count(self, selection: Selection | None, after: int, upto: int) -> list[tuple[int, int]]:
         """First id and number of messages of each run, or part of one, in `(after, upto]`."""
