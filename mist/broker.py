@@ -129,7 +129,7 @@ class Broker:
         self._aimed = 0
         self._nobody = Targets(())
         self._published = 0
-        self._published_by_peers = 0
+        self._published_inside = 0
         self._rejected = 0
         self._unmatched = 0
         self.dropped: Counter[str] = Counter()
@@ -210,8 +210,8 @@ class Broker:
         if accepted is None:
             accepted = self._publish_each(batch, skip, on_error, first)
         self._published += accepted
-        if source is not None:
-            self._published_by_peers += accepted
+        if source is None:
+            self._published_inside += accepted
         if self._published >= self._sample_at:
             self._sample(batch, accepted)
         return accepted
@@ -343,7 +343,7 @@ class Broker:
         """A frozen copy of the counts."""
         return BrokerStatistics(
             published=self._published,
-            published_by_peers=self._published_by_peers,
+            published_by_peers=self._published - self._published_inside,
             rejected=self._rejected,
             unmatched=self._unmatched,
             tag_sets=len(self._index),

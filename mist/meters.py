@@ -165,7 +165,7 @@ class Meters:
 
     Attributes:
         publish_to_write: from a message's arrival to the end of the flush that wrote it for
-            those of its subscribers who take it at once. Of each sixteenth chunk that came; with
+            those of its subscribers who take it at once. Of one in sixteen chunks that came; with
             a history of the first message of each group that was stored together.
         match: the index's answer for a tag list that was not known; each eighth.
         commit: until a group of messages is in the history.
@@ -178,7 +178,7 @@ class Meters:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.clock = clock
-        self.publish_to_write = Histogram((*_MICROSECONDS, *_MILLISECONDS, *_SECONDS), clock, 16)
+        self.publish_to_write = Histogram((*_MICROSECONDS, *_MILLISECONDS, *_SECONDS), clock)
         self.match = Histogram((1e-6, 2.5e-6, 5e-6, *_MICROSECONDS, *_MILLISECONDS[:5]), clock, 8)
         self.commit = Histogram((*_MICROSECONDS[3:], *_MILLISECONDS, *_SECONDS), clock)
         self.loop_lag = Histogram((*_MICROSECONDS[3:], *_MILLISECONDS, *_SECONDS))
