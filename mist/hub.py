@@ -23,6 +23,8 @@ import trio
 from mist.auth import Record, Registry
 from mist.broker import Accepted, Broker, BrokerStatistics
 from mist.errors import HistoryOff, HistoryUnavailable
+from mist.history import Key
+from mist.history.keys import Recent
 from mist.message import Batch, Limits, Run, TagSet, format_tags, parse_tags
 from mist.meters import Meters
 from mist.outbox import Outbox, OutboxLimits
@@ -95,6 +97,7 @@ class Hub:
         ending: whether all of it is about to end, so that sessions needn't tidy up.
         sequencer: the way through the history; None where there is none. Set before the
             first session.
+        recent: carries out what has a key, where there is no history.
         meters: what is measured, by samples.
         accepted, refused: sessions and connections, by transport.
         endings: sessions that ended, by code.
@@ -123,6 +126,7 @@ class Hub:
         self.hub_limits = hub_limits or HubLimits()
         self.ending = False
         self.sequencer: Sequencer | None = None
+        self.recent = Recent()
         self.accepted: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
         self.endings: Counter[int] = Counter()
@@ -189,7 +193,12 @@ class Hub:
         """
         return await self.store_all([(tags, data)])
 
-    async def store_all(self, messages: Sequence[tuple[TagSet, bytes]], publisher: str = "") -> int:
+    async def store_all(
+        self,
+        messages: Sequence[tuple[TagSet, bytes]],
+        publisher: str = "",
+        key: Key | None = None,
+    ) -> int:
         """Publish messages from inside the process, durably, all or none; see `store`.
 
         They are on their way before this first waits: what was looked at just before the call,
@@ -198,6 +207,7 @@ class Hub:
         Args:
             messages, publisher: as for `publish_all`. Up to `mist.history.MAX_GROUP` keep
                 nobody waiting for long.
+            key: stored with them; `Sequencer.repeats` asks for it.
 
         Returns:
             The id of the first; the others' follow it.
@@ -212,7 +222,7 @@ class Hub:
             outcomes.append(outcome)
             settled.set()
 
-        self.sequencer.submit(Submission(accepted, settle, publisher=publisher))
+        self.sequencer.submit(Submission(accepted, settle, publisher=publisher, key=key))
         await settled.wait()
         if isinstance(outcomes[0], HistoryUnavailable):
             raise outcomes[0]

@@ -20,7 +20,8 @@ import trio
 
 from mist.broker import Accepted, Broker, Rejected
 from mist.errors import HistoryUnavailable, MistError
-from mist.history import MAX_GROUP, History, Publication
+from mist.history import MAX_GROUP, History, Key, Publication
+from mist.history.keys import Repeats
 from mist.message import Batch
 from mist.outbox import Outbox
 
@@ -42,7 +43,7 @@ class Submission:
         settled: called once with the id of its first message, when all is delivered; or with
             the error, when it has not been stored and nobody gets it.
         source: the publisher's own outbox.
-        publisher, time: as in `mist.history.Publication`.
+        publisher, key, time: as in `mist.history.Publication`.
         count, size: messages, and bytes.
     """
 
@@ -50,6 +51,7 @@ class Submission:
     settled: "Settled"
     source: Outbox | None = None
     publisher: str = ""
+    key: Key | None = None
     time: float = attrs.field(init=False, factory=time.time)
     count: int = attrs.field(init=False)
     size: int = attrs.field(init=False)
@@ -70,6 +72,7 @@ class Sequencer:
         epoch: of the history.
         newest: the highest id that has been delivered; higher ones may be stored already.
         failing: whether the last group could not be stored.
+        repeats: carries out what has a key; see there.
     """
 
     def __init__(self, broker: Broker, history: History, *, epoch: str, newest: int) -> None:
@@ -77,6 +80,7 @@ class Sequencer:
         self.epoch = epoch
         self.newest = newest
         self.broker = broker
+        self.repeats = Repeats(history, self.start_soon)
         self._waiting: deque[Submission] = deque()
         self._size = 0  # bytes of those, and of the group that is being stored
         self._arrived = trio.Event()
@@ -143,7 +147,11 @@ class Sequencer:
     async def _settle(self, group: list[Submission]) -> None:
         publications = [
             Publication(
-                each.accepted.entries, each.time, each.publisher, each.accepted.batch.framable
+                each.accepted.entries,
+                each.time,
+                each.publisher,
+                each.accepted.batch.framable,
+                key=each.key,
             )
             for each in group
         ]

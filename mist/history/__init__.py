@@ -16,6 +16,7 @@ How it is made, from the outside in:
     replay      pages and "the last n" over a shelf; `inspection` checks one
     keeping, trimming, tracker      a step of retention; what it means for resuming
     keeper      the task that does all of this now and then
+    keys        what tells a repeated publication from a new one
     layout      a block as bytes: `encoding` makes it, `block` reads it. `postings`, `columns`
     joining     small blocks made large, so that a log that came in slowly is read fast
 
@@ -31,6 +32,7 @@ from typing import Final, Self
 import attrs
 
 from mist.errors import HistoryDamaged, HistoryUnavailable, StartupError
+from mist.history.keys import Kept, Key
 from mist.history.record import (
     MAX_ID,
     Page,
@@ -52,6 +54,8 @@ __all__ = [
     "HistoryDamaged",
     "HistoryStatistics",
     "HistoryUnavailable",
+    "Kept",
+    "Key",
     "Page",
     "Policy",
     "Position",
@@ -127,7 +131,8 @@ class History(ABC):
         `mist.history.clock`). Costs
         a commit, O(entries), and bytes at the speed of memory; the first two of these weigh
         most, so whoever has many publications waiting appends them together, up to
-        `MAX_GROUP` messages.
+        `MAX_GROUP` messages. Their keys are stored with them, or not at all; that costs a few
+        statements more, where there are any.
 
         Returns:
             The id of the first message.
@@ -191,6 +196,22 @@ class History(ABC):
 
         Args:
             epoch: the one that `after` belongs to; None believes it is this one.
+        """
+
+    @abstractmethod
+    async def recall(self, name: bytes) -> Kept | None:
+        """What became of the last publication whose key had this name, as far as it is kept."""
+
+    @abstractmethod
+    async def forget_keys(self, before: float, most: int) -> bool:
+        """Let go of some outdated keys, in one bounded step.
+
+        Args:
+            before: Unix seconds; those of earlier publications go.
+            most: that may be kept; beyond that the oldest go.
+
+        Returns:
+            Whether there may be more to do now.
         """
 
     @abstractmethod

@@ -48,8 +48,16 @@ def unpack(code: str, raw: bytes | memoryview, length: int) -> Sequence[int]:
 
 
 def unpack_all(code: str, raw: bytes) -> Sequence[int]:
-    """What `fixed` packed, however much it is. Raises as `unpack`."""
-    return unpack(code, raw, len(raw) // _WIDTHS[code])
+    """What `fixed` packed, however much it is. Raises as `unpack`.
+
+    Args:
+        raw: as a database gave it, where it is damaged also something else.
+    """
+    try:
+        length = len(raw) // _WIDTHS[code]
+    except TypeError:
+        raise ValueError("a column of another type") from None
+    return unpack(code, raw, length)
 
 
 def fixed(code: str, values: Sequence[int]) -> bytes:

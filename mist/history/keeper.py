@@ -9,6 +9,7 @@ import trio
 
 from mist.errors import HistoryUnavailable
 from mist.history import History, Policy
+from mist.history.keys import KEY_SECONDS, MAX_KEYS
 
 __all__ = ["keep"]
 
@@ -47,6 +48,8 @@ async def keep(
                 sweep = trio.current_time() >= next_sweep
                 if await _trim(history, policy, clock, sweep=sweep):
                     tidied = -1  # there is space to give back
+                while await history.forget_keys(clock() - KEY_SECONDS, MAX_KEYS):
+                    pass
                 if sweep:
                     next_sweep = trio.current_time() + sweep_interval
             newest = (await history.position()).newest

@@ -25,6 +25,7 @@ from mist.history.encoding import assign, encode
 from mist.history.inspection import inspect
 from mist.history.joining import Joining, plan_joining
 from mist.history.keeping import Plan, make_plan
+from mist.history.keys import Kept
 from mist.history.layout import MICROSECONDS
 from mist.history.record import MAX_ID, Page, Position, Problem, Publication, Trimmed
 from mist.history.replay import find_last, read_page
@@ -41,6 +42,7 @@ log = logging.getLogger("mist.history")
 T = TypeVar("T")
 
 _PROBLEMS: Final = 100  # told of
+_KEYS: Final = 10_000  # forgotten in a step
 
 
 class Log(History):
@@ -84,13 +86,24 @@ class Log(History):
             await trio.lowlevel.checkpoint()
             raise ValueError("nothing to append")
         row = encode(stored)
+        marked = [each for each in publications if each.entries]
         async with self._writing:
             survey = self._survey
+            keys = [
+                Kept(
+                    survey.newest + each.firsts[0],
+                    round(each.time * MICROSECONDS),
+                    publication.key.name,
+                    publication.key.digest,
+                )
+                for publication, each in zip(marked, stored, strict=True)
+                if publication.key is not None
+            ]
             newest = survey.newest + row.head.messages
             if newest > MAX_ID:
                 raise HistoryUnavailable("History is at its last id")
             row = row.moved(survey.newest)
-            await self._write(lambda shelf: shelf.append(row))
+            await self._write(lambda shelf: shelf.append(row, keys))
             # No await from here on: what the shelf has, the survey has.
             self._survey = attrs.evolve(
                 self._survey,
@@ -190,6 +203,21 @@ class Log(History):
             self._survey = await self._read(Survey.of)
         self._check_open()
         return self._survey
+
+    # keys
+
+    async def recall(self, name: bytes) -> Kept | None:
+        return await self._read(lambda shelf: shelf.recall(name))
+
+    async def forget_keys(self, before: float, most: int) -> bool:
+        self._check_writable()
+        moment = round(before * MICROSECONDS)
+        async with self._keeping:
+            upto = await self._read(lambda shelf: shelf.outdated(moment, most, _KEYS))
+            if upto:
+                async with self._writing:
+                    await self._write(lambda shelf: shelf.forget(upto))
+        return upto > 0
 
     # keeping
 

@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 import trio
 
 from mist.history import Durability, History
+from mist.history.keys import Kept, Keys
 from mist.history.layout import Head, Row
 from mist.history.log import Log
 from mist.history.postings import has_hash
@@ -45,9 +46,10 @@ class MemoryShelf(Shelf):
         self._tracked: dict[str, int] = {}
         self._firsts: list[int] = []  # of the rows, ascending
         self._rows: dict[int, Row] = {}
+        self._keys = Keys()
 
     def copy(self) -> "MemoryShelf":
-        """What is here now, to be read beside what changes it. O(blocks)."""
+        """What is here now but the keys, to be read beside what changes it. O(blocks)."""
         copy = MemoryShelf(self._state)
         copy._tracked = self._tracked.copy()
         copy._firsts = self._firsts.copy()
@@ -57,9 +59,20 @@ class MemoryShelf(Shelf):
     def load(self) -> tuple[State, dict[str, int]]:
         return self._state, dict(self._tracked)
 
-    def append(self, row: Row) -> None:
+    def append(self, row: Row, keys: Sequence[Kept] = ()) -> None:
         self._firsts.append(row.head.first)
         self._rows[row.head.first] = row
+        for kept in keys:
+            self._keys.add(kept)
+
+    def recall(self, name: bytes) -> Kept | None:
+        return self._keys.get(name)
+
+    def outdated(self, before: int, most: int, step: int) -> int:
+        return self._keys.outdated(before, most, step)
+
+    def forget(self, upto: int) -> None:
+        self._keys.forget(upto)
 
     def change(self, change: Change) -> None:
         for first in change.remove:

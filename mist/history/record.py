@@ -10,6 +10,7 @@ from operator import itemgetter
 
 import attrs
 
+from mist.history.keys import Key
 from mist.message import Entry, TagSet
 
 __all__ = [
@@ -42,6 +43,7 @@ class Publication:
         framable: as in `mist.message.Batch`; False means one message in each entry.
         audience: who may get it, in a form that only the hub understands; None is everyone.
         meta: name to bytes: headers, the publisher's message id, an address for replies.
+        key: tells a repeat of it; kept beside it, and not a part of what is read.
     """
 
     entries: Sequence[Entry]
@@ -50,6 +52,7 @@ class Publication:
     framable: bool = True
     audience: str | None = None
     meta: Mapping[str, bytes] | None = None
+    key: Key | None = None
 
     @property
     def count(self) -> int:

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import attrs
 
+from mist.history.keys import Kept
 from mist.history.layout import Head, Row
 from mist.history.record import Problem
 from mist.history.selection import Selection
@@ -96,12 +97,34 @@ class Shelf(ABC):
         """The state, and what is tracked."""
 
     @abstractmethod
-    def append(self, row: Row) -> None:
-        """Add a block behind all others. Durable on return, or not there."""
+    def append(self, row: Row, keys: Sequence[Kept] = ()) -> None:
+        """Add a block behind all others, and the keys of publications in it, each in the place
+        of an older one of its name. Durable on return, or not there."""
 
     @abstractmethod
     def change(self, change: Change) -> None:
         """Carry out a change. Durable on return, or not made."""
+
+    @abstractmethod
+    def recall(self, name: bytes) -> Kept | None:
+        """The key with this name."""
+
+    @abstractmethod
+    def outdated(self, before: int, most: int, step: int) -> int:
+        """Which keys are to be forgotten, oldest first.
+
+        Args:
+            before: microseconds; those of earlier publications.
+            most: that may be kept; the oldest beyond that.
+            step: how many at most.
+
+        Returns:
+            Up to which `Kept.first`; 0 where none is.
+        """
+
+    @abstractmethod
+    def forget(self, upto: int) -> None:
+        """Let go of keys up to this `Kept.first`. Durable on return, or not done."""
 
     @abstractmethod
     def snapshot(self) -> AbstractContextManager[None]:

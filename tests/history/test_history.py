@@ -9,6 +9,7 @@ from mist.errors import StartupError
 from mist.history import (
     Durability,
     HistoryUnavailable,
+    Key,
     Policy,
     Position,
     Rule,
@@ -384,6 +385,78 @@ async def test_new_rule_does_not_claim_to_know_what_was_trimmed_before_it(histor
     await trim(history, Policy(None, 0, None, (Rule("a", count=9),)))
     assert not await history.recovered(select("a"), 0)
     assert await history.recovered(select("a"), 2)
+
+
+# keys
+
+
+def key(name, digest="d"):
+    return Key(name.encode().ljust(32), digest.encode().ljust(32))
+
+
+async def test_a_key_is_kept_with_the_first_id_of_its_publication(history):
+    await history.append([some("a", 3), some("b", 2, key=key("x"), time=1234.5), one("c")])
+    kept = await history.recall(key("x").name)
+    assert (kept.first, kept.digest) == (4, key("x").digest)
+    assert kept.time == 1_234_500_000
+    assert await history.recall(key("y").name) is None
+    assert ids(await replay(history)) == [1, 2, 3, 4, 5, 6]
+
+
+async def test_a_key_used_again_stands_for_the_later_publication(history):
+    await history.append([one("a", key=key("x")), one("a", key=key("y"))])
+    await history.append([one("a", key=key("x", "other"))])
+    kept = await history.recall(key("x").name)
+    assert (kept.first, kept.digest) == (3, key("x", "other").digest)
+    assert (await history.recall(key("y").name)).first == 2
+
+
+async def test_many_keys_come_in_one_append(history):
+    names = [str(number) for number in range(2_500)]
+    await history.append([one("a", key=key(name)) for name in names])
+    for place in (0, 999, 1_000, 2_499):
+        assert (await history.recall(key(names[place]).name)).first == place + 1
+
+
+async def test_keys_outlive_their_messages(history):
+    await history.append([one("a", key=key("x"))])
+    await trim(history, NOTHING_KEPT)
+    assert (await history.recall(key("x").name)).first == 1
+
+
+async def test_old_keys_are_forgotten(history):
+    for number in range(5):
+        await history.append([one("a", time=number, key=key(str(number)))])
+    while await history.forget_keys(2.0, 100):
+        pass
+    kept = [await history.recall(key(str(number)).name) for number in range(5)]
+    assert [each is not None for each in kept] == [False, False, True, True, True]
+
+
+async def test_of_too_many_keys_the_oldest_are_forgotten(history):
+    for number in range(5):
+        await history.append([one("a", key=key(str(number)))])
+    while await history.forget_keys(0.0, 2):
+        pass
+    kept = [await history.recall(key(str(number)).name) for number in range(5)]
+    assert [each is not None for each in kept] == [False, False, False, True, True]
+
+
+async def test_a_step_of_forgetting_is_bounded(history, monkeypatch):
+    monkeypatch.setattr("mist.history.log._KEYS", 2)
+    await history.append([one("a", key=key(str(number))) for number in range(5)])
+    steps = 0
+    while await history.forget_keys(9999.0, 0):
+        steps += 1
+    assert steps == 3
+    assert await history.recall(key("4").name) is None
+
+
+async def test_where_no_key_is_outdated_nothing_is_forgotten(history):
+    assert not await history.forget_keys(9999.0, 0)
+    await history.append([one("a", key=key("x"))])
+    assert not await history.forget_keys(0.0, 1)
+    assert await history.recall(key("x").name) is not None
 
 
 # opening

@@ -5,7 +5,7 @@ import logging
 import pytest
 import trio
 
-from mist.history import HistoryUnavailable, Policy, Position, Rule, Trimmed, open_history
+from mist.history import HistoryUnavailable, Key, Policy, Position, Rule, Trimmed, open_history
 from mist.history.keeper import keep
 from tests.history.messages import one
 
@@ -26,6 +26,17 @@ async def test_it_trims_and_joins(history, autojump_clock, nursery):
     assert statistics.blocks < 50
 
 
+async def test_it_forgets_keys_after_a_day(history, autojump_clock, nursery):
+    day = 24 * 3600
+    for number in range(3):
+        key = Key(bytes([number]) * 32, bytes(32))
+        await history.append([one("a", time=number * day, key=key)])
+    nursery.start_soon(lambda: keep(history, Policy(), clock=lambda: 2.5 * day))
+    await trio.sleep(20)
+    kept = [await history.recall(bytes([number]) * 32) for number in range(3)]
+    assert [each is not None for each in kept] == [False, False, True]
+
+
 class Failing:
     """A log whose disk is full, until it isn't."""
 
@@ -41,6 +52,10 @@ class Failing:
             self.failures -= 1
             raise HistoryUnavailable("the disk is full")
         return Trimmed(0, False)
+
+    async def forget_keys(self, before, most):
+        await trio.lowlevel.checkpoint()
+        return False
 
     async def position(self):
         await trio.lowlevel.checkpoint()

@@ -16,6 +16,7 @@ from mist.history import (
     Durability,
     HistoryDamaged,
     HistoryUnavailable,
+    Key,
     Policy,
     Rule,
     open_history,
@@ -25,6 +26,7 @@ from tests.history.messages import ids, one, publication, replay, run, select, s
 from tests.history.test_model import small_numbers
 
 NOTHING_KEPT = Policy(max_age=None, max_bytes=0)
+KEY = Key(b"n" * 32, b"d" * 32)
 
 
 @pytest.fixture
@@ -50,6 +52,13 @@ async def trim(history, policy, now=1000.0):
 async def tidy(history):
     while await history.tidy():
         pass
+
+
+async def tidy_some(history):
+    """As the keeper does: what is damaged may be due for ever."""
+    for _ in range(100):
+        if not await history.tidy():
+            return
 
 
 async def refusal(url, **options):
@@ -173,8 +182,36 @@ async def test_file_that_is_no_database_is_refused_and_left_alone(url, path):
 
 async def test_other_version_is_refused(url, path):
     await fill(url, one("a"))
-    run_sql(path, "PRAGMA user_version = 2")
-    assert "version 2" in await refusal(url)
+    run_sql(path, "PRAGMA user_version = 3")
+    assert "version 3" in await refusal(url)
+
+
+async def test_log_of_the_first_version_is_brought_up_to_this_one(url, path):
+    await fill(url, one("a", "old"))
+    schema = run_sql(path, "SELECT sql FROM sqlite_schema ORDER BY name")
+    run_sql(path, "DROP TABLE key", "PRAGMA user_version = 1")
+    content = path.read_bytes()
+    assert "version 1; a server" in await refusal(url, read_only=True)
+    assert path.read_bytes() == content
+    async with await open_history(url) as history:
+        assert await history.append([one("a", "new", key=KEY)]) == 2
+        assert [each.data for each in await replay(history)] == [b"old", b"new"]
+        assert (await history.recall(KEY.name)).first == 2
+        assert await history.verify() == []
+        async with await open_history(url, read_only=True) as reader:
+            assert (await reader.recall(KEY.name)).first == 2
+    assert run_sql(path, "SELECT sql FROM sqlite_schema ORDER BY name") == schema
+    assert run_sql(path, "PRAGMA user_version") == [(2,)]
+
+
+async def test_log_that_can_not_be_brought_up_stays_as_it_was(url, path):
+    await fill(url, one("a"))
+    run_sql(path, "DROP TABLE key", "CREATE TABLE key (a)", "PRAGMA user_version = 1")
+    await refusal(url)
+    assert run_sql(path, "PRAGMA user_version") == [(1,)]
+    run_sql(path, "DROP TABLE key")
+    async with await open_history(url) as history:
+        assert ids(await replay(history)) == [1]
 
 
 @pytest.mark.parametrize("place", ["", "\0", "/dev/null", "/proc/nowhere/x/history.db"])
@@ -195,6 +232,60 @@ async def test_refused_writer_leaves_no_lock(url, path):
     await refusal(url)
     path.unlink()
     await fill(url, one("a"))
+
+
+# keys
+
+
+async def test_keys_last(url):
+    await fill(url, one("a"), one("b", time=7.5, key=KEY))
+    async with await open_history(url) as history:
+        kept = await history.recall(KEY.name)
+    assert (kept.first, kept.digest) == (2, KEY.digest)
+
+
+async def test_where_a_key_can_not_be_stored_its_messages_are_not(url, path):
+    await fill(url, one("a"))
+    run_sql(
+        path,
+        "CREATE TRIGGER full BEFORE INSERT ON key BEGIN SELECT RAISE(ABORT, 'no room'); END",
+    )
+    async with await open_history(url) as history:
+        with pytest.raises(HistoryUnavailable):
+            await history.append([one("a", "lost", key=KEY)])
+        assert ids(await replay(history)) == [1]
+        assert await history.append([one("a", "kept")]) == 2
+
+
+KEYED_WRITER = """
+import os, sys, trio
+from mist.history import Key, open_history
+from tests.history.messages import publication, run
+
+async def main():
+    history = await open_history(sys.argv[1])
+    number = 0
+    while True:
+        number += 1
+        key = Key(number.to_bytes(32, "big"), bytes(32))
+        await history.append([publication(run("a", str(number)), key=key)])
+        os.write(1, b"%d\\n" % number)
+
+trio.run(main)
+"""
+
+
+async def test_a_kill_leaves_both_a_key_and_its_message_or_neither(url, path):
+    command = [sys.executable, "-c", KEYED_WRITER, url]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as writer:
+        told = [int(writer.stdout.readline()) for _ in range(50)]
+        writer.kill()
+        told += map(int, writer.stdout.read().split())
+    async with await open_history(url) as history:
+        stored = [int(each.data) for each in await replay(history)]
+    keys = [int.from_bytes(name, "big") for (name,) in run_sql(path, "SELECT name FROM key")]
+    assert sorted(keys) == stored
+    assert set(told) <= set(stored)
 
 
 # how it ended
@@ -422,7 +513,7 @@ async def test_whatever_is_damaged_is_told_by_our_errors_alone(url, path):
                         lambda log: log.last(select("t3"), 3),
                         lambda log: log.append([one("a")]),
                         lambda log: trim(log, Policy(None, 0, None, (Rule("t3", count=2),))),
-                        tidy,
+                        tidy_some,
                     ):
                         with contextlib.suppress(HistoryUnavailable):
                             await attempt(history)

@@ -5,7 +5,8 @@ What it is made of, from the outside in:
     threads     where the work is done: one that writes, a few that read
     files       what is open, and the lock of the one who writes
     shelf       blocks over one connection: `rows` writes and reads them, `search` finds them
-    directory   which blocks hold a tag
+    keys        the table of keys
+directory   which blocks hold a tag
     chores      housekeeping, in pieces
     presence    whether the file is still there
     database    its tables, who may write it, what its errors mean; over `mist.sqlite`

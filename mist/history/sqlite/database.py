@@ -20,7 +20,7 @@ from mist.sqlite import Kind
 
 __all__ = ["LOG", "boot_id", "connect", "explained", "lock", "prepare", "translated"]
 
-LOG: Final = Kind("history", application_id=0x6D736869, version=1)  # "mshi": mist history
+LOG: Final = Kind("history", application_id=0x6D736869, version=2)  # "mshi": mist history
 
 _PATIENCE: Final = 2.0  # seconds for another process that is reading or recovering
 _PAGE: Final = 8192  # bytes; rows are large, and each page of one is a step
@@ -28,7 +28,17 @@ _CHECKPOINT: Final = 8192  # pages of the write-ahead log, 64 MiB, if nobody doe
 _WAL_LIMIT: Final = 32 * 1024 * 1024  # bytes that its file keeps after a checkpoint
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
-_SCHEMA: Final = """
+# What version 2 has and version 1 had not.
+_KEYS: Final = """
+    CREATE TABLE key (
+        first INTEGER PRIMARY KEY,   -- see Kept for this and the following
+        time INTEGER NOT NULL,
+        name BLOB NOT NULL UNIQUE,
+        digest BLOB NOT NULL
+    ) STRICT
+"""
+_SCHEMA: Final = f"""
+    {_KEYS};
     CREATE TABLE log (
         id INTEGER PRIMARY KEY CHECK (id = 1),
         epoch TEXT NOT NULL,
@@ -124,6 +134,7 @@ def prepare(connection: sqlite3.Connection, path: Path, epoch: str | None) -> No
     Args:
         epoch: of the log, where it has to be made; None where it has to be there.
     """
+    _upgrade(connection, path, may_write=epoch is not None)
     is_new = LOG.is_new(connection, path)
     if epoch is None:
         if is_new:
@@ -142,6 +153,21 @@ def prepare(connection: sqlite3.Connection, path: Path, epoch: str | None) -> No
             connection.execute(
                 "INSERT INTO log VALUES (1, ?, 0, 0, 0, 0, 0, '', '', '', 1)", (epoch,)
             )
+
+
+def _upgrade(connection: sqlite3.Connection, path: Path, *, may_write: bool) -> None:
+    """Make a log of version 1 one of this version, all at once; leave any other as it is."""
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if (application, version) != (LOG.application_id, 1):
+        return
+    if not may_write:
+        raise StartupError(
+            f"history {path}: schema version 1; a server that opens it makes it {LOG.version}"
+        )
+    with sqlite.transaction(connection):
+        connection.execute(_KEYS)
+        connection.execute(f"PRAGMA user_version = {LOG.version}")
 
 
 def boot_id() -> str:

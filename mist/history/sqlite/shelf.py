@@ -10,12 +10,14 @@ import msgspec
 
 from mist.errors import HistoryDamaged, HistoryUnavailable
 from mist.history import Durability
+from mist.history.keys import Kept
 from mist.history.layout import Head, Row
 from mist.history.record import Problem
 from mist.history.selection import Selection
 from mist.history.shelf import Change, Shelf, State, Totals
 from mist.history.sqlite.chores import Traffic, due, missing
 from mist.history.sqlite.database import translated
+from mist.history.sqlite.keys import insert_keys, outdated_keys, read_key
 from mist.history.sqlite.presence import Presence
 from mist.history.sqlite.rows import checked, fetch, insert, read_heads, read_rows
 from mist.history.sqlite.search import condition, find, settled
@@ -44,10 +46,15 @@ class SqliteShelf(Shelf):
 
     # what is written
 
-    def append(self, row: Row) -> None:
+    def append(self, row: Row, keys: Sequence[Kept] = ()) -> None:
         self._require_file()
         with translated():
-            insert(self._connection, row)
+            if keys:
+                with transaction(self._connection):
+                    insert(self._connection, row)
+                    insert_keys(self._connection, keys)
+            else:  # nearly always: one statement, and one wait for the interpreter lock
+                insert(self._connection, row)
         self._traffic.written += row.head.size
 
     def _require_file(self) -> None:
@@ -85,7 +92,18 @@ class SqliteShelf(Shelf):
                     (*attrs.astuple(state)[:-1], "\n".join(state.patterns)),
                 )
 
+    def forget(self, upto: int) -> None:
+        self._require_file()
+        with translated():
+            self._connection.execute("DELETE FROM key WHERE first <= ?", (upto,))
+
     # what is read
+
+    def recall(self, name: bytes) -> Kept | None:
+        return read_key(self._connection, name)
+
+    def outdated(self, before: int, most: int, step: int) -> int:
+        return outdated_keys(self._connection, before, most, step)
 
     def load(self) -> tuple[State, dict[str, int]]:
         states = fetch(

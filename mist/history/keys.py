@@ -1,0 +1,209 @@
+"""Keys: what tells a repeated publication from a new one.
+
+A publisher that has lost an answer asks again with the same key. It is kept with what the first
+attempt came to, in the log and by the same append, so that a crash leaves both or neither; or
+in memory where there is no log.
+
+    Key         what a publication is marked with
+    Kept        what is known of one afterwards
+    Keys        those kept in memory; `Recent` is all there is where no log is
+    Repeats     carries a publication out once, however often it is asked for, also at once
+"""
+
+import time
+from collections.abc import Awaitable, Callable
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+import attrs
+import trio
+
+from mist.errors import HistoryUnavailable
+
+if TYPE_CHECKING:
+    from mist.history import History
+
+__all__ = ["KEY_SECONDS", "MAX_KEYS", "Kept", "Key", "Keys", "Recent", "Repeats"]
+
+KEY_SECONDS: Final = 24 * 3600.0  # for which a key is kept
+MAX_KEYS: Final = 200_000  # kept; beyond that the oldest go early
+_STEP: Final = 1_000  # keys forgotten at a time
+
+
+@attrs.frozen
+class Key:
+    """What a publication is marked with.
+
+    Attributes:
+        name: 32 bytes that stand for the publisher and its key.
+        digest: 32 bytes that stand for what is published.
+    """
+
+    name: bytes = attrs.field(repr=False)
+    digest: bytes = attrs.field(repr=False)
+
+
+@attrs.frozen
+class Kept:
+    """What is known of a publication that had a key.
+
+    Attributes:
+        first: the id of its first message.
+        time: when it was published, microseconds.
+        name, digest: the key's.
+    """
+
+    first: int
+    time: int
+    name: bytes = attrs.field(repr=False)
+    digest: bytes = attrs.field(repr=False)
+
+
+class Keys:
+    """Keys in memory, oldest first. Their `first` ascends."""
+
+    def __init__(self) -> None:
+        self._kept: dict[bytes, Kept] = {}
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def add(self, kept: Kept) -> None:
+        """Keep one, in the place of an older one of that name."""
+        self._kept.pop(kept.name, None)  # so that it stands last
+        self._kept[kept.name] = kept
+
+    def get(self, name: bytes) -> Kept | None:
+        """The one with that name."""
+        return self._kept.get(name)
+
+    def outdated(self, before: int, most: int, step: int) -> int:
+        """See `Shelf.outdated`."""
+        excess = len(self._kept) - most
+        upto = 0
+        for place, kept in enumerate(islice(self._kept.values(), step)):
+            if kept.time >= before and place >= excess:
+                break
+            upto = kept.first
+        return upto
+
+    def forget(self, upto: int) -> None:
+        """Let go of those whose `first` is up to this."""
+        while self._kept:
+            kept = next(iter(self._kept.values()))
+            if kept.first > upto:
+                break
+            del self._kept[kept.name]
+
+
+@attrs.define
+class _Attempt:
+    digest: bytes
+    done: trio.Event = attrs.field(factory=trio.Event)
+    first: int | None = None
+    error: Exception | None = None
+
+
+class Recent:
+    """Carries out what has a key once, where there is no history: for as long as the process.
+
+    Args:
+        clock: Unix seconds.
+        most: keys that are kept.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.time, most: int = MAX_KEYS) -> None:
+        self._clock = clock
+        self._most = most
+        self._keys = Keys()
+        self._count = 0
+
+    def once(self, key: Key, publish: Callable[[], object]) -> bool:
+        """Publish, unless that was done within the last day.
+
+        Args:
+            publish: what it raises is passed on, and the next one to ask tries again.
+
+        Returns:
+            False where the key was used for another publication.
+        """
+        now = self._clock()
+        oldest = round((now - KEY_SECONDS) * 1_000_000)
+        self._keys.forget(self._keys.outdated(oldest, self._most - 1, _STEP))
+        kept = self._keys.get(key.name)
+        if kept is not None and kept.time >= oldest:
+            return kept.digest == key.digest
+        publish()
+        self._count += 1
+        self._keys.add(Kept(self._count, round(now * 1_000_000), key.name, key.digest))
+        return True
+
+
+class Repeats:
+    """See the module.
+
+    Args:
+        history: where the keys are kept.
+        start_soon: runs a task that outlives whoever asked. A publication that is on its way
+            is stored although its publisher has gone, and its repeat has to know of it.
+        clock: Unix seconds.
+    """
+
+    def __init__(
+        self,
+        history: "History",
+        start_soon: Callable[[Callable[[], Awaitable[None]]], None],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._history = history
+        self._start_soon = start_soon
+        self._clock = clock
+        self._underway: dict[bytes, _Attempt] = {}
+
+    async def once(self, key: Key, store: Callable[[], Awaitable[int]]) -> int | None:
+        """Store a publication unless that was done within the last day.
+
+        Args:
+            store: marks it with the key, and returns the first id. What it raises is passed on,
+                and the next one to ask tries again.
+
+        Returns:
+            The id of its first message; None where the key was used for another publication.
+
+        Raises:
+            HistoryUnavailable: nobody can tell whether it was done.
+        """
+        while (attempt := self._underway.get(key.name)) is not None:
+            if attempt.digest != key.digest:
+                return None
+            await attempt.done.wait()
+            if attempt.first is not None:
+                return attempt.first
+        attempt = self._underway[key.name] = _Attempt(key.digest)
+
+        async def run() -> None:
+            try:
+                kept = await self._recall(key.name)
+                if kept is None:
+                    attempt.first = await store()
+                else:
+                    attempt.digest, attempt.first = kept.digest, kept.first
+            except Exception as error:
+                attempt.error = error  # for the one who asked
+            finally:
+                if attempt.first is None and attempt.error is None:  # cancelled: the end of all
+                    attempt.error = HistoryUnavailable()
+                del self._underway[key.name]
+                attempt.done.set()
+
+        self._start_soon(run)
+        await attempt.done.wait()
+        if attempt.error is not None:
+            raise attempt.error
+        return attempt.first if attempt.digest == key.digest else None
+
+    async def _recall(self, name: bytes) -> Kept | None:
+        kept = await self._history.recall(name)
+        if kept is None or kept.time < (self._clock() - KEY_SECONDS) * 1_000_000:
+            return None
+        return kept
