@@ -16,7 +16,8 @@ A module for each group of routes, which has a `routes(context)`:
     description     the OpenAPI page; `openapi` is what routes describe themselves with
     health          is it alive, is it ready, and where are its doors?
     inspect         who is connected, and what is subscribed to; `paging` gives lists in pages
-    messages        publish some, read what was; `publications` is what a body brings
+    messages        publish some, read what was; `publications` is what a body brings,
+                    `idempotency` tells a repeat
     metrics         for Prometheus
     pages           the dashboard, mist.js, and their files
     polling         long polling, for networks that break streams; `search` reads for it

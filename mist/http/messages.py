@@ -6,7 +6,7 @@ GET /v1/messages        a page of what matches any of some tag sets, by ascendin
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import attrs
@@ -17,10 +17,11 @@ from starlette.routing import BaseRoute, Route
 from mist.auth import Record
 from mist.commands import Since
 from mist.errors import HistoryOff, NotGranted
-from mist.history import Selection, StoredMessage
+from mist.history import Key, Selection, StoredMessage
 from mist.http.access import Caller
 from mist.http.bodies import NDJSON, answer
 from mist.http.context import Context
+from mist.http.idempotency import conflict, key_of
 from mist.http.problems import Problem
 from mist.http.publications import Publications, read_publications
 from mist.http.queries import Query, Wanted
@@ -43,7 +44,8 @@ def routes(context: Context) -> Sequence[BaseRoute]:
         body = await request.body()
         kind = request.headers["content-type"].partition(";")[0].strip().lower()
         found = read_publications(body, context.hub.limits, lines=kind == NDJSON)
-        return await _publish(context.hub, _again(context.hub, caller, request), found)
+        key = key_of(request, caller, body, kind)
+        return await _publish(context.hub, found, key, lambda: _again(context.hub, caller, request))
 
     async def read(request: Request) -> Response:
         caller = await context.access.caller(request)
@@ -71,7 +73,7 @@ def routes(context: Context) -> Sequence[BaseRoute]:
 def _again(hub: Hub, caller: Caller, request: Request) -> Caller:
     """Who asks, now that the body is here: a token may have changed while it came.
 
-    Without an await between this and the publish, a revocation comes before both or after.
+    With no await between this and the publish, a revocation comes before both or after.
     """
     if caller.is_service:
         return caller
@@ -82,13 +84,30 @@ def _again(hub: Hub, caller: Caller, request: Request) -> Caller:
     return Caller(record)
 
 
-async def _publish(hub: Hub, caller: Caller, found: Publications) -> Response:
-    _check_publishing(caller.record, found)
-    count = len(found.messages)
+async def _publish(
+    hub: Hub, found: Publications, key: Key | None, caller_now: Callable[[], Caller]
+) -> Response:
+    def checked() -> str:
+        caller = caller_now()
+        _check_publishing(caller.record, found)
+        return caller.name
+
+    def publish() -> int:
+        return hub.publish_all(found.messages, checked())
+
+    async def store() -> int:
+        return await hub.store_all(found.messages, checked(), key)
+
     if hub.sequencer is None:
-        hub.publish_all(found.messages, caller.name)
+        if key is None:
+            publish()
+        elif not hub.recent.once(key, publish):
+            raise conflict()
         return answer({}, 202)
-    first = await hub.store_all(found.messages, caller.name)
+    first = await (store() if key is None else hub.sequencer.repeats.once(key, store))
+    if first is None:
+        raise conflict()
+    count = len(found.messages)
     if found.is_list:
         return answer({"ids": [first, first + count - 1], "count": count})
     return answer({"id": first})

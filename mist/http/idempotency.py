@@ -1,0 +1,50 @@
+"""`Idempotency-Key`: a publish that is asked for again, since its answer was lost.
+
+For 24 hours a repeat publishes nothing and is answered as the first was. A key belongs to the
+credential it came with, so nobody can find out, or use up, another's. What is kept of both is a
+hash; see `mist.history.keys` for where.
+"""
+
+import hashlib
+import re
+from typing import Final
+
+from starlette.requests import Request
+
+from mist.history import Key
+from mist.http.access import Caller
+from mist.http.problems import Problem
+
+__all__ = ["conflict", "key_of"]
+
+_KEY: Final = re.compile(r"[ -~]{1,255}")
+
+
+def key_of(request: Request, caller: Caller, body: bytes, kind: str) -> Key | None:
+    """What marks a request; None where it has no key.
+
+    Args:
+        kind: the body's media type, without parameters.
+
+    Raises:
+        Problem: there are several, or one that can't be a key (400).
+    """
+    keys = request.headers.getlist("idempotency-key")
+    if not keys:
+        return None
+    if len(keys) > 1 or not _KEY.fullmatch(keys[0]):
+        raise Problem(
+            400, "invalid_idempotency_key", "expected one Idempotency-Key: 1 to 255 ASCII letters"
+        )
+    owner = "service" if caller.is_service else f"token {caller.name}"
+    # No owner and no kind has an LF in it, so no two pairs are joined to one text.
+    return Key(_hash(f"{owner}\n{keys[0]}".encode()), _hash(kind.encode() + b"\n" + body))
+
+
+def conflict() -> Problem:
+    """The answer to a key that was used for something else."""
+    return Problem(422, "idempotency_conflict", "that key was used for another request")
+
+
+def _hash(text: bytes) -> bytes:
+    return hashlib.sha256(text).digest()
