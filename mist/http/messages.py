@@ -41,6 +41,7 @@ def routes(context: Context) -> Sequence[BaseRoute]:
 
     async def publish(request: Request) -> Response:
         caller = await context.access.caller(request)
+        _check_room(context.hub)
         body = await request.body()
         kind = request.headers["content-type"].partition(";")[0].strip().lower()
         found = read_publications(body, context.hub.limits, lines=kind == NDJSON)
@@ -88,6 +89,7 @@ async def _publish(
     hub: Hub, found: Publications, key: Key | None, caller_now: Callable[[], Caller]
 ) -> Response:
     def checked() -> str:
+        _check_room(hub)
         caller = caller_now()
         _check_publishing(caller.record, found)
         return caller.name
@@ -111,6 +113,12 @@ async def _publish(
     if found.is_list:
         return answer({"ids": [first, first + count - 1], "count": count})
     return answer({"id": first})
+
+
+def _check_room(hub: Hub) -> None:
+    """Have publishers wait on their side where they are faster than the disk."""
+    if hub.sequencer is not None and hub.sequencer.crowded:
+        raise Problem(503, "busy", "too much is waiting to be stored", {"Retry-After": "1"})
 
 
 def _check_publishing(record: Record | None, found: Publications) -> None:

@@ -4,6 +4,7 @@ import base64
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -294,6 +295,29 @@ async def test_what_can_not_be_stored_is_not_published(
     assert taken(session) == b""
     again = await request(server, "POST", MESSAGES, json={"tags": ["a"], "data": "x"})
     assert again.json() == {"id": 1}
+
+
+async def test_publishers_faster_than_the_disk_are_told_to_come_again(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert server.hub.sequencer is not None
+    history = server.hub.sequencer.history
+    append, let_go = history.append, trio.Event()
+
+    async def held(publications: Any) -> int:
+        await let_go.wait()
+        return await append(publications)
+
+    monkeypatch.setattr(history, "append", held)
+    for _ in range(33):
+        server.hub.publish(frozenset("a"), bytes(1_048_576))
+    answered = await request(server, "POST", MESSAGES, json={"tags": ["b"], "data": "x"})
+    assert told(answered) == (503, "busy")
+    assert int(answered.headers["retry-after"]) >= 1
+    let_go.set()
+    await server.hub.sequencer.settled()
+    again = await request(server, "POST", MESSAGES, json={"tags": ["b"], "data": "x"})
+    assert again.json() == {"id": 34}
 
 
 # reading
