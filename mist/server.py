@@ -3,28 +3,21 @@
     with closed listeners   registry opened, ports bound: whatever can fail at the start does
                             so before anyone is told that the server listens
     serving                 one accept loop a listener, one task a connection, a sweeper
-    draining                no more accepting; every session ends with code 1001 and has a
-                            while to take what is queued for it
+    draining                not ready, as HTTP says to the end; nobody else is accepted; every
+                            session ends with code 1001 and has a while to take what is queued
 
 `Server` is the part to embed: it takes a nursery of yours, or makes one. `serve` is what the
 command line runs: a server, signals, a lock on the data folder.
 """
 
-import errno
 import fcntl
 import os
 import signal
-import socket
-import ssl
-import stat
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
-from pathlib import Path
-from typing import Final
 
-import attrs
 import structlog
 import trio
 
@@ -39,6 +32,7 @@ from mist.http.access import Access
 from mist.http.subscribers import Streams
 from mist.http.tickets import Tickets
 from mist.hub import Hub, HubLimits
+from mist.listening import Listening, bind, reason, tls_context
 from mist.outbox import OutboxLimits, SlowConsumer
 from mist.sequencer import Sequencer
 from mist.transports.departures import end_sessions
@@ -51,16 +45,6 @@ __all__ = ["Server", "open_server", "serve"]
 
 log = structlog.stdlib.get_logger("mist.server")
 
-_BACKLOG: Final = 1024  # connections the kernel completes before they are accepted
-
-
-@attrs.frozen
-class _Listening:
-    """One listener that is bound: what it was asked to be, and what it became."""
-
-    listen: Listen  # with the real port
-    listener: trio.abc.Listener[trio.abc.Stream]
-
 
 class Server:
     """A hub behind its listeners. Made by `open_server`.
@@ -70,7 +54,7 @@ class Server:
         urls: where it listens, ports made out.
     """
 
-    def __init__(self, config: Config, hub: Hub, listening: list[_Listening]) -> None:
+    def __init__(self, config: Config, hub: Hub, listening: list[Listening]) -> None:
         self.hub = hub
         self._config = config
         self._listening = listening
@@ -108,11 +92,11 @@ class Server:
                     async with trio.open_nursery() as accepting:
                         for each in self._listening:
                             transport = self._transport(each.listen, gate)
+                            # HTTP answers to the end: whoever asks hears that it isn't ready.
+                            is_http = isinstance(transport, HttpTransport)
                             if isinstance(transport, WebSocketTransport):
                                 background.start_soon(transport.sweep)
-                            elif isinstance(transport, HttpTransport):
-                                self._http.append(transport)
-                            await accepting.start(
+                            await (connections if is_http else accepting).start(
                                 partial(
                                     trio.serve_listeners,
                                     partial(transport.handle, nursery=background),
@@ -121,14 +105,16 @@ class Server:
                                 )
                             )
                         task_status.started(self)
-                # Only `drain` gets here. The nursery ends with the last connection, or when
-                # patience does.
-                connections.cancel_scope.deadline = trio.current_time() + config.drain_seconds
+                        await trio.sleep_forever()
+                # Only `drain` gets here.
                 background.start_soon(end_sessions, self.hub, config.drain_seconds)
                 for transport in self._http:
                     await transport.drain()
-            if connections.cancel_scope.cancelled_caught:
-                log.warning("some connections did not drain in time")
+                with trio.move_on_after(config.drain_seconds):
+                    await gate.emptied()
+                if gate.connected:
+                    log.warning("some connections did not drain in time", left=gate.connected)
+                connections.cancel_scope.cancel()
             if sequencer is not None:
                 with trio.move_on_after(config.drain_seconds):
                     await sequencer.settled()
@@ -164,7 +150,7 @@ class Server:
                 self._tickets,
                 self._streams,
             )
-            return HttpTransport(
+            transport = HttpTransport(
                 make_app(context, gate, origins, config.server_names),
                 gate,
                 listen,
@@ -172,6 +158,8 @@ class Server:
                 handshake_seconds=config.handshake_seconds,
                 idle_seconds=config.handshake_seconds,
             )
+            self._http.append(transport)
+            return transport
         return WebSocketTransport(
             self.hub,
             gate,
@@ -196,8 +184,8 @@ async def open_server(config: Config) -> AsyncIterator[Server]:
         StartupError: one line that says what stands in the way.
     """
     with _locked_folder(config):
-        context = _tls_context(config)
-        listening: list[_Listening] = []
+        context = tls_context(config)
+        listening: list[Listening] = []
         registry = await open_registry(config.tokens_url, max_tags=config.max_tags_per_token)
         history: History | None = None
         try:
@@ -206,7 +194,7 @@ async def open_server(config: Config) -> AsyncIterator[Server]:
                     config.history_url, durability=Durability(config.durability)
                 )
             for listen in config.listen:
-                listening.append(await _bind(listen, context))
+                listening.append(await bind(listen, context))
             hub = Hub(
                 registry,
                 secret=config.secret_bytes,
@@ -232,9 +220,7 @@ async def open_server(config: Config) -> AsyncIterator[Server]:
                 if history is not None:
                     await history.close()
                 for each in listening:
-                    await each.listener.aclose()
-                    if each.listen.is_unix:
-                        _unlink_socket(each.listen.path)
+                    await each.aclose()
                 await registry.aclose()
 
 
@@ -290,111 +276,14 @@ def _locked_folder(config: Config) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise StartupError(f"data folder {folder}: {_reason(error)}") from error
+        raise StartupError(f"data folder {folder}: {reason(error)}") from error
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise StartupError(f"data folder {folder}: another server uses it") from None
         except OSError as error:
-            raise StartupError(f"data folder {folder}: {_reason(error)}") from error
+            raise StartupError(f"data folder {folder}: {reason(error)}") from error
         yield
     finally:
         os.close(handle)
-
-
-def _tls_context(config: Config) -> ssl.SSLContext | None:
-    if config.tls_cert is None or config.tls_key is None:
-        return None
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    for path in (config.tls_cert, config.tls_key):
-        try:
-            path.read_bytes()
-        except OSError as error:
-            raise StartupError(f"{path}: {_reason(error)}") from error
-    try:
-        # An encrypted key would make OpenSSL ask on the terminal; an empty answer fails.
-        context.load_cert_chain(config.tls_cert, config.tls_key, password="")
-    except (ssl.SSLError, OSError) as error:
-        pair = f"{config.tls_cert} and {config.tls_key}"
-        raise StartupError(f"{pair}: no usable certificate and key") from error
-    return context
-
-
-async def _bind(listen: Listen, context: ssl.SSLContext | None) -> _Listening:
-    try:
-        sock = _unix_socket(listen.path) if listen.is_unix else await _tcp_socket(listen)
-    except OSError as error:
-        raise StartupError(f"{listen}: {_reason(error)}") from error
-    if not listen.is_unix:
-        listen = attrs.evolve(listen, port=sock.getsockname()[1])
-    plain = trio.SocketListener(trio.socket.from_stdlib_socket(sock))
-    if not listen.tls:
-        return _Listening(listen, plain)
-    assert context is not None  # config demands a certificate for a TLS listener
-    # A WebSocket has a goodbye of its own; a line protocol's end must be told from a cut line.
-    compatible = listen.protocol == "ws"
-    return _Listening(listen, trio.SSLListener(plain, context, https_compatible=compatible))
-
-
-async def _tcp_socket(listen: Listen) -> socket.socket:
-    found = await trio.socket.getaddrinfo(
-        listen.host, listen.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )
-    family, kind, protocol, _, address = found[0]
-    sock = socket.socket(family, kind, protocol)
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            # [::] beside 0.0.0.0 shall be two listeners, whatever the system's default is.
-            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        sock.bind(address)
-        sock.listen(_BACKLOG)
-    except BaseException:
-        sock.close()
-        raise
-    return sock
-
-
-def _unix_socket(path: str) -> socket.socket:
-    _unlink_socket(path)
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        sock.bind(path)
-        os.chmod(path, 0o660)
-        sock.listen(_BACKLOG)
-    except BaseException:
-        sock.close()
-        raise
-    return sock
-
-
-def _unlink_socket(path: str) -> None:
-    """Remove a socket that nobody listens on, left by a server that was killed.
-
-    Raises:
-        OSError: EADDRINUSE where somebody does, or where something else is there.
-    """
-    with suppress(FileNotFoundError):
-        if not stat.S_ISSOCK(Path(path).lstat().st_mode):
-            raise OSError(errno.EADDRINUSE, "not a socket")
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-            try:
-                probe.connect(path)
-            except ConnectionRefusedError:
-                Path(path).unlink()
-            else:
-                raise OSError(errno.EADDRINUSE, "in use")
-
-
-def _reason(error: OSError) -> str:
-    match error.errno:
-        case errno.EADDRINUSE:
-            return "the address is in use"
-        case errno.EACCES | errno.EPERM:
-            return "permission denied"
-        case errno.ENOTDIR | errno.EEXIST:
-            return "not a folder"
-        case _:
-            return (error.strerror or str(error)).lower()

@@ -27,6 +27,7 @@ __all__ = ["HttpTransport"]
 log = logging.getLogger("mist.http")
 
 _STALLED: Final = 30.0  # seconds without a byte taken, after which a reader is taken for gone
+_MOST_LATE: Final = 64  # connections at a time that are answered while draining
 _LINGER: Final = 1.0  # seconds for a peer to stop sending what nobody will read
 
 
@@ -59,6 +60,8 @@ class HttpTransport:
         self._listen = listen
         self._handshake_seconds = handshake_seconds
         self._context = WorkerContext(None)
+        self._draining = False
+        self._late = 0  # connections that came while draining
         self._config = HypercornConfig()
         self._config.h11_max_incomplete_size = max_header
         self._config.keep_alive_timeout = idle_seconds
@@ -74,9 +77,11 @@ class HttpTransport:
             nursery: as for other transports; nothing is started in it.
         """
         address = peer_address(stream)
-        ticket = self._gate.enter(address)
+        late = self._draining
+        self._late += late
+        ticket = None if late else self._gate.enter(address)
         try:
-            if ticket is None:
+            if self._late > _MOST_LATE if late else ticket is None:
                 with trio.move_on_after(1.0):
                     await stream.send_all(_too_many())
                     await _Patient(stream).aclose()
@@ -88,13 +93,21 @@ class HttpTransport:
             # Our own mistake, not the peer's: told in full, and it costs this connection only.
             log.exception("connection failed")
         finally:
+            self._late -= late
             if ticket is not None:
                 self._gate.leave(ticket)
             await trio.aclose_forcefully(stream)
 
     async def drain(self) -> None:
-        """Close connections that wait for a request, and each after the response it is at."""
-        await self._context.terminated.set()
+        """Close connections that wait for a request, and each after the response it is at.
+
+        A few that come now are answered, once each, and nobody waits for them: a load balancer
+        shall hear that the server is not ready, and not guess it from refused connections.
+        """
+        self._draining = True
+        self._config.keep_alive_max_requests = 0
+        draining, self._context = self._context, WorkerContext(None)
+        await draining.terminated.set()
 
     async def _serve(self, stream: trio.abc.Stream, address: str) -> None:
         state = LifespanState({"listen": self._listen, "peer": address})

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address
 
 import attrs
+import trio
 
 __all__ = ["Gate", "Ticket"]
 
@@ -31,6 +32,10 @@ class Gate:
         most: connections in all.
         most_per_address: connections of one address.
         proxies: networks without that limit.
+
+    Attributes:
+        connected: how many are, now.
+        refused: how many were not let in.
     """
 
     def __init__(
@@ -42,30 +47,39 @@ class Gate:
         self._most = most
         self._most_per_address = most_per_address
         self._proxies = tuple(proxies)
-        self._connected = 0
+        self._empty = trio.Event()
+        self.connected = 0
         self._by_address: Counter[str] = Counter()
         self.refused = 0
 
     def enter(self, address: str) -> Ticket | None:
         """Let a connection in, or None. `address` is empty for unix sockets."""
         counted = self.counted(address)
-        if self._connected >= self._most or (
+        if self.connected >= self._most or (
             counted and self._by_address[counted] >= self._most_per_address
         ):
             self.refused += 1
             return None
-        self._connected += 1
+        self.connected += 1
         if counted:
             self._by_address[counted] += 1
         return Ticket(counted)
 
     def leave(self, ticket: Ticket) -> None:
         """Take a ticket back, once."""
-        self._connected -= 1
+        self.connected -= 1
+        if not self.connected:
+            self._empty.set()
         if ticket.address:
             self._by_address[ticket.address] -= 1
             if not self._by_address[ticket.address]:
                 del self._by_address[ticket.address]
+
+    async def emptied(self) -> None:
+        """Wait until nobody is connected."""
+        while self.connected:
+            self._empty = trio.Event()
+            await self._empty.wait()
 
     def counted(self, address: str) -> str:
         """What stands for an address where peers are limited by it; empty where they aren't."""

@@ -1,0 +1,77 @@
+"""A server's end: what is said to whom while it drains."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+
+from mist.config import Config, Listen
+from mist.server import Server, open_server
+from tests.http.client import request
+
+LISTEN = (Listen("tcp", "127.0.0.1", 0), Listen("http", "127.0.0.1", 0))
+
+
+@asynccontextmanager
+async def server_until_its_end(data: Path, patience: float) -> AsyncIterator[Server]:
+    """A server, which has to end by itself within 10 seconds of the block's end."""
+    config = Config(
+        data=data, listen=LISTEN, tokens="memory://", history="none", drain_seconds=patience
+    )
+    async with open_server(config) as server:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(server.run)
+            yield server
+            nursery.cancel_scope.deadline = trio.current_time() + 10
+        assert not nursery.cancel_scope.cancelled_caught
+
+
+async def connect(server: Server) -> trio.SocketStream:
+    host, _, port = server.urls[0].removeprefix("tcp://").rpartition(":")
+    return await trio.open_tcp_stream(host, int(port))
+
+
+async def stall(server: Server) -> trio.SocketStream:
+    """A subscriber with more queued for it than it reads."""
+    stream = await connect(server)
+    await stream.send_all(b"subscribe a\nping\n")
+    assert await stream.receive_some(100) == b"pong\n"
+    for _ in range(30):
+        server.hub.publish(frozenset("a"), b"x" * 200_000)
+    assert any(session.outbox.size for session in server.hub.sessions())
+    return stream
+
+
+async def test_whoever_asks_during_a_drain_hears_that_it_is_not_ready(tmp_path: Path) -> None:
+    async with server_until_its_end(tmp_path, patience=30.0) as server:
+        assert (await request(server, "GET", "/readyz")).status == 200
+        async with await stall(server) as stalled:
+            server.drain()
+            await trio.testing.wait_all_tasks_blocked()
+            with trio.fail_after(10):
+                for _ in range(3):
+                    response = await request(server, "GET", "/readyz")
+                    assert (response.status, response.json()["code"]) == (503, "draining")
+                    assert response.headers["connection"] == "close"
+                    assert (await request(server, "GET", "/healthz")).status == 200
+                with pytest.raises(OSError):
+                    await connect(server)
+                # What is queued is taken, and the server ends with its last connection.
+                while await stalled.receive_some(1 << 20):
+                    pass
+
+
+async def test_one_who_never_reads_is_waited_for_no_longer_than_said(tmp_path: Path) -> None:
+    async with server_until_its_end(tmp_path, patience=0.5) as server:
+        stalled = await stall(server)
+        server.drain()
+    await stalled.aclose()
+
+
+async def test_an_idle_server_ends_at_once(tmp_path: Path) -> None:
+    async with server_until_its_end(tmp_path, patience=60.0) as server:
+        async with await connect(server):
+            server.drain()
