@@ -134,6 +134,12 @@ _LAST: Final = parameter(
     {"type": "string", "pattern": _PLACE},
     place="header",
 )
+_KEY: Final = parameter(
+    "Idempotency-Key",
+    "Makes a repeat within 24 h a no-op that is answered as the first was.",
+    {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]([ -~]*[!-~])?$"},
+    place="header",
+)
 _OFF: Final = "This server keeps no history."
 _UNAVAILABLE: Final = "The history can't be read or written; nothing was stored."
 _A_MESSAGE: Final = {"keys": ["news"], "id": 17, "data": "hello", "time": 1767225600.0}
@@ -145,6 +151,7 @@ OPERATIONS: Final[Operations] = {
             details="One message, or a list, all or nothing; or NDJSON. A token needs the right "
             "to publish.",
             who=EITHER,
+            parameters=[_KEY],
             body=Body(
                 _MESSAGES,
                 {"tags": ["news", "room:1"], "data": "hello"},
@@ -154,7 +161,7 @@ OPERATIONS: Final[Operations] = {
                 200: Answer("Stored, and delivered to whoever is there.", Published, {"id": 17}),
                 202: Answer("Delivered to whoever is there; there is no history.", {}, {}),
             },
-            problems={503: _UNAVAILABLE},
+            problems={422: "The same key came with another body.", 503: _UNAVAILABLE},
         ),
         "get": Operation(
             summary="Read the history",

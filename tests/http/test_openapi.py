@@ -141,17 +141,21 @@ def fuzz(description, base_url):
         for case, checks in event.recorder.checks.items():
             sent = event.recorder.cases[case].value
             for check in checks:
-                if check.status == Status.FAILURE and not is_meant(check, sent):
+                status = event.recorder.interactions[case].response.status_code
+                if check.status == Status.FAILURE and not is_meant(check, sent, status):
                     failure = f"{check.failure_info.failure}\n{sent.as_curl_command()}"
                     failures.setdefault((check.name, sent.operation.label), failure)
     return failures, asked
 
 
-def is_meant(check, sent):
+def is_meant(check, sent, status):
     """What is asked for on purpose, and can't be said in a schema."""
     if check.name == "unsupported_method":
         # What changes something passes the guard first, which asks for JSON.
         return "returned 415" in str(check.failure_info.failure)
+    if check.name == "positive_data_acceptance" and status == 422:
+        # One key with two bodies, which no schema of one request can tell.
+        return "Idempotency-Key" in sent.headers
     if check.name == "positive_data_acceptance":
         # Tags and tokens are bounded in bytes.
         return any(
