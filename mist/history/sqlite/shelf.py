@@ -196,10 +196,10 @@ class SqliteShelf(Shelf):
 
     def durability(self) -> Durability:
         """What the process that wrote last promised."""
-        ((value,),) = fetch(self._connection, "SELECT durability FROM log")
         try:
+            ((value,),) = fetch(self._connection, "SELECT durability FROM log")
             return Durability(value)
-        except ValueError as error:
+        except ValueError as error:  # another one, or none at all
             raise HistoryDamaged(0, DAMAGED) from error
 
     # looking after it
