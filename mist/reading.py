@@ -153,6 +153,7 @@ class Reading:
         """The id after which to read, and what to say about it."""
         history, epoch = self._sequencer.history, self._sequencer.epoch
         recovered = True
+        trimmed: int | None = None  # of what is asked for, as known with the answer
         if since.last is not None:
             try:
                 after = await history.last(selection, since.last, upto=start)
@@ -163,11 +164,12 @@ class Reading:
         else:
             after = since.after or 0
             if after or since.epoch is not None:
+                trimmed = (await history.position()).trimmed  # first, so that nothing slips through
                 recovered = await history.recovered(selection, after, since.epoch)
             if after > start or (since.epoch is not None and since.epoch != epoch):
                 after = 0  # an id of some other log: everything may be news
         position = await history.position()
-        self._trimmed = position.trimmed
+        self._trimmed = position.trimmed if trimmed is None else trimmed
         return after, Resumed(epoch, start, recovered, position.first)
 
     async def _go_live(self, after: int) -> None:

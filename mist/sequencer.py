@@ -72,6 +72,7 @@ class Sequencer:
         epoch: of the history.
         newest: the highest id that has been delivered; higher ones may be stored already.
         failing: whether the last group could not be stored.
+        failed_at: when that was last so, on trio's clock.
         repeats: carries out what has a key; see there.
     """
 
@@ -85,6 +86,7 @@ class Sequencer:
         self._size = 0  # bytes of those, and of the group that is being stored
         self._arrived = trio.Event()
         self.failing = False
+        self.failed_at = 0.0
         self._idle: trio.Event | None = None
         self._nursery: trio.Nursery | None = None
 
@@ -163,6 +165,7 @@ class Sequencer:
             if not self.failing:
                 log.warning("history can't be written", extra={"reason": str(error)})
             self.failing = True
+            self.failed_at = trio.current_time()
             for submission in group:
                 self._size -= submission.size
                 submission.settled(submission, error)

@@ -51,5 +51,7 @@ def make_app(context: Context, gate: Gate, origins: Origins, names: Collection[s
         ],
         exception_handlers=HANDLERS,
     )
+    # A path has one spelling; another one is not found, rather than sent elsewhere.
+    app.router.redirect_slashes = False
     limits = GuardLimits(config.max_body, config.body_seconds, config.request_rate)
     return Guard(app, gate, origins, names, limits)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 import msgspec
+import trio
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
@@ -13,9 +14,12 @@ from mist.http.bodies import answer
 from mist.http.context import Context
 from mist.http.openapi import Answer, Operation, Operations
 from mist.http.problems import Problem
+from mist.sequencer import Sequencer
 from mist.transports.websocket import PATH
 
 __all__ = ["OPERATIONS", "routes"]
+
+_REMEMBERED: Final = 5.0  # seconds after which a history that failed may be tried again
 
 
 class Health(msgspec.Struct, frozen=True):
@@ -38,6 +42,12 @@ class Endpoints(msgspec.Struct, frozen=True):
     history: bool
 
 
+def _is_failing(sequencer: Sequencer) -> bool:
+    # Only a publish finds out that the disk has room again, and whoever takes an unready server
+    # out of service sends it none.
+    return sequencer.failing and trio.current_time() - sequencer.failed_at < _REMEMBERED
+
+
 def routes(context: Context) -> Sequence[BaseRoute]:
     """`/healthz`, `/readyz`, `/v1/endpoints`."""
 
@@ -48,7 +58,7 @@ def routes(context: Context) -> Sequence[BaseRoute]:
         if context.is_draining():
             raise Problem(503, "draining", "the server is going away", {"Retry-After": "1"})
         sequencer = context.hub.sequencer
-        if sequencer is not None and sequencer.failing:
+        if sequencer is not None and _is_failing(sequencer):
             raise Problem(503, "history_unavailable", "the history can't be written")
         return answer(Health("ready"))
 

@@ -1,0 +1,51 @@
+"""Whether a server is alive and ready, and where its doors are."""
+
+from pathlib import Path
+
+import trio
+
+from mist.config import Listen
+from tests.http.client import request
+from tests.servers import running
+
+LISTEN = (
+    Listen("tcp", "127.0.0.1", 0),
+    Listen("ws", "127.0.0.1", 0),
+    Listen("http", "127.0.0.1", 0),
+)
+
+
+async def test_a_server_is_alive_and_ready_and_says_where_its_doors_are(tmp_path: Path) -> None:
+    async with running(tmp_path, listen=LISTEN, history="memory://") as server:
+        assert (await request(server, "GET", "/healthz")).json() == {"status": "alive"}
+        assert (await request(server, "GET", "/readyz")).json() == {"status": "ready"}
+        assert (await request(server, "GET", "/v1/endpoints")).json() == {
+            "websocket": f"{server.urls[1]}/subscribe/websocket",
+            "stream": "/v1/stream",
+            "poll": "/v1/poll",
+            "tickets": "/v1/tickets",
+            "history": True,
+        }
+
+
+async def test_a_history_that_can_not_be_written_makes_it_unready_for_a_while(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path, listen=LISTEN, history="memory://") as server:
+        sequencer = server.hub.sequencer
+        assert sequencer is not None
+        await sequencer.history.close()
+        server.hub.publish(frozenset("a"), b"refused")
+        await sequencer.settled()
+        response = await request(server, "GET", "/readyz")
+        assert (response.status, response.json()["code"]) == (503, "history_unavailable")
+        assert (await request(server, "GET", "/healthz")).status == 200
+        # Nobody publishes to a server that is out of service, so it asks to be tried again.
+        sequencer.failed_at = trio.current_time() - 6
+        assert (await request(server, "GET", "/readyz")).status == 200
+
+
+async def test_a_path_has_one_spelling(tmp_path: Path) -> None:
+    async with running(tmp_path, listen=LISTEN) as server:
+        for path in ("/healthz/", "/v1/endpoints/", "/mist.js/", "/static"):
+            assert (await request(server, "GET", path)).status == 404
