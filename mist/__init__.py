@@ -8,11 +8,15 @@ General layout, from the bottom up; a module imports only what stands before it:
     errors, message, commands   the words: errors, tags, what a peer asks and gets
     index/                      which subscriptions does a tag set satisfy?
     outbox, protocols/, broker  one peer's queue; the dialects; who gets a message
+    meters                      how long what takes, by samples
+    sqlite                      what files in SQLite have in common
     auth/                       tokens and what they grant
     history/                    the durable log of messages
-    hub, session, local         what all peers share; one peer; a peer in this process
-    pacing                      whose turn it is
-    config/, transports/        settings; streams of bytes
+    hub, session, dialogue      what all peers share; one peer; one that sends commands
+    sequencer, reading          stored, then delivered; from the log to live
+    local, pacing               a peer in this process; whose turn it is
+    config/, listening          settings; what is bound to addresses
+    transports/, http/          streams of bytes; requests, with static/ for browsers
     collector, server           the process's garbage; one nursery that runs it all
     client/, cli/               the other end, for programs and for people
     bench/                      what it costs

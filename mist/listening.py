@@ -77,8 +77,9 @@ async def bind(listen: Listen, context: ssl.SSLContext | None) -> Listening:
     if not listen.tls:
         return Listening(listen, plain)
     assert context is not None  # config demands a certificate for a TLS listener
-    # A WebSocket has a goodbye of its own; a line protocol's end must be told from a cut line.
-    compatible = listen.protocol == "ws"
+    # HTTP and WebSockets say themselves where they end; a line protocol's end must be told from a
+    # cut line.
+    compatible = listen.protocol != "tcp"
     return Listening(listen, trio.SSLListener(plain, context, https_compatible=compatible))
 
 
