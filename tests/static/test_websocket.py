@@ -533,14 +533,15 @@ async def test_who_closes_hears_no_more(page: ClientPage, services: Client, url:
 # much at once
 
 
-async def test_a_page_that_is_slow_loses_nothing(
+async def test_a_page_that_is_slow_loses_nothing_and_holds_little(
     page: ClientPage, services: Client, url: str, proxy: Proxy
 ) -> None:
     texts = [str(number) for number in range(600)]
     for text in texts:
         await services.publish(["a"], text)
     await services.flush()
-    # Between two slices of handlers the page has so much else to do that messages pile up.
+    # Handlers that are fast are called as messages come, so nothing waits. Here the first takes
+    # longer than a slice, and before the next slice the page has something else to do.
     await page.evaluate(
         "const Channel = MessageChannel; window.MessageChannel = class {"
         "  constructor() {"
@@ -551,17 +552,17 @@ async def test_a_page_that_is_slow_loses_nothing(
         "  }"
         "}; 0"
     )
-    await page.start(url, maxQueue=10, **OPEN)
+    await page.start(url, maxQueue=100, **OPEN)
     await page.evaluate(
         "client.subscribe(['a'], ({data}) => {"
         "  got.push(['a', data, 0]);"
-        "  const end = performance.now() + 0.5; while (performance.now() < end);"
+        "  const end = performance.now() + (data === '0' ? 20 : 0);"
+        "  while (performance.now() < end);"
         "}, {since: 0}).ready"
     )
     assert await page.got(600) == [f"a: {text}" for text in texts]
     assert await page.events("gap") == []
-    # How often the queue was full is the browser's scheduler's affair: mostly twice or more.
-    print(f"connections: {proxy.connections}")
+    assert proxy.connections > 1, "the queue was never full"
 
 
 async def watch_frames(page: ClientPage) -> None:
