@@ -149,14 +149,18 @@ class ClientPage:
         self.evaluate = page.evaluate
         self.until = page.until
 
-    async def start(self, url: str, **options: object) -> None:
-        """Make the client. Text that begins with `=>` is an expression, not a value."""
+    async def start(self, url: str, *, then: str = "", **options: object) -> None:
+        """Make the client. Text that begins with `=>` is an expression, not a value.
+
+        What the page should do before the client can have heard anything goes into `then`: a
+        second `evaluate` may come after the server's answer.
+        """
         texts = [
             f"{name}: {value[2:] if _is_script(value) else json.dumps(value)}"
             for name, value in options.items()
             for value in [value]
         ]
-        await self.evaluate(f"void start({json.dumps(url)}, {{{', '.join(texts)}}})")
+        await self.evaluate(f"void start({json.dumps(url)}, {{{', '.join(texts)}}}); {then}")
 
     async def listen(self, *tags: str, since: object = None, name: str | None = None) -> None:
         """Subscribe, and wait until the subscription holds."""

@@ -356,8 +356,7 @@ async def test_without_a_history_a_stream_says_what_may_be_missing(
 async def test_a_token_nobody_knows_ends_it_for_good(
     page: ClientPage, place: Place, kind: str
 ) -> None:
-    await page.start(place.url, transports=[kind], token="nobody's")
-    await page.evaluate("void listen(['a'])")
+    await page.start(place.url, transports=[kind], token="nobody's", then="void listen(['a'])")
     await page.is_state("closed")
     assert (await page.events("state"))[-1]["error"]["code"] == "unauthorized"
 

@@ -203,8 +203,7 @@ async def test_arguments_that_can_not_be_are_refused_at_once(page: ClientPage) -
 async def test_a_token_nobody_knows_ends_it_for_good(
     page: ClientPage, services: Client, url: str, proxy: Proxy
 ) -> None:
-    await page.start(url, token="nobody's")
-    await page.evaluate("window.one = listen(['a'])")
+    await page.start(url, token="nobody's", then="window.one = listen(['a']); 0")
     await page.is_state("closed")
     states = await page.events("state")
     assert [it["state"] for it in states] == ["closed"]
