@@ -86,14 +86,6 @@ class Access:
             raise Problem(403, "secret_needed", "a token is not enough for that")
         return caller
 
-    async def client(self, request: Request) -> Caller:
-        """One who may subscribe: a service, or a client whose token is good for something.
-
-        Raises:
-            Problem: as `caller`.
-        """
-        return await self.caller(request)
-
     def _is_open(self, request: Request) -> bool:
         listen: Listen = request.state.listen
         return not self._hub.needs_secret and listen.is_local

@@ -193,12 +193,12 @@ async def bearer(context: Context, request: Request) -> Caller:
     """Who wants to subscribe, by token, secret or ticket. Act on it without an await.
 
     Raises:
-        Problem: as `Access.client`; or there is a ticket and another credential (400), or one
+        Problem: as `Access.caller`; or there is a ticket and another credential (400), or one
             that is not good (401, after a while).
     """
     tickets = Query(request).all("ticket")
     if not tickets:
-        return await context.access.client(request)
+        return await context.access.caller(request)
     headers = request.headers
     if len(tickets) > 1 or "authorization" in headers or "x-auth-token" in headers:
         raise Problem(400, "two_credentials", "give one credential")
