@@ -86,6 +86,18 @@ class Access:
             raise Problem(403, "secret_needed", "a token is not enough for that")
         return caller
 
+    async def refusal(self, reason: str, detail: str) -> Problem:
+        """What to raise for a wrong credential: counted, and after a while, so that guessing
+        takes long.
+
+        Args:
+            reason: what was wrong, for the counts: `secret`, `token`, `ticket`.
+            detail: for whoever asks.
+        """
+        self._hub.note_failed_auth("http", reason)
+        await trio.sleep(self._hub.hub_limits.failed_auth_delay)
+        return _unauthorized(detail)
+
     def _is_open(self, request: Request) -> bool:
         listen: Listen = request.state.listen
         return not self._hub.needs_secret and listen.is_local
@@ -94,7 +106,7 @@ class Access:
         # What a header carries came as Latin-1, and a token is UTF-8.
         record = self._hub.registry.lookup(token.encode("latin-1").decode("utf-8", "replace"))
         if record is None or not record.tags:
-            raise await self._failed("token", "no such token")
+            raise await self.refusal("token", "no such token")
         wait = self._rates.take(record.id)
         if wait:
             raise too_often(wait)
@@ -105,14 +117,8 @@ class Access:
             raise _unauthorized("expected Authorization: Bearer SECRET")
         secret = authorization[len(_BEARER) :].encode("latin-1").decode("utf-8", "replace")
         if not self._hub.is_secret(secret):
-            raise await self._failed("secret", "that is not the secret")
+            raise await self.refusal("secret", "that is not the secret")
         return Caller(None)
-
-    async def _failed(self, reason: str, detail: str) -> Problem:
-        """Count a wrong credential, and take one's time."""
-        self._hub.note_failed_auth("http", reason)
-        await trio.sleep(self._hub.hub_limits.failed_auth_delay)
-        return _unauthorized(detail)
 
 
 def _unauthorized(detail: str) -> Problem:

@@ -204,10 +204,7 @@ async def bearer(context: Context, request: Request) -> Caller:
         raise Problem(400, "two_credentials", "give one credential")
     record = context.tickets.redeem(tickets[0], _pages(headers))
     if record is None:
-        context.hub.note_failed_auth("http", "ticket")
-        await trio.sleep(context.hub.hub_limits.failed_auth_delay)
-        challenge = {"WWW-Authenticate": "Bearer"}
-        raise Problem(401, "unauthorized", "that ticket is not good, or not any more", challenge)
+        raise await context.access.refusal("ticket", "that ticket is not good, or not any more")
     return Caller(record)
 
 
