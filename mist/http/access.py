@@ -86,6 +86,24 @@ class Access:
             raise Problem(403, "secret_needed", "a token is not enough for that")
         return caller
 
+    def again(self, caller: Caller, request: Request) -> Caller:
+        """Who asks, once more: a token may have changed while the request's body came.
+
+        With no await between this and what it allows, a revocation comes before both or after.
+
+        Args:
+            caller: as found at the request's beginning.
+
+        Raises:
+            Problem: the token is good for nothing any more (401).
+        """
+        if caller.is_service:
+            return caller
+        record = self._record(request.headers["x-auth-token"])
+        if record is None:
+            raise _unauthorized("the token was revoked")
+        return Caller(record)
+
     async def refusal(self, reason: str, detail: str) -> Problem:
         """What to raise for a wrong credential: counted, and after a while, so that guessing
         takes long.
@@ -103,9 +121,8 @@ class Access:
         return not self._hub.needs_secret and listen.is_local
 
     async def _client(self, token: str) -> Caller:
-        # What a header carries came as Latin-1, and a token is UTF-8.
-        record = self._hub.registry.lookup(token.encode("latin-1").decode("utf-8", "replace"))
-        if record is None or not record.tags:
+        record = self._record(token)
+        if record is None:
             raise await self.refusal("token", "no such token")
         wait = self._rates.take(record.id)
         if wait:
@@ -115,10 +132,19 @@ class Access:
     async def _service(self, authorization: str) -> Caller:
         if authorization[: len(_BEARER)].lower() != _BEARER:
             raise _unauthorized("expected Authorization: Bearer SECRET")
-        secret = authorization[len(_BEARER) :].encode("latin-1").decode("utf-8", "replace")
-        if not self._hub.is_secret(secret):
+        if not self._hub.is_secret(_text(authorization[len(_BEARER) :])):
             raise await self.refusal("secret", "that is not the secret")
         return Caller(None)
+
+    def _record(self, token: str) -> Record | None:
+        """The record of a token that is good for something, as a header has it."""
+        record = self._hub.registry.lookup(_text(token))
+        return record if record is not None and record.tags else None
+
+
+def _text(value: str) -> str:
+    """A header's value: it came as Latin-1, and credentials are UTF-8."""
+    return value.encode("latin-1").decode("utf-8", "replace")
 
 
 def _unauthorized(detail: str) -> Problem:

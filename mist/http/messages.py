@@ -46,7 +46,9 @@ def routes(context: Context) -> Sequence[BaseRoute]:
         kind = request.headers["content-type"].partition(";")[0].strip().lower()
         found = read_publications(body, context.hub.limits, lines=kind == NDJSON)
         key = key_of(request, caller, body, kind)
-        return await _publish(context.hub, found, key, lambda: _again(context.hub, caller, request))
+        return await _publish(
+            context.hub, found, key, lambda: context.access.again(caller, request)
+        )
 
     async def read(request: Request) -> Response:
         caller = await context.access.caller(request)
@@ -69,20 +71,6 @@ def routes(context: Context) -> Sequence[BaseRoute]:
 
 
 # publishing
-
-
-def _again(hub: Hub, caller: Caller, request: Request) -> Caller:
-    """Who asks, now that the body is here: a token may have changed while it came.
-
-    With no await between this and the publish, a revocation comes before both or after.
-    """
-    if caller.is_service:
-        return caller
-    token = request.headers["x-auth-token"].encode("latin-1").decode("utf-8", "replace")
-    record = hub.registry.lookup(token)
-    if record is None or not record.tags:
-        raise Problem(401, "unauthorized", "the token was revoked")
-    return Caller(record)
 
 
 async def _publish(
