@@ -30,7 +30,7 @@ from mist.subscriptions import SubscriptionSet
 if TYPE_CHECKING:
     from mist.hub import Hub
 
-__all__ = ["GONE", "Ending", "Session"]
+__all__ = ["GONE", "HISTORY_LOST", "Ending", "Session"]
 
 _CLEANUP_SLICE: Final = 500  # subscriptions removed between two checkpoints, some 5 ms
 
@@ -54,7 +54,7 @@ GONE: Final = Ending(1006, "peer gone", grace=10.0)
 """The peer closed its side, or the connection broke. It may still be reading: `nc` is, after
 the end of its input."""
 
-_HISTORY_LOST: Final = Ending(1011, "history is unavailable")
+HISTORY_LOST: Final = Ending(1011, "history is unavailable")
 
 
 class Session:
@@ -270,7 +270,7 @@ class Session:
         except HistoryUnavailable:
             self.hub.recoveries["failed"] += 1
             if self.outbox.muted:
-                self.end(_HISTORY_LOST)
+                self.end(HISTORY_LOST)
             else:
                 self.subscriptions.remove_all(made)
             raise
@@ -285,6 +285,6 @@ class Session:
             try:
                 await reading.catch_up(after)
             except HistoryUnavailable:
-                self.end(_HISTORY_LOST)
+                self.end(HISTORY_LOST)
 
         self.hub.sequencer.start_soon(catch_up)

@@ -25,7 +25,6 @@ from mist.http.problems import Problem
 from mist.http.queries import Query, Wanted
 from mist.http.search import Search
 from mist.http.subscribers import (
-    HISTORY_LOST,
     StreamSession,
     draining,
     take_body,
@@ -35,7 +34,7 @@ from mist.http.subscribers import (
 from mist.http.tickets import bearer
 from mist.message import Entry
 from mist.protocols import WireForm
-from mist.session import GONE, Ending
+from mist.session import GONE, HISTORY_LOST, Ending
 
 __all__ = ["routes"]
 

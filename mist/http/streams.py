@@ -22,7 +22,6 @@ from mist.http.context import Context
 from mist.http.problems import Problem
 from mist.http.queries import Wanted
 from mist.http.subscribers import (
-    HISTORY_LOST,
     REFUSED,
     StreamSession,
     draining,
@@ -33,7 +32,7 @@ from mist.http.subscribers import (
 from mist.http.tickets import bearer
 from mist.outbox import Outbox
 from mist.protocols.event_forms import end_event, notice_event, ready_event
-from mist.session import GONE, Session
+from mist.session import GONE, HISTORY_LOST, Session
 
 __all__ = ["routes"]
 

@@ -16,7 +16,6 @@ from mist.protocols.event_forms import COMMENT, EventForm
 from mist.session import Ending, Session
 
 __all__ = [
-    "HISTORY_LOST",
     "REFUSED",
     "StreamSession",
     "Streams",
@@ -27,7 +26,6 @@ __all__ = [
 ]
 
 REFUSED: Final = Ending(1000, "no subscription is left")
-HISTORY_LOST: Final = Ending(1011, "history is unavailable")
 
 
 class Streams:
