@@ -14,7 +14,7 @@ import msgspec
 import trio
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute
 from starlette.types import Receive, Scope, Send
 
 from mist.commands import Since
@@ -26,12 +26,12 @@ from mist.http.queries import Query, Wanted
 from mist.http.search import Search
 from mist.http.subscribers import (
     StreamSession,
-    draining,
-    take_body,
+    asker,
+    opened,
+    subscriber_route,
     until_gone,
     why_refused,
 )
-from mist.http.tickets import bearer
 from mist.message import Entry
 from mist.protocols import WireForm
 from mist.session import GONE, HISTORY_LOST, Ending
@@ -69,40 +69,26 @@ class _Poll:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         context = self._context
-        if not await take_body(receive):
+        caller = await asker(context, self._request, receive)
+        if caller is None:
             return
-        if context.is_draining():
-            raise draining()
-        caller = await bearer(context, self._request)
         # No await from here on until the token's changes reach the session.
         wanted = Wanted.of(self._request, context.hub.limits)
         timeout = _timeout(Query(self._request))
         if context.hub.sequencer is None:
             raise HistoryOff
-        with context.streams.room(caller.record):
-            session = StreamSession(
-                context.hub,
-                _NUDGES,
-                lambda notice: b"",
-                transport="poll",
-                peer=self._request.state.peer,
+        async with opened(
+            context, self._request, caller, _NUDGES, lambda notice: b"", transport="poll"
+        ) as session:
+            session.subscribe_all(wanted.tag_sets)
+            search = Search(
+                context.hub.sequencer, lambda: frozenset(session.subscriptions.tag_sets())
             )
-            if caller.record is None:
-                context.hub.attach(session)
-            else:
-                session.adopt(caller.record)
-            try:
-                session.subscribe_all(wanted.tag_sets)
-                search = Search(
-                    context.hub.sequencer, lambda: frozenset(session.subscriptions.tag_sets())
-                )
-                await self._search(session, search, wanted.since, timeout, receive)
-                session.outbox.mute()
-                if session.ended is not GONE:
-                    await self._answer(session, search)(scope, receive, send)
-                session.end(_ANSWERED)
-            finally:
-                await session.aclose()
+            await self._search(session, search, wanted.since, timeout, receive)
+            session.outbox.mute()
+            if session.ended is not GONE:
+                await self._answer(session, search)(scope, receive, send)
+            session.end(_ANSWERED)
 
     async def _search(
         self,
@@ -191,10 +177,4 @@ def _timeout(query: Query) -> float:
 
 def routes(context: Context) -> Sequence[BaseRoute]:
     """`/v1/poll`."""
-
-    async def poll(request: Request) -> _Poll:
-        if request.method == "HEAD":
-            raise Problem(405, "method_not_allowed", "method not allowed", {"Allow": "GET"})
-        return _Poll(context, request)
-
-    return [Route("/v1/poll", poll, methods=["GET"])]
+    return [subscriber_route("/v1/poll", lambda request: _Poll(context, request))]

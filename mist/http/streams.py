@@ -13,23 +13,21 @@ from typing import Final
 
 import trio
 from starlette.requests import Request
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute
 from starlette.types import Receive, Scope, Send
 
 from mist.commands import Resumed
 from mist.errors import CommandError, HistoryUnavailable
 from mist.http.context import Context
-from mist.http.problems import Problem
 from mist.http.queries import Wanted
 from mist.http.subscribers import (
     REFUSED,
-    StreamSession,
-    draining,
-    take_body,
+    asker,
+    opened,
+    subscriber_route,
     until_gone,
     why_refused,
 )
-from mist.http.tickets import bearer
 from mist.outbox import Outbox
 from mist.protocols.event_forms import end_event, notice_event, ready_event
 from mist.session import GONE, HISTORY_LOST, Session
@@ -125,30 +123,17 @@ class _EventStream:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         context = self._context
-        if not await take_body(receive):
+        caller = await asker(context, self._request, receive)
+        if caller is None:
             return
-        if context.is_draining():
-            raise draining()
-        caller = await bearer(context, self._request)
         # No await from here on until the token's changes reach the session.
         wanted = Wanted.of(self._request, context.hub.limits)
-        with context.streams.room(caller.record):
-            session = StreamSession(
-                context.hub,
-                context.streams.form,
-                notice_event,
-                transport="sse",
-                peer=self._request.state.peer,
-            )
-            if caller.record is None:
-                context.hub.attach(session)
-            else:
-                session.adopt(caller.record)
+        form = context.streams.form
+        async with opened(
+            context, self._request, caller, form, notice_event, transport="sse"
+        ) as session:
             writer = _Writer(session.outbox, send)
-            try:
-                await self._serve(session, wanted, writer, receive)
-            finally:
-                await session.aclose()
+            await self._serve(session, wanted, writer, receive)
         assert session.ended is not None
         if writer.started:
             # Even where the client is gone: hypercorn would read no further otherwise.
@@ -202,10 +187,4 @@ class _EventStream:
 
 def routes(context: Context) -> Sequence[BaseRoute]:
     """`/v1/stream`."""
-
-    async def stream(request: Request) -> _EventStream:
-        if request.method == "HEAD":  # which starlette takes for a GET, and has no end here
-            raise Problem(405, "method_not_allowed", "method not allowed", {"Allow": "GET"})
-        return _EventStream(context, request)
-
-    return [Route("/v1/stream", stream, methods=["GET"])]
+    return [subscriber_route("/v1/stream", lambda request: _EventStream(context, request))]

@@ -1,17 +1,24 @@
 """What streams and waiting polls have in common: they are sessions, and ask all at once."""
 
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Final
 
 import trio
-from starlette.types import Receive
+from starlette.requests import Request
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive
 
 from mist.auth import Record
+from mist.commands import Resumed, Revoked
+from mist.http.access import Caller
+from mist.http.context import Context
 from mist.http.problems import Problem
+from mist.http.tickets import bearer
 from mist.hub import Hub
 from mist.outbox import Outbox
+from mist.protocols import WireForm
 from mist.protocols.event_forms import COMMENT, EventForm
 from mist.session import Ending, Session
 
@@ -19,8 +26,9 @@ __all__ = [
     "REFUSED",
     "StreamSession",
     "Streams",
-    "draining",
-    "take_body",
+    "asker",
+    "opened",
+    "subscriber_route",
     "until_gone",
     "why_refused",
 ]
@@ -105,6 +113,68 @@ class StreamSession(Session):
             self.end(REFUSED)
 
 
+def subscriber_route(path: str, serve: Callable[[Request], ASGIApp]) -> Route:
+    """The route of a subscription.
+
+    Args:
+        serve: makes what answers a request, nothing of whose body is read yet.
+    """
+
+    async def answer(request: Request) -> ASGIApp:
+        if request.method == "HEAD":  # which starlette takes for a GET, and may have no end here
+            raise Problem(405, "method_not_allowed", "method not allowed", {"Allow": "GET"})
+        return serve(request)
+
+    return Route(path, answer, methods=["GET"])
+
+
+async def asker(context: Context, request: Request, receive: Receive) -> Caller | None:
+    """Who wants to subscribe; None where the client is gone.
+
+    Open its session without an await, so that no change of the token comes in between.
+
+    Raises:
+        Problem: as `mist.http.tickets.bearer`; or the server is going away (503).
+    """
+    if not await _take_body(receive):
+        return None
+    if context.is_draining():
+        raise _draining()
+    return await bearer(context, request)
+
+
+@asynccontextmanager
+async def opened(
+    context: Context,
+    request: Request,
+    caller: Caller,
+    form: WireForm,
+    notify: Callable[[Revoked | Resumed], bytes],
+    *,
+    transport: str,
+) -> AsyncIterator[StreamSession]:
+    """A session for as long as the block runs. Nothing else runs before the block does.
+
+    Args:
+        form, notify, transport: see `Session`.
+
+    Raises:
+        Problem: the token has too many (429).
+    """
+    with context.streams.room(caller.record):
+        session = StreamSession(
+            context.hub, form, notify, transport=transport, peer=request.state.peer
+        )
+        if caller.record is None:
+            context.hub.attach(session)
+        else:
+            session.adopt(caller.record)
+        try:
+            yield session
+        finally:
+            await session.aclose()
+
+
 def why_refused(ending: Ending) -> Problem:
     """What a request is told whose session ended before there was an answer."""
     match ending.code:
@@ -115,12 +185,7 @@ def why_refused(ending: Ending) -> Problem:
         case 1011:
             return Problem(503, "history_unavailable", ending.reason, {"Retry-After": "1"})
         case _:
-            return draining()
-
-
-def draining() -> Problem:
-    """The answer of a server that goes away."""
-    return Problem(503, "draining", "the server is going away", {"Retry-After": "1"})
+            return _draining()
 
 
 async def until_gone(receive: Receive) -> None:
@@ -129,7 +194,7 @@ async def until_gone(receive: Receive) -> None:
         pass
 
 
-async def take_body(receive: Receive) -> bool:
+async def _take_body(receive: Receive) -> bool:
     """Read a body that means nothing, so that no bound of it strikes later.
 
     Returns:
@@ -141,3 +206,8 @@ async def take_body(receive: Receive) -> bool:
             return False
         if not message.get("more_body", False):
             return True
+
+
+def _draining() -> Problem:
+    """The answer of a server that goes away."""
+    return Problem(503, "draining", "the server is going away", {"Retry-After": "1"})
