@@ -5,7 +5,6 @@ POST /v1/messages       all of a request's messages or none; durable when answer
 GET /v1/messages        a page of what matches any of some tag sets, by ascending ids
 """
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
@@ -22,6 +21,7 @@ from mist.http.access import Caller
 from mist.http.bodies import NDJSON, answer
 from mist.http.context import Context
 from mist.http.idempotency import conflict, key_of
+from mist.http.paging import limit_of
 from mist.http.problems import Problem
 from mist.http.publications import Publications, read_publications
 from mist.http.queries import Query, Wanted
@@ -31,8 +31,6 @@ from mist.sequencer import Sequencer
 
 __all__ = ["routes"]
 
-_LIMIT: Final = re.compile(r"[1-9][0-9]{0,2}|1000")
-_DEFAULT_LIMIT: Final = 100
 _PAGE: Final = 1 << 20  # bytes of messages, after which a page ends
 
 
@@ -56,7 +54,7 @@ def routes(context: Context) -> Sequence[BaseRoute]:
         if sequencer is None:
             raise HistoryOff
         wanted = Wanted.of(request, context.hub.limits)
-        limit = _limit(Query(request).one("limit"))
+        limit = limit_of(Query(request))
         _check_reading(context.hub, caller.record, wanted.tag_sets)
         since = wanted.since or Since(after=0)
         page = await _read(sequencer, Selection(wanted.tag_sets), since, limit)
@@ -168,14 +166,6 @@ def _check_reading(hub: Hub, record: Record | None, tag_sets: Iterable[TagSet]) 
     strict = hub.hub_limits.strict_grants
     if not all(record.grant.permits(tags, strict=strict) for tags in tag_sets):
         raise NotGranted
-
-
-def _limit(text: str | None) -> int:
-    if text is None:
-        return _DEFAULT_LIMIT
-    if not _LIMIT.fullmatch(text):
-        raise Problem(400, "invalid_limit", "limit is a number from 1 to 1000")
-    return int(text)
 
 
 def _object(message: StoredMessage, caller: Caller) -> dict[str, Any]:

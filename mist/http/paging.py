@@ -9,8 +9,9 @@ from starlette.requests import Request
 
 from mist.http.openapi import Parameter, parameter
 from mist.http.problems import Problem
+from mist.http.queries import Query
 
-__all__ = ["LIMIT", "MOST", "Paging", "after_parameter"]
+__all__ = ["LIMIT", "MOST", "Paging", "after_parameter", "limit_of"]
 
 MOST: Final = 1_000
 _DEFAULT: Final = 100
@@ -50,17 +51,23 @@ class Paging:
         Raises:
             Problem: something is there twice, or is not what it should be (400).
         """
-        limit = _one(request, "limit")
-        if limit is not None and (not _LIMIT.fullmatch(limit) or int(limit) > MOST):
-            raise Problem(400, "invalid_limit", f"limit is a number from 1 to {MOST}")
-        place = _one(request, "after")
+        query = Query(request)
+        limit = limit_of(query)
+        place = query.one("after")
         if place is not None and not after.fullmatch(place):
             raise Problem(400, "invalid_position", "after is no place in this list")
-        return cls(_DEFAULT if limit is None else int(limit), place)
+        return cls(limit, place)
 
 
-def _one(request: Request, name: str) -> str | None:
-    values = request.query_params.getlist(name)
-    if len(values) > 1:
-        raise Problem(400, "invalid_query", f"{name} is there twice")
-    return values[0] if values else None
+def limit_of(query: Query) -> int:
+    """The most that a page may hold.
+
+    Raises:
+        Problem: it is there twice, or is not what it should be (400).
+    """
+    text = query.one("limit")
+    if text is None:
+        return _DEFAULT
+    if not _LIMIT.fullmatch(text) or int(text) > MOST:
+        raise Problem(400, "invalid_limit", f"limit is a number from 1 to {MOST}")
+    return int(text)

@@ -1,4 +1,4 @@
-"""What stands behind the question mark of a request that subscribes."""
+"""What stands behind the question mark of a request."""
 
 from collections.abc import Sequence
 from typing import Final
