@@ -102,6 +102,18 @@ class Since:
     last: int | None = None
     epoch: str | None = None
 
+    def start(self, epoch: str, newest: int) -> int:
+        """The id after which to read, where it isn't `last` that says it.
+
+        That of another log, or one beyond the newest, means nothing here: everything may be
+        news then, and it is 0.
+
+        Args:
+            epoch, newest: where the log stands.
+        """
+        after = self.after or 0
+        return after if after <= newest and self.epoch in (None, epoch) else 0
+
 
 @attrs.define
 class Resume(Command):

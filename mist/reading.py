@@ -166,8 +166,7 @@ class Reading:
             if after or since.epoch is not None:
                 trimmed = (await history.position()).trimmed  # first, so that nothing slips through
                 recovered = await history.recovered(selection, after, since.epoch)
-            if after > start or (since.epoch is not None and since.epoch != epoch):
-                after = 0  # an id of some other log: everything may be news
+            after = since.start(epoch, start)
         position = await history.position()
         self._trimmed = position.trimmed if trimmed is None else trimmed
         return after, Resumed(epoch, start, recovered, position.first)

@@ -136,9 +136,7 @@ async def _read(sequencer: Sequencer, selection: Selection, since: Since, limit:
     if since.last is not None:
         start = await history.last(selection, since.last, upto=newest)
     else:
-        start = since.after or 0
-        if start > newest or since.epoch not in (None, sequencer.epoch):
-            start = 0  # an id of some other log: everything may be news
+        start = since.start(sequencer.epoch, newest)
     page = await history.read(selection, after=start, upto=newest, limit=limit, max_bytes=_PAGE)
     while not page.stored and not page.complete:
         page = await history.read(

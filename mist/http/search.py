@@ -54,10 +54,9 @@ class Search:
         if since.last is not None:
             self.place = await self._history.last(selection, since.last, upto=start)
             return
-        after, foreign = since.after or 0, since.epoch not in (None, self._sequencer.epoch)
-        if after or since.epoch is not None:
-            self.recovered = await self._history.recovered(selection, after, since.epoch)
-        self.place = 0 if foreign or after > start else after
+        if since.after or since.epoch is not None:
+            self.recovered = await self._history.recovered(selection, since.after or 0, since.epoch)
+        self.place = since.start(self._sequencer.epoch, start)
 
     @property
     def succeeded(self) -> bool:
