@@ -1,0 +1,394 @@
+"""Which messages a job or a reader wants: by tags, by ids, by time.
+
+    Alternatives    `a,b; c`: (a and b) or c. The same rule as a subscription's, S ⊆ T
+    Range           from an id or a moment up to another
+    Selection       both; over a batch of rows, and over what is known of a segment
+
+Ends are half open, as Kafka's offsets and timestamps are: what begins is in it, what ends is
+not. `startingOffsets=5, endingOffsets=8` is the messages 5, 6 and 7. Inside, ids are kept as
+everywhere in mist: `after` (not in it) and `upto` (in it).
+
+The times of a log never go back, so a stretch of time is a stretch of ids, and a reader that
+needs ids (to cut partitions, say) resolves times once: `Range.resolve`.
+
+numpy and pyarrow only: no Spark here, so that all of it is tested without a JVM.
+"""
+
+import operator
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Protocol, TypeVar
+
+import attrs
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mist.errors import MistError
+from mist.message import MAX_SUBSCRIPTION_TAGS, TagSet, format_tags, parse_tags
+
+__all__ = [
+    "MAX_ID",
+    "Alternatives",
+    "Bounds",
+    "InvalidSelection",
+    "Range",
+    "Selection",
+    "format_alternatives",
+    "matching",
+    "parse_alternatives",
+    "parse_id",
+    "parse_time",
+]
+
+MAX_ID = 2**63 - 1
+WORD = 64  # tags that one word of `matching` tells apart
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
+
+Alternatives = tuple[TagSet, ...]
+"""A message is wanted where one of these is a subset of its tags; empty wants everything."""
+
+
+class InvalidSelection(MistError):
+    """A selection that can't be read. One line, fit to print as it is."""
+
+    code = "invalid_selection"
+
+
+class Bounds(Protocol):
+    """What is known of a segment without opening it (`mist.archive.manifest.Segment`).
+
+    `first` and `last` are ids, `oldest` and `newest` microseconds since 1970; all are in it.
+    """
+
+    @property
+    def first(self) -> int: ...
+    @property
+    def last(self) -> int: ...
+    @property
+    def oldest(self) -> int: ...
+    @property
+    def newest(self) -> int: ...
+
+
+AnyBounds = TypeVar("AnyBounds", bound=Bounds)
+
+
+def parse_alternatives(text: str | None) -> Alternatives:
+    """`"a,b; c"` → `({a, b}, {c})`; None and blank text want everything.
+
+    Spaces around a tag and around `;` don't count, and neither does a last `;`. Order is kept,
+    repeats are not.
+
+        "a,b; c"    matches {a, b, x} and {c}
+                    does not match {a}
+        "a;"        {a}
+        "a;;b"      is refused: nobody means an empty alternative, which would match all
+
+    Raises:
+        InvalidSelection: a tag that breaks the rules of `mist.message`, more of them in one
+            alternative than a subscription may have, or an empty alternative.
+    """
+    if text is None or not text.strip():
+        return ()
+    parts = text.split(";")
+    if not parts[-1].strip():
+        parts.pop()
+    return tuple(dict.fromkeys(_parse_alternative(part) for part in parts))
+
+
+def _parse_alternative(text: str) -> TagSet:
+    try:
+        return parse_tags((tag.strip() for tag in text.split(",")), MAX_SUBSCRIPTION_TAGS)
+    except MistError as error:
+        raise InvalidSelection(f"subscribe: {error} in {text.strip()!r}") from None
+
+
+def format_alternatives(alternatives: Iterable[TagSet]) -> str:
+    """The canonical text, `a,b;c`: what `GET /v1/log?subscribe=` takes."""
+    return ";".join(format_tags(tags) for tags in alternatives)
+
+
+def parse_id(text: str | int) -> int:
+    """A message's id, from 1.
+
+    Raises:
+        InvalidSelection: not a number of decimal digits, 0, or beyond 2^63 - 1.
+    """
+    digits = str(text).strip()
+    if not (digits.isascii() and digits.isdecimal()) or not 1 <= int(digits) <= MAX_ID:
+        raise InvalidSelection(f"not an id: {text!r}; ids are 1, 2, 3 …")
+    return int(digits)
+
+
+def parse_time(text: str | float) -> int:
+    """A moment as microseconds since 1970: ISO 8601, or milliseconds since 1970.
+
+    `2026-11-21`, `2026-11-21T12:00:00Z`, `2026-11-21 13:00+01:00`, `1795262400000`. Without an
+    offset it is UTC, whatever the machine's zone, as everything in an archive is.
+
+    Raises:
+        InvalidSelection: neither of these, or outside the years 1970 to 9999.
+    """
+    words = str(text).strip()
+    try:
+        if words.isascii() and words.isdecimal():
+            moment = EPOCH + timedelta(milliseconds=int(words))
+        else:
+            moment = datetime.fromisoformat(words)
+    except (ValueError, OverflowError):
+        raise InvalidSelection(
+            f"not a time: {text!r}; try 2026-11-21T12:00:00Z or milliseconds since 1970"
+        ) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    micros = (moment - EPOCH) // MICROSECOND
+    if micros < 0:
+        raise InvalidSelection(f"not a time after 1970: {text!r}")
+    return micros
+
+
+@attrs.frozen
+class Range:
+    """A stretch of the log; each end an id or a moment, and where both are given both count.
+
+    Attributes:
+        after: ids above this one.
+        upto: ids up to this one, itself included; None is no end.
+        since: not older than this, microseconds since 1970.
+        until: older than this.
+    """
+
+    after: int = 0
+    upto: int | None = None
+    since: int | None = None
+    until: int | None = None
+
+    @classmethod
+    def parse(cls, start: str | None = None, end: str | None = None) -> "Range":
+        """From `--from` and `--until`: decimal digits are an id, anything else is a time.
+
+        The start is in it, the end is not.
+
+        Raises:
+            InvalidSelection: neither, or nothing can lie between them.
+        """
+        after, since = _end(start)
+        before, until = _end(end)
+        found = cls(
+            after=0 if after is None else after - 1,
+            upto=None if before is None else before - 1,
+            since=since,
+            until=until,
+        )
+        if found.empty:
+            raise InvalidSelection(f"nothing lies from {start} until {end}")
+        return found
+
+    @property
+    def empty(self) -> bool:
+        """Whether no message can be in it."""
+        if self.upto is not None and self.upto <= self.after:
+            return True
+        return self.since is not None and self.until is not None and self.until <= self.since
+
+    @property
+    def everything(self) -> bool:
+        """Whether no message can be outside it."""
+        return self == Range()
+
+    @property
+    def timed(self) -> bool:
+        """Whether a moment is one of its ends."""
+        return self.since is not None or self.until is not None
+
+    def touches(self, segment: Bounds) -> bool:
+        """Whether a message of the segment can be in it; rows need `mask` to tell."""
+        return (
+            segment.last > self.after
+            and (self.upto is None or segment.first <= self.upto)
+            and (self.since is None or segment.newest >= self.since)
+            and (self.until is None or segment.oldest < self.until)
+        )
+
+    def holds(self, segment: Bounds) -> bool:
+        """Whether every message of the segment is in it, so that no row need be looked at."""
+        return (
+            segment.first > self.after
+            and (self.upto is None or segment.last <= self.upto)
+            and (self.since is None or segment.oldest >= self.since)
+            and (self.until is None or segment.newest < self.until)
+        )
+
+    def resolve(
+        self, segments: Sequence[AnyBounds], edge: Callable[[AnyBounds, int], int]
+    ) -> "Range":
+        """The same by ids alone.
+
+        Args:
+            segments: in the order of their ids.
+            edge: opens a segment: the highest id in it that is older than a moment, or one
+                less than its first where none is. Asked at most twice, about a segment in
+                which the moment lies.
+        """
+        after, upto = self.after, self.upto
+        if self.since is not None:
+            after = max(after, _older_than(self.since, segments, edge))
+        if self.until is not None:
+            last = _older_than(self.until, segments, edge)
+            upto = last if upto is None else min(upto, last)
+        return Range(after, upto)
+
+    def mask(self, batch: pa.RecordBatch) -> Any:
+        """Which rows of a batch (columns `id`, and `time` where timed) are in it.
+
+        Returns:
+            A numpy array of bool; None where all are.
+        """
+        masks = []
+        if self.after > 0 or self.upto is not None:
+            ids = batch.column("id").to_numpy(zero_copy_only=False)
+            masks.append(ids > self.after)
+            if self.upto is not None:
+                masks.append(ids <= self.upto)
+        if self.timed:
+            times = batch.column("time").cast(pa.int64()).to_numpy(zero_copy_only=False)
+            if self.since is not None:
+                masks.append(times >= self.since)
+            if self.until is not None:
+                masks.append(times < self.until)
+        return _both(masks)
+
+
+def _end(text: str | None) -> tuple[int | None, int | None]:
+    # (id, None), (None, microseconds) or neither. Milliseconds are not taken here: a number
+    # is an id, and one that looks like both must not mean now this and now that.
+    if text is None:
+        return None, None
+    words = text.strip()
+    if words.isdecimal():
+        return parse_id(words), None
+    return None, parse_time(words)
+
+
+def _older_than(
+    moment: int, segments: Sequence[AnyBounds], edge: Callable[[AnyBounds, int], int]
+) -> int:
+    # The highest id older than the moment; what lies before the first segment is older than it.
+    found = segments[0].first - 1 if segments else 0
+    for segment in segments:
+        if segment.newest < moment:
+            found = segment.last
+        elif segment.oldest < moment:
+            return edge(segment, moment)
+        else:
+            break
+    return found
+
+
+def _both(masks: list[Any]) -> Any:
+    if not masks:
+        return None
+    found = masks[0]
+    for mask in masks[1:]:
+        found = operator.and_(found, mask)
+    return None if found.all() else found
+
+
+def matching(tags: pa.Array, alternatives: Alternatives) -> Any:
+    """Which rows of a column of tags are wanted by one of the alternatives.
+
+    Every distinct tag of the alternatives is a bit; the bits of a row's tags are joined, and
+    an alternative matches where all of its bits are there. O(tags of all rows), and O(hits)
+    for what comes after the lookup.
+
+    Args:
+        tags: list<string> or large_list<string>, the strings perhaps dictionary encoded. No
+            matter in which order, nor how often a tag stands in a row. A null row matches
+            nothing.
+        alternatives: empty wants everything.
+
+    Returns:
+        A numpy array of bool, one a row; None where all are wanted because nothing was asked.
+    """
+    if not alternatives:
+        return None
+    wanted = sorted(frozenset[str]().union(*alternatives))
+    codes, rows = _hits(tags, wanted)
+    words = _words(codes, rows, len(tags), -(-len(wanted) // WORD))
+    number = {tag: n for n, tag in enumerate(wanted)}
+    found = np.zeros(len(tags), bool)
+    for alternative in alternatives:
+        found |= _has_all(words, [number[tag] for tag in alternative])
+    return found
+
+
+def _hits(tags: pa.Array, wanted: list[str]) -> tuple[Any, Any]:
+    # For each tag that is one of the wanted: which one, and in which row; rows ascending.
+    values = tags.flatten()  # honours slices, and leaves out what a null row may hide
+    if pa.types.is_dictionary(values.type):
+        places = pc.index_in(values.dictionary, pa.array(wanted, values.type.value_type))
+        codes = pc.fill_null(places, -1).to_numpy(zero_copy_only=False)
+        codes = codes[values.indices.to_numpy(zero_copy_only=False)] if len(codes) else codes
+    else:
+        places = pc.index_in(values, pa.array(wanted, values.type))
+        codes = pc.fill_null(places, -1).to_numpy(zero_copy_only=False)
+    lengths = pc.fill_null(pc.list_value_length(tags), 0).to_numpy(zero_copy_only=False)
+    hit = np.flatnonzero(codes >= 0)
+    rows = np.searchsorted(np.cumsum(lengths), hit, side="right")
+    return codes[hit], rows
+
+
+def _words(codes: Any, rows: Any, count: int, width: int) -> list[Any]:
+    # For each word, the bits of each row. Hits stand by row, so one reduceat joins them.
+    words = []
+    for n in range(width):
+        word = np.zeros(count, np.uint64)
+        mine = codes // WORD == n
+        bits = np.left_shift(np.uint64(1), (codes[mine] % WORD).astype(np.uint64))
+        where = rows[mine]
+        if len(where):
+            starts = np.flatnonzero(np.r_[True, where[1:] != where[:-1]])
+            word[where[starts]] = np.bitwise_or.reduceat(bits, starts)
+        words.append(word)
+    return words
+
+
+def _has_all(words: list[Any], numbers: list[int]) -> Any:
+    masks: dict[int, int] = {}
+    for number in numbers:
+        masks[number // WORD] = masks.get(number // WORD, 0) | 1 << number % WORD
+    parts = [words[n] & np.uint64(mask) == np.uint64(mask) for n, mask in masks.items()]
+    return np.logical_and.reduce(parts)
+
+
+@attrs.frozen
+class Selection:
+    """Tags and range together."""
+
+    range: Range = Range()
+    alternatives: Alternatives = ()
+
+    @property
+    def everything(self) -> bool:
+        """Whether nothing is left out."""
+        return self.range.everything and not self.alternatives
+
+    def segments(self, segments: Iterable[AnyBounds]) -> list[AnyBounds]:
+        """Those in which something wanted may be, in their order."""
+        return [segment for segment in segments if self.range.touches(segment)]
+
+    def filter(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows that are wanted; the batch itself where all are.
+
+        Looks at `id` and `time` only where the range has such ends, and at `tags` only where
+        alternatives are given; those columns have to be there then.
+        """
+        mask = self.range.mask(batch)
+        if mask is not None:
+            batch = batch.filter(pa.array(mask))
+        wanted = matching(batch.column("tags"), self.alternatives) if self.alternatives else None
+        if wanted is None or wanted.all():
+            return batch
+        return batch.filter(pa.array(wanted))
