@@ -12,7 +12,18 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 import mist
-from mist.http import health, inspect, messaging, metrics, stats, tokens
+from mist.http import (
+    health,
+    inspect,
+    messages,
+    metrics,
+    pages,
+    polling,
+    stats,
+    streams,
+    tickets,
+    tokens,
+)
 from mist.http.context import Context
 from mist.http.openapi import Answer, Operation, Operations, assemble
 
@@ -28,10 +39,14 @@ OPERATIONS: Final[Operations] = {
 
 GROUPS: Final = (
     health.OPERATIONS,
-    messaging.OPERATIONS,
     inspect.OPERATIONS,
+    messages.OPERATIONS,
     metrics.OPERATIONS,
+    pages.OPERATIONS,
+    polling.OPERATIONS,
     stats.OPERATIONS,
+    streams.OPERATIONS,
+    tickets.OPERATIONS,
     tokens.OPERATIONS,
     OPERATIONS,
 )

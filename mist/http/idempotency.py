@@ -13,11 +13,19 @@ from starlette.requests import Request
 
 from mist.history import Key
 from mist.http.access import Caller
+from mist.http.openapi import parameter
 from mist.http.problems import Problem
 
-__all__ = ["conflict", "key_of"]
+__all__ = ["KEY", "conflict", "key_of"]
 
-_KEY: Final = re.compile(r"[ -~]{1,255}")
+KEY: Final = parameter(
+    "Idempotency-Key",
+    "Makes a repeat within 24 h a no-op that is answered as the first was.",
+    {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]([ -~]*[!-~])?$"},
+    place="header",
+)
+
+_TEXT: Final = re.compile(r"[ -~]{1,255}")
 
 
 def key_of(request: Request, caller: Caller, body: bytes, kind: str) -> Key | None:
@@ -32,7 +40,7 @@ def key_of(request: Request, caller: Caller, body: bytes, kind: str) -> Key | No
     keys = request.headers.getlist("idempotency-key")
     if not keys:
         return None
-    if len(keys) > 1 or not _KEY.fullmatch(keys[0]):
+    if len(keys) > 1 or not _TEXT.fullmatch(keys[0]):
         raise Problem(
             400, "invalid_idempotency_key", "expected one Idempotency-Key: 1 to 255 ASCII letters"
         )

@@ -6,9 +6,10 @@ GET /v1/messages        a page of what matches any of some tag sets, by ascendin
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final
+from typing import Annotated, Final
 
-import attrs
+import msgspec
+from msgspec import UNSET, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
@@ -20,18 +21,61 @@ from mist.history import Key, Selection, StoredMessage
 from mist.http.access import Caller
 from mist.http.bodies import NDJSON, answer
 from mist.http.context import Context
-from mist.http.idempotency import conflict, key_of
-from mist.http.paging import limit_of
+from mist.http.idempotency import KEY, conflict, key_of
+from mist.http.openapi import EITHER, NO_HISTORY, Answer, Operation, Operations
+from mist.http.paging import LIMIT, limit_of
 from mist.http.problems import Problem
-from mist.http.publications import Publications, read_publications
-from mist.http.queries import Query, Wanted
+from mist.http.publications import BODY, Publications, read_publications
+from mist.http.queries import SINCE, TAGS, Query, Wanted
 from mist.hub import Hub
 from mist.message import TagSet
 from mist.sequencer import Sequencer
 
-__all__ = ["routes"]
+__all__ = ["EXAMPLE", "OPERATIONS", "Message", "routes"]
 
 _PAGE: Final = 1 << 20  # bytes of messages, after which a page ends
+
+_UNAVAILABLE: Final = "The history can't be read or written; nothing was stored."
+EXAMPLE: Final = {"keys": ["news"], "id": 17, "data": "hello", "time": 1767225600.0}
+"""A message, as the OpenAPI page shows one."""
+
+
+class Published(msgspec.Struct, frozen=True):
+    """Of one message its id, of a list the ids of its first and last, and how many they are."""
+
+    id: int | UnsetType = UNSET
+    ids: Annotated[list[int], msgspec.Meta(min_length=2, max_length=2)] | UnsetType = UNSET
+    count: int | UnsetType = UNSET
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True):
+    """A message: `data64` in the place of `data` where that isn't UTF-8; `time` in Unix seconds."""
+
+    keys: list[str]
+    data: str | UnsetType = UNSET
+    data64: bytes | UnsetType = UNSET
+    id: int
+    time: float | UnsetType = UNSET
+    publisher: str | UnsetType = UNSET
+
+
+class MessagePage(msgspec.Struct, frozen=True):
+    """A page of the history.
+
+    Attributes:
+        first, newest: ids kept.
+        id: where the next page begins.
+        recovered: False where part of what was asked for is gone.
+        complete: whether there is no more.
+    """
+
+    epoch: str
+    first: int
+    newest: int
+    id: int
+    recovered: bool
+    complete: bool
+    messages: list[Message]
 
 
 def routes(context: Context) -> Sequence[BaseRoute]:
@@ -57,9 +101,7 @@ def routes(context: Context) -> Sequence[BaseRoute]:
         limit = limit_of(Query(request))
         _check_reading(context.hub, caller.record, wanted.tag_sets)
         since = wanted.since or Since(after=0)
-        page = await _read(sequencer, Selection(wanted.tag_sets), since, limit)
-        messages = [_object(each, caller) for each in page.messages]
-        return answer({**attrs.asdict(page, recurse=False), "messages": messages})
+        return answer(await _read(sequencer, Selection(wanted.tag_sets), since, limit, caller))
 
     async def either(request: Request) -> Response:
         return await (publish if request.method == "POST" else read)(request)
@@ -97,8 +139,8 @@ async def _publish(
         raise conflict()
     count = len(found.messages)
     if found.is_list:
-        return answer({"ids": [first, first + count - 1], "count": count})
-    return answer({"id": first})
+        return answer(Published(ids=[first, first + count - 1], count=count))
+    return answer(Published(id=first))
 
 
 def _check_room(hub: Hub) -> None:
@@ -118,20 +160,9 @@ def _check_publishing(record: Record | None, found: Publications) -> None:
 # reading
 
 
-@attrs.frozen
-class _Page:
-    """See `GET /v1/messages`: names and order are those of the answer."""
-
-    epoch: str
-    first: int
-    newest: int
-    id: int
-    recovered: bool
-    complete: bool
-    messages: Sequence[StoredMessage]
-
-
-async def _read(sequencer: Sequencer, selection: Selection, since: Since, limit: int) -> _Page:
+async def _read(
+    sequencer: Sequencer, selection: Selection, since: Since, limit: int, caller: Caller
+) -> MessagePage:
     history, newest = sequencer.history, sequencer.newest
     if since.last is not None:
         start = await history.last(selection, since.last, upto=newest)
@@ -147,14 +178,14 @@ async def _read(sequencer: Sequencer, selection: Selection, since: Since, limit:
     if since.after or since.epoch is not None:
         recovered = await history.recovered(selection, since.after or 0, since.epoch)
     position = await history.position()
-    return _Page(
-        sequencer.epoch,
-        position.first,
-        newest,
-        page.after,
-        recovered,
-        page.after >= newest,
-        list(page.messages()),
+    return MessagePage(
+        epoch=sequencer.epoch,
+        first=position.first,
+        newest=newest,
+        id=page.after,
+        recovered=recovered,
+        complete=page.after >= newest,
+        messages=[_told(each, caller) for each in page.messages()],
     )
 
 
@@ -166,14 +197,59 @@ def _check_reading(hub: Hub, record: Record | None, tag_sets: Iterable[TagSet]) 
         raise NotGranted
 
 
-def _object(message: StoredMessage, caller: Caller) -> dict[str, Any]:
-    """A message as JSON; who published it is for services to know."""
-    found: dict[str, Any] = {"keys": sorted(message.tags)}
+def _told(message: StoredMessage, caller: Caller) -> Message:
+    """A message for one who asks; who published it is for services to know."""
+    data: str | UnsetType = UNSET
+    data64: bytes | UnsetType = UNSET
     try:
-        found["data"] = message.data.decode()
+        data = message.data.decode()
     except UnicodeDecodeError:
-        found["data64"] = message.data  # which is written in Base64
-    found |= {"id": message.id, "time": message.time}
-    if caller.is_service and message.publisher:
-        found["publisher"] = message.publisher
-    return found
+        data64 = message.data  # which is written in Base64
+    return Message(
+        keys=sorted(message.tags),
+        data=data,
+        data64=data64,
+        id=message.id,
+        time=message.time,
+        publisher=(message.publisher if caller.is_service else "") or UNSET,
+    )
+
+
+OPERATIONS: Final[Operations] = {
+    "/v1/messages": {
+        "post": Operation(
+            summary="Publish",
+            details="One message, or a list, all or nothing; or NDJSON. A token needs the right "
+            "to publish.",
+            who=EITHER,
+            parameters=[KEY],
+            body=BODY,
+            answers={
+                200: Answer("Stored, and delivered to whoever is there.", Published, {"id": 17}),
+                202: Answer("Delivered to whoever is there; there is no history.", {}, {}),
+            },
+            problems={422: "The same key came with another body.", 503: _UNAVAILABLE},
+        ),
+        "get": Operation(
+            summary="Read the history",
+            who=EITHER,
+            parameters=[TAGS, SINCE, LIMIT],
+            answers={
+                200: Answer(
+                    "A page.",
+                    MessagePage,
+                    {
+                        "epoch": "9f86d081884c7d65",
+                        "first": 1,
+                        "newest": 17,
+                        "id": 17,
+                        "recovered": True,
+                        "complete": True,
+                        "messages": [EXAMPLE],
+                    },
+                )
+            },
+            problems={409: NO_HISTORY, 503: _UNAVAILABLE},
+        ),
+    },
+}

@@ -16,6 +16,7 @@ __all__ = [
     "ANYONE",
     "CLIENT",
     "EITHER",
+    "NO_HISTORY",
     "SERVICE",
     "Answer",
     "Body",
@@ -23,6 +24,7 @@ __all__ = [
     "Operations",
     "Parameter",
     "assemble",
+    "component",
     "parameter",
 ]
 
@@ -30,6 +32,8 @@ ANYONE: Final[Sequence[str]] = ()
 SERVICE: Final = ("secret",)
 CLIENT: Final = ("token", "ticket", "secret")
 EITHER: Final = ("token", "secret")
+
+NO_HISTORY: Final = "This server keeps no history."
 
 _REF: Final = "#/components/schemas/{name}"
 
@@ -198,6 +202,14 @@ def assemble(groups: Sequence[Operations], version: str) -> dict[str, Any]:
             },
         },
     }
+
+
+def component(kind: type[msgspec.Struct]) -> str:
+    """Where the page has a type that an operation answers with, or a part of such a one.
+
+    For what is written already, and of which msgspec couldn't tell what it is.
+    """
+    return _REF.format(name=kind.__name__)
 
 
 def _kinds(operations: Operations) -> list[Any]:

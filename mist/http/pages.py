@@ -19,9 +19,10 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from mist.http.context import Context
+from mist.http.openapi import Answer, Operation, Operations
 from mist.http.problems import Problem
 
-__all__ = ["routes"]
+__all__ = ["OPERATIONS", "routes"]
 
 # By the end of a file's name; what isn't named here isn't served.
 _KINDS: Final = {
@@ -93,3 +94,24 @@ def _names(conditions: Sequence[str], etag: str) -> bool:
     """Whether If-None-Match names what there is (RFC 9110, 13.1.2: compared weakly)."""
     given = [each.strip() for each in ",".join(conditions).split(",")]
     return "*" in given or etag in (each.removeprefix("W/") for each in given)
+
+
+OPERATIONS: Final[Operations] = {
+    "/": {
+        "get": Operation(
+            summary="The dashboard", answers={200: Answer("A page.", media_type="text/html")}
+        )
+    },
+    "/mist.js": {
+        "get": Operation(
+            summary="The browser client",
+            answers={200: Answer("An ES module.", media_type="text/javascript")},
+        )
+    },
+    "/mist.d.ts": {
+        "get": Operation(
+            summary="Its types",
+            answers={200: Answer("Declarations.", media_type="application/typescript")},
+        )
+    },
+}

@@ -8,7 +8,7 @@ Its outbox holds no message; it only wakes whoever reads the history.
 
 import re
 from collections.abc import Sequence
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 import trio
@@ -19,12 +19,23 @@ from starlette.types import Receive, Scope, Send
 
 from mist.commands import Since
 from mist.errors import HistoryOff, HistoryUnavailable
-from mist.http.bodies import JSON
+from mist.http.bodies import answer
 from mist.http.context import Context
+from mist.http.messages import EXAMPLE, Message
+from mist.http.openapi import (
+    CLIENT,
+    NO_HISTORY,
+    Answer,
+    Operation,
+    Operations,
+    component,
+    parameter,
+)
 from mist.http.problems import Problem
-from mist.http.queries import Query, Wanted
+from mist.http.queries import LAST, SINCE, TAGS, Query, Wanted
 from mist.http.search import Search
 from mist.http.subscribers import (
+    UNAVAILABLE,
     StreamSession,
     asker,
     opened,
@@ -36,12 +47,24 @@ from mist.message import Entry
 from mist.protocols import WireForm
 from mist.session import GONE, HISTORY_LOST, Ending
 
-__all__ = ["routes"]
+__all__ = ["OPERATIONS", "routes"]
 
 _LONGEST: Final = 60.0  # seconds
 _USUAL: Final = 25.0  # seconds
 _SEARCHED: Final = 1.0  # seconds that a search may take, however short the timeout
 _SECONDS: Final = re.compile(r"[0-9]{1,2}(\.[0-9]{1,6})?")
+
+
+_Written = Annotated[msgspec.Raw, msgspec.Meta(extra_json_schema={"$ref": component(Message)})]
+
+
+class Polled(msgspec.Struct, frozen=True):
+    """What came; the next poll's `since` is `epoch:id`."""
+
+    epoch: str
+    id: int
+    recovered: bool
+    messages: list[_Written]
 
 
 class _Nudges(WireForm):
@@ -118,15 +141,17 @@ class _Poll:
         sequencer = self._context.hub.sequencer
         assert sequencer is not None
         assert search.place is not None
-        body = b'{"epoch":%b,"id":%d,"recovered":%b,"messages":[%b]}' % (
-            msgspec.json.encode(sequencer.epoch),
-            search.place,
-            b"true" if search.recovered else b"false",
-            b",".join(search.messages),
+        response = answer(
+            Polled(
+                sequencer.epoch,
+                search.place,
+                search.recovered,
+                [msgspec.Raw(each) for each in search.messages],
+            )
         )
         session.outbox.sent_messages += len(search.messages)
-        session.outbox.sent_bytes += len(body)
-        return Response(body, headers={"Cache-Control": "no-store"}, media_type=JSON)
+        session.outbox.sent_bytes += len(response.body)
+        return response
 
 
 _NUDGES: Final = _Nudges()
@@ -178,3 +203,37 @@ def _timeout(query: Query) -> float:
 def routes(context: Context) -> Sequence[BaseRoute]:
     """`/v1/poll`."""
     return [subscriber_route("/v1/poll", lambda request: _Poll(context, request))]
+
+
+OPERATIONS: Final[Operations] = {
+    "/v1/poll": {
+        "get": Operation(
+            summary="Subscribe: long polling",
+            details="At once where there is something since, else when something comes.",
+            who=CLIENT,
+            parameters=[
+                TAGS,
+                SINCE,
+                LAST,
+                parameter(
+                    "timeout",
+                    "Seconds to wait.",
+                    {"type": "number", "minimum": 0, "maximum": 60, "default": 25},
+                ),
+            ],
+            answers={
+                200: Answer(
+                    "What came; nothing where nothing did.",
+                    Polled,
+                    {
+                        "epoch": "9f86d081884c7d65",
+                        "id": 17,
+                        "recovered": True,
+                        "messages": [EXAMPLE],
+                    },
+                )
+            },
+            problems={409: NO_HISTORY, 503: UNAVAILABLE},
+        )
+    },
+}

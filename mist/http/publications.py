@@ -10,17 +10,19 @@ All of it is looked at before any of it is published.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import attrs
 import msgspec
 
 from mist.errors import DataTooLong
 from mist.history import MAX_GROUP
+from mist.http.bodies import NDJSON
+from mist.http.openapi import Body
 from mist.http.problems import Problem
 from mist.message import Limits, TagSet, parse_tags
 
-__all__ = ["Publications", "read_publications"]
+__all__ = ["BODY", "Publications", "read_publications"]
 
 T = TypeVar("T")
 
@@ -101,3 +103,43 @@ def _data(each: _Object, limits: Limits) -> bytes:
 
 def _invalid(detail: str) -> Problem:
     return Problem(400, "invalid_body", f"the body can't be understood: {detail}")
+
+
+# how that is described: stricter than what msgspec could say of `_Object`
+
+_TAG: Final = r"^(?!\.\.|>)[^ ,\u0000-\u001F\u007F-\u009F]+(?<!\*)$"
+_BASE64: Final = r"^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
+
+_TAGS: Final = {
+    "type": "array",
+    "minItems": 1,
+    "maxItems": 64,
+    "items": {"type": "string", "maxLength": 255, "pattern": _TAG},
+}
+
+
+def _message(data: str, other: str, schema: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "required": ["tags", data],
+        "additionalProperties": False,
+        "properties": {"tags": _TAGS, data: schema, other: {"type": "null"}},
+    }
+
+
+_MESSAGE: Final[dict[str, Any]] = {
+    "oneOf": [
+        _message("data", "data64", {"type": "string"}),
+        _message("data64", "data", {"type": "string", "pattern": _BASE64}),
+    ]
+}
+_MESSAGES: Final[dict[str, Any]] = {
+    "oneOf": [_MESSAGE, {"type": "array", "minItems": 1, "maxItems": MAX_GROUP, "items": _MESSAGE}]
+}
+
+BODY: Final = Body(
+    _MESSAGES,
+    {"tags": ["news", "room:1"], "data": "hello"},
+    {NDJSON: {"type": "string"}},
+)
+"""What is given to `read_publications`."""

@@ -9,14 +9,44 @@ from starlette.requests import Request
 
 from mist.commands import Since
 from mist.errors import EmptyTag, TooManySubscriptions
+from mist.http.openapi import Parameter, parameter
 from mist.http.problems import Problem
 from mist.message import Limits, TagSet, parse_tag_list
 from mist.protocols.positions import MAX_ALTERNATIVES, position_from_text
 
-__all__ = ["Query", "Wanted"]
+__all__ = ["LAST", "SINCE", "TAGS", "Query", "Wanted"]
 
 _MAX_FIELDS: Final = 2 * MAX_ALTERNATIVES
 _MAX_QUERY: Final = 16_384  # bytes, whatever `--max-header` allows
+
+_LIST: Final = r"^(?!\.\.|>)[^ ,\u0000-\u001F\u007F-\u009F*]{1,63}$"
+_PLACE: Final = r"^(0|-?[1-9][0-9]{0,14}|[!-9;-~]{1,64}:(0|[1-9][0-9]{0,14}))$"
+
+TAGS: Final = Parameter(
+    "tags",
+    "query",
+    "A tag list: messages that carry all of these. Given again: or all of those.",
+    {
+        "type": "array",
+        "minItems": 1,
+        "maxItems": 20,  # more may come, as far as the query is long; so many fit in any spelling
+        "items": {"type": "string", "pattern": _LIST},
+    },
+    required=True,
+    example=["news"],
+)
+SINCE: Final = parameter(
+    "since",
+    "After an id (`17`, or better `EPOCH:17`), or the last so many that match (`-10`).",
+    {"type": "string", "pattern": _PLACE},
+    example="-10",
+)
+LAST: Final = parameter(
+    "Last-Event-ID",
+    "As browsers send it; wins over `since`.",
+    {"type": "string", "pattern": _PLACE},
+    place="header",
+)
 
 
 class Query:

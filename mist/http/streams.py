@@ -19,9 +19,11 @@ from starlette.types import Receive, Scope, Send
 from mist.commands import Resumed
 from mist.errors import CommandError, HistoryUnavailable
 from mist.http.context import Context
-from mist.http.queries import Wanted
+from mist.http.openapi import CLIENT, NO_HISTORY, Answer, Operation, Operations
+from mist.http.queries import LAST, SINCE, TAGS, Wanted
 from mist.http.subscribers import (
     REFUSED,
+    UNAVAILABLE,
     asker,
     opened,
     subscriber_route,
@@ -32,7 +34,7 @@ from mist.outbox import Outbox
 from mist.protocols.event_forms import end_event, notice_event, ready_event
 from mist.session import GONE, HISTORY_LOST, Session
 
-__all__ = ["routes"]
+__all__ = ["OPERATIONS", "routes"]
 
 _PIECE: Final = 65_536  # bytes handed on at a time: what is handed on can't be taken back
 _HEADERS: Final = [
@@ -188,3 +190,18 @@ class _EventStream:
 def routes(context: Context) -> Sequence[BaseRoute]:
     """`/v1/stream`."""
     return [subscriber_route("/v1/stream", lambda request: _EventStream(context, request))]
+
+
+OPERATIONS: Final[Operations] = {
+    "/v1/stream": {
+        "get": Operation(
+            summary="Subscribe: Server-Sent Events",
+            details="First `ready`; then a message each, with `id: EPOCH:ID` where there is a "
+            "history; `gap`, `revoked`, and `end` as the last word. A comment every 15 s.",
+            who=CLIENT,
+            parameters=[TAGS, SINCE, LAST],
+            answers={200: Answer("Events, without end.", media_type="text/event-stream")},
+            problems={409: NO_HISTORY, 503: UNAVAILABLE},
+        )
+    },
+}

@@ -24,6 +24,7 @@ from mist.session import Ending, Session
 
 __all__ = [
     "REFUSED",
+    "UNAVAILABLE",
     "StreamSession",
     "Streams",
     "asker",
@@ -33,6 +34,7 @@ __all__ = [
     "why_refused",
 ]
 
+UNAVAILABLE: Final = "The server is going away, or the history can't be read."
 REFUSED: Final = Ending(1000, "no subscription is left")
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import attrs
+import msgspec
 import trio
 from starlette.datastructures import Headers
 from starlette.requests import Request
@@ -22,10 +23,11 @@ from mist.config.addresses import parse_origin
 from mist.http.access import Caller
 from mist.http.bodies import answer
 from mist.http.context import Context
+from mist.http.openapi import Answer, Body, Operation, Operations
 from mist.http.problems import Problem
 from mist.http.queries import Query
 
-__all__ = ["LIFETIME", "Tickets", "bearer", "pages_of", "routes"]
+__all__ = ["LIFETIME", "OPERATIONS", "Tickets", "bearer", "pages_of", "routes"]
 
 LIFETIME: Final = 30.0  # seconds
 _MOST: Final = 20_000  # tickets: one for each connection that there may be
@@ -208,6 +210,13 @@ async def bearer(context: Context, request: Request) -> Caller:
     return Caller(record)
 
 
+class Ticket(msgspec.Struct, frozen=True):
+    """A ticket, and the seconds for which it is good."""
+
+    ticket: str
+    expires_in: int
+
+
 def routes(context: Context) -> Sequence[BaseRoute]:
     """`/v1/tickets`."""
 
@@ -220,6 +229,19 @@ def routes(context: Context) -> Sequence[BaseRoute]:
         if not pages:
             raise Problem(403, "origin_not_allowed", "pages of this origin may not do that")
         ticket = context.tickets.issue(caller.record, pages)
-        return answer({"ticket": ticket, "expires_in": int(LIFETIME)}, 201)
+        return answer(Ticket(ticket, int(LIFETIME)), 201)
 
     return [Route("/v1/tickets", issue, methods=["POST"])]
+
+
+OPERATIONS: Final[Operations] = {
+    "/v1/tickets": {
+        "post": Operation(
+            summary="Get a ticket for a URL",
+            details="Good once, and for pages of the same origin only.",
+            who=("token",),
+            body=Body({}, {}),
+            answers={201: Answer("The ticket.", Ticket, {"ticket": "…", "expires_in": 30})},
+        )
+    },
+}
