@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -54,6 +54,24 @@ new Promise((resolve) => {
   const each = () => look() || requestAnimationFrame(each);
   each();
 })
+"""
+
+# Where to point at an element. Whether the click that follows has struck it is in `__struck`; one
+# that has not goes no further.
+_AIM = """
+(() => {
+  const it = document.querySelector(%s);
+  window.__aim?.abort();
+  window.__aim = new AbortController();
+  window.__struck = false;
+  document.addEventListener("click", (event) => {
+    window.__struck = event.composedPath().includes(it);
+    if (!window.__struck) { event.preventDefault(); event.stopImmediatePropagation(); }
+  }, {capture: true, once: true, signal: window.__aim.signal});
+  it.scrollIntoView({block: "center", behavior: "instant"});
+  const box = it.getBoundingClientRect();
+  return [box.x + box.width / 2, box.y + box.height / 2];
+})()
 """
 
 
@@ -128,6 +146,7 @@ class Page:
         self._session = {"sessionId": attached["sessionId"]}
         for domain in ("Page", "Runtime", "Log"):
             await self.call(f"{domain}.enable")
+        await self.call("Page.setLifecycleEventsEnabled", enabled=True)
 
     async def open(self, url: str) -> None:
         """Go to a page, and wait until it is loaded."""
@@ -135,7 +154,15 @@ class Page:
         result = await self.call("Page.navigate", url=url)
         assert "errorText" not in result, result
         if "loaderId" in result:  # else only the part behind # is another one
-            await self._event("Page.loadEventFired")
+            # Of this very document: word of the one before may still be on its way.
+            await self._loaded(lambda loader: loader == result["loaderId"])
+
+    async def reload(self) -> None:
+        """Have the page loaded anew, and wait until it is."""
+        before = (await self.call("Page.getFrameTree"))["frameTree"]["frame"]["loaderId"]
+        self._events.clear()
+        await self.call("Page.reload")
+        await self._loaded(lambda loader: loader != before)
 
     async def evaluate(self, expression: str) -> Any:
         """The value of an expression; a promise is waited for."""
@@ -162,17 +189,19 @@ class Page:
         return list(await self.evaluate(found))
 
     async def click(self, selector: str) -> None:
-        """Click on an element, as a person would: it has to be where the pointer goes."""
-        box = await self.evaluate(
-            f"(() => {{ const it = document.querySelector({json.dumps(selector)});"
-            "it.scrollIntoView({block: 'center'}); const box = it.getBoundingClientRect();"
-            "return [box.x + box.width / 2, box.y + box.height / 2]; })()"
-        )
-        for kind in ("mousePressed", "mouseReleased"):
-            await self.call(
-                "Input.dispatchMouseEvent",
-                type=kind, x=box[0], y=box[1], button="left", clickCount=1,
-            )  # fmt: skip
+        """Click on an element, as a person would: it has to be where the pointer goes.
+
+        Once more where it moved away under the pointer, as in a page that lives it may.
+        """
+        for _ in range(20):
+            x, y = await self.evaluate(_AIM % json.dumps(selector))
+            for kind in ("mousePressed", "mouseReleased"):
+                await self.call(
+                    "Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1
+                )
+            if await self.evaluate("window.__struck"):
+                return
+        raise AssertionError(f"can't be clicked: {selector}\n{await self.text('body')}")
 
     async def type(self, text: str) -> None:
         """Type into what has the focus."""
@@ -203,12 +232,20 @@ class Page:
         shot = await self.call("Page.captureScreenshot", format="png")
         path.write_bytes(base64.b64decode(shot["data"]))
 
-    async def _event(self, method: str) -> dict[str, Any]:
+    async def error(self) -> str:
+        """The next of `errors`, which is in there no more; waits for it."""
+        while not self.errors:
+            await self._read()
+        return self.errors.pop(0)
+
+    async def _loaded(self, is_it: Callable[[str], bool]) -> None:
         while True:
             while self._events:
                 event = self._events.popleft()
-                if event["method"] == method:
-                    return event
+                if event["method"] != "Page.lifecycleEvent" or event["params"]["name"] != "load":
+                    continue
+                if is_it(event["params"]["loaderId"]):
+                    return
             await self._read()
 
     async def _read(self) -> dict[str, Any]:

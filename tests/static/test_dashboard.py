@@ -317,7 +317,7 @@ async def test_it_asks_for_the_secret_and_keeps_it_to_itself(opened: Open, guard
         await page.click("#forget")
         await page.until("!document.getElementById('gate').hidden")
         assert await page.evaluate("document.getElementById('forget').hidden")
-        await page.evaluate("location.reload()")
+        await page.reload()
         await page.until("!document.getElementById('gate').hidden")
 
 
