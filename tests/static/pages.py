@@ -42,6 +42,38 @@ _HARNESS = """
 })()
 """
 
+# Time passes when a test says so, with `pass`. Only timers of less than a second come by
+# themselves, such as those between attempts.
+_CLOCK = """
+(() => {
+  const [date, point, real, unset] = [Date.now(), performance.now(), setTimeout, clearTimeout];
+  const held = new Map();
+  let [passed, made] = [0, 0];
+  Date.now = () => date + passed;
+  performance.now = () => point + passed;
+  const hold = (act, ms, every) => {
+    held.set((made -= 1), {act, due: passed + ms, every});
+    return made;
+  };
+  window.setTimeout = (act, ms) => (ms < 1000 ? real(act, ms) : hold(act, ms, null));
+  window.setInterval = (act, ms) => hold(act, ms, ms);
+  window.clearTimeout = window.clearInterval = (timer) => held.delete(timer) || unset(timer);
+  window.pass = (seconds) => {
+    const end = passed + 1000 * seconds;
+    for (;;) {
+      const [next] = [...held].sort((one, other) => one[1].due - other[1].due);
+      if (!next || next[1].due > end) break;
+      const [timer, {act, due, every}] = next;
+      passed = due;
+      if (every) held.set(timer, {act, due: due + every, every});
+      else held.delete(timer);
+      act();
+    }
+    passed = end;
+  };
+})()
+"""
+
 
 async def serve_site(*, task_status: trio.TaskStatus[str]) -> None:
     """An empty page, and mist.js beside it. Started with its URL."""
@@ -90,11 +122,17 @@ class Proxy:
         self.stalled: set[bytes] = set()
         self.deaf = False
         self.sent: list[bytes] = []
+        self._more = trio.Event()
         self._streams: list[trio.SocketStream] = []
 
     @property
     def connections(self) -> int:
         return len(self.sent)
+
+    async def asked(self, what: bytes) -> None:
+        """Wait until a page has sent this, now or before."""
+        while not any(what in each for each in self.sent):
+            await self._more.wait()
 
     async def run(self, *, task_status: trio.TaskStatus["Proxy"]) -> None:
         listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
@@ -122,6 +160,8 @@ class Proxy:
         with contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError):
             async for data in page:
                 self.sent[number] = (self.sent[number] + data)[:100_000]
+                self._more.set()
+                self._more = trio.Event()
                 if any(each in data for each in self.refused):
                     break
                 if not self.deaf:
@@ -148,6 +188,13 @@ class ClientPage:
         self.page = page
         self.evaluate = page.evaluate
         self.until = page.until
+
+    async def hold_time(self) -> None:
+        """From here on, time passes in the page by `pass_time` only."""
+        await self.evaluate(_CLOCK)
+
+    async def pass_time(self, seconds: float) -> None:
+        await self.evaluate(f"pass({seconds})")
 
     async def start(self, url: str, *, then: str = "", **options: object) -> None:
         """Make the client. Text that begins with `=>` is an expression, not a value.

@@ -105,7 +105,10 @@ async def test_without_websockets_it_is_a_stream(page: ClientPage, place: Place)
 
 async def test_websockets_that_hang_are_no_way_either(page: ClientPage, place: Place) -> None:
     place.ws.stalled = {UPGRADES}
-    await page.start(place.url, timeoutSeconds=0.5, **OPEN)
+    await page.hold_time()
+    await page.start(place.url, timeoutSeconds=5, **OPEN)
+    await place.ws.asked(UPGRADES)
+    await page.pass_time(5)
     await page.listen("a")
     assert await page.evaluate("client.transport") == "sse"
 
@@ -113,8 +116,12 @@ async def test_websockets_that_hang_are_no_way_either(page: ClientPage, place: P
 async def test_where_streams_are_held_back_too_it_polls(page: ClientPage, place: Place) -> None:
     place.ws.refused = {UPGRADES}
     place.http.stalled = {STREAMS}
-    await page.start(place.url, timeoutSeconds=1, **OPEN)
-    await page.listen("a")
+    await page.hold_time()
+    # It asks for a stream at once only if there is something to ask for.
+    await page.start(place.url, timeoutSeconds=5, then="window.one = listen(['a']); 0", **OPEN)
+    await place.http.asked(STREAMS)
+    await page.pass_time(5)
+    await page.evaluate("one.ready")
     await place.publish("1", "2")
     assert await page.got(2) == ["a: 1", "a: 2"]
     assert await page.evaluate("client.transport") == "polling"
@@ -123,6 +130,7 @@ async def test_where_streams_are_held_back_too_it_polls(page: ClientPage, place:
 async def test_websockets_that_are_cut_again_and_again_are_given_up(
     page: ClientPage, place: Place
 ) -> None:
+    await page.hold_time()  # so that no connection lasts
     await page.start(place.url, **OPEN)
     await page.listen("a")
     for number in range(3):
@@ -141,14 +149,17 @@ async def test_websockets_that_are_cut_again_and_again_are_given_up(
 async def test_the_better_way_is_taken_once_it_is_there(page: ClientPage, place: Place) -> None:
     place.ws.refused = {UPGRADES}
     place.http.refused = {STREAMS}
-    await page.start(place.url, retryBetterSeconds=1, **OPEN)
-    await page.listen("a")
+    await page.hold_time()
+    await page.start(place.url, retryBetterSeconds=60, then="window.one = listen(['a']); 0", **OPEN)
+    await page.evaluate("one.ready")
     assert await page.evaluate("client.transport") == "polling"
     await place.publish("1")
     place.http.refused = set()
+    await page.pass_time(60)
     await page.until("client.transport === 'sse'")
     await place.publish("2")
     place.ws.refused = set()
+    await page.pass_time(60)
     await page.until("client.transport === 'websocket'")
     await place.publish("3")
     assert await page.got(3) == ["a: 1", "a: 2", "a: 3"]
