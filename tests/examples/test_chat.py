@@ -172,6 +172,8 @@ async def test_a_server_that_comes_back_has_lost_nothing(
                     server.stop(signal.SIGKILL)
                     await page.until("document.getElementById('state').dataset.state !== 'open'")
                     with serving(tmp_path / "data", listen=again):
+                        # The longer that took, the longer the page would wait by itself.
+                        await page.evaluate("dispatchEvent(new Event('online'))")
                         await page.until(OPEN)
                         await say(page, "after")
                         assert await heard(page, 2) == ["Ann: before", "Ann: after"]
