@@ -15,6 +15,7 @@ from mist.errors import HistoryUnavailable
 from mist.history import Policy
 from mist.server import Server
 from tests.http.client import Response, connect, request
+from tests.http.damage import LARGE, damage, keeping
 from tests.servers import running
 from tests.transports.lines import talk
 
@@ -109,16 +110,22 @@ async def test_nothing_by_the_end_of_the_timeout_is_an_empty_answer(server: Serv
 
 
 async def test_an_empty_answer_has_moved_on_past_what_was_not_wanted(server: Server) -> None:
-    answers: list[Any] = []
+    assert server.hub.sequencer is not None
+    history = server.hub.sequencer.history
+    read = history.read
+    reads = 0
 
-    async def wait() -> None:
-        answers.append(await poll(server, "tags=a&since=0&timeout=0.5"))
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(wait)
-        await waiting(server)
+    async def read_before_more_comes(*args: Any, **options: Any) -> Any:
+        nonlocal reads
+        reads += 1
+        page = await read(*args, **options)
         await server.hub.store(frozenset({"c"}), b"x")
-    assert (answers[0]["id"], answers[0]["messages"]) == (1, [])
+        return page
+
+    history.read = read_before_more_comes  # type: ignore[method-assign]
+    answer = await poll(server, "tags=a&since=0&timeout=0.01")
+    assert reads == 1
+    assert (answer["id"], answer["messages"]) == (1, [])
 
 
 async def test_what_is_not_wanted_wakes_no_poll(server: Server) -> None:
@@ -227,6 +234,51 @@ async def test_what_is_trimmed_before_it_was_read_is_a_gap(server: Server) -> No
 
 
 # how much
+
+
+async def test_what_is_damaged_is_a_gap_at_its_place_and_what_lies_behind_comes(
+    tmp_path: Path,
+) -> None:
+    async with keeping(tmp_path) as server:
+        for _ in range(8):
+            await server.hub.store(A, LARGE)
+        damage(tmp_path, 3, 4, 6, 8)
+        found = []
+        place = "0"
+        for _ in range(4):
+            answer = await poll(server, f"tags=a&since={place}&timeout=5", {})
+            ids = [each["id"] for each in answer["messages"]]
+            found.append((answer["recovered"], ids, answer["id"]))
+            place = f"{answer['epoch']}:{answer['id']}"
+        assert found == [
+            (True, [1, 2], 2),
+            (False, [5], 5),
+            (False, [7], 7),
+            (False, [], 8),
+        ]
+        answer = await poll(server, f"tags=a&since={place}&timeout=0", {})
+        assert (answer["recovered"], answer["id"]) == (True, 8)
+
+
+async def test_of_the_last_so_many_those_behind_the_damage_come(tmp_path: Path) -> None:
+    async with keeping(tmp_path) as server:
+        for _ in range(4):
+            await server.hub.store(A, LARGE)
+        damage(tmp_path, 2)
+        answer = await poll(server, "tags=a&since=-2", {})
+        assert (answer["recovered"], [each["id"] for each in answer["messages"]]) == (True, [3, 4])
+        answer = await poll(server, "tags=a&since=-3", {})
+        assert (answer["recovered"], [each["id"] for each in answer["messages"]]) == (False, [3, 4])
+
+
+async def test_damage_to_what_is_not_wanted_is_no_gap(tmp_path: Path) -> None:
+    async with keeping(tmp_path) as server:
+        await server.hub.store(A, LARGE)
+        await server.hub.store(B, LARGE)
+        await server.hub.store(A, LARGE)
+        damage(tmp_path, 2)
+        answer = await poll(server, "tags=a&since=0", {})
+        assert (answer["recovered"], [each["id"] for each in answer["messages"]]) == (True, [1, 3])
 
 
 async def test_a_large_answer_is_a_part_and_says_where_to_go_on(server: Server) -> None:
@@ -419,6 +471,8 @@ async def test_a_token_has_so_many_waiting_polls_and_no_more(tmp_path: Path) -> 
                 assert (response.status, response.json()["code"]) == (429, "too_many_streams")
                 assert "retry-after" in response.headers
                 await server.hub.store(A, b"x")
+            # A poll is over a moment after its answer.
+            await until(lambda: server.hub.connected == 0)
             assert (await poll(server, "tags=a&since=0"))["messages"]
 
 
@@ -452,7 +506,7 @@ async def test_a_revocation_ends_a_waiting_poll_at_once(
     assert trio.current_time() - began < 10
     for response in responses:
         assert (response.status, response.json()["code"]) == expected
-    assert server.hub.connected == 0
+    await until(lambda: server.hub.connected == 0)
 
 
 async def test_a_poll_lives_on_with_the_subscriptions_that_are_left(server: Server) -> None:
