@@ -1,0 +1,290 @@
+"""A Spark session as the jobs want it: quiet, on UTC, and gone when it is done.
+
+    session         for the length of a block; what the commands use
+    make_session    one that lasts until `end_session`, or the end of the process
+
+Spark's Java is a process of its own, which PySpark starts and talks to. It says much on its
+output, for nobody; here that is read and dropped, or shown on standard error where asked for.
+So standard output belongs to whoever called, and when Java doesn't come up, its last words
+are in the error.
+
+A session ends in one of two ways. In the usual one Spark is stopped, and Java after it. After
+Ctrl-C the line to Java is in the middle of an answer, and whatever is said on it now would be
+taken for another; so Java gets SIGTERM instead, upon which Spark cleans up behind itself.
+"""
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import zipfile
+from collections import deque
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import mist
+from mist.pipeline.errors import JobFailed, NotInstalled
+from mist.pipeline.java import require_java
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+__all__ = ["end_session", "make_session", "require_java", "require_spark", "session"]
+
+DEFAULTS: Final = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.parquet.compression.codec": "zstd",
+    # As an archive has them; Spark's default is a type of its own that few others read.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+}
+LOOPBACK: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+LAST_WORDS: Final = 50  # lines of Java's that are kept
+EXCEPTION: Final = re.compile(
+    r"(?:Exception in thread \S+ |Error: |Caused by: )?(?:[\w$]+\.)+\w*(?:Exception|Error): (.+)"
+)
+CHATTER: Final = re.compile(r"WARNING|Using Spark's|An error occurred while|\d\d/\d\d/\d\d .* WARN")
+PATIENCE: Final = 20.0  # seconds for Java to go by itself
+
+
+def require_spark() -> None:
+    """See that PySpark, and what it needs for Arrow, can be imported.
+
+    Raises:
+        NotInstalled: names the extra.
+    """
+    try:
+        import numpy  # noqa: F401
+        import pandas  # noqa: F401
+        import pyarrow  # noqa: F401
+        import pyspark  # noqa: F401
+    except ImportError as error:
+        raise NotInstalled(
+            f"the pipeline needs {error.name}: pip install 'mist-pubsub[spark]'"
+        ) from None
+
+
+@contextlib.contextmanager
+def session(
+    master: str = "local[*]",
+    conf: Mapping[str, str] | None = None,
+    *,
+    name: str = "mist",
+    verbose: bool = False,
+) -> Iterator["SparkSession"]:
+    """A session for the length of the block; see `make_session`."""
+    spark = make_session(master, conf, name=name, verbose=verbose)
+    try:
+        yield spark
+    except (KeyboardInterrupt, SystemExit):
+        end_session(spark, interrupted=True)
+        raise
+    except BaseException:
+        end_session(spark)
+        raise
+    else:
+        end_session(spark)
+
+
+def make_session(
+    master: str = "local[*]",
+    conf: Mapping[str, str] | None = None,
+    *,
+    name: str = "mist",
+    verbose: bool = False,
+) -> "SparkSession":
+    """Start Spark.
+
+    There is one session in a process; it can be made anew after `end_session`. Sets
+    PYSPARK_PYTHON, for the rest of the process: executors on this machine run what we run.
+
+    Args:
+        master: `local[*]`, `local[2]`, `spark://host:7077`. To executors elsewhere the package
+            is sent; what it imports (attrs, msgspec, numpy, pyarrow) has to be there.
+        conf: settings of Spark's, which win over those made here.
+        name: as which it is known to a cluster.
+        verbose: show on standard error what Spark says, warnings and worse.
+
+    Raises:
+        NotInstalled: no Java, one too old, or no PySpark.
+        JobFailed: it doesn't start: bad settings, a cluster out of reach.
+    """
+    require_java()
+    require_spark()
+    try:
+        spark = _start(_settings(master, conf or {}, name), verbose)
+        if not is_local(master):
+            spark.sparkContext.addPyFile(str(_package(_own_folder(spark.sparkContext))))
+        _register(spark)
+    except BaseException:
+        _end_java(terminate=True)
+        raise
+    return spark
+
+
+def end_session(spark: "SparkSession", *, interrupted: bool = False) -> None:
+    """Stop Spark, its Java, and what it keeps on disk. Idempotent.
+
+    Args:
+        interrupted: a call to Spark was left in the middle, as Ctrl-C does.
+    """
+    if not interrupted:
+        with contextlib.suppress(OSError):  # Java has gone already
+            spark.stop()
+    _end_java(terminate=interrupted)
+
+
+def is_local(master: str) -> bool:
+    """Whether tasks run beside the driver, and so import what it imports."""
+    return master == "local" or master.startswith("local[")
+
+
+def _settings(master: str, conf: Mapping[str, str], name: str) -> dict[str, str]:
+    near = is_local(master) or re.match(r"spark://(127\.|localhost\b|\[::1\])", master)
+    return {
+        **DEFAULTS,
+        **(LOOPBACK if near else {}),
+        **conf,
+        "spark.master": master,
+        "spark.app.name": name,
+    }
+
+
+def _start(settings: Mapping[str, str], verbose: bool) -> "SparkSession":
+    from py4j.protocol import Py4JError
+    from pyspark import SparkConf, SparkContext
+    from pyspark.errors import PySparkException
+    from pyspark.java_gateway import launch_gateway
+    from pyspark.sql import SparkSession
+
+    if is_local(settings["spark.master"]):
+        os.environ["PYSPARK_PYTHON"] = sys.executable  # another Python would be refused
+    else:
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    configured = SparkConf(loadDefaults=False).setAll(list(settings.items()))
+    interrupt = signal.getsignal(signal.SIGINT)
+    words = _LastWords(verbose)
+    try:
+        with words.listening() as output:
+            gateway = launch_gateway(  # type: ignore[no-untyped-call]
+                configured, {"stdout": output, "stderr": output}
+            )
+        context = SparkContext(conf=configured, gateway=gateway)
+        context.setLogLevel("WARN" if verbose else "OFF")
+        warehouse = str(_own_folder(context) / "warehouse")  # else one in the current folder
+        return SparkSession.builder.config("spark.sql.warehouse.dir", warehouse).getOrCreate()
+    except (PySparkException, Py4JError) as error:
+        raise JobFailed(f"Spark doesn't start: {words.reason(error)}", str(error)) from None
+    finally:
+        # PySpark's own handler talks to Java from wherever the signal comes, be it in the
+        # middle of an answer. `end_session` is there for that.
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, interrupt)
+
+
+def _own_folder(context: "SparkContext") -> Path:
+    # A temporary folder of Spark's, which it removes at its end, however that comes.
+    return Path(context._temp_dir)
+
+
+def _package(folder: Path) -> Path:
+    """The package as a zip for executors elsewhere: all but what only browsers read."""
+    root = Path(mist.__path__[0])
+    path = folder / "mist.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for source in sorted(root.rglob("*.py")):
+            archive.write(source, source.relative_to(root.parent))
+    return path
+
+
+def _register(spark: "SparkSession") -> None:
+    with contextlib.suppress(ImportError):
+        from mist.pipeline.source import MistDataSource
+
+        spark.dataSource.register(MistDataSource)
+
+
+def _end_java(*, terminate: bool) -> None:
+    """End the process that PySpark started, and have it forget it, so that it can start anew."""
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway
+    if gateway is None:
+        return
+    process: subprocess.Popen[bytes] = gateway.proc
+    if terminate:
+        process.terminate()
+    else:
+        with contextlib.suppress(Exception):  # it may have gone, and then there is no one to tell
+            gateway.shutdown()
+    assert process.stdin is not None
+    process.stdin.close()  # upon which it ends, where it was not told to
+    try:
+        process.wait(PATIENCE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    SparkContext._gateway = SparkContext._jvm = None
+    SparkContext._active_spark_context = None
+
+
+class _LastWords:
+    """What Java says on its output: read to its end, whoever cares.
+
+    Attributes:
+        lines: the last of them.
+    """
+
+    def __init__(self, verbose: bool) -> None:
+        self.lines: deque[str] = deque(maxlen=LAST_WORDS)
+        self._verbose = verbose
+        self._reader: threading.Thread | None = None
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[int]:
+        """The end of a pipe that Java is to write to; to be handed on within the block."""
+        ours, theirs = os.pipe()
+        # A daemon: Java's workers may hold the pipe a moment longer than we live.
+        self._reader = threading.Thread(target=self._read, args=(ours,), daemon=True)
+        self._reader.start()
+        try:
+            yield theirs
+        finally:
+            os.close(theirs)
+
+    def _read(self, pipe: int) -> None:
+        with open(pipe, encoding="utf-8", errors="replace") as output:
+            for line in output:
+                self.lines.append(line.rstrip())
+                if self._verbose:
+                    sys.stderr.write(line)
+
+    def reason(self, error: Exception) -> str:
+        """One line for why it doesn't start: what Java died of, else the cause it names."""
+        text = str(error)
+        if self._reader is not None and "JAVA_GATEWAY_EXITED" in text:
+            self._reader.join(1.0)
+            text = "\n".join(self.lines)
+        return cause(text)
+
+
+def cause(text: str) -> str:
+    """The line of a Java exception, or of Java's last words, that a person wants to read.
+
+    An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.
+    : org.apache.spark.SparkException: Could not parse Master URL: 'foo'
+        at org.apache.spark.SparkContext$.…          → Could not parse Master URL: 'foo'
+    """
+    lines = [line.strip().removeprefix(": ") for line in text.splitlines() if line.strip()]
+    for line in lines:
+        if found := EXCEPTION.match(line):
+            return found[1]
+    telling = [line for line in lines if not CHATTER.match(line)]
+    return telling[0] if telling else "it says nothing; try --verbose"

@@ -1,0 +1,34 @@
+"""One Spark for all tests of the pipeline: starting it takes longer than most of them."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from mist.pipeline.errors import NotInstalled
+from mist.pipeline.java import require_java
+from mist.pipeline.session import end_session, make_session
+
+# Small, and with no more of a compiler than short tests repay.
+QUICK = {
+    "spark.driver.memory": "1g",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.shuffle.partitions": "4",
+    "spark.default.parallelism": "2",
+}
+
+
+@pytest.fixture(scope="session")
+def java() -> None:
+    """Skips what needs Java where there is none; in CI that is a failure (tests/conftest.py)."""
+    try:
+        require_java()
+    except NotInstalled as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def spark(java: None) -> Iterator[object]:
+    """A `pyspark.sql.SparkSession` on two cores, the `mist` data source known to it."""
+    spark = make_session("local[2]", QUICK, name="mist tests")
+    yield spark
+    end_session(spark)
