@@ -18,8 +18,9 @@ from typing import Final
 import trio
 
 from mist.commands import Resumed, Since
-from mist.errors import HistoryDamaged, HistoryUnavailable
+from mist.errors import HistoryUnavailable
 from mist.history import Page, Selection
+from mist.history.cursor import Cursor
 from mist.message import TagSet
 from mist.outbox import Outbox
 from mist.sequencer import Sequencer
@@ -27,7 +28,6 @@ from mist.subscriptions import SubscriptionSet
 
 __all__ = ["Reading"]
 
-_TRIES: Final = 3  # readings of a page that is being trimmed, before a gap is told to be safe
 _PAGE: Final = 1 << 20  # bytes read at a time; with a quarter of the outbox, what is held
 
 
@@ -39,8 +39,7 @@ class Reading:
         outbox: where messages go.
         subscriptions: the session's; looked at again for each page, since a token can lose
             tags at any moment.
-        on_gap: called where retention has taken something wanted before it was read, ahead of
-            what comes next.
+        on_gap: called where something wanted is missing, ahead of what comes next.
     """
 
     __slots__ = (
@@ -50,7 +49,6 @@ class Reading:
         "_owed",
         "_sequencer",
         "_subscriptions",
-        "_trimmed",
         "_turn",
     )
 
@@ -65,7 +63,6 @@ class Reading:
         self._outbox = outbox
         self._subscriptions = subscriptions
         self._on_gap = on_gap
-        self._trimmed = 0  # up to which id the session knows of what retention has taken
         self._turn = trio.Lock()
         self._owed: list[Callable[[], None]] = []
         self._live: trio.Event | None = None
@@ -128,17 +125,19 @@ class Reading:
             # at one id.
             self._outbox.withhold()
             start = self._sequencer.newest
+            cursor = Cursor(self._sequencer.history)
             try:
-                after, answered = await self._locate(since, Selection(wanted), start)
+                answered = await self._begin(cursor, since, Selection(wanted), start)
             except HistoryUnavailable:
                 if self._sequencer.newest == start:
                     self._admit()
                 raise
             answer(answered)
             await self._bring(
-                after, start, lambda: frozenset(filter(self._subscriptions.__contains__, wanted))
+                cursor, start, lambda: frozenset(filter(self._subscriptions.__contains__, wanted))
             )
-            await self._go_live(start)
+            cursor.place = start
+            await self._go_live(cursor)
 
     async def catch_up(self, after: int) -> None:
         """Bring everything above an id, and go live. Deliveries are withheld already.
@@ -147,49 +146,37 @@ class Reading:
             HistoryUnavailable: it can't be read; the session has to end.
         """
         async with self._turn:
-            await self._go_live(after)
+            await self._go_live(Cursor(self._sequencer.history, after))
 
-    async def _locate(self, since: Since, selection: Selection, start: int) -> tuple[int, Resumed]:
-        """The id after which to read, and what to say about it."""
-        history, epoch = self._sequencer.history, self._sequencer.epoch
-        recovered = True
-        trimmed: int | None = None  # of what is asked for, as known with the answer
-        if since.last is not None:
-            try:
-                after = await history.last(selection, since.last, upto=start)
-            except HistoryDamaged as error:
-                if not error.last:
-                    raise
-                after, recovered = error.last, False  # the last of those behind it
-        else:
-            after = since.after or 0
-            if after or since.epoch is not None:
-                trimmed = (await history.position()).trimmed  # first, so that nothing slips through
-                recovered = await history.recovered(selection, after, since.epoch)
-            after = since.start(epoch, start)
-        position = await history.position()
-        self._trimmed = position.trimmed if trimmed is None else trimmed
-        return after, Resumed(epoch, start, recovered, position.first)
+    async def _begin(
+        self, cursor: Cursor, since: Since, selection: Selection, start: int
+    ) -> Resumed:
+        """Find the place, and what to say about it."""
+        recovered = await cursor.begin(since, selection, start)
+        position = await self._sequencer.history.position()
+        return Resumed(self._sequencer.epoch, start, recovered, position.first)
 
-    async def _go_live(self, after: int) -> None:
+    async def _go_live(self, cursor: Cursor) -> None:
         """Bring what was delivered meanwhile, until that is little; then have deliveries again."""
-        while after < self._sequencer.newest:
+        while cursor.place < self._sequencer.newest:
             newest = self._sequencer.newest
             # Without an await in between. Under load there is always something new by the time
             # that all before it has been read, so what comes on this last stretch is held.
             self._outbox.hold()
-            await self._bring(after, newest, lambda: frozenset(self._subscriptions.tag_sets()))
-            after = newest
+            await self._bring(cursor, newest, lambda: frozenset(self._subscriptions.tag_sets()))
+            cursor.place = newest
             if self._outbox.holding:
                 break
         self._admit()
 
-    async def _bring(self, after: int, upto: int, wanted: Callable[[], frozenset[TagSet]]) -> None:
-        """Queue what is wanted of the messages above `after` up to `upto`, as there is room."""
+    async def _bring(
+        self, cursor: Cursor, upto: int, wanted: Callable[[], frozenset[TagSet]]
+    ) -> None:
+        """Queue what is wanted of the messages behind the cursor up to `upto`, as there is room."""
         subscriptions = self._subscriptions
         selection: Selection | None = None
         version = -1
-        while after < upto:
+        while cursor.place < upto:
             await self._room()
             if self._outbox.closed:
                 return
@@ -199,55 +186,17 @@ class Reading:
                 if not tag_sets:
                     return
                 selection = Selection(tag_sets)
-            try:
-                page, trimmed = await self._read(selection, after, upto)
-            except HistoryDamaged as error:
-                if error.last <= after:
-                    raise
-                # What may have been in there is gone, and the rest is worth having.
-                self._on_gap(self._gap(min(error.last, upto) + 1))
-                after = error.last
-                continue
-            gap = await self._find_gap(selection, after, trimmed)
+            most = min(_PAGE, self._outbox.most_to_bring)
+            piece = await cursor.read(selection, upto, max_bytes=most)
             if subscriptions.version != version:
                 continue  # a token has lost tags meanwhile; nothing for them may be queued
-            if gap is not None:
-                self._on_gap(gap)
-            # What has been trimmed beyond this page is said where it would have come.
-            self._trimmed = min(trimmed, page.after)
-            self._queue(page)
-            after = page.after
-            if page.complete:
+            if piece.missing is not None:
+                sequencer = self._sequencer
+                self._on_gap(Resumed(sequencer.epoch, sequencer.newest, False, piece.missing))
+            self._queue(piece.page)
+            cursor.take(piece)
+            if piece.page.complete:
                 return
-
-    async def _read(self, selection: Selection, after: int, upto: int) -> tuple[Page, int]:
-        """The next page, and up to which id messages had been trimmed when it was read."""
-        history = self._sequencer.history
-        most = min(_PAGE, self._outbox.most_to_bring)
-        trimmed = (await history.position()).trimmed
-        for _ in range(_TRIES):
-            page = await history.read(selection, after=after, upto=upto, max_bytes=most)
-            before, trimmed = trimmed, (await history.position()).trimmed
-            if trimmed == before:
-                break
-            # Trimmed while it was read, before or after, nobody knows: so once more.
-        return page, trimmed
-
-    async def _find_gap(self, selection: Selection, after: int, trimmed: int) -> Resumed | None:
-        """What to say before a page where something wanted in it has been trimmed.
-
-        Args:
-            trimmed: up to which id messages had been trimmed when it was read.
-        """
-        history = self._sequencer.history
-        known = max(after, self._trimmed)
-        if trimmed <= known or await history.recovered(selection, known):
-            return None
-        return self._gap((await history.position()).first)
-
-    def _gap(self, first: int) -> Resumed:
-        """Something is missing before `first`."""
-        return Resumed(self._sequencer.epoch, self._sequencer.newest, False, first)
 
     def _queue(self, page: Page) -> None:
         outbox = self._outbox

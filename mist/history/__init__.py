@@ -13,6 +13,7 @@ How it is made, from the outside in:
 
     log         the contract over any shelf of blocks: ids, times, turns; `survey`, what it knows
     shelf       what a member brings: rows of blocks. `memory`, `sqlite`
+    cursor      a reader's place, and what is lost on the way to the newest
     replay      pages and "the last n" over a shelf; `inspection` checks one
     keeping, trimming, tracker      a step of retention; what it means for resuming
     keeper      the task that does all of this now and then

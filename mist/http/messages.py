@@ -18,6 +18,7 @@ from mist.auth import Record
 from mist.commands import Since
 from mist.errors import HistoryOff, NotGranted
 from mist.history import Key, Selection, StoredMessage
+from mist.history.cursor import Cursor
 from mist.http.access import Caller
 from mist.http.bodies import NDJSON, answer
 from mist.http.context import Context
@@ -34,6 +35,7 @@ from mist.sequencer import Sequencer
 __all__ = ["EXAMPLE", "OPERATIONS", "Message", "routes"]
 
 _PAGE: Final = 1 << 20  # bytes of messages, after which a page ends
+_MOST_LOST: Final = 100  # ranges, after which a page ends
 
 _UNAVAILABLE: Final = "The history can't be read or written; nothing was stored."
 EXAMPLE: Final = {"keys": ["news"], "id": 17, "data": "hello", "time": 1767225600.0}
@@ -59,14 +61,22 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     publisher: str | UnsetType = UNSET
 
 
+class LostRange(msgspec.Struct, frozen=True):
+    """Ids that can't be read any more, from `first` to `last`: the log is damaged there."""
+
+    first: int
+    last: int
+
+
 class MessagePage(msgspec.Struct, frozen=True):
     """A page of the history.
 
     Attributes:
         first, newest: ids kept.
         id: where the next page begins.
-        recovered: False where part of what was asked for is gone.
+        recovered: False where part of what was asked for is gone: trimmed, or lost.
         complete: whether there is no more.
+        lost: what damage took of it; ids tell where among the messages.
     """
 
     epoch: str
@@ -75,6 +85,7 @@ class MessagePage(msgspec.Struct, frozen=True):
     id: int
     recovered: bool
     complete: bool
+    lost: list[LostRange]
     messages: list[Message]
 
 
@@ -163,29 +174,24 @@ def _check_publishing(record: Record | None, found: Publications) -> None:
 async def _read(
     sequencer: Sequencer, selection: Selection, since: Since, limit: int, caller: Caller
 ) -> MessagePage:
-    history, newest = sequencer.history, sequencer.newest
-    if since.last is not None:
-        start = await history.last(selection, since.last, upto=newest)
-    else:
-        start = since.start(sequencer.epoch, newest)
-    page = await history.read(selection, after=start, upto=newest, limit=limit, max_bytes=_PAGE)
-    while not page.stored and not page.complete:
-        page = await history.read(
-            selection, after=page.after, upto=newest, limit=limit, max_bytes=_PAGE
-        )
-    # Asked last, so that it knows of whatever retention took before the page was read.
-    recovered = True
-    if since.after or since.epoch is not None:
-        recovered = await history.recovered(selection, since.after or 0, since.epoch)
-    position = await history.position()
+    cursor, newest = Cursor(sequencer.history), sequencer.newest
+    recovered = await cursor.begin(since, selection, newest)
+    messages: list[Message] = []
+    while cursor.place < newest and not messages and len(cursor.lost) < _MOST_LOST:
+        piece = await cursor.read(selection, newest, limit=limit, max_bytes=_PAGE)
+        recovered = recovered and piece.missing is None
+        cursor.take(piece)
+        messages += [_told(each, caller) for each in piece.page.messages()]
+    position = await sequencer.history.position()
     return MessagePage(
         epoch=sequencer.epoch,
         first=position.first,
         newest=newest,
-        id=page.after,
+        id=cursor.place,
         recovered=recovered,
-        complete=page.after >= newest,
-        messages=[_told(each, caller) for each in page.messages()],
+        complete=cursor.place >= newest,
+        lost=[LostRange(each.first, each.last) for each in cursor.lost],
+        messages=messages,
     )
 
 
@@ -245,6 +251,7 @@ OPERATIONS: Final[Operations] = {
                         "id": 17,
                         "recovered": True,
                         "complete": True,
+                        "lost": [],
                         "messages": [EXAMPLE],
                     },
                 )

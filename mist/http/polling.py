@@ -178,12 +178,16 @@ async def _wait_for_news(session: StreamSession, search: Search, deadline: float
     while True:
         nudged = trio.Event()
         more = await search.read()
-        if search.succeeded:
+        if search.messages:
             return
         if more:
-            if trio.current_time() >= max(deadline, started + _SEARCHED):
+            # A gap doesn't wait for long, but for what may lie right behind it.
+            patience = started + _SEARCHED
+            if trio.current_time() >= (max(deadline, patience) if search.recovered else patience):
                 return
             continue
+        if not search.recovered:
+            return
         with trio.move_on_at(deadline):
             await nudged.wait()
         if not nudged.is_set():

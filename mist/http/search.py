@@ -6,7 +6,8 @@ from typing import Final
 import trio
 
 from mist.commands import Since
-from mist.history import History, Page, Selection
+from mist.history import Page, Selection
+from mist.history.cursor import Cursor
 from mist.message import TagSet
 from mist.protocols import ids_of
 from mist.protocols.event_forms import json_messages
@@ -28,40 +29,31 @@ class Search:
 
     Attributes:
         place: up to where everything wanted was told, or is in `messages`; None until known.
-        recovered: whether nothing was trimmed before it was read.
+        recovered: whether nothing wanted is missing: trimmed before it was read, or damaged.
         messages: found, as JSON.
     """
 
     def __init__(self, sequencer: Sequencer, wanted: Callable[[], frozenset[TagSet]]) -> None:
-        self.place: int | None = None
         self.recovered = True
         self.messages: list[bytes] = []
         self._sequencer = sequencer
-        self._history: History = sequencer.history
+        self._cursor = Cursor(sequencer.history)
+        self._begun = False
         self._wanted = wanted
         self._selected: Selection | None = None
-        self._trimmed = 0  # up to which id the client knows of what retention has taken
+
+    @property
+    def place(self) -> int | None:
+        return self._cursor.place if self._begun else None
 
     async def begin(self, since: Since | None) -> None:
         """Find the place."""
         start = self._sequencer.newest
         if since is None:
-            self.place = start
-            return
-        selection = await self._selection()
-        # Before it is asked what is lost: what goes between the two counts as lost.
-        self._trimmed = (await self._history.position()).trimmed
-        if since.last is not None:
-            self.place = await self._history.last(selection, since.last, upto=start)
-            return
-        if since.after or since.epoch is not None:
-            self.recovered = await self._history.recovered(selection, since.after or 0, since.epoch)
-        self.place = since.start(self._sequencer.epoch, start)
-
-    @property
-    def succeeded(self) -> bool:
-        """Whether there is something to tell."""
-        return bool(self.messages) or not self.recovered
+            self._cursor.place = start
+        else:
+            self.recovered = await self._cursor.begin(since, await self._selection(), start)
+        self._begun = True
 
     async def read(self) -> bool:
         """Read a piece.
@@ -69,25 +61,21 @@ class Search:
         Returns:
             Whether there is more to read now, of what there was when this was called.
         """
-        assert self.place is not None
+        cursor = self._cursor
         selection = await self._selection()
-        page = await self._history.read(
-            selection,
-            after=self.place,
-            upto=self._sequencer.newest,
-            limit=_MOST,
-            max_bytes=_MOST_BYTES,
+        piece = await cursor.read(
+            selection, self._sequencer.newest, limit=_MOST, max_bytes=_MOST_BYTES
         )
-        if await self._is_trimmed(selection):
-            self.recovered = False
         if self._wanted() != selection.alternatives:
             return True  # a token has lost tags meanwhile; nothing for them may be told
-        self.place = self._take(page)
-        return not page.complete
+        if piece.missing is not None:
+            self.recovered = False
+        cursor.take(piece, self._take(piece.page))
+        return not piece.page.complete
 
     def skip(self) -> None:
         """Nothing wanted has been published since all was read."""
-        self.place = self._sequencer.newest
+        self._cursor.place = self._sequencer.newest
 
     async def _selection(self) -> Selection:
         wanted = self._wanted()
@@ -96,13 +84,6 @@ class Search:
         if self._selected is None or self._selected.alternatives != wanted:
             self._selected = Selection(wanted)  # which learns as it goes: worth keeping
         return self._selected
-
-    async def _is_trimmed(self, selection: Selection) -> bool:
-        """Whether something wanted has been trimmed that the client doesn't know of."""
-        assert self.place is not None
-        known = max(self.place, self._trimmed)
-        self._trimmed = (await self._history.position()).trimmed
-        return self._trimmed > known and not await self._history.recovered(selection, known)
 
     def _take(self, page: Page) -> int:
         """Keep what an answer may hold, and say up to where that is."""

@@ -19,6 +19,7 @@ from mist.history import MAX_GROUP
 from mist.protocols.line import LineProtocol
 from mist.server import Server
 from tests.http.client import Response, connect, request
+from tests.http.damage import LARGE, damage, keeping
 from tests.servers import running
 
 LISTEN = (Listen("http", "127.0.0.1", 0),)
@@ -352,6 +353,7 @@ async def test_what_matches_any_of_the_tag_sets_is_read_once_and_in_order(server
         "id": 5,
         "recovered": True,
         "complete": True,
+        "lost": [],
     }
 
 
@@ -404,6 +406,52 @@ async def test_the_last_so_many_that_match_are_read(server: Server) -> None:
     page = (await read(server, "tags=a&since=-2")).json()
     assert [each["id"] for each in page["messages"]] == [2, 4]
     assert page["recovered"]
+
+
+async def test_what_is_damaged_is_named_at_its_place_and_what_lies_behind_is_read(
+    tmp_path: Path,
+) -> None:
+    async with keeping(tmp_path) as server:
+        for _ in range(7):
+            await server.hub.store(frozenset("a"), LARGE)
+        damage(tmp_path, 2, 3, 5, 7)
+        found = []
+        place, complete = "0", False
+        while not complete:
+            page = (await read(server, f"tags=a&since={place}")).json()
+            ids = [each["id"] for each in page["messages"]]
+            found.append((page["recovered"], page["lost"], ids, page["id"]))
+            place, complete = f"{page['epoch']}:{page['id']}", page["complete"]
+        assert found == [
+            (True, [], [1], 1),
+            (False, [{"first": 2, "last": 3}], [4], 4),
+            (False, [{"first": 5, "last": 5}], [6], 6),
+            (False, [{"first": 7, "last": 7}], [], 7),
+        ]
+
+
+async def test_of_the_last_so_many_those_behind_the_damage_are_read(tmp_path: Path) -> None:
+    async with keeping(tmp_path) as server:
+        for _ in range(3):
+            await server.hub.store(frozenset("a"), LARGE)
+        damage(tmp_path, 1)
+        page = (await read(server, "tags=a&since=-5")).json()
+        assert (page["recovered"], page["lost"]) == (False, [{"first": 1, "last": 1}])
+        assert [each["id"] for each in page["messages"]] == [2, 3]
+
+
+async def test_a_page_does_not_look_for_what_is_left_of_a_ruin_for_ever(tmp_path: Path) -> None:
+    async with keeping(tmp_path) as server:
+        for _ in range(120):
+            await server.hub.store(frozenset("a"), LARGE)
+            await server.hub.store(frozenset("b"), LARGE)
+        damage(tmp_path, *range(1, 240, 2))
+        page = (await read(server, "tags=a&since=0")).json()
+        assert len(page["lost"]) == 100
+        assert (page["complete"], page["messages"]) == (False, [])
+        page = (await read(server, f"tags=a&since={page['id']}")).json()
+        assert len(page["lost"]) == 20
+        assert page["complete"]
 
 
 async def test_a_place_in_another_log_is_told_and_everything_read(server: Server) -> None:
