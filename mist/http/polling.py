@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 from starlette.types import Receive, Scope, Send
 
-from mist.commands import Since
+from mist.commands import Resumed, Revoked, Since
 from mist.errors import HistoryOff, HistoryUnavailable
 from mist.http.bodies import answer
 from mist.http.context import Context
@@ -43,7 +43,7 @@ from mist.http.subscribers import (
     until_gone,
     why_refused,
 )
-from mist.message import Entry
+from mist.message import Entry, TagSet
 from mist.protocols import WireForm
 from mist.session import GONE, HISTORY_LOST, Ending
 
@@ -59,12 +59,19 @@ _Written = Annotated[msgspec.Raw, msgspec.Meta(extra_json_schema={"$ref": compon
 
 
 class Polled(msgspec.Struct, frozen=True):
-    """What came; the next poll's `since` is `epoch:id`."""
+    """What came; the next poll's `since` is `epoch:id`.
+
+    Attributes:
+        recovered: False where something wanted is gone that would have stood here.
+        revoked: tag sets that were asked for and aren't allowed any more; the next poll had
+            better leave them out, or it is refused.
+    """
 
     epoch: str
     id: int
     recovered: bool
     messages: list[_Written]
+    revoked: list[list[str]] | msgspec.UnsetType = msgspec.UNSET
 
 
 class _Nudges(WireForm):
@@ -89,6 +96,7 @@ class _Poll:
     def __init__(self, context: Context, request: Request) -> None:
         self._context = context
         self._request = request
+        self._revoked: list[TagSet] = []
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         context = self._context
@@ -100,8 +108,15 @@ class _Poll:
         timeout = _timeout(Query(self._request))
         if context.hub.sequencer is None:
             raise HistoryOff
+
+        def notify(notice: Revoked | Resumed) -> bytes:
+            if isinstance(notice, Revoked):
+                self._revoked.append(notice.tags)
+                session.outbox.flush()  # which wakes whoever waits
+            return b""
+
         async with opened(
-            context, self._request, caller, _NUDGES, lambda notice: b"", transport="poll"
+            context, self._request, caller, _NUDGES, notify, transport="poll"
         ) as session:
             session.subscribe_all(wanted.tag_sets)
             search = Search(
@@ -128,10 +143,47 @@ class _Poll:
                 nursery.start_soon(_end_when_gone, session, receive)
                 try:
                     await search.begin(since)
-                    await _wait_for_news(session, search, deadline)
+                    await self._wait_for_news(session, search, deadline)
                 except HistoryUnavailable:
                     session.end(HISTORY_LOST)
                 nursery.cancel_scope.cancel()
+
+    async def _wait_for_news(self, session: StreamSession, search: Search, deadline: float) -> None:
+        outbox = session.outbox
+        nudged = trio.Event()
+        started = trio.current_time()
+
+        def nudge() -> None:
+            outbox.sent(0)  # which is all there is: none of it has a byte
+            outbox.admit()
+            nudged.set()
+
+        outbox.flush = nudge
+        outbox.on_behind = lambda after: nudge()  # more than fits is no more than a nudge either
+        while True:
+            nudged = trio.Event()
+            more = await search.read()
+            if search.messages:
+                return
+            if more:
+                # A gap or a revocation doesn't wait for long, but for what is right behind it.
+                patience = started + _SEARCHED
+                if trio.current_time() >= (
+                    patience if self._tells(search) else max(deadline, patience)
+                ):
+                    return
+                continue
+            if self._tells(search):
+                return
+            with trio.move_on_at(deadline):
+                await nudged.wait()
+            if not nudged.is_set():
+                search.skip()
+                return
+
+    def _tells(self, search: Search) -> bool:
+        """Whether there is something to say, messages aside."""
+        return not search.recovered or bool(self._revoked)
 
     def _answer(self, session: StreamSession, search: Search) -> Response:
         ending = session.ended
@@ -147,6 +199,7 @@ class _Poll:
                 search.place,
                 search.recovered,
                 [msgspec.Raw(each) for each in search.messages],
+                [sorted(tags) for tags in self._revoked] or msgspec.UNSET,
             )
         )
         session.outbox.sent_messages += len(search.messages)
@@ -161,38 +214,6 @@ _ANSWERED: Final = Ending(1000, "answered")
 async def _end_when_gone(session: StreamSession, receive: Receive) -> None:
     await until_gone(receive)
     session.end(GONE)
-
-
-async def _wait_for_news(session: StreamSession, search: Search, deadline: float) -> None:
-    outbox = session.outbox
-    nudged = trio.Event()
-    started = trio.current_time()
-
-    def nudge() -> None:
-        outbox.sent(0)  # which is all there is: none of it has a byte
-        outbox.admit()
-        nudged.set()
-
-    outbox.flush = nudge
-    outbox.on_behind = lambda after: nudge()  # more than fits is no more than a nudge either
-    while True:
-        nudged = trio.Event()
-        more = await search.read()
-        if search.messages:
-            return
-        if more:
-            # A gap doesn't wait for long, but for what may lie right behind it.
-            patience = started + _SEARCHED
-            if trio.current_time() >= (max(deadline, patience) if search.recovered else patience):
-                return
-            continue
-        if not search.recovered:
-            return
-        with trio.move_on_at(deadline):
-            await nudged.wait()
-        if not nudged.is_set():
-            search.skip()
-            return
 
 
 def _timeout(query: Query) -> float:
@@ -213,7 +234,8 @@ OPERATIONS: Final[Operations] = {
     "/v1/poll": {
         "get": Operation(
             summary="Subscribe: long polling",
-            details="At once where there is something since, else when something comes.",
+            details="At once where there is something since, else when something comes, or when "
+            "the token loses one of the subscriptions.",
             who=CLIENT,
             parameters=[
                 TAGS,

@@ -509,7 +509,41 @@ async def test_a_revocation_ends_a_waiting_poll_at_once(
     await until(lambda: server.hub.connected == 0)
 
 
-async def test_a_poll_lives_on_with_the_subscriptions_that_are_left(server: Server) -> None:
+async def test_a_poll_that_loses_one_of_its_subscriptions_says_so_at_once(
+    server: Server,
+) -> None:
+    await server.hub.store(A, b"before")
+    answers: list[Any] = []
+
+    async def wait() -> None:
+        answers.append(await poll(server, "tags=a&tags=room:1,b&tags=room:1&timeout=60"))
+
+    with trio.fail_after(20):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait)
+            await waiting(server)
+            # What it doesn't want, or keeps, is no reason to come back.
+            await server.hub.registry.execute([AddTags(TOKEN, frozenset("c"))])
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            assert not answers
+            await server.hub.registry.execute([RemoveTags(TOKEN, frozenset({"room:*", "b"}))])
+    answers[0]["revoked"].sort()
+    assert answers[0] == {
+        "epoch": epoch_of(server),
+        "id": 1,
+        "recovered": True,
+        "messages": [],
+        "revoked": [["b", "room:1"], ["room:1"]],
+    }
+    place = f"{answers[0]['epoch']}:{answers[0]['id']}"
+    response = await ask(server, f"tags=a&tags=room:1&timeout=60&since={place}")
+    assert (response.status, response.json()["code"]) == (403, "not_granted")
+    assert "revoked" not in await poll(server, f"tags=a&timeout=0&since={place}")
+
+
+async def test_what_came_for_the_subscriptions_that_are_left_is_told_with_a_revocation(
+    server: Server,
+) -> None:
     answers: list[Any] = []
 
     async def wait() -> None:
@@ -518,12 +552,22 @@ async def test_a_poll_lives_on_with_the_subscriptions_that_are_left(server: Serv
     async with trio.open_nursery() as nursery:
         nursery.start_soon(wait)
         await waiting(server)
-        await server.hub.registry.execute([RemoveTags(TOKEN, B), AddTags(TOKEN, frozenset("c"))])
-        await server.hub.store(B, b"not any more")
-        await trio.testing.wait_all_tasks_blocked(0.01)
-        assert not answers
-        await server.hub.store(A, b"x")
+        # The token loses b while the poll reads what has woken it.
+        assert server.hub.sequencer is not None
+        history = server.hub.sequencer.history
+        read = history.read
+
+        async def slow_read(*args: Any, **options: Any) -> Any:
+            page = await read(*args, **options)
+            if changes:
+                await server.hub.registry.execute(changes.pop())
+            return page
+
+        changes: list[Any] = [[RemoveTags(TOKEN, B)]]
+        history.read = slow_read  # type: ignore[method-assign]
+        await server.hub.store_all([(B, b"not any more"), (A, b"x")], "")
     assert [each["data"] for each in answers[0]["messages"]] == ["x"]
+    assert answers[0]["revoked"] == [["b"]]
 
 
 async def test_a_revocation_while_the_history_is_read_brings_nothing_of_it(
