@@ -31,7 +31,7 @@ const STREAM_SILENCE = 45; // the server writes a comment every 15 s
 const POLL = 25; // how long the server may hold a poll
 const HEALTHY = 5; // a connection that lasted so long was one
 const MAX_SHORT = 3; // connections in a row that were not, before another transport is tried
-const SLICE = 0.008; // of handlers in a row, before the page may draw: half a frame
+const SLICE = 0.008; // of handlers in a turn of the event loop: half a frame
 const MAX_GROUP = 500; // tag sets in one frame; the server takes 1,000
 const MAX_FRAME = 40_000; // characters of a frame, of up to 3 bytes; the server takes 128 KiB
 const MAX_URL = 12_000; // characters; a server takes 16 KiB of headers
@@ -144,14 +144,18 @@ function complain(error) {
 // The inbox
 
 /**
- * What has arrived and is to be handed out, in order. It begins with the end of the task that
- * brought it, and after each slice lets the page draw and react.
+ * What has arrived and is to be handed out, in order. That begins as soon as it is there; but
+ * handlers have no more than a slice of each turn of the event loop, so that the page can draw
+ * and react. It isn't enough to look how long a row of them takes: a browser brings hundreds of
+ * messages in one turn, each after the one before has been handed out.
  */
 class Inbox {
   #items = [];
   #next = 0;
   #weight = 0;
   #running = false;
+  #spent = 0; // by handlers, since the turn began
+  #turn = null; // resolves with the next one
   #waiting = []; // for calm
 
   /** @param {number} most messages, above which whoever fills it has to stop. */
@@ -188,19 +192,30 @@ class Inbox {
   }
 
   async #run() {
-    let end = now() + SLICE;
     while (this.#next < this.#items.length) {
+      if (this.#spent >= SLICE) {
+        this.#tidy();
+        await this.#turn;
+        continue;
+      }
       const {act, weight} = this.#items[this.#next];
       this.#items[this.#next++] = undefined;
       this.#weight -= weight;
+      const begun = now();
       act();
-      if (now() < end) continue;
-      this.#tidy();
-      await breathe();
-      end = now() + SLICE;
+      this.#spend(now() - begun);
     }
     this.#running = false;
     this.#tidy();
+  }
+
+  #spend(seconds) {
+    this.#spent += seconds;
+    if (this.#spent === 0) return; // so little that the clock doesn't show it
+    this.#turn ??= breathe().then(() => {
+      this.#turn = null;
+      this.#spent = 0;
+    });
   }
 
   #tidy() {

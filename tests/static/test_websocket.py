@@ -1,5 +1,6 @@
 """mist.js over WebSockets, in a real browser against real servers."""
 
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -535,15 +536,8 @@ async def test_who_closes_hears_no_more(page: ClientPage, services: Client, url:
 # much at once
 
 
-async def test_a_page_that_is_slow_loses_nothing_and_holds_little(
-    page: ClientPage, services: Client, url: str, proxy: Proxy
-) -> None:
-    texts = [str(number) for number in range(600)]
-    for text in texts:
-        await services.publish(["a"], text)
-    await services.flush()
-    # Handlers that are fast are called as messages come, so nothing waits. Here the first takes
-    # longer than a slice, and the page comes to the next slice when the queue is full.
+async def hold_turns(page: ClientPage) -> None:
+    """From here on, `turns` holds what lets the client know of each next turn of the loop."""
     await page.evaluate(
         "const Channel = MessageChannel; window.turns = []; window.MessageChannel = class {"
         "  constructor() {"
@@ -554,6 +548,50 @@ async def test_a_page_that_is_slow_loses_nothing_and_holds_little(
         "  }"
         "}; 0"
     )
+
+
+@pytest.mark.parametrize("since", [0, None], ids=["replayed", "live"])
+async def test_handlers_have_a_slice_of_each_turn_however_much_comes(
+    page: ClientPage, services: Client, url: str, since: int | None
+) -> None:
+    if since == 0:
+        await publish(services, *map(str, range(100)))
+    await hold_turns(page)
+    await page.evaluate("window.clock = 1000; performance.now = () => clock; 0")
+    await page.start(url, **OPEN)
+    await page.evaluate(
+        "client.subscribe(['a'], ({data}) => { got.push(['a', data, 0]); clock += 3; },"
+        f" {{since: {json.dumps(since)}}}).ready"
+    )
+    if since is None:
+        await publish(services, *map(str, range(100)))
+        await page.listen("b")  # its answer stands behind them
+    # 8 ms: the third handler begins within them, and none after it.
+    rows = await page.evaluate(
+        "(async () => {"
+        "  const rows = [got.length];"
+        "  while (got.length < 100) {"
+        "    turns.shift()();"
+        "    while (!turns.length) await new Promise((resolve) => setTimeout(resolve));"
+        "    rows.push(got.length);"
+        "  }"
+        "  return rows;"
+        "})()"
+    )
+    assert rows == [*range(3, 100, 3), 100]
+    assert await page.got(100) == [f"a: {number}" for number in range(100)]
+
+
+async def test_a_page_that_is_slow_loses_nothing_and_holds_little(
+    page: ClientPage, services: Client, url: str, proxy: Proxy
+) -> None:
+    texts = [str(number) for number in range(600)]
+    for text in texts:
+        await services.publish(["a"], text)
+    await services.flush()
+    # Handlers that are fast are called as messages come, so nothing waits. Here the first takes
+    # longer than a slice, and the page comes to the next slice when the queue is full.
+    await hold_turns(page)
     await page.start(url, maxQueue=100, **OPEN)
     await page.evaluate(
         "void client.subscribe(['a'], ({data}) => {"
@@ -573,26 +611,26 @@ async def test_a_page_that_is_slow_loses_nothing_and_holds_little(
 async def watch_frames(page: ClientPage) -> None:
     """From now on, remember how long the page's frames and its long tasks are."""
     await page.evaluate(
-        "window.frames = []; window.tasks = []; let last = performance.now();"
+        "window.frames = []; window.tasks = []; window.drawn = new Set();"
+        "let last = performance.now();"
         "new PerformanceObserver((list) => {"
         "  for (const it of list.getEntries()) tasks.push(it.duration);"
         "}).observe({type: 'longtask'});"
-        "const draw = (time) => { frames.push(time - last); last = time;"
+        "const draw = (time) => { frames.push(time - last); last = time; drawn.add(got.length);"
         "  requestAnimationFrame(draw); }; requestAnimationFrame(draw)"
     )
 
 
-async def watched_frames(page: ClientPage) -> float:
-    """Print what was seen; returns the frame that 99 of 100 are not longer than, in ms."""
+async def watched_frames(page: ClientPage) -> int:
+    """Print what was seen; returns how many frames showed more messages than the one before."""
     frames = sorted((await page.evaluate("frames"))[1:])
     tasks = await page.evaluate("tasks")
-    p99 = frames[len(frames) * 99 // 100]
     print(
-        f"{len(frames)} frames: p50 {frames[len(frames) // 2]:.0f} ms, p99 {p99:.0f} ms, "
-        f"longest {frames[-1]:.0f} ms; {len(tasks)} tasks over 50 ms, "
-        f"longest {max(tasks, default=0):.0f} ms"
+        f"{len(frames)} frames: p50 {frames[len(frames) // 2]:.0f} ms, "
+        f"p99 {frames[len(frames) * 99 // 100]:.0f} ms, longest {frames[-1]:.0f} ms; "
+        f"{len(tasks)} tasks over 50 ms, longest {max(tasks, default=0):.0f} ms"
     )
-    return float(p99)
+    return int(await page.evaluate("drawn.size"))
 
 
 async def test_a_thousand_messages_a_second_come_in_order_and_let_the_page_draw(
@@ -610,7 +648,7 @@ async def test_a_thousand_messages_a_second_come_in_order_and_let_the_page_draw(
     await page.until("got.length === 5000", 40)
     numbers = "got.map(([, data]) => parseInt(data))"
     assert await page.evaluate(f"{numbers}.every((it, index) => it === index)")
-    assert await watched_frames(page) < 1000  # so loose that a busy machine passes
+    assert await watched_frames(page) > 3  # how many more is the machine's affair
 
 
 async def test_a_long_replay_comes_in_order_and_lets_the_page_draw(
@@ -629,4 +667,4 @@ async def test_a_long_replay_comes_in_order_and_lets_the_page_draw(
         f"15,000 messages in {trio.current_time() - began:.2f} s, {proxy.connections} connections"
     )
     assert await page.evaluate("got.every(([, data], index) => parseInt(data) === index)")
-    assert await watched_frames(page) < 1000  # so loose that a busy machine passes
+    assert await watched_frames(page) > 3  # how many more is the machine's affair
