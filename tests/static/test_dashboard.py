@@ -743,11 +743,11 @@ new Promise((resolve) => {
     .observe({type: "longtask"});
   const gaps = [];
   let last = performance.now();
-  const end = last + 10_000;
+  const goal = window.looks + 8;
   const frame = (now) => {
     gaps.push(now - last);
     last = now;
-    if (now < end) requestAnimationFrame(frame);
+    if (window.looks < goal) requestAnimationFrame(frame);
     else resolve({gaps: gaps.slice(1), long});
   };
   requestAnimationFrame(frame);
@@ -790,17 +790,29 @@ async def test_it_runs_smoothly_beside_ten_thousand_connections(
 ) -> None:
     async with opened(server, THRONG) as page:
         await page.until(LIVE)
+        await page.call("Performance.enable", timeDomain="threadTicks")
+        before = await measures(page)
         measured = await page.evaluate(FRAMES)
+        after = await measures(page)
         gaps = sorted(measured["gaps"])
-        looks = await page.evaluate("window.looks")
         assert await page.text("#transports") == "2,000 TCP\n8,000 WebSocket"
-    assert looks >= 5
+    looks = int(after["looks"] - before["looks"])
     middle, high = gaps[len(gaps) // 2], gaps[int(len(gaps) * 0.99)]
+    a_look = 1000 * (after["TaskDuration"] - before["TaskDuration"]) / looks
     with capsys.disabled():
         print(
-            f"\nframes in 10 s: {len(gaps)}; between two, ms: median {middle:.1f}, "
+            f"\nframes in {looks} looks: {len(gaps)}; between two, ms: median {middle:.1f}, "
             f"p99 {high:.1f}, longest {gaps[-1]:.1f}; "
-            f"tasks over 50 ms: {[round(each) for each in measured['long']]}; looks: {looks}"
+            f"tasks over 50 ms: {[round(each) for each in measured['long']]}; "
+            f"work for a look: {a_look:.0f} ms"
         )
-    # Speed is printed. This is about a page that stands still, on whatever machine.
-    assert high < 500
+    # Speed is printed. This is about a page that would stand still on whatever machine: of the
+    # processor's time, so that nothing else that runs there counts.
+    assert a_look < 500
+
+
+async def measures(page: Page) -> dict[str, float]:
+    """What Chromium counts of a page, seconds of its thread; and how often it has looked."""
+    found = (await page.call("Performance.getMetrics"))["metrics"]
+    looks = float(await page.evaluate("window.looks"))
+    return {"looks": looks, **{each["name"]: each["value"] for each in found}}
