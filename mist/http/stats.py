@@ -91,6 +91,8 @@ class Stats(msgspec.Struct, frozen=True):
         connections: now, by transport.
         lifetime: connections ever.
         tag_sets: distinct ones subscribed to now.
+        outbox_limit: bytes that may wait for one connection, as configured; beyond that it
+            loses messages, or the connection.
         auth_failures: by transport.
         loop_lag: seconds by which something was done too late, the most of the last second.
         cpu_seconds: of the process.
@@ -112,6 +114,7 @@ class Stats(msgspec.Struct, frozen=True):
     connections: dict[str, int]
     lifetime: int
     tag_sets: int
+    outbox_limit: int
     auth_failures: dict[str, int]
     loop_lag: float
     cpu_seconds: float
@@ -147,6 +150,7 @@ def routes(context: Context) -> Sequence[BaseRoute]:
                 connections=census.connections,
                 lifetime=hub.lifetime,
                 tag_sets=broker.tag_sets,
+                outbox_limit=hub.outbox_limits.bytes,
                 auth_failures=dict(hub.failed_auths),
                 loop_lag=hub.meters.lag,
                 cpu_seconds=time.process_time(),

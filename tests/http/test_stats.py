@@ -70,6 +70,11 @@ async def test_what_happens_is_counted(tmp_path):
         await writer.aclose()
 
 
+async def test_it_says_how_much_may_wait_for_one_connection(tmp_path):
+    async with running(tmp_path, listen=LISTEN, outbox_bytes=123_456) as server:
+        assert (await stats(server))["outbox_limit"] == 123_456
+
+
 async def test_totals_outlive_the_connections_they_come_from(tmp_path):
     async with running(tmp_path, listen=LISTEN) as server:
         reader = await dial(server, b"subscribe a\npublish a 1\n")

@@ -608,6 +608,17 @@ async def test_a_phone_need_not_scroll_sideways(opened: Open, server: Server, wi
         assert wide == []
 
 
+async def test_a_bar_shows_how_full_an_outbox_is(faked: Page) -> None:
+    await faked.evaluate(BUSY)
+    await faked.evaluate("window.more.outbox_limit = 16e6; advance(1)")
+    bars = "[...document.querySelectorAll('#connections .fill')]"
+    parts = await faked.evaluate(f"{bars}.map((each) => each.style.transform)")
+    assert parts[:2] == ["scaleX(0.5)", "scaleX(0.475)"]
+    assert not await faked.evaluate(f"{bars}.some((each) => each.classList.contains('high'))")
+    await faked.evaluate("window.more.outbox_limit = 8e6; advance(1)")
+    assert await faked.evaluate(f"{bars}[0].classList.contains('high')")
+
+
 async def test_losses_are_explained(faked: Page) -> None:
     await faked.evaluate(BUSY)
     text = await faked.text("#losses")

@@ -5,7 +5,7 @@ import {brief, bytes, compact, count, date, NOTHING, several} from "./format.js"
 import {sum} from "./recorder.js";
 
 const MOST = 10; // rows of a table; the server sends a few more
-const LITTLE = 65_536; // bytes in an outbox, of which the bar shows little whatever the others have
+const LITTLE = 65_536; // bytes in an outbox, of which the bar shows little, should the limit be unknown
 
 const body = (id) => byId(id).querySelector("tbody");
 
@@ -89,8 +89,9 @@ export class Connections {
     const all = sum(stats.connections);
     const slowest = stats.slowest ?? [];
     const listed = slowest.length ? slowest : all ? this.#some : [];
-    const most = Math.max(LITTLE, ...listed.map((each) => each.queued_bytes));
-    showTable(this.#rows, "connections", listed.map((each) => ({each, full: most})));
+    // A full bar is a full outbox: what comes then is lost, or the connection is.
+    const full = stats.outbox_limit || Math.max(LITTLE, ...listed.map((each) => each.queued_bytes));
+    showTable(this.#rows, "connections", listed.map((each) => ({each, full})));
     setText(byId("connections-caption"), slowest.length
       ? "Those with most waiting in their outboxes"
       : "Nothing waits in any outbox. Some of those who are connected");
