@@ -1,0 +1,126 @@
+"""A live server's log, by `GET /v1/log`.
+
+A page is asked for while the one before it is on its way through Spark: the server makes, the
+network carries and the JVM takes at the same time.
+"""
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import attrs
+import pyarrow as pa
+
+from mist.pipeline.selection import Alternatives, Bounds, format_alternatives
+from mist.pipeline.source.address import Address
+from mist.pipeline.source.client import FIRST_PATIENCE, PATIENCE, Answer, Client
+from mist.pipeline.source.errors import ServerRefused, SourceError
+from mist.pipeline.source.origins import Losses, Origin, Standing
+from mist.pipeline.source.splitting import Stretch
+
+__all__ = ["ServerOrigin"]
+
+LARGEST_PAGE: Final = 200_000  # rows; the server's bound. It ends a page at some 16 MiB anyhow
+
+
+@attrs.frozen
+class ServerOrigin(Origin):
+    """The log of the server at `address`."""
+
+    address: Address
+
+    def stands(self, *, moment: int | None = None, patient: bool = True) -> Standing:
+        patience = PATIENCE if patient else FIRST_PATIENCE
+        asked = None if moment is None else _iso(moment)
+        with Client(self.address, patience=patience) as client:
+            found = client.request("GET", "/v1/log/position", {"time": asked}).json()
+        return Standing(found["epoch"], found["first"], found["newest"], found.get("after"))
+
+    def segments(self, stretch: Stretch) -> Sequence[Bounds]:
+        return ()
+
+    def read(
+        self,
+        stretch: Stretch,
+        alternatives: Alternatives,
+        columns: Sequence[str],
+        batch_size: int,
+        losses: Losses,
+    ) -> Iterator[pa.RecordBatch]:
+        with Client(self.address) as client, ThreadPoolExecutor(1) as ahead:
+            pages = _Pages(client, stretch, format_alternatives(alternatives), losses)
+            asked = ahead.submit(pages.fetch, stretch.after)
+            while True:
+                try:
+                    page = asked.result()
+                except ServerRefused as error:
+                    if error.problem != "epoch_changed":
+                        raise
+                    losses.found(f"{self.address.name} has begun another log: {_what(stretch)}")
+                    return
+                if not page.complete:
+                    asked = ahead.submit(pages.fetch, page.after)
+                yield from page.batches(batch_size)
+                if page.complete:
+                    return
+
+
+@attrs.frozen
+class _Page:
+    after: int
+    complete: bool
+    body: bytes = attrs.field(repr=False)
+
+    def batches(self, batch_size: int) -> Iterator[pa.RecordBatch]:
+        with pa.ipc.open_stream(pa.py_buffer(self.body)) as stream:
+            for batch in stream:
+                for at in range(0, len(batch), batch_size):
+                    yield batch.slice(at, batch_size)
+
+
+@attrs.frozen
+class _Pages:
+    """Asks for pages of one stretch; from one thread at a time."""
+
+    client: Client
+    stretch: Stretch
+    subscribe: str
+    losses: Losses
+
+    def fetch(self, after: int) -> _Page:
+        answer = self.client.request(
+            "GET",
+            "/v1/log",
+            {
+                "after": after,
+                "upto": self.stretch.upto,
+                "limit": LARGEST_PAGE,
+                "subscribe": self.subscribe or None,
+                "epoch": self.stretch.epoch,
+            },
+        )
+        for first, last in _lost(answer):
+            self.losses.found(f"messages {first} to {last} can't be had any more")
+        reached = int(answer.headers["mist-after"])
+        complete = answer.headers["mist-complete"] == "true"
+        if not complete and reached <= after:
+            # Asking again would give the same, for ever.
+            raise SourceError(f"the server's log does not go on behind {after}")
+        return _Page(reached, complete, answer.body)
+
+
+def _lost(answer: Answer) -> list[tuple[int, int]]:
+    found = []
+    for part in filter(None, answer.headers.get("mist-lost", "").split(",")):
+        first, _, last = part.strip().partition("-")
+        found.append((int(first), int(last)))
+    return found
+
+
+def _iso(moment: int) -> str:
+    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=moment)).isoformat()
+
+
+def _what(stretch: Stretch) -> str:
+    return f"{stretch.after + 1} to {stretch.upto} of the former can't be had any more"

@@ -1,0 +1,134 @@
+"""`spark.readStream.format("mist")`: the log as it grows, in micro-batches.
+
+An offset is `{"epoch": …, "id": …}`: everything up to this id of this log has been read. Ids
+are consecutive, so `maxOffsetsPerTrigger` bounds a batch by counting, without looking at the
+log; with `subscribe` a batch has fewer rows than ids.
+
+Spark asks for the end of a batch, writes it into its checkpoint, and only then has it read; and
+after a crash has the same stretch read again. It compares offsets as texts, so where nothing is
+new the very offset that was given is returned.
+
+When the server begins a new log, a batch ends in the new epoch: it is what is new there. That
+what was unread of the former is gone is said first (`failOnDataLoss`).
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from mist.pipeline.source.batch import Part, Reading, place_of
+from mist.pipeline.source.errors import InvalidOption, SourceError
+from mist.pipeline.source.options import LATEST, ReadOptions
+from mist.pipeline.source.origins import Standing
+from mist.pipeline.source.splitting import Stretch
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+__all__ = ["StreamReader"]
+
+Offset = dict[str, Any]
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A stream. Lives in a process of the driver's for as long as the query runs."""
+
+    def __init__(self, options: ReadOptions, schema: "StructType") -> None:
+        self._reading = Reading(options, schema)
+        self._target: tuple[str, int] | None = None  # Trigger.AvailableNow ends here
+        self._seen: Offset | None = None
+
+    def initialOffset(self) -> Offset:  # noqa: N802
+        """Where a new query begins; one with a checkpoint goes on from there instead."""
+        reading = self._reading
+        standing = reading.origin.stands(patient=False)
+        after = place_of(reading.options.start or LATEST, standing, reading.origin)
+        if after > standing.newest:
+            # It would wait in silence for an id that was most likely mistyped.
+            raise InvalidOption(
+                f"startingOffsets: the log ends at {standing.newest}; latest begins behind it"
+            )
+        return _offset(standing.epoch, after)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """`maxOffsetsPerTrigger`."""
+        most = self._reading.options.max_offsets
+        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Remember where the log stands: what comes later is for another run."""
+        standing = self._reading.origin.stands()
+        self._target = standing.epoch, self._last(standing)
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
+        """The end of the next batch; `start` itself where there is nothing for one."""
+        epoch, after = _read_offset(start)
+        standing = self._reading.origin.stands()
+        self._seen = _offset(standing.epoch, standing.newest)
+        last = self._last(standing)
+        if self._target is not None:
+            if self._target[0] != standing.epoch:
+                # What was to be read is gone; what is new came after the run began.
+                self._tell_epoch(epoch, standing)
+                return start
+            last = min(last, self._target[1])
+        if epoch != standing.epoch:
+            self._tell_epoch(epoch, standing)
+            after = 0
+        elif standing.newest < after:
+            # A log only grows within its epoch: a folder put back from a backup doesn't.
+            self._reading.losses.found(
+                f"the log ends at {standing.newest}, before {after} that was read"
+            )
+            return _offset(epoch, standing.newest)
+        end = min(last, after + limit.max_rows) if isinstance(limit, ReadMaxRows) else last
+        if epoch == standing.epoch and end <= after:
+            return start
+        return _offset(standing.epoch, end)
+
+    def reportLatestOffset(self) -> Offset | None:  # noqa: N802
+        """For the query's progress: where the log stood when it was last looked at."""
+        return self._seen
+
+    def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
+        """A batch, cut."""
+        former, after = _read_offset(start)
+        epoch, upto = _read_offset(end)
+        return [*self._reading.parts(Stretch(epoch, after if former == epoch else 0, upto))]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """One partition's messages."""
+        assert isinstance(partition, Part)
+        return self._reading.read(partition)
+
+    def _last(self, standing: Standing) -> int:
+        end = self._reading.options.end
+        if end == LATEST:
+            return standing.newest
+        return min(place_of(end, standing, self._reading.origin), standing.newest)
+
+    def _tell_epoch(self, former: str, standing: Standing) -> None:
+        if former != standing.epoch:
+            self._reading.losses.found(
+                f"the log was begun anew ({former} is now {standing.epoch}), and what was not"
+                " read of the former can't be had any more"
+            )
+
+
+def _offset(epoch: str, after: int) -> Offset:
+    return {"epoch": epoch, "id": after}
+
+
+def _read_offset(offset: Offset) -> tuple[str, int]:
+    match offset:
+        case {"epoch": str(epoch), "id": int(after)} if after >= 0:
+            return epoch, after
+    raise SourceError("the checkpoint holds no offsets of mist's: is it of another query?")
