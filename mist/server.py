@@ -16,7 +16,7 @@ import signal
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from functools import partial
+from functools import cached_property, partial
 
 import structlog
 import trio
@@ -27,7 +27,7 @@ from mist.config import Config, Listen
 from mist.errors import HistoryUnavailable, StartupError
 from mist.history import Durability, History, open_history
 from mist.history.keeper import keep
-from mist.http import Context, HttpTransport, make_app
+from mist.http import Context, HttpTransport, Site
 from mist.http.access import Access
 from mist.http.subscribers import Streams
 from mist.http.tickets import Tickets
@@ -60,6 +60,9 @@ class Server:
         self._listening = listening
         self._accepting = trio.CancelScope()
         self._started = time.time()
+        self._gate = Gate(
+            config.max_connections, config.max_connections_per_address, config.trusted_proxies
+        )
         self._http: list[HttpTransport] = []
         self._tickets = Tickets(hub.registry)
         self._streams = Streams(hub, most_of_token=config.max_connections_per_address)
@@ -76,10 +79,7 @@ class Server:
 
         Started (`nursery.start(server.run)`) once every listener accepts.
         """
-        config = self._config
-        gate = Gate(
-            config.max_connections, config.max_connections_per_address, config.trusted_proxies
-        )
+        config, gate = self._config, self._gate
         async with trio.open_nursery() as background:
             background.start_soon(self.hub.report_drops)
             background.start_soon(self._streams.sweep)
@@ -91,7 +91,7 @@ class Server:
                 with self._accepting:
                     async with trio.open_nursery() as accepting:
                         for each in self._listening:
-                            transport = self._transport(each.listen, gate)
+                            transport = self._transport(each.listen)
                             # HTTP answers to the end: whoever asks hears that it isn't ready.
                             is_http = isinstance(transport, HttpTransport)
                             if isinstance(transport, WebSocketTransport):
@@ -125,10 +125,24 @@ class Server:
         self.hub.ending = True
         self._accepting.cancel()
 
-    def _transport(
-        self, listen: Listen, gate: Gate
-    ) -> TcpTransport | WebSocketTransport | HttpTransport:
+    @cached_property
+    def _site(self) -> Site:
+        """What all HTTP listeners serve, where there is one."""
         config = self._config
+        context = Context(
+            self.hub,
+            config,
+            tuple(each.listen for each in self._listening),
+            Access(self.hub, config.token_rate),
+            lambda: self.hub.ending,
+            self._started,
+            self._tickets,
+            self._streams,
+        )
+        return Site(context, self._gate, config.server_names)
+
+    def _transport(self, listen: Listen) -> TcpTransport | WebSocketTransport | HttpTransport:
+        config, gate = self._config, self._gate
         if listen.protocol == "tcp":
             return TcpTransport(
                 self.hub, gate, name=listen.scheme, handshake_seconds=config.handshake_seconds
@@ -140,18 +154,8 @@ class Server:
             loopback=listen.is_local,
         )
         if listen.protocol == "http":
-            context = Context(
-                self.hub,
-                config,
-                tuple(each.listen for each in self._listening),
-                Access(self.hub, config.token_rate),
-                lambda: self.hub.ending,
-                self._started,
-                self._tickets,
-                self._streams,
-            )
             transport = HttpTransport(
-                make_app(context, gate, origins, config.server_names),
+                self._site.behind(origins),
                 gate,
                 listen,
                 max_header=config.max_header,

@@ -27,8 +27,8 @@ A module for each group of routes, which has a `routes(context)`:
     tokens          the token registry
 """
 
-from mist.http.app import make_app
+from mist.http.app import Site
 from mist.http.connections import HttpTransport
 from mist.http.context import Context
 
-__all__ = ["Context", "HttpTransport", "make_app"]
+__all__ = ["Context", "HttpTransport", "Site"]

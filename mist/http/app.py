@@ -1,7 +1,8 @@
-"""The application: every route, in one table."""
+"""The application: every route, in one table, for all listeners of a server."""
 
 from collections.abc import Collection
 
+import trio
 from starlette.applications import Starlette
 
 from mist.http import (
@@ -20,21 +21,39 @@ from mist.http import (
 from mist.http.context import Context
 from mist.http.guard import Guard, GuardLimits
 from mist.http.problems import HANDLERS
+from mist.http.rates import Rates
 from mist.transports.gate import Gate
 from mist.transports.handshake import Origins
 
-__all__ = ["make_app"]
+__all__ = ["Site"]
 
 
-def make_app(context: Context, gate: Gate, origins: Origins, names: Collection[str]) -> Guard:
-    """The ASGI application of a server.
+class Site:
+    """What a server has to say over HTTP. One for all its listeners: rates hold across them.
 
     Args:
         gate: knows which addresses are limited.
-        origins: which pages may ask.
         names: public names of this server.
     """
-    config = context.config
+
+    def __init__(self, context: Context, gate: Gate, names: Collection[str]) -> None:
+        config = context.config
+        self._app = _application(context)
+        self._gate = gate
+        self._names = names
+        self._limits = GuardLimits(config.max_body, config.body_seconds)
+        self._rates = Rates(config.request_rate, trio.current_time)
+
+    def behind(self, origins: Origins) -> Guard:
+        """The ASGI application of one listener.
+
+        Args:
+            origins: which pages may ask there.
+        """
+        return Guard(self._app, self._gate, origins, self._names, self._limits, self._rates)
+
+
+def _application(context: Context) -> Starlette:
     app = Starlette(
         routes=[
             *description.routes(context),
@@ -53,5 +72,4 @@ def make_app(context: Context, gate: Gate, origins: Origins, names: Collection[s
     )
     # A path has one spelling; another one is not found, rather than sent elsewhere.
     app.router.redirect_slashes = False
-    limits = GuardLimits(config.max_body, config.body_seconds, config.request_rate)
-    return Guard(app, gate, origins, names, limits)
+    return app

@@ -51,12 +51,10 @@ class GuardLimits:
     Attributes:
         body: bytes.
         body_seconds: for all of it to arrive.
-        rate: requests per second and address; none from loopback and trusted proxies.
     """
 
     body: int
     body_seconds: float
-    rate: float
 
 
 class Guard:
@@ -68,6 +66,8 @@ class Guard:
         origins: which pages may ask.
         names: public names of this server.
         limits: bounds of a request.
+        rates: requests of each address; none from loopback and trusted proxies. Shared by the
+            guards of all listeners, or an address would have as many rates as there are.
     """
 
     def __init__(
@@ -77,13 +77,14 @@ class Guard:
         origins: Origins,
         names: Collection[str],
         limits: GuardLimits,
+        rates: Rates,
     ) -> None:
         self._app = app
         self._gate = gate
         self._origins = origins
         self._names = frozenset(names)
         self._limits = limits
-        self._rates = Rates(limits.rate, trio.current_time)
+        self._rates = rates
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""

@@ -21,12 +21,13 @@ from mist.http import HttpTransport
 from mist.http.bodies import answer
 from mist.http.guard import Guard, GuardLimits
 from mist.http.problems import HANDLERS, Problem
+from mist.http.rates import Rates
 from mist.transports.gate import Gate
 from mist.transports.handshake import Origins
 from tests.http.client import Client
 
 LISTEN = Listen("http", "127.0.0.1", 8080)
-LIMITS = GuardLimits(body=100_000, body_seconds=10.0, rate=1000.0)
+LIMITS = GuardLimits(body=100_000, body_seconds=10.0)
 HOST = b"Host: localhost\r\n"
 JSON = b"Content-Type: application/json\r\n"
 LARGE = 10_000_000
@@ -89,7 +90,8 @@ class Door:
         self.site = Site()
         self.gate = Gate()
         self.nursery = nursery
-        guard = Guard(self.site.app(), self.gate, Origins(loopback=True), (), LIMITS)
+        rates = Rates(1000.0, trio.current_time)
+        guard = Guard(self.site.app(), self.gate, Origins(loopback=True), (), LIMITS, rates)
         self.transport = HttpTransport(guard, self.gate, LISTEN)
         self.open = 0
 

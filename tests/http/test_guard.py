@@ -19,7 +19,7 @@ from mist.http.rates import Rates
 from mist.server import Server
 from mist.transports.gate import Gate
 from mist.transports.handshake import Origins
-from tests.http.client import connect, request
+from tests.http.client import Client, connect, request
 from tests.servers import running
 
 LOCAL = Listen("http", "127.0.0.1", 8080)
@@ -44,8 +44,8 @@ async def passed(scope: Any, receive: Any, send: Any) -> None:
 
 
 def guard(origins: Origins | None = None, names: tuple[str, ...] = (), rate: float = 1e6) -> Guard:
-    limits = GuardLimits(body=1_000, body_seconds=10.0, rate=rate)
-    return Guard(passed, Gate(), origins or Origins(loopback=True), names, limits)
+    limits, rates = GuardLimits(body=1_000, body_seconds=10.0), Rates(rate, trio.current_time)
+    return Guard(passed, Gate(), origins or Origins(loopback=True), names, limits, rates)
 
 
 async def ask(
@@ -233,6 +233,34 @@ async def test_an_address_that_asks_too_often_is_told_when_to_ask_again(
     assert (await ask(door, peer="192.0.2.2")).status == 200
     await trio.sleep(int(refused.headers["retry-after"]))
     assert (await ask(door, peer="192.0.2.1")).status == 200
+
+
+async def test_an_address_and_a_token_have_one_rate_whatever_listener_they_ask(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Loopback has no rate, and no test comes from elsewhere.
+    monkeypatch.setattr(Gate, "counted", lambda gate, address: "192.0.2.1")
+    listen = tuple(Listen("http", "127.0.0.1", 0) for _ in range(3))
+    settings = {"listen": listen, "history": "memory://", "secret": "s3cret"}
+
+    async def ask_all(server: Server, headers: Mapping[str, str]) -> list[int]:
+        statuses = []
+        for url in server.urls * 2:
+            port = int(url.rpartition(":")[2])
+            async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+                client = Client(stream, f"127.0.0.1:{port}")
+                answer = await client.request("GET", "/v1/messages?tags=a", headers)
+                statuses.append(answer.status)
+        return statuses
+
+    # Each listener would let two pass; how many more pass of six is a matter of seconds.
+    async with running(tmp_path / "1", token_rate=1, **settings) as server:
+        await server.hub.registry.execute([Register("t", frozenset("a"))])
+        found = await ask_all(server, {"x-auth-token": "t"})
+        assert (found[:2], set(found)) == ([200, 200], {200, 429})
+    async with running(tmp_path / "2", request_rate=1, **settings) as server:
+        found = await ask_all(server, {"authorization": "Bearer s3cret"})
+        assert (found[:2], set(found)) == ([200, 200], {200, 429})
 
 
 async def test_one_customer_s_addresses_are_one(autojump_clock: MockClock) -> None:

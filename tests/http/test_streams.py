@@ -16,7 +16,7 @@ from mist.auth.memory import MemoryStore
 from mist.commands import AddTags, Register, RemoveTags, Unregister
 from mist.config import Config, Listen
 from mist.errors import HistoryUnavailable
-from mist.http import Context, HttpTransport, make_app
+from mist.http import Context, HttpTransport, Site
 from mist.http.access import Access
 from mist.http.subscribers import Streams
 from mist.http.tickets import Tickets
@@ -637,7 +637,7 @@ async def door(hub: Hub, *, stalling: bool = False) -> AsyncIterator[Client]:
         streams=streams,
     )
     gate = Gate()
-    app = make_app(context, gate, Origins(loopback=True), ())
+    app = Site(context, gate, ()).behind(Origins(loopback=True))
     transport = HttpTransport(app, gate, listen)
     if stalling:
         ours, theirs = trio.testing.lockstep_stream_pair()
