@@ -7,7 +7,7 @@ Three steps, each cheaper because of the one before:
 2. *Memo*: a tag list as written → its `Route`. A publisher uses few tag lists, so nearly
    every message is one dict lookup. A route knows its groups; a new tag set forgets exactly
    the routes it matches, a further subscriber of a known tag set forgets none.
-3. *Targets*: the distinct outboxes behind a route's groups, by wire form. Routes with the
+3. *Targets* (`mist.fanout`): the distinct outboxes behind a route's groups, by wire form. Routes with the
    same outboxes share one `Targets` object, so that "same destination" is an identity check,
    and consecutive messages with the same destination are joined and appended once.
 
@@ -19,61 +19,26 @@ an outbox in the order published.
 """
 
 import math
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import accumulate
-from typing import Final
-from weakref import WeakValueDictionary
+from collections.abc import Callable, Iterable, Iterator
 
 import attrs
 
 from mist.errors import CommandError
+from mist.fanout import FanOut
 from mist.index import Index, Memo
 from mist.index.intern import Tag
-from mist.message import (
-    Batch,
-    Entry,
-    Limits,
-    Run,
-    TagList,
-    TagSet,
-    format_tags,
-    parse_tag_list,
-)
+from mist.message import Batch, Entry, Limits, TagSet, format_tags, parse_tag_list
 from mist.meters import Meters
-from mist.outbox import BURST, Outbox
+from mist.outbox import Outbox
 from mist.protocols import WireForm
 from mist.routes import Group, Route, Targets
+from mist.screening import Accepted, Rejected, screen
 
 __all__ = ["Accepted", "Broker", "BrokerStatistics", "Group", "Rejected"]
-
-# Up to here, two sets of outboxes are told to be equal by comparing them; above, only by the
-# groups they come from. Comparing costs a set of that size for each distinct destination.
-_SMALL: Final = 64
-
-# Outboxes in all the targets kept, repeats counted: 8 to 80 bytes each. Without a bound, ten
-# thousand tag lists that each reach ten thousand subscribers would keep a hundred million.
-_MAX_AIMED: Final = 1_000_000
 
 
 def _ignore(error: CommandError) -> None:
     pass
-
-
-@attrs.frozen
-class Accepted:
-    """What can be published: a batch whose tag lists keep the rules, and its entries."""
-
-    batch: Batch
-    entries: Sequence[Entry]
-
-
-@attrs.frozen
-class Rejected:
-    """What can't: the error, and the number of messages that it concerns."""
-
-    error: CommandError
-    count: int
 
 
 @attrs.frozen
@@ -109,7 +74,7 @@ class Broker:
     Attributes:
         ready: outboxes with something to flush. Pass it to each `Outbox`; call `flush` when
             a chunk of work is done.
-        flushes: how often `flush` was called.
+        dropped: messages not delivered, by reason.
         meters: as given.
     """
 
@@ -118,21 +83,15 @@ class Broker:
         self.meters = meters
         # The message whose tags are looked at next. Infinity is never reached.
         self._sample_at: float = math.inf if meters is None else 1
-        self.ready: list[Outbox] = []
-        self.flushes = 0
-        self._unflushed = 0
         self._index: Index[Group] = Index()
         self._memo: Memo[Route] = Memo()
-        self._targets: WeakValueDictionary[frozenset[Outbox] | frozenset[Group], Targets] = (
-            WeakValueDictionary()
-        )
-        self._aimed = 0
-        self._nobody = Targets(())
+        self._fan_out = FanOut(self._memo.entries)
+        self.ready = self._fan_out.ready
+        self.dropped = self._fan_out.dropped
         self._published = 0
         self._published_inside = 0
         self._rejected = 0
         self._unmatched = 0
-        self.dropped: Counter[str] = Counter()
 
     # subscriptions
 
@@ -216,39 +175,12 @@ class Broker:
             self._sample(batch, accepted)
         return accepted
 
-    def screen(self, batch: Batch) -> Iterator["Accepted | Rejected"]:
+    def screen(self, batch: Batch) -> Iterator[Accepted | Rejected]:
         """Check a batch's tag lists without delivering anything; its parts, in order."""
-        known: dict[bytes, TagList | CommandError] = {}
-        flawless = True
-        for tag_list in set(batch.tag_lists):
-            found = self._memo.entries.get(tag_list)
-            if found is not None:
-                known[tag_list] = found
-                continue
-            try:
-                known[tag_list] = TagList(parse_tag_list(tag_list, self.limits.message_tags))
-            except CommandError as error:
-                known[tag_list] = error
-                flawless = False
-        entries: list[Entry] = []
-        runs: list[Run] = []
-        for tag_list, wire, count in batch.runs:
-            checked = known[tag_list]
-            if isinstance(checked, TagList):
-                if tag_list != checked.canonical:
-                    wire = checked.rewrite(b"publish %b " % tag_list, wire, count)
-                entries.append((checked, wire, count))
-                runs.append((checked.canonical, wire, count))
-                continue
-            if runs:
-                yield Accepted(Batch.of_runs(runs, framable=batch.framable), entries)
-                runs, entries = [], []
-            self._rejected += count
-            yield Rejected(checked, count)
-        if flawless:
-            yield Accepted(batch, entries)
-        elif runs:
-            yield Accepted(Batch.of_runs(runs, framable=batch.framable), entries)
+        for part in screen(batch, self.limits.message_tags, self._memo.entries):
+            if isinstance(part, Rejected):
+                self._rejected += part.count
+            yield part
 
     def _publish_whole(self, batch: Batch, skip: Outbox | None, first: int | None) -> int | None:
         """Deliver a batch that has one destination; else do nothing and return None.
@@ -266,17 +198,17 @@ class Broker:
             if route is None:
                 return None
             canonical = canonical and route.written is None
-            targets = route.targets or self._aim(route)
+            targets = route.targets or self._fan_out.aim(route)
             if targets is not common:
                 if common is not None:
                     return None
                 common = targets
         count = batch.whole[1]
-        if common is self._nobody:
+        if common is self._fan_out.nobody:
             self._unmatched += count
         elif common is not None:
-            entries = None if canonical else self._entries(batch)
-            self._deliver(common, batch, entries, skip, first)
+            entries = None if canonical else self._fan_out.entries_of(batch)
+            self._fan_out.deliver(common, batch, entries, skip, first)
         return count
 
     def _publish_each(
@@ -299,39 +231,38 @@ class Broker:
                     route = self._resolve(tag_list)
                 except CommandError as error:
                     if entries and current is not None:
-                        self._deliver(current, batch, entries, skip, start)
+                        self._fan_out.deliver(current, batch, entries, skip, start)
                         entries = []
                     self._rejected += count
                     for _ in range(count):
                         on_error(error)
                     continue
-            targets = route.targets or self._aim(route)
+            targets = route.targets or self._fan_out.aim(route)
             if targets is not current:
                 if entries and current is not None:
-                    self._deliver(current, batch, entries, skip, start)
+                    self._fan_out.deliver(current, batch, entries, skip, start)
                     entries = []
                 current = targets
                 start = None if first is None else first + accepted
             accepted += count
-            if targets is self._nobody:
+            if targets is self._fan_out.nobody:
                 self._unmatched += count
                 continue
             if route.written is not None:
                 wire = route.rewrite(route.written, wire, count)
             entries.append((route, wire, count))
         if entries and current is not None:
-            self._deliver(current, batch, entries, skip, start)
+            self._fan_out.deliver(current, batch, entries, skip, start)
         return accepted
+
+    @property
+    def flushes(self) -> int:
+        """How often `flush` was called, or a burst came together."""
+        return self._fan_out.flushes
 
     def flush(self) -> None:
         """Have every outbox with something queued write what it can without waiting."""
-        self.flushes += 1
-        self._unflushed = 0
-        ready = self.ready
-        while ready:
-            outbox = ready.pop()
-            outbox.is_ready = False
-            outbox.flush()
+        self._fan_out.flush()
 
     def reshape(self, outbox: Outbox, form: WireForm, groups: Iterable[Group]) -> None:
         """Give an outbox another wire form; `groups` are those it is in."""
@@ -373,91 +304,3 @@ class Broker:
             meters.match.end(began)
         self._memo.admit(tag_list, tags, route)
         return route
-
-    def _aim(self, route: Route) -> Targets:
-        groups = route.groups
-        outboxes = dict.fromkeys(outbox for group in groups for outbox in group.members)
-        if outboxes:
-            key: frozenset[Outbox] | frozenset[Group] = (
-                frozenset(outboxes) if len(outboxes) <= _SMALL else frozenset(groups)
-            )
-            found = self._targets.get(key)
-            if found is None or found.stale:
-                found = self._targets[key] = self._make_targets(outboxes)
-            targets = found
-        else:
-            targets = self._nobody
-        for group in groups:
-            group.watch(route)
-        route.targets = targets
-        return targets
-
-    def _make_targets(self, outboxes: Iterable[Outbox]) -> Targets:
-        targets = Targets(outboxes)
-        self._aimed += sum(len(members) for _, members in targets.by_form)
-        if self._aimed > _MAX_AIMED:
-            self._aimed = 0
-            for route in self._memo.entries.values():
-                route.targets = None
-        return targets
-
-    def _deliver(
-        self,
-        targets: Targets,
-        batch: Batch,
-        entries: list[Entry] | None,
-        skip: Outbox | None,
-        first: int | None,
-    ) -> None:
-        """Queue `entries`, which are of `batch`, or with None the whole batch as it came.
-
-        Args:
-            first: the id of the first message among them; they are consecutive.
-        """
-        for form, outboxes in targets.by_form:
-            firsts: list[int] | None = None
-            if entries is None and form.passes_lines and batch.whole is not None:
-                wire, count = batch.whole
-            else:
-                entries = entries or self._entries(batch)
-                if form.numbered and first is not None:
-                    firsts = list(accumulate([entry[2] for entry in entries[:-1]], initial=first))
-                wire, count = form.join(entries, framable=batch.framable, firsts=firsts)
-                if not batch.framable:
-                    self._withhold(form, outboxes, sum(entry[2] for entry in entries) - count)
-                if not count:
-                    continue
-            # However many publishers share a flush, together they can't fill the outbox of a
-            # subscriber that is not slow.
-            self._unflushed += len(wire)
-            if self._unflushed > BURST:
-                self.flush()
-            for outbox in outboxes:
-                if outbox is not skip and not outbox.put(wire, count):
-                    if outbox.keep(wire, count):
-                        continue
-                    if outbox.on_behind is not None and first is not None:
-                        outbox.withhold()
-                        outbox.on_behind(first - 1)
-                        continue
-                    before = outbox.dropped_full
-                    outbox.put_each(form.pieces(entries or self._entries(batch), firsts=firsts))
-                    self.dropped["full"] += outbox.dropped_full - before
-
-    def _entries(self, batch: Batch) -> list[Entry]:
-        """A whole batch's runs with their routes, all of which are known."""
-        routes = self._memo.entries
-        found: list[Entry] = []
-        for tag_list, wire, count in batch.runs:
-            route = routes[tag_list]
-            if route.written is not None:
-                wire = route.rewrite(route.written, wire, count)
-            found.append((route, wire, count))
-        return found
-
-    def _withhold(self, form: WireForm, outboxes: Iterable[Outbox], count: int) -> None:
-        for outbox in outboxes if count else ():
-            if outbox.withheld and not outbox.holding:
-                continue  # counted when it is brought
-            outbox.dropped_unframable += count
-            self.dropped["unframable"] += count

@@ -1,0 +1,72 @@
+"""Checks what is to be published before any of it is stored or delivered.
+
+With a history, a message is stored before anyone gets it, and what is stored must keep the
+rules. So a batch is taken apart into what can be published and what can't, in order.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import attrs
+
+from mist.errors import CommandError
+from mist.message import Batch, Entry, Run, TagList, parse_tag_list
+
+__all__ = ["Accepted", "Rejected", "screen"]
+
+
+@attrs.frozen
+class Accepted:
+    """What can be published: a batch whose tag lists keep the rules, and its entries."""
+
+    batch: Batch
+    entries: Sequence[Entry]
+
+
+@attrs.frozen
+class Rejected:
+    """What can't: the error, and the number of messages that it concerns."""
+
+    error: CommandError
+    count: int
+
+
+def screen(
+    batch: Batch, most_tags: int, known: Mapping[bytes, TagList]
+) -> Iterator[Accepted | Rejected]:
+    """A batch's parts, in order.
+
+    Args:
+        most_tags: distinct tags that a message may have.
+        known: tag lists that have been checked before, as written. Looked at before the first
+            part is asked for, and not after.
+    """
+    checked: dict[bytes, TagList | CommandError] = {}
+    flawless = True
+    for tag_list in set(batch.tag_lists):
+        found = known.get(tag_list)
+        if found is not None:
+            checked[tag_list] = found
+            continue
+        try:
+            checked[tag_list] = TagList(parse_tag_list(tag_list, most_tags))
+        except CommandError as error:
+            checked[tag_list] = error
+            flawless = False
+    entries: list[Entry] = []
+    runs: list[Run] = []
+    for tag_list, wire, count in batch.runs:
+        verdict = checked[tag_list]
+        if isinstance(verdict, TagList):
+            if tag_list != verdict.canonical:
+                wire = verdict.rewrite(b"publish %b " % tag_list, wire, count)
+            entries.append((verdict, wire, count))
+            runs.append((verdict.canonical, wire, count))
+            continue
+        if runs:
+            yield Accepted(Batch.of_runs(runs, framable=batch.framable), entries)
+            runs, entries = [], []
+        yield Rejected(verdict, count)
+    if flawless:
+        yield Accepted(batch, entries)
+    elif runs:
+        yield Accepted(Batch.of_runs(runs, framable=batch.framable), entries)
