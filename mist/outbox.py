@@ -25,15 +25,14 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from mist.backlog import BURST, Backlog
+
 if TYPE_CHECKING:
     from mist.protocols import WireForm
 
 __all__ = ["BURST", "RESERVE", "Outbox", "OutboxLimits", "OutboxStatistics", "SlowConsumer"]
 
 RESERVE: Final = 65_536  # bytes that replies may use beyond the bound
-BURST: Final = (
-    262_144  # bytes that one peek joins, so that a long queue isn't copied for each write
-)
 
 
 class SlowConsumer(Enum):
@@ -87,7 +86,7 @@ def _nothing(*about: object) -> None:
     pass
 
 
-class Outbox:
+class Outbox(Backlog):
     """The queue of one peer.
 
     Args:
@@ -106,35 +105,23 @@ class Outbox:
         on_behind: where set, called instead of dropping when a delivery doesn't fit, with the
             id of the last message before it: deliveries are then withheld, and whoever set
             this brings what is missing from the history.
-        on_room: where set, called when something was written, or when nothing more will be.
+        on_room: where set, called also when nothing more will be written.
     """
 
     __slots__ = (
-        "_counts",
         "_held",
         "_held_size",
         "_limits",
-        "_max_bytes",
-        "_max_messages",
         "_new_drops",
-        "_offset",
         "_on_dropping",
         "_on_overrun",
-        "_ready",
         "_spent",
-        "_wires",
         "dropped_full",
         "dropped_unframable",
         "echo",
         "flush",
         "form",
-        "is_ready",
         "on_behind",
-        "on_room",
-        "queued",
-        "sent_bytes",
-        "sent_messages",
-        "size",
     )
 
     def __init__(
@@ -146,20 +133,13 @@ class Outbox:
         on_dropping: "Callable[[Outbox], None]" = _nothing,
         on_overrun: Callable[[str], None] = _nothing,
     ) -> None:
+        super().__init__(limits.bytes, limits.messages, ready)
         self.form = form
         self.echo = True
         self.flush: Callable[[], None] = _nothing
-        self.is_ready = False
-        self.size = 0  # bytes queued
-        self.queued = 0  # messages queued
-        self.sent_bytes = 0
-        self.sent_messages = 0
         self.dropped_full = 0
         self.dropped_unframable = 0
         self._limits = limits
-        self._max_bytes = limits.bytes
-        self._max_messages = limits.messages
-        self._ready = ready
         self._on_dropping = on_dropping
         self._on_overrun = on_overrun
         self._new_drops = False
@@ -167,16 +147,6 @@ class Outbox:
         self._held: list[tuple[bytes, int]] | None = None  # see `hold`
         self._held_size = 0  # bytes
         self.on_behind: Callable[[int], None] | None = None
-        self.on_room: Callable[[], None] | None = None
-        # Lists rather than deques: an empty deque holds 600 bytes, and most outboxes are
-        # empty. They are emptied from the front a burst at a time, which a list does well.
-        self._wires: list[bytes] = []
-        self._counts: list[int] = []
-        self._offset = 0  # bytes of _wires[0] that are written already
-
-    def __len__(self) -> int:
-        """Bytes queued."""
-        return self.size
 
     @property
     def muted(self) -> bool:
@@ -192,21 +162,6 @@ class Outbox:
     def closed(self) -> bool:
         """Whether nothing is taken any more."""
         return self._max_bytes < 0
-
-    def put(self, wire: bytes, count: int) -> bool:
-        """Queue `count` messages, joined in `wire`, or refuse them all. O(1), never waits."""
-        size = self.size + len(wire)
-        queued = self.queued + count
-        if size > self._max_bytes or queued > self._max_messages:
-            return False
-        self.size = size
-        self.queued = queued
-        self._wires.append(wire)
-        self._counts.append(count)
-        if not self.is_ready:
-            self.is_ready = True
-            self._ready.append(self)
-        return True
 
     def put_each(self, pieces: Iterable[bytes]) -> None:
         """Queue messages one by one; those that don't fit are dropped and counted.
@@ -273,15 +228,8 @@ class Outbox:
 
     def bring(self, wire: bytes, count: int) -> None:
         """Queue messages from the history, however much is queued; mind `has_room_to_bring`."""
-        if self._spent or not count:
-            return
-        self.size += len(wire)
-        self.queued += count
-        self._wires.append(wire)
-        self._counts.append(count)
-        if not self.is_ready:
-            self.is_ready = True
-            self._ready.append(self)
+        if count and not self._spent:
+            self.append(wire, count)
 
     @property
     def most_to_bring(self) -> int:
@@ -302,68 +250,11 @@ class Outbox:
         if self.size + len(wire) > self._max_bytes + RESERVE:
             self._on_overrun("outbox can't take a reply")
             return
-        self.size += len(wire)
-        self._wires.append(wire)
-        self._counts.append(0)
-        if not self.is_ready:
-            self.is_ready = True
-            self._ready.append(self)
+        self.append(wire, 0)
 
     def has_room_for_reply(self, size: int) -> bool:
         """Whether a reply of `size` bytes fits; ask before building a large one."""
         return self.size + size <= self._max_bytes + RESERVE
-
-    def peek(self) -> bytes | memoryview:
-        """The next bytes to write: all that is queued, or its first `BURST` bytes or so.
-
-        A message larger than that comes whole. Empty when nothing is queued.
-        """
-        wires = self._wires
-        if not wires:
-            return b""
-        if self._offset:
-            return memoryview(wires[0])[self._offset :]
-        if len(wires) == 1:
-            return wires[0]
-        if self.size <= BURST:
-            return b"".join(wires)
-        total = 0
-        for n, wire in enumerate(wires):
-            total += len(wire)
-            if total > BURST:
-                return b"".join(wires[: n or 1])
-        return b"".join(wires)
-
-    def sent(self, written: int) -> None:
-        """Forget the first `written` bytes queued; the peer has them as far as we can know.
-
-        A joined run counts as queued until all of it is written.
-        """
-        self.sent_bytes += written
-        if written == self.size:
-            self.sent_messages += self.queued
-            self.size = self.queued = self._offset = 0
-            self._wires.clear()
-            self._counts.clear()
-            if self.on_room is not None:
-                self.on_room()
-            return
-        self.size -= written
-        left = written + self._offset
-        done = 0
-        for wire in self._wires:
-            if len(wire) > left:
-                break
-            left -= len(wire)
-            done += 1
-        messages = sum(self._counts[:done])
-        self.sent_messages += messages
-        self.queued -= messages
-        self._offset = left
-        del self._wires[:done]
-        del self._counts[:done]
-        if self.on_room is not None:
-            self.on_room()
 
     def mute(self) -> None:
         """Take no more deliveries, without counting them as dropped; replies still pass."""
@@ -381,9 +272,7 @@ class Outbox:
     def discard(self) -> None:
         """Forget what is queued, without counting it as sent; for when the peer is gone."""
         self.close()
-        self.size = self.queued = self._offset = 0
-        self._wires.clear()
-        self._counts.clear()
+        self.empty()
 
     def release(self) -> None:
         """Let go of what this outbox calls: its session and connection, which hold it.
