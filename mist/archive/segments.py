@@ -1,0 +1,185 @@
+"""One Parquet file of a table: written so that it is whole, or isn't there."""
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from mist.archive.manifest import ArchiveDamaged, ArchiveError, Segment, Table, sync_folder
+from mist.archive.schema import ROW_GROUP, TIME, writer_options
+
+__all__ = ["SegmentWriter", "day_of", "iter_batches", "read_segment", "write_segment"]
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def day_of(microseconds: int) -> date:
+    """The day (UTC) of a time since 1970."""
+    return (_EPOCH + timedelta(microseconds=microseconds)).date()
+
+
+class SegmentWriter:
+    """A segment that is being written, batch by batch, each small enough to hold in memory.
+
+    It is on the disk for certain when `finish` returns, and not yet entered in the manifest.
+    One that isn't finished leaves a file that nobody asks for; `abandon` deletes it.
+
+    Args:
+        table: what it is to belong to.
+        schema: of the table.
+        day: of every row (UTC).
+        part: tells two files of the same ids apart, as when one is written anew.
+    """
+
+    def __init__(self, table: Table, schema: pa.Schema, day: date, part: str = "") -> None:
+        self._table = table
+        self._schema = schema
+        self._part = part
+        self._folder = table.folder / f"date={day.isoformat()}"
+        self._time = next(field.name for field in schema if field.type == TIME)
+        self._oldest: int | None = None
+        self._newest = 0
+        self._path: Path | None = None
+        self._writer: pq.ParquetWriter | None = None
+        self.rows = 0
+
+    @property
+    def bytes(self) -> int:
+        """Written so far; what the open row group holds isn't."""
+        if self._path is None:
+            return 0
+        return self._path.stat().st_size
+
+    def write(self, rows: pa.RecordBatch | pa.Table) -> None:
+        """Add rows, as one row group or several.
+
+        Raises:
+            ArchiveError: the disk is full, the folder gone.
+        """
+        if not rows.num_rows:
+            return
+        try:
+            if self._writer is None:
+                self._writer = self._begin()
+            table = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
+            self._writer.write_table(table, row_group_size=ROW_GROUP)
+        except OSError as error:
+            raise self._failed(error) from error
+        bounds = pc.min_max(rows.column(self._time).cast(pa.int64())).as_py()
+        oldest = bounds["min"]
+        self._oldest = oldest if self._oldest is None else min(self._oldest, oldest)
+        self._newest = max(self._newest, bounds["max"])
+        self.rows += rows.num_rows
+
+    def finish(self, first: int, last: int) -> Segment:
+        """Close it and have it survive a power cut.
+
+        Args:
+            first, last: see `Segment`.
+
+        Raises:
+            ArchiveError: the disk is full, the folder gone.
+            ValueError: it has no row.
+        """
+        if self._writer is None or self._path is None or self._oldest is None:
+            raise ValueError("a segment needs a row")
+        name = f"{first:020}-{last:020}{self._part}.parquet"
+        try:
+            self._writer.close()
+            with open(self._path, "rb+") as file:
+                os.fsync(file.fileno())
+                size = os.fstat(file.fileno()).st_size
+            os.rename(self._path, self._folder / name)
+            sync_folder(self._folder)
+            sync_folder(self._table.folder)
+        except OSError as error:
+            raise self._failed(error) from error
+        return Segment(
+            f"{self._folder.name}/{name}", first, last, self.rows, size, self._oldest, self._newest
+        )
+
+    def abandon(self) -> None:
+        """Delete what there is of it."""
+        if self._writer is not None and self._path is not None:
+            with suppress(OSError, pa.ArrowException):
+                self._writer.close()
+            self._path.unlink(missing_ok=True)
+
+    def _begin(self) -> pq.ParquetWriter:
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        # Hidden from whoever lists the folder, and from Spark; unique, since two may try.
+        self._path = self._folder / f".{os.getpid()}-{id(self):x}.parquet.tmp"
+        return pq.ParquetWriter(self._path, self._schema, **writer_options(self._schema))
+
+    def _failed(self, error: OSError) -> ArchiveError:
+        return ArchiveError(f"archive {self._table.folder}: {error.strerror or error}")
+
+
+def write_segment(
+    table: Table,
+    rows: pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch],
+    schema: pa.Schema,
+    first: int,
+    last: int,
+    *,
+    day: date | None = None,
+    part: str = "",
+) -> Segment:
+    """Write a segment of rows that are all of one day. See `SegmentWriter`.
+
+    Args:
+        day: None takes that of the first row; then `rows` must be a table or a batch.
+    """
+    batches = [rows] if isinstance(rows, pa.Table | pa.RecordBatch) else rows
+    if day is None:
+        assert isinstance(rows, pa.Table | pa.RecordBatch)
+        time = next(field.name for field in schema if field.type == TIME)
+        day = day_of(rows.column(time)[0].cast(pa.int64()).as_py())
+    writer = SegmentWriter(table, schema, day, part)
+    try:
+        for batch in batches:
+            writer.write(batch)
+        return writer.finish(first, last)
+    except BaseException:
+        writer.abandon()
+        raise
+
+
+def read_segment(table: Table, segment: Segment, columns: Sequence[str] | None = None) -> pa.Table:
+    """All rows of a segment.
+
+    Raises:
+        ArchiveDamaged: it can't be read.
+    """
+    batches = list(iter_batches(table, segment, columns))
+    if batches:
+        return pa.Table.from_batches(batches)
+    schema = pq.read_schema(table.path(segment))
+    return (
+        schema if columns is None else pa.schema([schema.field(name) for name in columns])
+    ).empty_table()
+
+
+def iter_batches(
+    table: Table,
+    segment: Segment,
+    columns: Sequence[str] | None = None,
+    batch_size: int = 20_000,
+) -> Iterator[pa.RecordBatch]:
+    """A segment's rows, a batch at a time.
+
+    Raises:
+        ArchiveDamaged: it can't be read, or isn't there.
+    """
+    path = table.path(segment)
+    try:
+        with pq.ParquetFile(path, memory_map=True) as file:
+            yield from file.iter_batches(batch_size, columns=columns)
+    except (OSError, pa.ArrowException) as error:
+        raise ArchiveDamaged(f"archive {path}: {str(error).splitlines()[0]}") from error

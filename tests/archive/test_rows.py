@@ -1,0 +1,198 @@
+"""Messages as rows and rows as publications."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mist.archive import Archive, ArchiveDamaged
+from mist.archive.rows import InvalidRow, to_batch, to_publications
+from mist.archive.schema import MESSAGES
+from mist.archive.segments import day_of, iter_batches, read_segment, write_segment
+from mist.history import Publication, Stored
+from mist.message import Entry, Limits, TagList
+
+TAGS = st.frozensets(st.sampled_from(["a", "b", "room:1", "ä"]), min_size=1, max_size=3)
+LINES = st.binary(max_size=9).filter(lambda data: b"\n" not in data)
+
+
+def entry(tags: frozenset[str], *data: bytes) -> Entry:
+    tag_list = TagList(tags)
+    return tag_list, b"".join(tag_list.head + each + b"\n" for each in data), len(data)
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> list[Stored]:
+    """A stretch of a log, with gaps."""
+    found, next_id, time = [], draw(st.integers(1, 9)), 1_795_000_000.0
+    for _ in range(draw(st.integers(0, 4))):
+        framable = draw(st.booleans())
+        entries, firsts = [], []
+        for _ in range(draw(st.integers(1, 4))):
+            data = (
+                draw(st.lists(LINES, min_size=1, max_size=3))
+                if framable
+                else [draw(st.binary(max_size=5))]
+            )
+            next_id += draw(st.sampled_from([0, 0, 0, 3]))
+            entries.append(entry(draw(TAGS), *data))
+            firsts.append(next_id)
+            next_id += len(data)
+        found.append(
+            Stored(
+                entries,
+                time,
+                draw(st.sampled_from(["", "tcp", "r-1"])),
+                framable,
+                draw(st.none() | st.just("user:7")),
+                draw(st.none() | st.just({"h": b"\xff"})),
+                firsts=firsts,
+            )
+        )
+        time += draw(st.sampled_from([0.0, 0.000001, 12.5]))
+    return found
+
+
+@given(logs())
+def test_rows_are_the_messages_one_by_one(stored: list[Stored]) -> None:
+    batch = to_batch(stored)
+    assert batch.schema.equals(MESSAGES)
+    batch.validate(full=True)
+    messages = [message for each in stored for message in each.messages()]
+    assert batch.column("id").to_pylist() == [each.id for each in messages]
+    assert batch.column("tags").to_pylist() == [sorted(each.tags) for each in messages]
+    assert batch.column("data").to_pylist() == [each.data for each in messages]
+    assert batch.column("publisher").to_pylist() == [each.publisher for each in messages]
+    assert batch.column("audience").to_pylist() == [each.audience for each in messages]
+    times = batch.column("time").cast(pa.int64()).to_pylist()
+    assert times == [round(each.time * 1e6) for each in messages]
+    metas = batch.column("meta").to_pylist()
+    assert [meta and dict(meta) for meta in metas] == [each.meta for each in messages]
+
+
+@given(logs())
+def test_what_became_rows_can_be_published_again(stored: list[Stored]) -> None:
+    batch = to_batch(stored)
+    publications = to_publications(batch, 7.0, "again", Limits())
+    assert all((each.time, each.publisher) == (7.0, "again") for each in publications)
+    found = [
+        (tag_list.tags, data, each.audience, each.meta)
+        for each in publications
+        for tag_list, wire, count in each.entries
+        for data in tag_list.split(wire, count)
+    ]
+    assert found == [
+        (message.tags, message.data, message.audience, message.meta)
+        for each in stored
+        for message in each.messages()
+    ]
+    for each in publications:
+        # What can't be a line must say so.
+        assert each.framable == all(wire.count(b"\n") == 1 for _, wire, _ in each.entries)
+
+
+@pytest.mark.parametrize(
+    ("tags", "data", "says"),
+    [
+        ([], b"", "row 1: "),
+        (None, b"", "row 1: "),
+        (["a", None], b"", "row 1: "),
+        (["a b"], b"", "row 1: "),
+        (["a"] * 3 + [f"t{n}" for n in range(70)], b"", "row 1: "),
+        (["a"], None, "row 1: "),
+        (["a"], b"12345", "row 1: "),
+    ],
+)
+def test_a_row_that_breaks_a_rule_is_named(
+    tags: list[str] | None, data: bytes | None, says: str
+) -> None:
+    batch = pa.record_batch(
+        {
+            "tags": pa.array([["fine"], tags], pa.list_(pa.string())),
+            "data": pa.array([b"1", data], pa.binary()),
+        }
+    )
+    with pytest.raises(InvalidRow, match=says) as caught:
+        to_publications(batch, 1.0, "x", Limits(data=4))
+    assert caught.value.row == 1
+
+
+def messages(count: int, first: int = 1) -> list[Stored]:
+    entries = [entry(frozenset({"a", f"n:{n % 7}"}), b"%d" % n) for n in range(count)]
+    ids = list(range(first, first + count))
+    return [Stored(entries, 1_795_262_400.0, "tcp", firsts=ids)]
+
+
+def test_a_segment_comes_back_as_it_was_written(tmp_path: Path) -> None:
+    table = Archive.create(tmp_path).messages
+    batch = to_batch(messages(5_000))
+    segment = write_segment(table, batch, MESSAGES, 1, 5_000)
+    assert segment.file == "date=2026-11-21/00000000000000000001-00000000000000005000.parquet"
+    assert (segment.rows, segment.bytes) == (5_000, table.path(segment).stat().st_size)
+    assert segment.oldest == segment.newest == 1_795_262_400_000_000
+    assert read_segment(table, segment).equals(pa.Table.from_batches([batch]))
+    assert read_segment(table, segment, ["id"]).column_names == ["id"]
+    sizes = [each.num_rows for each in iter_batches(table, segment, batch_size=2_000)]
+    assert sizes == [2_000, 2_000, 1_000]
+    assert list(tmp_path.glob("date=*/.*")) == []
+
+
+def test_columns_are_written_as_their_values_ask(tmp_path: Path) -> None:
+    table = Archive.create(tmp_path).messages
+    segment = write_segment(table, to_batch(messages(250_000)), MESSAGES, 1, 250_000)
+    metadata = pq.read_metadata(table.path(segment))
+    assert [metadata.row_group(n).num_rows for n in range(3)] == [100_000, 100_000, 50_000]
+    columns = {
+        column.path_in_schema: column
+        for column in map(metadata.row_group(0).column, range(metadata.num_columns))
+    }
+    assert all(column.compression == "ZSTD" for column in columns.values())
+    assert "DELTA_BINARY_PACKED" in columns["id"].encodings
+    assert "DELTA_BINARY_PACKED" in columns["time"].encodings
+    assert columns["tags.list.element"].has_dictionary_page
+    assert columns["publisher"].has_dictionary_page
+    assert not columns["data"].has_dictionary_page
+
+
+def test_a_segment_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    table = Archive.create(tmp_path).messages
+
+    def rows() -> object:
+        yield to_batch(messages(10))
+        raise KeyError("gone")
+
+    with pytest.raises(KeyError):
+        write_segment(table, rows(), MESSAGES, 1, 10, day=day_of(0))  # type: ignore[arg-type]
+    assert list(tmp_path.glob("date=*/*")) == []
+
+
+@pytest.mark.parametrize("harm", ["cut", "gone", "garbage"])
+def test_a_segment_that_is_not_what_was_written_is_one_line(tmp_path: Path, harm: str) -> None:
+    table = Archive.create(tmp_path).messages
+    segment = write_segment(table, to_batch(messages(100)), MESSAGES, 1, 100)
+    path = table.path(segment)
+    if harm == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[:50] if harm == "cut" else b"PAR1" * 100)
+    with pytest.raises(ArchiveDamaged, match=path.name) as caught:
+        read_segment(table, segment)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_empty_log_has_no_rows() -> None:
+    assert to_batch([]).num_rows == 0
+    assert to_publications(to_batch([]), 1.0, "x", Limits()) == []
+
+
+def test_publications_are_cut_where_what_they_share_changes() -> None:
+    stored = [
+        Stored([entry(frozenset("a"), b"1", b"2")], 1.0, "p", firsts=[1]),
+        Stored([entry(frozenset("a"), b"3")], 1.0, "p", True, "user:1", firsts=[3]),
+    ]
+    found = to_publications(to_batch(stored), 2.0, "q", Limits())
+    assert [(each.count, each.audience) for each in found] == [(2, None), (1, "user:1")]
+    assert isinstance(found[0], Publication)
