@@ -98,7 +98,8 @@ class Shape:
         return list(self.promised.names)
 
     def fit(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch in the promised shape. O(columns) where types differ in names only.
+        """The batch in the promised shape. O(columns) where it has that already, as it does
+        unless somebody's `.schema(…)` is stricter about nulls.
 
         Args:
             batch: has the columns promised, and perhaps others.

@@ -116,7 +116,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return min(place_of(end, standing, self._reading.origin), standing.newest)
 
     def _tell_epoch(self, former: str, standing: Standing) -> None:
-        if former != standing.epoch:
+        # An archive has no epoch before its first segment: nothing of one was missed.
+        if former not in ("", standing.epoch):
             self._reading.losses.found(
                 f"the log was begun anew ({former} is now {standing.epoch}), and what was not"
                 " read of the former can't be had any more"

@@ -14,21 +14,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pyarrow as pa
 
+from mist.archive.schema import MESSAGES
 from mist.pipeline.selection import Range, Selection, parse_alternatives
-
-MESSAGES = pa.schema(
-    [
-        pa.field("id", pa.int64(), nullable=False),
-        pa.field("time", pa.timestamp("us", "UTC"), nullable=False),
-        pa.field(
-            "tags", pa.list_(pa.field("element", pa.string(), nullable=False)), nullable=False
-        ),
-        pa.field("data", pa.binary(), nullable=False),
-        pa.field("publisher", pa.string(), nullable=False),
-        pa.field("audience", pa.string()),
-        pa.field("meta", pa.map_(pa.string(), pa.binary())),
-    ]
-)
 
 Fault = Callable[["Handler"], bool]
 """Answers a request in its own way and says True, or leaves it to the fake."""
@@ -83,6 +70,7 @@ class Fake:
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
     server: Any
 
     def log_message(self, *arguments: object) -> None:
