@@ -18,6 +18,8 @@ How it is made, from the outside in:
     keeping, trimming, tracker      a step of retention; what it means for resuming
     keeper      the task that does all of this now and then
     keys        what tells a repeated publication from a new one
+    commits     large batches of writers that may ask again
+    erasing     what somebody has a right to see gone
     layout      a block as bytes: `encoding` makes it, `block` reads it. `postings`, `columns`
     joining     small blocks made large, so that a log that came in slowly is read fast
 
@@ -33,6 +35,8 @@ from typing import Final, Self
 import attrs
 
 from mist.errors import HistoryDamaged, HistoryUnavailable, StartupError
+from mist.history.commits import Bulk, Commit, Mark
+from mist.history.erasing import Erased, Erasure
 from mist.history.keys import Kept, Key
 from mist.history.record import (
     MAX_ID,
@@ -50,13 +54,18 @@ from mist.history.selection import Selection
 __all__ = [
     "MAX_GROUP",
     "MAX_ID",
+    "Bulk",
+    "Commit",
     "Durability",
+    "Erased",
+    "Erasure",
     "History",
     "HistoryDamaged",
     "HistoryStatistics",
     "HistoryUnavailable",
     "Kept",
     "Key",
+    "Mark",
     "Page",
     "Policy",
     "Position",
@@ -140,6 +149,43 @@ class History(ABC):
 
         Raises:
             ValueError: no message.
+        """
+
+    @abstractmethod
+    async def commit(self, bulk: Bulk, mark: Mark, time: float) -> tuple[Commit, bool]:
+        """Store a writer's batch: all of it with its mark, in one transaction, or nothing.
+
+        As much as that may be, it takes no more memory than some blocks of it, but for a log
+        that is in memory. Appends wait meanwhile.
+
+        Args:
+            bulk: may have no message; then only its mark is stored.
+            time: when it came, Unix seconds.
+
+        Returns:
+            What became of the writer's last batch: this one, or where it isn't above that and
+            so nothing was stored, the one known. And whether it was stored now.
+        """
+
+    @abstractmethod
+    async def committed(self, owner: str, writer: str) -> Commit | None:
+        """What became of a writer's last batch, as far as it is known."""
+
+    @abstractmethod
+    async def erase(self, erasure: Erasure) -> Erased:
+        """Take messages out, for good: on return none of their bytes is left where they were
+        kept. What is appended meanwhile stays.
+
+        It goes step by step, with appends and reads in between; where it fails or is cancelled,
+        some are gone, and another call does the rest. Those who resume from before what went
+        are told that they may have missed something.
+        """
+
+    @abstractmethod
+    async def before(self, time: float) -> int:
+        """The id after which the first message not older than `time` (Unix seconds) comes.
+
+        Of what is kept, that is: 0 where all of it is younger. O(blocks).
         """
 
     @abstractmethod

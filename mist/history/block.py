@@ -214,6 +214,10 @@ class Block:
             place = stop
         return result
 
+    def has_publisher(self, publisher: str | None) -> bool:
+        """Whether something in it may be of that publisher; None asks for no particular one."""
+        return publisher is None or publisher in self._body.publishers
+
     def check(self) -> str | None:
         """What is wrong with it beyond what would keep it from being read; None if nothing is."""
         hashes, _ = pack_postings(self._lists, len(self._lists))

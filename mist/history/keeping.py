@@ -111,9 +111,7 @@ class _Thinning:
             _remove(head, plan)
             return
         try:
-            row = self._shelf.row(head.first)
-            assert row is not None, "only retention removes blocks below the floor"
-            block = Block(row, self._tag_lists)
+            block = self._read(head)
         except HistoryDamaged:
             # Nothing can be kept of it, and it would be in the way for ever.
             _remove(head, plan)
@@ -128,6 +126,12 @@ class _Thinning:
         plan.tracked.update(thinned.tracked)  # blocks ascend, so the last one is the highest
         if thinned.kept:
             plan.put.append(encode(thinned.kept, first=head.first, last=head.last))
+
+    def _read(self, head: Head) -> Block:
+        row = self._shelf.row(head.first)
+        if row is None:  # only retention and erasure remove blocks, and they take turns
+            raise HistoryDamaged(head.first, "it isn't where it is listed", head.last)
+        return Block(row, self._tag_lists)
 
     def _cutoff(self, tag: str, n: int) -> int:
         known = self._cutoffs.get((tag, n))

@@ -96,6 +96,12 @@ class Row:
         )
         return attrs.evolve(self, head=head)
 
+    def placed(self, by: int, time: int) -> "Row":
+        """The same with every id and every time higher."""
+        row = self.moved(by)
+        head = attrs.evolve(row.head, oldest=row.head.oldest + time, newest=row.head.newest + time)
+        return attrs.evolve(row, head=head)
+
 
 class Body(msgspec.Struct, array_like=True, frozen=True):
     """What is in `Row.body`, in this order. New fields go to the end, with a default."""

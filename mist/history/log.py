@@ -9,8 +9,8 @@ each time, since somebody else is writing.
 """
 
 import logging
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial, reduce
 from itertools import islice
 from typing import Final, TypeVar
 
@@ -21,19 +21,24 @@ from mist.errors import HistoryDamaged, HistoryUnavailable
 from mist.history import MAX_GROUP, Durability, History, HistoryStatistics
 from mist.history.block import TagLists
 from mist.history.clock import Clock
+from mist.history.commits import Bulk, Commit, Mark
 from mist.history.encoding import assign, encode
+from mist.history.erasing import Erased, Erasure
+from mist.history.erasing import Plan as ErasurePlan
+from mist.history.erasing import make_plan as make_erasure
 from mist.history.inspection import inspect
 from mist.history.joining import Joining, plan_joining
 from mist.history.keeping import Plan, make_plan
 from mist.history.keys import Kept
-from mist.history.layout import MICROSECONDS
+from mist.history.layout import MICROSECONDS, Head, Row
 from mist.history.record import MAX_ID, Page, Position, Problem, Publication, Trimmed
-from mist.history.replay import find_last, read_page
+from mist.history.replay import find_last, find_time, read_page
 from mist.history.retention import Policy
 from mist.history.selection import Selection
 from mist.history.shelf import Change, Shelf, State, Totals, Workshop
 from mist.history.survey import Survey, first_kept, random_epoch
 from mist.history.tracker import covers, recovered, shrink
+from mist.message import TagSet
 
 __all__ = ["Log"]
 
@@ -113,6 +118,46 @@ class Log(History):
             )
         return row.head.first
 
+    async def commit(self, bulk: Bulk, mark: Mark, time: float) -> tuple[Commit, bool]:
+        self._check_writable()
+        moment = self._clock.stamp(time)
+        async with self._writing:
+            known = await self.committed(mark.owner, mark.writer)
+            if known is not None and mark.batch <= known.batch:
+                return known, False
+            survey = self._survey
+            if survey.newest + bulk.count > MAX_ID:
+                raise HistoryUnavailable("History is at its last id")
+            heads: list[Head] = []
+
+            def place() -> Iterator[Row]:
+                heads.clear()
+                newest = survey.newest
+                for row in bulk.blocks():
+                    placed = row.placed(newest, moment)
+                    newest = placed.head.last
+                    heads.append(placed.head)
+                    yield placed
+                if newest != survey.newest + bulk.count:
+                    raise ValueError("another number of messages than was said")
+
+            newest = survey.newest + bulk.count
+            first, last = (survey.newest + 1, newest) if bulk.count else (0, 0)
+            commit = Commit(mark.batch, first, last, bulk.count, moment)
+            rows = await self._workshop.supply(place)
+            await self._write(lambda shelf: shelf.commit(rows, mark, commit))
+            # No await from here on, as in `append`.
+            self._survey = attrs.evolve(
+                self._survey,
+                newest=newest,
+                latest=moment if bulk.count else survey.latest,
+                above=reduce(Totals.plus, heads, self._survey.above),
+            )
+        return commit, True
+
+    async def committed(self, owner: str, writer: str) -> Commit | None:
+        return await self._read(lambda shelf: shelf.committed(owner, writer))
+
     def _check_writable(self) -> None:
         if self._read_only:
             raise HistoryUnavailable("History is opened for reading only")
@@ -179,11 +224,21 @@ class Log(History):
             n, place = await self._read(work, selection)
         return place
 
+    async def before(self, time: float) -> int:
+        moment = round(time * MICROSECONDS)
+        place: int | None = 0
+        found = 0
+        while place is not None:
+            work = partial(find_time, tag_lists=self._tag_lists, moment=moment, after=place)
+            reached, place = await self._read(work)
+            found = max(found, reached)
+        return found
+
     async def position(self) -> Position:
         await trio.lowlevel.checkpoint()
         survey = await self._current()
         state = survey.state
-        return Position(state.epoch, survey.first, survey.newest, state.trimmed)
+        return Position(state.epoch, survey.first, survey.newest, state.gone, state.trimmed)
 
     async def recovered(
         self, selection: Selection | None, after: int, epoch: str | None = None
@@ -194,7 +249,7 @@ class Log(History):
             return False
         alternatives = None if selection is None else selection.alternatives
         find_out = partial(recovered, survey.state, survey.tracked, alternatives, after)
-        if after >= survey.state.trimmed:
+        if after >= survey.state.gone:
             return find_out()
         return await self._read(lambda shelf: find_out(), selection)
 
@@ -266,6 +321,68 @@ class Log(History):
             above = self._survey.above
             for head in plan.sunk:
                 above = above.minus(head)
+            self._survey = attrs.evolve(
+                self._survey, state=state, tracked=tracked, first=first, above=above
+            )
+
+    # erasing
+
+    async def erase(self, erasure: Erasure) -> Erased:
+        self._check_writable()
+        selection = erasure.selection()
+        upto = self._survey.newest
+        place: int | None = 0
+        erased = Erased()
+        while place is not None:
+            async with self._keeping:
+                work = partial(
+                    make_erasure,
+                    tag_lists=self._tag_lists,
+                    erasure=erasure,
+                    selection=selection,
+                    after=place,
+                    upto=upto,
+                )
+                plan = await self._read(work)
+                if plan.before:
+                    await self._erase(plan, erasure.tags or frozenset())
+            erased = erased.plus(plan.erased)
+            place = plan.after
+        more = True
+        while more:
+            async with self._keeping, self._writing:
+                more = await self._write(lambda shelf: shelf.wipe())
+        return erased
+
+    async def _erase(self, plan: ErasurePlan, tags: TagSet) -> None:
+        async with self._writing:
+            survey = self._survey
+            # A tag's name may be what has to go; then less is known.
+            named = {tag: survey.tracked[tag] for tag in tags if tag in survey.tracked}
+            tracked = {tag: id_ for tag, id_ in survey.tracked.items() if tag not in named}
+            state = attrs.evolve(
+                survey.state,
+                newest=survey.newest,
+                latest=survey.latest,
+                untracked=max(survey.state.untracked, *named.values(), 0),
+                erased=max(survey.state.erased, plan.erased.last, plan.damaged),
+            )
+            change = Change([head.first for head in plan.before], plan.put, state, wipe=True)
+            if named:
+                change = attrs.evolve(change, tracked=tracked, forget=True)
+
+            def work(shelf: Shelf) -> int:
+                shelf.change(change)
+                return first_kept(shelf, survey.newest)
+
+            first = await self._write(work)
+            above = self._survey.above
+            for head in plan.before:
+                if head.first > state.floor:
+                    above = above.minus(head)
+            for row in plan.put:
+                if row.head.first > state.floor:
+                    above = above.plus(row.head)
             self._survey = attrs.evolve(
                 self._survey, state=state, tracked=tracked, first=first, above=above
             )

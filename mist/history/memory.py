@@ -6,13 +6,14 @@ take as objects, and what is read is what was written.
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Final, TypeVar
 
 import trio
 
 from mist.history import Durability, History
+from mist.history.commits import MAX_WRITERS, Commit, Mark
 from mist.history.keys import Kept, Keys
 from mist.history.layout import Head, Row
 from mist.history.log import Log
@@ -47,6 +48,7 @@ class MemoryShelf(Shelf):
         self._firsts: list[int] = []  # of the rows, ascending
         self._rows: dict[int, Row] = {}
         self._keys = Keys()
+        self._commits: dict[tuple[str, str], Commit] = {}  # that of the longest silence first
 
     def copy(self) -> "MemoryShelf":
         """What is here now but the keys, to be read beside what changes it. O(blocks)."""
@@ -64,6 +66,18 @@ class MemoryShelf(Shelf):
         self._rows[row.head.first] = row
         for kept in keys:
             self._keys.add(kept)
+
+    def commit(self, rows: Iterable[Row], mark: Mark, commit: Commit) -> None:
+        for row in list(rows):
+            self.append(row)
+        self._commits.pop((mark.owner, mark.writer), None)
+        self._commits[mark.owner, mark.writer] = commit
+        known = [each for each in self._commits if each[0] == mark.owner]
+        for each in known[:-MAX_WRITERS]:
+            del self._commits[each]
+
+    def committed(self, owner: str, writer: str) -> Commit | None:
+        return self._commits.get((owner, writer))
 
     def recall(self, name: bytes) -> Kept | None:
         return self._keys.get(name)
@@ -127,6 +141,9 @@ class MemoryShelf(Shelf):
     def chore(self) -> Callable[[Shelf], None] | None:
         return None
 
+    def wipe(self) -> bool:
+        return False
+
     def file_size(self) -> int:
         return self.totals().size
 
@@ -155,6 +172,9 @@ class _Here(Workshop):
             return await trio.to_thread.run_sync(work, copy, limiter=self._reading)
         await trio.lowlevel.checkpoint()
         return work(self._shelf)
+
+    async def supply(self, make: Callable[[], Iterable[Row]]) -> Iterable[Row]:
+        return await trio.to_thread.run_sync(lambda: list(make()), limiter=self._reading)
 
     async def close(self) -> None:
         self._shelf.close()

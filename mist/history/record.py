@@ -138,13 +138,15 @@ class Position:
         epoch: which log this is; ids mean something only together with it.
         first: the lowest id that is kept; `newest + 1` where nothing is.
         newest: the highest id ever given; 0 before the first.
-        trimmed: the highest id that retention has taken; 0 before the first.
+        trimmed: the highest id that retention or an erasure has taken; 0 before the first.
+        expired: the highest that retention has taken.
     """
 
     epoch: str
     first: int
     newest: int
     trimmed: int
+    expired: int = 0
 
 
 @attrs.frozen

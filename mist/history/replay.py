@@ -9,16 +9,18 @@ from typing import Final
 
 from mist.errors import HistoryDamaged
 from mist.history.block import Block, TagLists
+from mist.history.layout import MICROSECONDS
 from mist.history.record import Page, Stored
 from mist.history.selection import Selection
 from mist.history.shelf import Shelf
 
-__all__ = ["find_last", "read_page"]
+__all__ = ["find_last", "find_time", "read_page"]
 
 # What is looked at for one page, so that no search holds a reader for long, and what is found
 # first isn't kept waiting for what is found next.
 _MAX_BLOCKS: Final = 64
 _MAX_BYTES: Final = 2 * 1024 * 1024
+_MAX_HEADS: Final = 1_024
 
 
 def read_page(
@@ -78,3 +80,31 @@ def find_last(
             if looked_at == _MAX_BLOCKS or read >= _MAX_BYTES:
                 return n, row.head.first - 1
     return n, 0
+
+
+def find_time(shelf: Shelf, tag_lists: TagLists, moment: int, after: int) -> tuple[int, int | None]:
+    """Walk up the blocks whose keys are above `after`, for a bounded while.
+
+    Args:
+        moment: microseconds; times ascend with ids.
+
+    Returns:
+        The last id known to be older; 0 where none is. And where to go on; None where that is
+        the answer.
+    """
+    older = 0
+    with shelf.snapshot():
+        heads = shelf.heads(after, _MAX_HEADS)
+        for head in heads:
+            if head.newest < moment:
+                older = head.last
+                continue
+            if head.oldest < moment:
+                row = shelf.row(head.first)
+                if row is None:  # and nothing changes in a snapshot
+                    raise HistoryDamaged(head.first, "it isn't where it is listed", head.last)
+                for stored in Block(row, tag_lists).select():
+                    if round(stored.time * MICROSECONDS) < moment:
+                        older = stored.firsts[-1] + stored.entries[-1][2] - 1
+            return older, None
+    return older, heads[-1].first if len(heads) == _MAX_HEADS else None

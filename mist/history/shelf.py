@@ -5,12 +5,13 @@ over these few methods about rows; see `log`.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from typing import TypeVar
 
 import attrs
 
+from mist.history.commits import Commit, Mark
 from mist.history.keys import Kept
 from mist.history.layout import Head, Row
 from mist.history.record import Problem
@@ -34,6 +35,7 @@ class State:
         trimmed: see `Position`.
         untracked: up to here, what was trimmed of a tag isn't known tag by tag.
         patterns: the rules under which `tracked` was kept, sorted.
+        erased: the highest id that an erasure has taken.
     """
 
     epoch: str
@@ -43,6 +45,12 @@ class State:
     trimmed: int = 0
     untracked: int = 0
     patterns: tuple[str, ...] = ()
+    erased: int = 0
+
+    @property
+    def gone(self) -> int:
+        """The highest id that isn't kept any more, whatever took it."""
+        return max(self.trimmed, self.erased)
 
 
 @attrs.frozen
@@ -77,6 +85,7 @@ class Change:
         state: the new state; None leaves it.
         tracked: tag to the highest id trimmed from it; adds to what is known.
         forget: whether what was tracked before is forgotten first.
+        wipe: whether what goes is overwritten where it is kept.
     """
 
     remove: Sequence[int] = ()
@@ -84,6 +93,7 @@ class Change:
     state: State | None = None
     tracked: Mapping[str, int] = attrs.field(factory=dict)
     forget: bool = False
+    wipe: bool = False
 
 
 class Shelf(ABC):
@@ -100,6 +110,16 @@ class Shelf(ABC):
     def append(self, row: Row, keys: Sequence[Kept] = ()) -> None:
         """Add a block behind all others, and the keys of publications in it, each in the place
         of an older one of its name. Durable on return, or not there."""
+
+    @abstractmethod
+    def commit(self, rows: Iterable[Row], mark: Mark, commit: Commit) -> None:
+        """Add blocks behind all others, and what became of a writer's batch with them, in the
+        place of what was known of it. Durable on return, or nothing of it is there; also where
+        `rows` raises."""
+
+    @abstractmethod
+    def committed(self, owner: str, writer: str) -> Commit | None:
+        """What became of a writer's last batch."""
 
     @abstractmethod
     def change(self, change: Change) -> None:
@@ -175,6 +195,15 @@ class Shelf(ABC):
         carried out on the one that is written; None where nothing is due."""
 
     @abstractmethod
+    def wipe(self) -> bool:
+        """A bounded step of seeing to it that nothing which was removed can be read from where
+        it was kept.
+
+        Returns:
+            Whether there is more to do.
+        """
+
+    @abstractmethod
     def file_size(self) -> int:
         """Bytes taken where it is kept, of whatever kind."""
 
@@ -201,6 +230,11 @@ class Workshop(ABC):
         Args:
             long: whether it may take longer than an event loop should wait.
         """
+
+    @abstractmethod
+    async def supply(self, make: Callable[[], Iterable[Row]]) -> Iterable[Row]:
+        """Rows for `Shelf.commit`, many of them. Whoever runs that doesn't wait for a disk, nor
+        long for `make`, unless in a thread of its own."""
 
     @abstractmethod
     async def close(self) -> None:

@@ -31,9 +31,10 @@ def recovered(
     An alternative asks for messages that have all of its tags. So one tag of it from which
     nothing behind `after` was trimmed is enough.
     """
-    if after >= state.trimmed:
+    if after >= state.gone:
         return True
-    if alternatives is None or after < state.untracked:
+    # What an erasure took isn't known tag by tag: their very names may have had to go.
+    if alternatives is None or after < max(state.untracked, state.erased):
         return False
     return all(
         any(any_match(state.patterns, tag) and after >= tracked.get(tag, 0) for tag in alternative)

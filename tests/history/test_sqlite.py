@@ -182,16 +182,26 @@ async def test_file_that_is_no_database_is_refused_and_left_alone(url, path):
 
 async def test_other_version_is_refused(url, path):
     await fill(url, one("a"))
-    run_sql(path, "PRAGMA user_version = 3")
-    assert "version 3" in await refusal(url)
+    run_sql(path, "PRAGMA user_version = 4")
+    assert "version 4" in await refusal(url)
 
 
-async def test_log_of_the_first_version_is_brought_up_to_this_one(url, path):
+NEW_IN = {2: ["DROP TABLE key"], 3: ["DROP TABLE writer", "DROP TABLE erasure"]}
+
+
+def undo(path, version):
+    """Make a log what it was in an older version."""
+    statements = [each for new, found in NEW_IN.items() if new > version for each in found]
+    run_sql(path, *statements, f"PRAGMA user_version = {version}")
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_log_of_an_older_version_is_brought_up_to_this_one(url, path, version):
     await fill(url, one("a", "old"))
     schema = run_sql(path, "SELECT sql FROM sqlite_schema ORDER BY name")
-    run_sql(path, "DROP TABLE key", "PRAGMA user_version = 1")
+    undo(path, version)
     content = path.read_bytes()
-    assert "version 1; a server" in await refusal(url, read_only=True)
+    assert f"version {version}; a server" in await refusal(url, read_only=True)
     assert path.read_bytes() == content
     async with await open_history(url) as history:
         assert await history.append([one("a", "new", key=KEY)]) == 2
@@ -201,15 +211,17 @@ async def test_log_of_the_first_version_is_brought_up_to_this_one(url, path):
         async with await open_history(url, read_only=True) as reader:
             assert (await reader.recall(KEY.name)).first == 2
     assert run_sql(path, "SELECT sql FROM sqlite_schema ORDER BY name") == schema
-    assert run_sql(path, "PRAGMA user_version") == [(2,)]
+    assert run_sql(path, "PRAGMA user_version") == [(3,)]
 
 
 async def test_log_that_can_not_be_brought_up_stays_as_it_was(url, path):
     await fill(url, one("a"))
-    run_sql(path, "DROP TABLE key", "CREATE TABLE key (a)", "PRAGMA user_version = 1")
+    undo(path, 1)
+    run_sql(path, "CREATE TABLE writer (a)")
     await refusal(url)
     assert run_sql(path, "PRAGMA user_version") == [(1,)]
-    run_sql(path, "DROP TABLE key")
+    assert run_sql(path, "SELECT name FROM sqlite_schema WHERE name = 'key'") == []
+    run_sql(path, "DROP TABLE writer")
     async with await open_history(url) as history:
         assert ids(await replay(history)) == [1]
 

@@ -19,7 +19,7 @@ from mist.history.columns import INDEXES, MASKS, fixed, unpack_all
 from mist.history.sqlite.directory import PARTS, WIDTH, build
 from mist.sqlite import transaction
 
-__all__ = ["Chore", "Traffic", "due", "missing"]
+__all__ = ["Chore", "Traffic", "due", "empty_wal", "give_back", "missing"]
 
 Chore = Callable[[sqlite3.Connection], None]
 
@@ -140,10 +140,34 @@ def _space(connection: sqlite3.Connection) -> Chore | None:
     if free <= max(_SPARE, pages // 8):
         return None
 
-    def write(connection: sqlite3.Connection) -> None:
-        connection.execute(f"PRAGMA incremental_vacuum({_GIVEN_BACK})").fetchall()
+    return _vacuum
 
-    return write
+
+def _vacuum(connection: sqlite3.Connection) -> None:
+    connection.execute(f"PRAGMA incremental_vacuum({_GIVEN_BACK})").fetchall()
+
+
+def give_back(connection: sqlite3.Connection) -> bool:
+    """Give some free pages back to the file system, with whatever still stands in them.
+
+    Returns:
+        Whether there were any.
+    """
+    ((free,),) = connection.execute("PRAGMA freelist_count").fetchall()
+    if free:
+        _vacuum(connection)
+    return bool(free)
+
+
+def empty_wal(connection: sqlite3.Connection) -> None:
+    """Have the write-ahead log hold nothing any more.
+
+    Raises:
+        sqlite3.OperationalError: somebody has been reading for too long.
+    """
+    ((busy, _, _),) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    if busy:
+        raise sqlite3.OperationalError("another process is reading what was erased; try again")
 
 
 def _wal(connection: sqlite3.Connection, traffic: Traffic) -> Chore | None:

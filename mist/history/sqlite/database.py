@@ -20,7 +20,7 @@ from mist.sqlite import Kind
 
 __all__ = ["LOG", "boot_id", "connect", "explained", "lock", "prepare", "translated"]
 
-LOG: Final = Kind("history", application_id=0x6D736869, version=2)  # "mshi": mist history
+LOG: Final = Kind("history", application_id=0x6D736869, version=3)  # "mshi": mist history
 
 _PATIENCE: Final = 2.0  # seconds for another process that is reading or recovering
 _PAGE: Final = 8192  # bytes; rows are large, and each page of one is a step
@@ -37,8 +37,29 @@ _KEYS: Final = """
         digest BLOB NOT NULL
     ) STRICT
 """
+# What version 3 has and version 2 had not.
+_COMMITS: Final = """
+    CREATE TABLE writer (            -- see Mark and Commit for this and the following
+        owner TEXT NOT NULL,
+        writer TEXT NOT NULL,
+        batch INTEGER NOT NULL,
+        first INTEGER NOT NULL,
+        last INTEGER NOT NULL,
+        messages INTEGER NOT NULL,
+        time INTEGER NOT NULL,
+        PRIMARY KEY (owner, writer)
+    ) STRICT, WITHOUT ROWID
+"""
+_ERASURE: Final = """
+    CREATE TABLE erasure (
+        id INTEGER PRIMARY KEY CHECK (id = 1),
+        upto INTEGER NOT NULL        -- see State.erased, no row where nothing was
+    ) STRICT
+"""
 _SCHEMA: Final = f"""
     {_KEYS};
+    {_COMMITS};
+    {_ERASURE};
     CREATE TABLE log (
         id INTEGER PRIMARY KEY CHECK (id = 1),
         epoch TEXT NOT NULL,
@@ -156,17 +177,19 @@ def prepare(connection: sqlite3.Connection, path: Path, epoch: str | None) -> No
 
 
 def _upgrade(connection: sqlite3.Connection, path: Path, *, may_write: bool) -> None:
-    """Make a log of version 1 one of this version, all at once; leave any other as it is."""
+    """Make a log of an older version one of this, all at once; leave any other as it is."""
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if (application, version) != (LOG.application_id, 1):
+    if application != LOG.application_id or version not in (1, 2):
         return
     if not may_write:
         raise StartupError(
-            f"history {path}: schema version 1; a server that opens it makes it {LOG.version}"
+            f"history {path}: schema version {version}; "
+            f"a server that opens it makes it {LOG.version}"
         )
     with sqlite.transaction(connection):
-        connection.execute(_KEYS)
+        for statement in ([_KEYS] if version == 1 else []) + [_COMMITS, _ERASURE]:
+            connection.execute(statement)
         connection.execute(f"PRAGMA user_version = {LOG.version}")
 
 

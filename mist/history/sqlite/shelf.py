@@ -1,7 +1,7 @@
 """A shelf of blocks over one connection to the database; see `mist.history.shelf`."""
 
 import sqlite3
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -10,12 +10,14 @@ import msgspec
 
 from mist.errors import HistoryDamaged, HistoryUnavailable
 from mist.history import Durability
+from mist.history.commits import Commit, Mark
 from mist.history.keys import Kept
 from mist.history.layout import Head, Row
 from mist.history.record import Problem
 from mist.history.selection import Selection
 from mist.history.shelf import Change, Shelf, State, Totals
-from mist.history.sqlite.chores import Traffic, due, missing
+from mist.history.sqlite.chores import Traffic, due, empty_wal, give_back, missing
+from mist.history.sqlite.commits import put_commit, read_commit
 from mist.history.sqlite.database import translated
 from mist.history.sqlite.keys import insert_keys, outdated_keys, read_key
 from mist.history.sqlite.presence import Presence
@@ -57,6 +59,16 @@ class SqliteShelf(Shelf):
                 insert(self._connection, row)
         self._traffic.written += row.head.size
 
+    def commit(self, rows: Iterable[Row], mark: Mark, commit: Commit) -> None:
+        self._require_file()
+        written = 0
+        with translated(), transaction(self._connection):
+            for row in rows:
+                insert(self._connection, row)
+                written += row.head.size
+            put_commit(self._connection, mark, commit)
+        self._traffic.written += written
+
     def _require_file(self) -> None:
         if self._presence is not None:
             self._presence.require()
@@ -65,7 +77,7 @@ class SqliteShelf(Shelf):
         self._require_file()
         execute = self._connection.execute
         self._traffic.written += sum(row.head.size for row in change.put)
-        with translated(), transaction(self._connection):
+        with translated(), self._wiping(change.wipe), transaction(self._connection):
             # Lists go in as one parameter: an append is waiting, and statements add up.
             if change.remove:
                 execute(
@@ -86,11 +98,25 @@ class SqliteShelf(Shelf):
                 )
             if change.state is not None:
                 state = change.state
+                *numbers, patterns, erased = attrs.astuple(state)
                 execute(
                     "UPDATE log SET epoch = ?, newest = ?, latest = ?, floor = ?, trimmed = ?, "
                     "untracked = ?, patterns = ?",
-                    (*attrs.astuple(state)[:-1], "\n".join(state.patterns)),
+                    (*numbers, "\n".join(patterns)),
                 )
+                if erased:
+                    execute("INSERT OR REPLACE INTO erasure (id, upto) VALUES (1, ?)", (erased,))
+
+    @contextmanager
+    def _wiping(self, wipe: bool) -> Iterator[None]:
+        if not wipe:
+            yield
+            return
+        self._connection.execute("PRAGMA secure_delete = ON").fetchall()
+        try:
+            yield
+        finally:
+            self._connection.execute("PRAGMA secure_delete = OFF").fetchall()
 
     def forget(self, upto: int) -> None:
         self._require_file()
@@ -98,6 +124,9 @@ class SqliteShelf(Shelf):
             self._connection.execute("DELETE FROM key WHERE first <= ?", (upto,))
 
     # what is read
+
+    def committed(self, owner: str, writer: str) -> Commit | None:
+        return read_commit(self._connection, owner, writer)
 
     def recall(self, name: bytes) -> Kept | None:
         return read_key(self._connection, name)
@@ -111,12 +140,15 @@ class SqliteShelf(Shelf):
             "SELECT epoch, newest, latest, floor, trimmed, untracked, patterns FROM log",
         )
         tracked = fetch(self._connection, "SELECT tag, id FROM tracked")
+        ((erased,),) = fetch(self._connection, "SELECT coalesce(max(upto), 0) FROM erasure")
         with checked():
             state = msgspec.convert(states[0] if states else None, _StateValues)
             known = msgspec.convert(tracked, list[tuple[str, int]])
         epoch, newest, latest, floor, trimmed, untracked, joined = state
         patterns = tuple(joined.split("\n")) if joined else ()
-        return State(epoch, newest, latest, floor, trimmed, untracked, patterns), dict(known)
+        return State(epoch, newest, latest, floor, trimmed, untracked, patterns, int(erased)), dict(
+            known
+        )
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
@@ -216,6 +248,14 @@ class SqliteShelf(Shelf):
                 chore(shelf._connection)
 
         return work
+
+    def wipe(self) -> bool:
+        with translated():
+            if give_back(self._connection):
+                return True
+            empty_wal(self._connection)
+        self._traffic.written = 0
+        return False
 
     def file_size(self) -> int:
         ((_, _, path), *_) = fetch(self._connection, "PRAGMA database_list")

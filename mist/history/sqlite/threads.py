@@ -13,11 +13,12 @@ opens a log to write it sets the interval to that.
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, TypeVar
 
 import trio
 
+from mist.history.layout import Row
 from mist.history.shelf import Shelf, Workshop
 from mist.history.sqlite.files import Files
 
@@ -56,6 +57,10 @@ class Threads(Workshop):
                 self._free.append(shelf)
 
         return await trio.to_thread.run_sync(run, limiter=self._reading)
+
+    async def supply(self, make: Callable[[], Iterable[Row]]) -> Iterable[Row]:
+        await trio.lowlevel.checkpoint()
+        return make()  # one after the other, as the thread that writes takes them
 
     async def close(self) -> None:
         all_readers = [object() for _ in self._files.readers]

@@ -1,0 +1,166 @@
+"""Transactions of writers that may lose an answer, and ask again.
+
+A writer such as a Spark query numbers its batches, and has to find each in the log once,
+whatever crashes on the way. So with a batch its number is stored, by the same transaction; one
+that isn't above it was stored before, and is left alone. The number of the last batch is all
+that has to be kept of a writer, for as long as it may come again: unlike a publication's key
+(see `keys`) it has no age, only company. Each owner has room for so many writers, and the
+one that was silent for longest goes first.
+
+    Mark        what tells a batch
+    Commit      what became of the last one
+    Bulk        the messages of a batch, made into blocks before it is known where they go
+"""
+
+from collections.abc import Callable, Iterable
+from itertools import accumulate, groupby
+from typing import Final
+
+import attrs
+import msgspec
+
+from mist.history.encoding import encode
+from mist.history.layout import Head, Row, checksum
+from mist.history.record import Publication, Stored
+from mist.message import Entry
+
+__all__ = ["MAX_WRITERS", "Bulk", "Commit", "Mark", "make_blocks", "pack_blocks", "unpack_blocks"]
+
+MAX_WRITERS: Final = 10_000  # of an owner, of which the last batch is known
+
+_BLOCK_MESSAGES: Final = 2_500  # so few that an event loop can hand them out in one turn or two
+_BLOCK_BYTES: Final = 256 * 1024
+
+
+@attrs.frozen
+class Mark:
+    """What tells a batch from others.
+
+    Attributes:
+        owner: whose writer it is, as in `Publication.publisher`: no other can use up its numbers.
+        writer: its name.
+        batch: number of the batch; a writer's ascend.
+    """
+
+    owner: str
+    writer: str
+    batch: int
+
+
+@attrs.frozen
+class Commit:
+    """What became of a writer's last batch.
+
+    Attributes:
+        batch: its number.
+        first, last: ids of its first and last message; 0 where it had none.
+        count: its messages.
+        time: when it was stored, microseconds.
+    """
+
+    batch: int
+    first: int
+    last: int
+    count: int
+    time: int
+
+
+@attrs.frozen
+class Bulk:
+    """The messages of a batch.
+
+    Attributes:
+        blocks: gives them, each time it is called, in a thread; as `make_blocks` made them.
+            What it raises ends the commit, with nothing stored, and is passed on.
+        count: how many messages these are.
+    """
+
+    blocks: Callable[[], Iterable[Row]]
+    count: int
+
+
+def make_blocks(publications: Iterable[Publication]) -> list[Row]:
+    """Publications as blocks, small ones, whose ids begin at 1 in each and whose time is 0.
+
+    `Row.placed` makes them blocks of a log.
+    """
+    rows: list[Row] = []
+    block: list[tuple[Publication, Entry]] = []
+    count = size = 0
+    for publication in publications:
+        for entry in _cut_long(publication.entries):
+            if block and (
+                count + entry[2] > _BLOCK_MESSAGES or size + len(entry[1]) > _BLOCK_BYTES
+            ):
+                rows.append(_make_block(block))
+                block, count, size = [], 0, 0
+            block.append((publication, entry))
+            count += entry[2]
+            size += len(entry[1])
+    if block:
+        rows.append(_make_block(block))
+    return rows
+
+
+def _cut_long(entries: Iterable[Entry]) -> Iterable[Entry]:
+    """The same, message by message where a run is more than a block holds."""
+    for entry in entries:
+        tag_list, wire, count = entry
+        if count == 1 or (count <= _BLOCK_MESSAGES and len(wire) <= _BLOCK_BYTES):
+            yield entry
+            continue
+        for data in tag_list.split(wire, count):
+            yield tag_list, b"%b%b\n" % (tag_list.head, data), 1
+
+
+def _make_block(block: Iterable[tuple[Publication, Entry]]) -> Row:
+    first = 1
+    pieces: list[Stored] = []
+    for _, items in groupby(block, key=lambda item: id(item[0])):
+        group = list(items)
+        publication = group[0][0]
+        entries = [entry for _, entry in group]
+        firsts = list(accumulate([entry[2] for entry in entries], initial=first))
+        first = firsts.pop()
+        pieces.append(
+            Stored(
+                entries,
+                0.0,
+                publication.publisher,
+                publication.framable,
+                publication.audience,
+                publication.meta,
+                firsts=firsts,
+            )
+        )
+    return encode(pieces)
+
+
+_Packed = tuple[int, bytes, int, bytes]
+_decode: Final = msgspec.msgpack.Decoder(list[_Packed]).decode
+
+
+def pack_blocks(rows: Iterable[Row]) -> bytes:
+    """What `make_blocks` made, as bytes."""
+    return msgspec.msgpack.encode(
+        [(row.head.messages, row.hashes, row.checksum, row.body) for row in rows]
+    )
+
+
+def unpack_blocks(packed: bytes | memoryview) -> list[Row]:
+    """What `pack_blocks` packed.
+
+    Raises:
+        ValueError: it is something else, or damaged.
+    """
+    try:
+        values = _decode(packed)
+    except msgspec.MsgspecError as error:
+        raise ValueError(str(error)) from None
+    rows = []
+    for messages, hashes, check, body in values:
+        if messages < 1 or checksum(hashes, body) != check:
+            raise ValueError("its checksum is another")
+        size = len(hashes) + len(body)
+        rows.append(Row(Head(1, messages, 1, messages, 0, 0, size), hashes, check, body))
+    return rows

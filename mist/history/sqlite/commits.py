@@ -1,0 +1,50 @@
+"""The table `writer`: the statements that write and read it; see `mist.history.commits`."""
+
+import sqlite3
+from typing import Final
+
+import attrs
+import msgspec
+
+from mist.history.commits import MAX_WRITERS, Commit, Mark
+from mist.history.sqlite.rows import checked, fetch
+
+__all__ = ["put_commit", "read_commit"]
+
+_CommitValues = tuple[int, int, int, int, int]
+
+# As a rule one is put in the place of its last batch's; this is for owners who name each anew.
+_CROWD_OUT: Final = (
+    "DELETE FROM writer WHERE owner = ?1 AND writer IN (SELECT writer FROM writer "
+    "WHERE owner = ?1 ORDER BY time DESC, last DESC LIMIT -1 OFFSET ?2)"
+)
+
+
+def put_commit(connection: sqlite3.Connection, mark: Mark, commit: Commit) -> None:
+    """Keep what became of a batch. Part of a transaction.
+
+    Raises:
+        sqlite3.Error: untranslated, since it is part of something larger.
+    """
+    connection.execute(
+        "INSERT OR REPLACE INTO writer (batch, first, last, messages, time, owner, writer) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (*attrs.astuple(commit), mark.owner, mark.writer),
+    )
+    ((known,),) = connection.execute(
+        "SELECT count(*) FROM writer WHERE owner = ?", (mark.owner,)
+    ).fetchall()
+    if known > MAX_WRITERS:
+        connection.execute(_CROWD_OUT, (mark.owner, MAX_WRITERS))
+
+
+def read_commit(connection: sqlite3.Connection, owner: str, writer: str) -> Commit | None:
+    """What became of a writer's last batch."""
+    rows = fetch(
+        connection,
+        "SELECT batch, first, last, messages, time FROM writer WHERE owner = ? AND writer = ?",
+        (owner, writer),
+    )
+    with checked():
+        found = msgspec.convert(rows, list[_CommitValues])
+    return Commit(*found[0]) if found else None
