@@ -1,0 +1,127 @@
+"""Numbers and times as people read them, and the round ones among them for axes."""
+
+import math
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+__all__ = [
+    "DAY",
+    "HOUR",
+    "NOTHING",
+    "bucket",
+    "count",
+    "day",
+    "moment",
+    "number_ticks",
+    "share",
+    "short",
+    "size",
+    "span",
+    "time_ticks",
+]
+
+HOUR: Final = 3600
+DAY: Final = 24 * HOUR
+# Steps of a time axis. All divide a day or are whole days, so that ticks fall on midnights.
+STEPS: Final = (60, 300, 900, 1800, HOUR, 2 * HOUR, 3 * HOUR, 6 * HOUR, 12 * HOUR,
+                DAY, 2 * DAY, 7 * DAY, 14 * DAY, 28 * DAY, 91 * DAY, 364 * DAY)  # fmt: skip
+NOTHING: Final = "\N{EN DASH}"  # what stands where there is no figure
+NO_BREAK: Final = "\N{NO-BREAK SPACE}"
+
+
+def count(value: float) -> str:
+    """A number in full: `1,234,567`; a small one that is no whole number has three digits."""
+    return f"{value:,.0f}" if abs(value) >= 100 or float(value).is_integer() else _three(value)
+
+
+def short(value: float) -> str:
+    """A number in little room: `950`, `1.2 k`, `34 M`. Three digits at most."""
+    for limit, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= limit * 0.9995:
+            return f"{_three(value / limit)}{NO_BREAK}{unit}"
+    return _three(value)
+
+
+def size(octets: float) -> str:
+    """Bytes, in powers of 1024: `12 MiB`."""
+    for limit, unit in ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if abs(octets) >= limit:
+            return f"{_three(octets / limit)}{NO_BREAK}{unit}"
+    return f"{octets:.0f}{NO_BREAK}B"
+
+
+def share(part: float, whole: float) -> str:
+    """`12.3 %`; what is small and not nothing is never shown as nothing."""
+    if not whole:
+        return NOTHING
+    percent = 100 * part / whole
+    if 0 < percent < 0.01:
+        return f"<{NO_BREAK}0.01{NO_BREAK}%"
+    if 99.99 < percent < 100:
+        return f">{NO_BREAK}99.99{NO_BREAK}%"
+    return f"{_three(percent)}{NO_BREAK}%"
+
+
+def _three(value: float) -> str:
+    if value == 0:
+        return "0"
+    digits = max(0, 2 - math.floor(math.log10(abs(value)) + 1e-9))
+    text = f"{value:.{digits}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def moment(seconds: float) -> str:
+    """`2026-11-21 14:05:09 UTC`, from Unix seconds."""
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def day(seconds: float) -> str:
+    """`2026-11-21`, of Unix seconds, in UTC."""
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d}"
+
+
+def span(seconds: float) -> str:
+    """`45 minutes`, `6 hours`, `12 days`: the largest unit that goes into it."""
+    for unit, word in ((DAY, "day"), (HOUR, "hour"), (60, "minute"), (1, "second")):
+        if seconds >= unit:
+            return f"{_three(seconds / unit)} {word}{'' if seconds == unit else 's'}"
+    return "less than a second"
+
+
+def number_ticks(largest: float, most: int = 5) -> list[float]:
+    """Round numbers from 0 on; the last is not below `largest`. At least two."""
+    if largest <= 0:
+        return [0, 1]
+    rough = largest / most
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(power * n for n in (1, 2, 2.5, 5, 10) if power * n * most >= largest * (1 - 1e-9))
+    if largest >= 1:
+        step = max(step, 1)  # of things that are counted there are no halves
+    return [step * n for n in range(math.ceil(largest / step - 1e-9) + 1)]
+
+
+def time_ticks(first: float, last: float, most: int) -> list[tuple[float, str]]:
+    """Moments within `first..last`, Unix seconds, and what to write at each.
+
+    At most `most`. Hours as `14:00`, and days as `21 Nov`, also where they begin among hours;
+    the year where the axis is long.
+    """
+    step = next((s for s in STEPS if (last - first) / s < most), STEPS[-1])
+    begin = math.ceil(first / step) * step
+    moments = [begin + n * step for n in range(int((last - begin) // step) + 1)]
+    moments = moments[:: max(1, math.ceil(len(moments) / most))]
+    return [(at, _tick(at, step, last - first)) for at in moments]
+
+
+def _tick(at: float, step: int, length: float) -> str:
+    when = datetime.fromtimestamp(at, UTC)
+    if length > 300 * DAY:
+        return f"{when:%b %Y}"
+    return f"{when.day} {when:%b}" if step >= DAY or not at % DAY else f"{when:%H:%M}"
+
+
+def bucket(times: Sequence[float], least: int, most: int) -> int:
+    """How long a step of a plot has to be, in seconds, for all these to be in `most` steps."""
+    length = max(times) - min(times) if times else 0
+    return next((s for s in STEPS if s >= least and length / s < most), STEPS[-1])

@@ -1,0 +1,261 @@
+"""Pages of reports: nothing in data is markup, figures are right, and a browser shows them."""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mist.pipeline.html import (
+    Bars,
+    Column,
+    Heat,
+    Page,
+    Section,
+    Series,
+    Table,
+    Tile,
+    TimePlot,
+    render,
+)
+from mist.pipeline.html.markup import h, visible
+from mist.pipeline.html.scales import (
+    HOUR,
+    bucket,
+    count,
+    number_ticks,
+    share,
+    short,
+    size,
+    span,
+    time_ticks,
+)
+from tests.chromium import chromium, open_page
+
+BEGIN = 1_795_219_200  # 2026-11-21 00:00 UTC
+EVIL = "</title></style><script>document.title = 'owned'</script><img src=x onerror=alert(1)>\"'`&"
+
+
+def full_page(name: str = EVIL) -> str:
+    hours = [(BEGIN + n * HOUR, float(n % 24)) for n in range(72)]
+    series = [Series(name, hours), Series("b", hours[:9])]
+    return render(
+        Page(
+            title=name,
+            says=name,
+            tiles=[Tile(name, name, name), Tile("alarm", "1", alarm=True)],
+            sections=[
+                Section(name, [TimePlot(name, series, unit=name)], name),
+                Section("one", [TimePlot("one", series[:1])]),
+                Section("bars", [Bars(name, name, name, [(name, 3), ("b", 0)], whole=3)]),
+                Section("heat", [Heat(name, [name, "b"], {(name, "b"): 1}, note=name)]),
+                Section("table", [Table(name, [Column(name, None), Column("n")], [(name, 1)])]),
+            ],
+            selected=[(name, name)],
+            made=BEGIN,
+            omits=[name],
+            by=name,
+        )
+    )
+
+
+class Reader(HTMLParser):
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: Counter[str] = Counter()
+        self.attributes: list[tuple[str, str | None]] = []
+        self.text: list[str] = []
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags[tag] += 1
+        self.attributes += attrs
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+
+def test_text_is_escaped_wherever_it_goes() -> None:
+    evil, tame = Reader(full_page()), Reader(full_page("tame"))
+    assert evil.tags == tame.tags
+    assert [key for key, _ in evil.attributes] == [key for key, _ in tame.attributes]
+    assert evil.text.count(EVIL) > 10
+
+
+@given(st.text(min_size=1))
+def test_any_name_leaves_the_page_as_it_is(name: str) -> None:
+    page = full_page(name)
+    page.encode()  # halves of surrogate pairs too
+    assert Reader(page).tags == Reader(full_page("tame")).tags
+
+
+def test_only_elements_are_markup() -> None:
+    assert (
+        h("p", "<b>", h("b", "&"), None, title='"') == '<p title="&quot;">&lt;b&gt;<b>&amp;</b></p>'
+    )
+
+
+def test_what_hides_or_turns_text_around_is_spelled_out() -> None:
+    assert visible("a\u202eb\0\n\u200b") == "a\\u202eb\\u0000\\u000a\\u200b"
+    assert visible("שלום déjà 日本") == "שלום déjà 日本"
+
+
+def test_a_page_needs_nothing_else_and_runs_nothing() -> None:
+    reader = Reader(full_page("tame"))
+    assert not {key for key, _ in reader.attributes} & {"src", "href", "srcset", "onclick"}
+    assert not reader.tags.keys() & {"script", "link", "img", "iframe", "object", "form"}
+    assert "url(" not in full_page("tame")
+    assert "@import" not in full_page("tame")
+
+
+def test_ids_are_unique_and_all_that_is_referred_to_is_there() -> None:
+    attributes = Reader(full_page()).attributes
+    ids = [value for key, value in attributes if key == "id"]
+    assert len(ids) == len(set(ids))
+    referred = [value for key, value in attributes if key == "aria-labelledby"]
+    assert {each for value in referred for each in (value or "").split()} <= set(ids)
+
+
+def test_each_plot_says_in_words_what_it_shows() -> None:
+    plot = TimePlot("Messages", [Series("all", [(BEGIN, 2), (BEGIN + 2 * HOUR, 40)])])
+    page = plot.render("p")
+    assert "From 2026-11-21 00:00:00 UTC to 2026-11-21 03:00:00 UTC, messages in each hour." in page
+    assert "all: 42 in all, at most 40 at 2026-11-21 02:00:00 UTC." in page
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 400 * 24), st.integers(0, 10**9)),
+        min_size=1,
+        unique_by=lambda p: p[0],
+    )
+)
+def test_a_plot_adds_up_and_leaves_nothing_out(hours: list[tuple[int, int]]) -> None:
+    points = [(BEGIN + hour * HOUR, float(value)) for hour, value in hours]
+    plot = TimePlot("Messages", [Series("all", points)]).render("p")
+    assert f"all: {sum(value for _, value in hours):,} in all" in plot
+
+
+@given(st.floats(1e-6, 1e15))
+def test_ticks_are_few_and_reach_the_largest(largest: float) -> None:
+    ticks = number_ticks(largest)
+    assert ticks[0] == 0
+    assert ticks[-1] >= largest * (1 - 1e-9)
+    assert 2 <= len(ticks) <= 7
+    steps = {round(b - a, 9) for a, b in pairwise(ticks)}
+    assert math.isclose(max(steps), min(steps), rel_tol=1e-6)
+
+
+@given(st.integers(0, 2**31), st.integers(60, 10 * 365 * 86400), st.integers(3, 12))
+def test_ticks_of_time_are_within_and_few(first: int, length: int, most: int) -> None:
+    ticks = [at for at, _ in time_ticks(first, first + length, most)]
+    assert len(ticks) <= most
+    assert all(first <= at <= first + length for at in ticks)
+    assert ticks == sorted(set(ticks))
+
+
+@given(st.lists(st.integers(0, 365 * 24), min_size=1), st.integers(1, 400))
+def test_steps_are_no_more_than_fit(hours: list[int], most: int) -> None:
+    step = bucket([hour * HOUR for hour in hours], HOUR, most)
+    if step < 364 * 86400:
+        assert (max(hours) - min(hours)) * HOUR / step < most
+    assert step >= HOUR
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (count(1234567), "1,234,567"),
+        (count(0.12345), "0.123"),
+        (count(1234.5), "1,234"),
+        (short(0), "0"),
+        (short(950), "950"),
+        (short(999.9), "1 k"),
+        (short(1234), "1.23 k"),
+        (short(12_300_000), "12.3 M"),
+        (size(0), "0 B"),
+        (size(1536), "1.5 KiB"),
+        (size(1 << 30), "1 GiB"),
+        (share(1, 0), "\N{EN DASH}"),
+        (share(1, 3), "33.3 %"),
+        (share(1, 10**9), "< 0.01 %"),
+        (share(10**9 - 1, 10**9), "> 99.99 %"),
+        (span(HOUR), "1 hour"),
+        (span(6 * HOUR), "6 hours"),
+        (span(0), "less than a second"),
+    ],
+)
+def test_numbers_as_people_write_them(text: str, expected: str) -> None:
+    assert text.replace("\N{NO-BREAK SPACE}", " ") == expected
+
+
+def test_long_tables_are_cut_and_say_so() -> None:
+    rows = [(str(n), n) for n in range(500)]
+    table = Table("Rows", [Column("name", None), Column("n")], rows, whole=9000).render("t")
+    assert "Rows (the first 200 of 9,000)" in table
+    assert table.count("<tr>") == 201
+
+
+def test_a_table_names_its_rows_and_columns() -> None:
+    table = Table("Rows", [Column("name", None), Column("n")], [("a", 1)]).render("t")
+    assert '<th scope="col">name</th>' in table
+    assert re.search(r'<th scope="row"><bdi class="name">a</bdi></th>', table)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with chromium(tmp_path_factory.mktemp("profile")) as url:
+        yield url
+
+
+async def test_a_browser_shows_it_on_any_screen(browser: str, tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    path.write_text(full_page(EVIL + "long" * 60), "utf-8")
+    async with open_page(browser) as page:
+        for width, shown, hidden in ((1100, "broad", "slim"), (360, "slim", "broad")):
+            await page.look(width, 800)
+            await page.open(path.as_uri())
+            assert "owned" not in (await page.evaluate("document.title"))[:20]
+            assert await page.evaluate("document.documentElement.scrollWidth") <= width
+            height = "document.querySelector('svg.%s').getBoundingClientRect().height"
+            assert await page.evaluate(height % shown) > 100
+            assert await page.evaluate(height % hidden) == 0
+        assert await page.evaluate("performance.getEntriesByType('resource').length") == 0
+        assert page.errors == []
+
+
+async def test_letters_can_be_read_on_what_they_stand_on(browser: str, tmp_path: Path) -> None:
+    # WCAG AA: 4.5 : 1. The deepest cell of the heat map is the worst of them.
+    path = tmp_path / "page.html"
+    path.write_text(full_page("tame"), "utf-8")
+    async with open_page(browser) as page:
+        for dark in (False, True):
+            await page.look(1100, 800, dark=dark)
+            await page.open(path.as_uri())
+            ratio = await page.evaluate(CONTRAST)
+            assert ratio >= 4.5, f"dark: {dark}"
+
+
+CONTRAST = """
+(() => {
+  const canvas = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
+  const light = (colour) => {
+    canvas.clearRect(0, 0, 1, 1);
+    canvas.fillStyle = colour;
+    canvas.fillRect(0, 0, 1, 1);
+    const [r, g, b] = [...canvas.getImageData(0, 0, 1, 1).data].slice(0, 3)
+      .map((it) => it / 255).map((it) => it <= .03928 ? it / 12.92 : ((it + .055) / 1.055) ** 2.4);
+    return .2126 * r + .7152 * g + .0722 * b;
+  };
+  const cell = getComputedStyle(document.querySelector(".heat td[style]"));
+  const pair = [light(cell.color), light(cell.backgroundColor)];
+  return (Math.max(...pair) + .05) / (Math.min(...pair) + .05);
+})()
+"""
