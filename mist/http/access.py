@@ -71,16 +71,22 @@ class Access:
             return await self._client(tokens[0])
         if secrets:
             return await self._service(secrets[0])
-        if self._is_open(request):
-            return Caller(None)
-        raise _unauthorized("give the secret or a token")
+        if self._hub.needs_secret:
+            raise _unauthorized("give the secret or a token")
+        if not _is_local(request):
+            raise _unauthorized("give a token")
+        return Caller(None)
 
     async def service(self, request: Request) -> Caller:
         """A service, or none.
 
         Raises:
-            Problem: as `caller`; or it has a token, which is not enough (403).
+            Problem: as `caller`; or it has a token, which is not enough (403); or nobody can be
+                one here, since there is no secret and the listener isn't a loopback one (403).
         """
+        if not (self._hub.needs_secret or _is_local(request) or "x-auth-token" in request.headers):
+            detail = "the server has no secret, and without one does that on loopback only"
+            raise Problem(403, "loopback_only", detail)
         caller = await self.caller(request)
         if not caller.is_service:
             raise Problem(403, "secret_needed", "a token is not enough for that")
@@ -116,10 +122,6 @@ class Access:
         await trio.sleep(self._hub.hub_limits.failed_auth_delay)
         return _unauthorized(detail)
 
-    def _is_open(self, request: Request) -> bool:
-        listen: Listen = request.state.listen
-        return not self._hub.needs_secret and listen.is_local
-
     async def _client(self, token: str) -> Caller:
         record = self._record(token)
         if record is None:
@@ -140,6 +142,11 @@ class Access:
         """The record of a token that is good for something, as a header has it."""
         record = self._hub.registry.lookup(_text(token))
         return record if record is not None and record.tags else None
+
+
+def _is_local(request: Request) -> bool:
+    listen: Listen = request.state.listen
+    return listen.is_local
 
 
 def _text(value: str) -> str:

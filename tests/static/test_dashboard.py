@@ -326,6 +326,32 @@ async def test_a_server_without_a_secret_is_not_asked_for_one(live: Page) -> Non
     assert await live.evaluate("document.getElementById('forget').hidden")
 
 
+async def test_beyond_loopback_a_server_without_a_secret_is_not_asked_for_one_either(
+    browser: str, tmp_path: Path
+) -> None:
+    listen = (Listen("http", "0.0.0.0", 0), Listen("http", "127.0.0.1", 0))
+    async with (
+        running(tmp_path / "data", listen=listen, insecure=True) as server,
+        open_page(browser) as page,
+    ):
+        beyond, loopback = (f"http://127.0.0.1:{url.rpartition(':')[2]}/" for url in server.urls)
+        await page.open(beyond)
+        await page.until("!document.getElementById('closed').hidden")
+        assert await page.evaluate("document.getElementById('gate').hidden")
+        assert await page.evaluate("document.getElementById('board').hidden")
+        assert await page.text("#closed-title") == "This server has no secret"
+        assert "loopback" in await page.text("#closed")
+        assert await page.text("#state") == "no secret"
+        assert await page.evaluate(FAULTS) == []
+        # The next server at this place may have one, or tell all.
+        await page.evaluate("window.fetch = async () => new Response('{}', {status: 401})")
+        await page.until("!document.getElementById('gate').hidden")
+        assert await page.evaluate("document.getElementById('closed').hidden")
+        await page.open(loopback)
+        await page.until(LIVE)
+        assert await page.evaluate("document.getElementById('closed').hidden")
+
+
 # Losing the server
 
 

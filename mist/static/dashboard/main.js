@@ -38,7 +38,7 @@ const PLOTS = [
 
 const STATES = {
   connecting: "connecting…", live: "live", reconnecting: "reconnecting…", draining: "draining",
-  locked: "locked",
+  locked: "locked", closed: "no secret",
 };
 
 const clockNow = () => Date.now() / 1000;
@@ -100,9 +100,19 @@ class Dashboard {
 
   #lock(why) {
     this.#poller.stop();
+    setHidden(byId("closed"), true);
     this.#subscribe.stop();
     this.#gate.ask(why);
     this.#show("locked");
+    this.#note("");
+  }
+
+  /** There is no secret to ask for, and without one nobody is told anything here. */
+  #close() {
+    this.#subscribe.stop();
+    setHidden(byId("board"), true);
+    setHidden(byId("closed"), false);
+    this.#show("closed");
     this.#note("");
   }
 
@@ -119,6 +129,10 @@ class Dashboard {
 
   #taken(stats) {
     this.#stats = stats;
+    if (!byId("closed").hidden) {
+      setHidden(byId("closed"), true);
+      setHidden(byId("board"), false);
+    }
     if (this.#recorder.take(stats, clockNow())) this.#left = -FAREWELL; // that is the next one
     this.#draw();
     this.#list();
@@ -130,6 +144,10 @@ class Dashboard {
   #failed(problem) {
     if (problem.status === 401) {
       this.#lock(this.#api.hasSecret ? "The secret is another one now." : "");
+      return;
+    }
+    if (problem.code === "loopback_only") {
+      this.#close(); // and go on asking: the next one may have a secret
       return;
     }
     if (this.#isLeaving) return;
