@@ -32,6 +32,7 @@ from mist.pacing import Pacer
 from mist.sequencer import Sequencer, Submission
 
 if TYPE_CHECKING:
+    from mist.archive.sealer import Sealer  # needs pyarrow, which is an extra
     from mist.session import Session
 
 __all__ = ["Hub", "HubLimits", "HubStatistics"]
@@ -97,6 +98,7 @@ class Hub:
         ending: whether all of it is about to end, so that sessions needn't tidy up.
         sequencer: the way through the history; None where there is none. Set before the
             first session.
+        sealer: what moves the history into the archive; None where there is none.
         recent: carries out what has a key, where there is no history.
         meters: what is measured, by samples.
         accepted, refused: sessions and connections, by transport.
@@ -126,6 +128,7 @@ class Hub:
         self.hub_limits = hub_limits or HubLimits()
         self.ending = False
         self.sequencer: Sequencer | None = None
+        self.sealer: Sealer | None = None
         self.recent = Recent()
         self.accepted: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()

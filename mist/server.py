@@ -15,16 +15,19 @@ import os
 import signal
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import structlog
 import trio
 
 from mist import collector
+from mist.archive import Archive, ArchiveError
 from mist.auth import open_registry
 from mist.config import Config, Listen
-from mist.errors import HistoryUnavailable, StartupError
+from mist.errors import HistoryUnavailable, MistError, StartupError
 from mist.history import Durability, History, open_history
 from mist.history.keeper import keep
 from mist.http import Context, HttpTransport, Site
@@ -40,6 +43,9 @@ from mist.transports.gate import Gate
 from mist.transports.handshake import Origins
 from mist.transports.tcp import TcpTransport
 from mist.transports.websocket import WebSocketTransport
+
+if TYPE_CHECKING:
+    from mist.archive.sealer import Sealer  # needs pyarrow, which is an extra
 
 __all__ = ["Server", "open_server", "serve"]
 
@@ -87,6 +93,8 @@ class Server:
             if sequencer is not None:
                 background.start_soon(sequencer.run)
                 background.start_soon(keep, sequencer.history, config.policy)
+            if self.hub.sealer is not None:
+                background.start_soon(self.hub.sealer.run)
             async with trio.open_nursery() as connections:
                 with self._accepting:
                     async with trio.open_nursery() as accepting:
@@ -119,6 +127,10 @@ class Server:
                 with trio.move_on_after(config.drain_seconds):
                     await sequencer.settled()
             background.cancel_scope.cancel()
+        if self.hub.sealer is not None:
+            # So that a stopped server's archive is whole; what fails is sealed next time.
+            with trio.move_on_after(config.drain_seconds), suppress(MistError):
+                await self.hub.sealer.seal_now()
 
     def drain(self) -> None:
         """Stop being ready, stop accepting, and have every session end: see `departures`."""
@@ -192,6 +204,7 @@ async def open_server(config: Config) -> AsyncIterator[Server]:
         listening: list[Listening] = []
         registry = await open_registry(config.tokens_url, max_tags=config.max_tags_per_token)
         history: History | None = None
+        sealer: Sealer | None = None
         try:
             if config.history_url is not None:
                 history = await open_history(
@@ -215,12 +228,16 @@ async def open_server(config: Config) -> AsyncIterator[Server]:
             )
             if history is not None:
                 try:
+                    if config.archive is not None:
+                        hub.sealer = sealer = await _open_archive(config, config.archive, history)
                     hub.sequencer = await Sequencer.over(hub.broker, history)
                 except HistoryUnavailable as error:
                     raise StartupError(f"history: {error}") from error
             yield Server(config, hub, listening)
         finally:
             with trio.CancelScope(shield=True):
+                if sealer is not None:
+                    await sealer.aclose()
                 if history is not None:
                     await history.close()
                 for each in listening:
@@ -270,6 +287,21 @@ async def _obey(signals: AsyncIterator[int], server: Server, scope: trio.CancelS
 
 
 # What a server holds on to
+
+
+async def _open_archive(config: Config, folder: Path, history: History) -> "Sealer":
+    try:
+        from mist.archive.sealer import SealPolicy, open_sealer
+    except ImportError as error:  # pyarrow or numpy
+        raise StartupError(
+            f"archive: {error.name} is missing; pip install 'mist-pubsub[archive]'"
+        ) from error
+    try:
+        archive = await trio.to_thread.run_sync(Archive.create, folder)
+        policy = SealPolicy(bytes=config.seal_bytes, seconds=config.seal_seconds)
+        return await open_sealer(archive, history, policy)
+    except ArchiveError as error:
+        raise StartupError(str(error)) from error
 
 
 @contextmanager

@@ -35,12 +35,17 @@ class SegmentWriter:
         schema: of the table.
         day: of every row (UTC).
         part: tells two files of the same ids apart, as when one is written anew.
+
+    Attributes:
+        day: as given.
+        rows: written so far.
     """
 
     def __init__(self, table: Table, schema: pa.Schema, day: date, part: str = "") -> None:
         self._table = table
         self._schema = schema
         self._part = part
+        self.day = day
         self._folder = table.folder / f"date={day.isoformat()}"
         self._time = next(field.name for field in schema if field.type == TIME)
         self._oldest: int | None = None

@@ -72,6 +72,8 @@ def find_clashes(config: "Config") -> Iterator[ClashError]:
         yield ClashError(("secret", "secret_file"), "both give the secret; give one of them")
     yield from _listen_clashes(config)
     yield from _tls_clashes(config)
+    if config.archive is not None and config.history_url is None:
+        yield ClashError(("archive", "history"), "an archive is made of the history: keep one")
     if config.max_line <= config.max_data:
         problem = f"max_line {config.max_line} must be more than max_data {config.max_data}"
         yield ClashError(("max_line", "max_data"), problem)

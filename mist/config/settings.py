@@ -81,6 +81,12 @@ class Config:
             default_text="history.db in the data folder",
         ),
     )
+    archive: Path | None = attrs.field(
+        default=None,
+        metadata=about(
+            kinds.path("DIR"), "Folder for the archive that Spark reads; needs the extra archive"
+        ),
+    )
     durability: str = attrs.field(
         default="power",
         metadata=about(
@@ -314,6 +320,16 @@ class Config:
     def policy(self) -> Policy:
         """How long messages stay in the history."""
         return Policy(self.keep_age, self.keep_bytes, None, self.keep)
+
+    @property
+    def seal_seconds(self) -> float:
+        """How long messages wait for the archive: well before they leave the history."""
+        return min(600.0, self.keep_age / 4)
+
+    @property
+    def seal_bytes(self) -> int:
+        """Bytes of a segment of the archive: so few that the history holds several of them."""
+        return min(64 * _MIB, self.keep_bytes // 8)
 
     @property
     def limits(self) -> Limits:

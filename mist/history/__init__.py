@@ -283,10 +283,13 @@ class History(ABC):
         """
 
     @abstractmethod
-    async def new_epoch(self) -> str:
+    async def new_epoch(self, above: int = 0) -> str:
         """Begin a new epoch and return it. Messages stay, ids go on.
 
         For a log that was put back from a backup: clients may hold ids that it never gave.
+
+        Args:
+            above: ids go on above this one, where they aren't there yet.
         """
 
     @abstractmethod

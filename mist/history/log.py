@@ -414,15 +414,17 @@ class Log(History):
                 above = above.plus(row.head)
             self._survey = attrs.evolve(self._survey, above=above)
 
-    async def new_epoch(self) -> str:
+    async def new_epoch(self, above: int = 0) -> str:
         self._check_writable()
         async with self._keeping, self._writing:
             survey = self._survey
+            newest = max(survey.newest, above)
             state = attrs.evolve(
-                survey.state, epoch=random_epoch(), newest=survey.newest, latest=survey.latest
+                survey.state, epoch=random_epoch(), newest=newest, latest=survey.latest
             )
             await self._write(lambda shelf: shelf.change(Change(state=state)))
-            self._survey = attrs.evolve(survey, state=state)
+            first = survey.first if survey.first <= survey.newest else newest + 1
+            self._survey = attrs.evolve(survey, state=state, newest=newest, first=first)
         return state.epoch
 
     # looking after it
