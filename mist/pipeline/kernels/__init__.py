@@ -1,0 +1,11 @@
+"""What touches rows: numpy and Arrow, no Spark, so that all of it is tested without a JVM.
+
+    tags            a column of tags as numbers; which of them somebody cares for
+    repeats         rows that carry the same tags, to be looked at once
+    subscriptions   tag sets to be matched, as an Arrow table that travels to the executors
+    matching        which of them does each message satisfy?
+
+A kernel takes Arrow batches and gives arrays; it keeps no more than its result. None knows
+where batches come from: `mist.pipeline.reading` has them come out of segments, and
+`mist.pipeline.jobs` has Spark run that on each segment of an archive.
+"""

@@ -1,0 +1,340 @@
+"""Which subscriptions does each message satisfy? For whole columns of messages at once.
+
+The rule is that of `mist.index`, S ⊆ T, and so is the answer. The way there is another: the
+index takes one message through a tree, this takes a hundred thousand through each step.
+
+*One tag.* A number for each tag: a lookup, or for counts just a histogram of the tags.
+
+*Two and more.* A subscription is filed under its two rarest tags, by a hash of that pair:
+
+    subscription       filed under        bucket
+    {a, b}             a, b               h(a) ^ h(b)
+    {a, b, c}          a, b: c is common  h(a) ^ h(b)     also c must be in the message
+    {b, d}             b, d               h(b) ^ h(d)
+
+A message tries each pair of its tags: an exclusive or, and a byte that tells whether anything
+is filed in that bucket. That is nearly all of the work, 5 ns a pair, and 2 % of pairs of
+random tags get past it at one byte in sixteen. Those look up what is filed there, compare the
+pair itself, then look for the other tags of those where there are any. Messages are taken by
+their number of tags, so a pair of places (first and third tag, say) is one operation on
+thousands of rows.
+
+Rarest in the messages, where a sample of them is given, else in the subscriptions: what counts
+is how often a message has both tags of a pair that something is filed under. Tags that nothing
+is filed under drop out before pairs are made; and where rows repeat each other, each kind is
+matched once (`repeats`).
+
+Cost: O(pairs of tags of each message + hits). Memory: some 30 bytes a subscription, 5 bytes
+for each of the buckets (8 to 16 a subscription, at most 4 million), a few MB for a batch.
+
+Refused: a bitmap for each tag, as the index has them: 100,000 bits to go over for a message.
+Refused: looking at triples for longer subscriptions: a message has more of them than pairs,
+and a pair of rare tags is rare enough.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mist.pipeline.kernels.repeats import find_repeats
+from mist.pipeline.kernels.tags import (
+    Codes,
+    Ints,
+    Places,
+    Rows,
+    Vocabulary,
+    ends,
+    spread,
+    without,
+)
+
+__all__ = ["Matcher", "Tally"]
+
+Hits = tuple[Places, Places]
+"""Rows, and beside each the number of a subscription that it satisfies."""
+
+_TILE: Final = 32_768  # places that one operation goes over: they stay in the processor's cache
+_EXPANDED: Final = 1 << 20  # candidates that are looked at at once, which bounds the memory
+_SPARSE: Final = 8  # buckets for each pair of tags, at least
+_MOST_BITS: Final = 22  # of buckets: beyond that each look is a miss of the cache
+
+
+@attrs.frozen(eq=False)
+class Tally:
+    """What matching a batch came to.
+
+    Attributes:
+        messages: for each subscription, the rows that satisfy it.
+        fanout: for each row, the subscriptions that it satisfies; empty unless asked for.
+    """
+
+    messages: Places
+    fanout: Places
+
+
+class Matcher:
+    """Subscriptions, made ready to be matched. Never changes; takes 1 µs for each.
+
+    Args:
+        subscriptions: array<string>, canonical, none twice. Results number them.
+        seen: how often each tag stands in some messages like those to come, as arrays
+            `(names, counts)`; speeds up, and changes no answer.
+    """
+
+    def __init__(
+        self, subscriptions: pa.Array, seen: tuple[pa.Array, Places] | None = None
+    ) -> None:
+        self.subscriptions = subscriptions
+        column = Codes.of(pc.split_pattern(subscriptions, ","))
+        self.vocabulary = Vocabulary.of(column.names)
+        rows = self.vocabulary.code(column)
+        size = len(self.vocabulary)
+        alone = rows.lengths == 1
+        self._single = np.full(size, -1, np.int64)
+        self._single[rows.codes[rows.starts[:-1][alone]]] = np.flatnonzero(alone)
+        self._has_single = self._single >= 0
+        random = np.random.default_rng(0)  # the same on every executor, though nothing needs it
+        self._words = random.integers(0, 1 << 64, size, np.uint64)
+        self._pairs = _Pairs(
+            rows, np.flatnonzero(~alone), _ranks(rows, self.vocabulary, seen), random
+        )
+
+    def __len__(self) -> int:
+        return len(self.subscriptions)
+
+    def tally(self, tags: pa.Array, *, fanout: bool = False) -> Tally:
+        """How many rows satisfy each subscription, and if asked, how many each row satisfies.
+
+        Args:
+            tags: list<string> or list<dictionary>; see `Codes.of`.
+        """
+        rows = self.vocabulary.code(Codes.of(tags))
+        repeats = find_repeats(rows, self._words)
+        if repeats is None:
+            return self._tally(rows, np.ones(len(rows), np.int64), fanout)
+        tally = self._tally(rows.take(repeats.distinct), repeats.weights(), fanout)
+        return Tally(tally.messages, tally.fanout[repeats.kinds] if fanout else tally.fanout)
+
+    def _tally(self, rows: Rows, weights: Places, fanout: bool) -> Tally:
+        messages = np.zeros(len(self), np.int64)
+        used = self._used(rows, weights)
+        messages[self._single[self._has_single]] = used[self._has_single]
+        satisfied = self._singles(rows) if fanout else np.zeros(0, np.int64)
+        for hit, numbers in self._pairs.match(rows):
+            np.add.at(messages, numbers, weights[hit])
+            if fanout:
+                np.add.at(satisfied, hit, 1)
+        return Tally(messages, satisfied)
+
+    def _used(self, rows: Rows, weights: Places) -> Places:
+        """For each tag, the rows that have it."""
+        size = len(self.vocabulary)
+        if (weights == 1).all():
+            return np.bincount(rows.codes, minlength=size)
+        found = np.bincount(rows.codes, np.repeat(weights, rows.lengths), size)
+        return found.astype(np.int64)  # sums of whole numbers are exact up to 2^53
+
+    def _singles(self, rows: Rows) -> Places:
+        """For each row, the subscriptions of one tag that it satisfies."""
+        return np.diff(ends(self._has_single[rows.codes])[rows.starts])
+
+    def pairs(self, tags: pa.Array) -> Iterator[Hits]:
+        """All pairs of a row and a subscription that it satisfies, in pieces, in no order."""
+        rows = self.vocabulary.code(Codes.of(tags))
+        repeats = find_repeats(rows, self._words)
+        if repeats is None:
+            yield from self._hits(rows)
+            return
+        for hit, numbers in self._hits(rows.take(repeats.distinct)):
+            expanded, places = repeats.expand(hit)
+            yield expanded, numbers[places]
+
+    def _hits(self, rows: Rows) -> Iterator[Hits]:
+        for start in range(0, len(rows), _TILE):
+            lengths = rows.lengths[start : start + _TILE]
+            codes = rows.codes[rows.starts[start] : rows.starts[start + len(lengths)]]
+            numbers = self._single[codes]
+            hit = np.flatnonzero(numbers >= 0)
+            if len(hit):
+                row = np.repeat(np.arange(start, start + len(lengths)), lengths)
+                yield row[hit], numbers[hit]
+        yield from self._pairs.match(rows)
+
+
+def _ranks(rows: Rows, vocabulary: Vocabulary, seen: tuple[pa.Array, Places] | None) -> Places:
+    """For each tag its place among all, the rarest first."""
+    size = len(vocabulary)
+    subscribed = np.bincount(rows.codes, minlength=size)
+    used = np.zeros(size, np.int64)
+    if seen is not None:
+        names, counts = seen
+        numbers = vocabulary.numbers(names)
+        used[numbers[numbers >= 0]] = counts[numbers >= 0]
+    ranks = np.empty(size, np.int64)
+    ranks[np.lexsort((subscribed, used))] = np.arange(size)
+    return ranks
+
+
+class _Pairs:
+    """The subscriptions of two tags and more, filed by their rarest pair.
+
+    `hashes` has 64 random bits for each tag; a pair's are the exclusive or of both, in whatever
+    order. The lowest of them are its bucket. So a pair that isn't filed is told by one byte,
+    or by its bits, before anybody asks which tags it has.
+
+    Args:
+        rows: the tags of all subscriptions.
+        numbers: those that have two and more.
+        ranks: by rarity.
+    """
+
+    def __init__(
+        self, rows: Rows, numbers: Places, ranks: Places, random: np.random.Generator
+    ) -> None:
+        size = len(ranks)
+        long = rows.take(numbers)
+        codes = long.codes[np.argsort(long.numbers() * size + ranks[long.codes])]
+        first, second = codes[long.starts[:-1]], codes[long.starts[:-1] + 1]
+        self._indexed = np.zeros(size, bool)
+        self._indexed[first] = self._indexed[second] = True
+        self._hashes = random.integers(-(1 << 63), 1 << 63, size, np.int64)
+
+        low, high = np.minimum(first, second), np.maximum(first, second)
+        pairs, filed = np.unique(low * np.int64(size) + high, return_inverse=True)
+        low, high = np.divmod(pairs, size)
+        bits = self._hashes[low] ^ self._hashes[high]
+        buckets = 1 << min(_MOST_BITS, (_SPARSE * len(pairs) + 64).bit_length())
+        self._mask = np.int64(buckets - 1)
+        order = np.argsort(bits & self._mask, kind="stable")
+        self._low, self._high, self._bits = low[order], high[order], bits[order]
+        filled = np.bincount(bits & self._mask, minlength=buckets)
+        self._buckets = ends(filled).astype(np.int32)
+        self._filled = filled > 0
+
+        place = np.empty(len(pairs), np.int64)  # of each pair, in that order
+        place[order] = np.arange(len(pairs))
+        by_pair = np.argsort(place[filed], kind="stable")
+        self._entries = ends(np.bincount(place[filed], minlength=len(pairs)))
+        self._numbers = numbers[by_pair]
+        named = np.zeros(len(codes), bool)
+        named[long.starts[:-1]] = named[long.starts[:-1] + 1] = True
+        self._others = without(Rows(codes, long.starts), named).take(by_pair)
+        self._more = self._others.lengths
+
+    def match(self, rows: Rows) -> Iterator[Hits]:
+        """Rows and the numbers of subscriptions they satisfy, in pieces."""
+        if not len(self._numbers):
+            return
+        narrow = without(rows, ~self._indexed[rows.codes])
+        lengths = narrow.lengths
+        hashes = self._hashes[narrow.codes]
+        for length, alike in _by_length(lengths):
+            step = max(1, _TILE // length)
+            for start in range(0, len(alike), step):
+                some = alike[start : start + step]
+                begins = narrow.starts[some]
+                columns = hashes[begins + np.arange(length)[:, None]]
+                row, low, high, pair = self._find(columns)
+                same = (narrow.codes[begins[row] + low] == self._low[pair]) & (
+                    narrow.codes[begins[row] + high] == self._high[pair]
+                )
+                for found, entries in self._entered(some[row[same]], pair[same]):
+                    hits = self._complete(rows, found, entries)
+                    if len(hits[0]):
+                        yield hits
+
+    def _find(self, columns: Places) -> tuple[Places, Places, Places, Places]:
+        """Pairs with the bits of one that is filed: row, place, other place, pair.
+
+        Args:
+            columns: the hashes of rows of one length, a row to a column.
+        """
+        length, width = columns.shape
+        found = []
+        bits, looked = np.empty_like(columns), np.empty_like(columns)
+        there = np.empty(columns.shape, bool)
+        for low in range(length - 1):
+            left = length - low - 1
+            pairs = np.bitwise_xor(columns[low + 1 :], columns[low], out=bits[:left])
+            bucket = np.bitwise_and(pairs, self._mask, out=looked[:left])
+            self._filled.take(bucket, out=there[:left], mode="wrap")  # "raise" copies
+            hit = np.flatnonzero(there[:left])
+            found.append((hit + (low + 1) * width, np.full(len(hit), low), pairs.ravel()[hit]))
+        place, low, pairs = map(np.concatenate, zip(*found, strict=True))
+        hit, pair = self._look_up(pairs)
+        high, row = np.divmod(place[hit], width)
+        return row, low[hit], high, pair
+
+    def _look_up(self, bits: Places) -> tuple[Places, Places]:
+        """Which of these are the bits of a pair, and of which."""
+        buckets = bits & self._mask
+        pair, stop = self._buckets[buckets], self._buckets[buckets + 1]
+        left = np.arange(len(bits))
+        found = []
+        while len(left):  # as often as the fullest of the buckets has pairs
+            hit = self._bits[pair] == bits[left]
+            found.append((left[hit], pair[hit]))
+            more = pair + 1 < stop
+            left, pair, stop = left[more], pair[more] + 1, stop[more]
+        if not found:
+            return left, left
+        return _joined(found)
+
+    def _entered(self, rows: Places, pairs: Places) -> Iterator[Hits]:
+        """What is filed under the pairs of some rows, in pieces of a bounded size."""
+        begins = self._entries[pairs]
+        lengths = self._entries[pairs + 1] - begins
+        sizes = ends(lengths)
+        start = 0
+        while start < len(pairs):
+            stop = int(np.searchsorted(sizes, sizes[start] + _EXPANDED, side="right")) - 1
+            some = slice(start, max(stop, start + 1))
+            yield np.repeat(rows[some], lengths[some]), spread(begins[some], lengths[some])
+            start = some.stop
+
+    def _complete(self, rows: Rows, found: Places, entries: Places) -> Hits:
+        """Of rows that have an entry's pair, those that have its other tags too."""
+        others, place = self._others, 0
+        done: list[Hits] = []
+        while len(found):
+            more = self._more[entries] > place
+            done.append((found[~more], self._numbers[entries[~more]]))
+            found, entries = found[more], entries[more]
+            there = _contains(rows, found, others.codes[others.starts[entries] + place])
+            found, entries = found[there], entries[there]
+            place += 1
+        return _joined(done) if done else (found, entries)
+
+
+def _by_length(lengths: Places) -> Iterator[tuple[int, Places]]:
+    """Rows by their length, two and more."""
+    if not len(lengths):
+        return
+    # Numbers of the smallest type that holds them are sorted by radix.
+    order = np.argsort(lengths.astype(np.min_scalar_type(lengths.max())), kind="stable")
+    bounds = ends(np.bincount(lengths))
+    for length in range(2, len(bounds) - 1):
+        alike = order[bounds[length] : bounds[length + 1]]
+        if len(alike):
+            yield length, alike
+
+
+def _joined(pieces: list[Hits]) -> Hits:
+    left, right = zip(*pieces, strict=True)
+    return np.concatenate(left), np.concatenate(right)
+
+
+def _contains(rows: Rows, found: Places, codes: Ints) -> npt.NDArray[np.bool_]:
+    """Whether each row has the tag beside it. O(longest row x rows)."""
+    there = np.zeros(len(found), bool)
+    if len(found):
+        begins = rows.starts[found]
+        lengths = rows.starts[found + 1] - begins
+        for place in range(lengths.max()):
+            there |= rows.codes[begins + np.minimum(place, lengths - 1)] == codes
+    return there
