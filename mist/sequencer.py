@@ -7,12 +7,16 @@ Publishers don't wait for the disk one by one. Whatever has been submitted while
 being stored is the next group: the busier the server, the larger the groups, and the fewer
 the disk's waits for each message. When the disk is slower than the publishers, what has been
 submitted grows, and each session stops reading at its share of it (`Dialogue`).
+
+A writer's batch (`commit`) may be a thousand times what a group is. It is stored in one
+transaction by itself, and handed out in slices, read again from where it waits: neither takes
+it into memory, and nobody else's turn comes later than some milliseconds.
 """
 
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Final
 
 import attrs
@@ -20,8 +24,10 @@ import trio
 
 from mist.broker import Accepted, Broker, Rejected
 from mist.errors import HistoryUnavailable, MistError
-from mist.history import MAX_GROUP, History, Key, Publication
+from mist.history import MAX_GROUP, Bulk, Commit, History, Key, Mark, Publication, Stored
+from mist.history.block import Block, TagLists
 from mist.history.keys import Repeats
+from mist.history.layout import Row
 from mist.message import Batch
 from mist.outbox import Outbox
 
@@ -32,6 +38,8 @@ log = logging.getLogger("mist.history")
 _MAX_GROUP_BYTES: Final = 4 * 1024 * 1024
 _SHARE: Final = 262_144  # bytes submitted by one session
 _CROWDED: Final = 32 * 1024 * 1024  # bytes submitted by all sessions together
+_SLICE: Final = 256  # entries of a large batch handed out without looking at the clock
+_TURN: Final = 0.002  # seconds of handing out, after which others have theirs
 
 
 @attrs.define
@@ -64,6 +72,17 @@ class Submission:
 Settled = Callable[[Submission, int | HistoryUnavailable], None]
 
 
+@attrs.define(eq=False)
+class _Batch:
+    """A writer's batch on its way; `outcome` is there when `done` is set."""
+
+    bulk: Bulk
+    mark: Mark
+    time: float = attrs.field(init=False, factory=time.time)
+    done: trio.Event = attrs.field(init=False, factory=trio.Event)
+    outcome: tuple[Commit, bool] | Exception = attrs.field(init=False, factory=HistoryUnavailable)
+
+
 class Sequencer:
     """The way from publishers through a history to subscribers.
 
@@ -82,8 +101,9 @@ class Sequencer:
         self.newest = newest
         self.broker = broker
         self.repeats = Repeats(history, self.start_soon)
-        self._waiting: deque[Submission] = deque()
-        self._size = 0  # bytes of those, and of the group that is being stored
+        self._waiting: deque[Submission | _Batch] = deque()
+        self._size = 0  # bytes of those, and of the group that is being stored; no batches
+        self._batches = 0  # waiting, or being stored and handed out
         self._arrived = trio.Event()
         self.failing = False
         self.failed_at = 0.0
@@ -111,6 +131,23 @@ class Sequencer:
         self._size += submission.size
         self._arrived.set()
 
+    async def commit(self, bulk: Bulk, mark: Mark) -> tuple[Commit, bool]:
+        """Have a writer's batch stored and delivered, in its turn; see `History.commit`.
+
+        Its tag lists have been checked. Where this is cancelled, it is done all the same.
+
+        Raises:
+            HistoryUnavailable: nothing was stored; and whatever `bulk` raises.
+        """
+        batch = _Batch(bulk, mark)
+        self._waiting.append(batch)
+        self._batches += 1
+        self._arrived.set()
+        await batch.done.wait()
+        if isinstance(batch.outcome, Exception):
+            raise batch.outcome
+        return batch.outcome
+
     async def run(self) -> None:
         """Store and deliver until cancelled. What is submitted and not stored is then lost.
 
@@ -121,11 +158,16 @@ class Sequencer:
                 if not self._waiting:
                     self._arrived = trio.Event()
                     await self._arrived.wait()
-                await self._settle(self._next_group())
+                following = self._waiting[0]
+                if isinstance(following, _Batch):
+                    self._waiting.popleft()
+                    await self._settle_batch(following)
+                else:
+                    await self._settle(self._next_group())
 
     async def settled(self) -> None:
         """Wait until all that has been submitted is stored and delivered, or refused."""
-        while self._size:
+        while self._size or self._batches:
             self._idle = trio.Event()
             await self._idle.wait()
 
@@ -136,14 +178,18 @@ class Sequencer:
 
     def _next_group(self) -> list[Submission]:
         """What is to be stored together: all that waits, within bounds."""
-        group = [self._waiting.popleft()]
-        count, size = group[0].count, group[0].size
+        group: list[Submission] = []
+        count = size = 0
         while self._waiting:
-            count += self._waiting[0].count
-            size += self._waiting[0].size
-            if count > MAX_GROUP or size > _MAX_GROUP_BYTES:
+            following = self._waiting[0]
+            if isinstance(following, _Batch):
                 break
-            group.append(self._waiting.popleft())
+            count += following.count
+            size += following.size
+            if group and (count > MAX_GROUP or size > _MAX_GROUP_BYTES):
+                break
+            group.append(following)
+            self._waiting.popleft()
         return group
 
     async def _settle(self, group: list[Submission]) -> None:
@@ -162,10 +208,7 @@ class Sequencer:
         try:
             first = await self.history.append(publications)
         except HistoryUnavailable as error:
-            if not self.failing:
-                log.warning("history can't be written", extra={"reason": str(error)})
-            self.failing = True
-            self.failed_at = trio.current_time()
+            self._note_failure(error)
             for submission in group:
                 self._size -= submission.size
                 submission.settled(submission, error)
@@ -183,8 +226,103 @@ class Sequencer:
         if meters is not None and not self.failing:
             # A clock that was set meanwhile makes one wrong observation.
             meters.publish_to_write.observe(max(0.0, time.time() - group[0].time))
-        if not self._size and self._idle is not None:
+        self._tell_idle()
+
+    def _note_failure(self, error: HistoryUnavailable) -> None:
+        if not self.failing:
+            log.warning("history can't be written", extra={"reason": str(error)})
+        self.failing = True
+        self.failed_at = trio.current_time()
+
+    def _tell_idle(self) -> None:
+        if not self._size and not self._batches and self._idle is not None:
             self._idle.set()
+
+    # large batches
+
+    async def _settle_batch(self, batch: _Batch) -> None:
+        meters = self.broker.meters
+        began = 0.0 if meters is None else meters.commit.begin()
+        try:
+            commit, fresh = await self.history.commit(batch.bulk, batch.mark, batch.time)
+            self.failing = False
+            if meters is not None:
+                meters.commit.end(began)
+            if fresh and commit.count:
+                await self._hand_out(batch.bulk, commit)
+            batch.outcome = commit, fresh
+        except HistoryUnavailable as error:
+            self._note_failure(error)
+            batch.outcome = error
+        except Exception as error:  # where the batch waits, something is wrong
+            batch.outcome = error
+        finally:
+            self._batches -= 1
+            batch.done.set()
+        self._tell_idle()
+
+    async def _hand_out(self, bulk: Bulk, commit: Commit) -> None:
+        """Deliver what was stored, slice by slice. Nothing here can take it back."""
+        try:
+            slices = _slices(bulk, commit)
+            while (some := await trio.to_thread.run_sync(next, slices, None)) is not None:
+                await self._publish_slices(some)
+        except Exception:
+            log.exception("a batch that was stored can't be read again where it waited")
+            await self._hand_out_stored(commit)
+
+    async def _hand_out_stored(self, commit: Commit) -> None:
+        """Deliver the rest as the history has it."""
+        while self.newest < commit.last:
+            try:
+                page = await self.history.read(
+                    after=self.newest, upto=commit.last, max_bytes=_SHARE
+                )
+            except HistoryUnavailable as error:
+                log.warning(
+                    "nor in the history: nobody gets the rest", extra={"reason": str(error)}
+                )
+                self.broker.dropped["unreadable"] += commit.last - self.newest
+                break
+            await self._publish_slices([part for each in page.stored for part in _cut(each)])
+            self.newest = page.after
+        self.newest = commit.last
+
+    async def _publish_slices(self, slices: list[tuple[Batch, int, int]]) -> None:
+        began = time.perf_counter()
+        for batch, first, last in slices:
+            self.broker.publish(batch, first=first)
+            self.newest = last
+            if time.perf_counter() - began > _TURN:
+                self.broker.flush()
+                await trio.lowlevel.checkpoint()
+                began = time.perf_counter()
+        self.broker.flush()
+        await trio.lowlevel.checkpoint()
+
+
+def _slices(bulk: Bulk, commit: Commit) -> Iterator[list[tuple[Batch, int, int]]]:
+    """What to hand out, a block at a time; to be asked in a thread."""
+    tag_lists = TagLists()
+    newest = commit.first - 1
+    rows: Iterator[Row] = iter(bulk.blocks())
+    for row in rows:
+        block = Block(row.placed(newest, commit.time), tag_lists)
+        newest = block.head.last
+        yield [part for stored in block.select() for part in _cut(stored)]
+
+
+def _cut(stored: Stored) -> Iterator[tuple[Batch, int, int]]:
+    """Batches of some entries each, with the ids of their first and last message."""
+    # The ids of a batch follow each other; those of what somebody has taken a part of don't.
+    whole = stored.firsts[-1] + stored.entries[-1][2] - stored.firsts[0] == stored.count
+    step = _SLICE if whole else 1
+    for start in range(0, len(stored.entries), step):
+        entries = stored.entries[start : start + step]
+        firsts = stored.firsts[start : start + step]
+        runs = [(tag_list.canonical, wire, count) for tag_list, wire, count in entries]
+        last = firsts[-1] + runs[-1][2] - 1
+        yield Batch.of_runs(runs, framable=stored.framable), firsts[0], last
 
 
 class Publisher:
