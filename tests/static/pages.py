@@ -42,11 +42,14 @@ _HARNESS = """
 })()
 """
 
-# Time passes when a test says so, with `pass`. Only timers of less than a second come by
-# themselves, such as those between attempts.
+# Time passes when a test says so, with `pass`; with `sleep`, without any timer coming. Only those
+# of less than a second come by themselves, such as between attempts.
 _CLOCK = """
 (() => {
-  const [date, point, real, unset] = [Date.now(), performance.now(), setTimeout, clearTimeout];
+  // Whole seconds, so that sums of times are exact.
+  const whole = (ms) => 1000 * Math.ceil(ms / 1000);
+  const [date, point] = [whole(Date.now()), whole(performance.now())];
+  const [real, unset] = [setTimeout, clearTimeout];
   const held = new Map();
   let [passed, made] = [0, 0];
   Date.now = () => date + passed;
@@ -55,17 +58,18 @@ _CLOCK = """
     held.set((made -= 1), {act, due: passed + ms, every});
     return made;
   };
-  window.setTimeout = (act, ms) => (ms < 1000 ? real(act, ms) : hold(act, ms, null));
+  window.setTimeout = (act, ms = 0) => (ms < 1000 ? real(act, ms) : hold(act, ms, null));
   window.setInterval = (act, ms) => hold(act, ms, ms);
   window.clearTimeout = window.clearInterval = (timer) => held.delete(timer) || unset(timer);
+  window.sleep = (seconds) => { passed += 1000 * seconds; };
   window.pass = (seconds) => {
     const end = passed + 1000 * seconds;
     for (;;) {
       const [next] = [...held].sort((one, other) => one[1].due - other[1].due);
       if (!next || next[1].due > end) break;
       const [timer, {act, due, every}] = next;
-      passed = due;
-      if (every) held.set(timer, {act, due: due + every, every});
+      passed = Math.max(passed, due);
+      if (every) held.set(timer, {act, due: passed + every, every});
       else held.delete(timer);
       act();
     }
@@ -157,27 +161,32 @@ class Proxy:
                 nursery.start_soon(self._reply, onward, stream, number)
 
     async def _ask(self, page: trio.SocketStream, server: trio.SocketStream, number: int) -> None:
-        with contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError):
-            async for data in page:
-                self.sent[number] = (self.sent[number] + data)[:100_000]
-                self._more.set()
-                self._more = trio.Event()
-                if any(each in data for each in self.refused):
-                    break
-                if not self.deaf:
-                    await server.send_all(data)
+        try:
+            with contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+                async for data in page:
+                    self.sent[number] = (self.sent[number] + data)[:100_000]
+                    self._more.set()
+                    self._more = trio.Event()
+                    if any(each in data for each in self.refused):
+                        break
+                    if not self.deaf:
+                        await server.send_all(data)
+        finally:
+            # However it ended: a page whose server has reset the connection shall know.
             await trio.aclose_forcefully(page)
             await trio.aclose_forcefully(server)
 
     async def _reply(self, server: trio.SocketStream, page: trio.SocketStream, number: int) -> None:
-        with contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError):
-            async for data in server:
-                if self.deaf or any(each in self.sent[number] for each in self.stalled):
-                    continue
-                for port, other in self.moved.items():
-                    # As long as before, so that no Content-Length is wrong.
-                    data = data.replace(b":%d/" % port, b":%05d/" % other)
-                await page.send_all(data)
+        try:
+            with contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+                async for data in server:
+                    if self.deaf or any(each in self.sent[number] for each in self.stalled):
+                        continue
+                    for port, other in self.moved.items():
+                        # As long as before, so that no Content-Length is wrong.
+                        data = data.replace(b":%d/" % port, b":%05d/" % other)
+                    await page.send_all(data)
+        finally:
             await trio.aclose_forcefully(page)
 
 
