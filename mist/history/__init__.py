@@ -250,12 +250,16 @@ class History(ABC):
         """What became of the last publication whose key had this name, as far as it is kept."""
 
     @abstractmethod
-    async def forget_keys(self, before: float, most: int) -> bool:
+    async def forget_keys(
+        self, before: float, most: int, most_of_owner: int | None = None
+    ) -> bool:
         """Let go of some outdated keys, in one bounded step.
 
         Args:
             before: Unix seconds; those of earlier publications go.
             most: that may be kept; beyond that the oldest go.
+            most_of_owner: that may be kept of one owner, see `keys`; beyond that its oldest go,
+                and before any of others do. None is `most`.
 
         Returns:
             Whether there may be more to do now.

@@ -9,7 +9,7 @@ import trio
 
 from mist.errors import HistoryUnavailable
 from mist.history import History, Policy
-from mist.history.keys import KEY_SECONDS, MAX_KEYS
+from mist.history.keys import KEY_SECONDS, MAX_KEYS, MAX_KEYS_OF_OWNER
 
 __all__ = ["keep"]
 
@@ -48,7 +48,7 @@ async def keep(
                 sweep = trio.current_time() >= next_sweep
                 if await _trim(history, policy, clock, sweep=sweep):
                     tidied = -1  # there is space to give back
-                while await history.forget_keys(clock() - KEY_SECONDS, MAX_KEYS):
+                while await history.forget_keys(clock() - KEY_SECONDS, MAX_KEYS, MAX_KEYS_OF_OWNER):
                     pass
                 if sweep:
                     next_sweep = trio.current_time() + sweep_interval

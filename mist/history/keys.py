@@ -8,8 +8,12 @@ in memory where there is no log.
     Kept        what is known of one afterwards
     Keys        those kept in memory; `Recent` is all there is where no log is
     Repeats     carries a publication out once, however often it is asked for, also at once
+
+So many keys are kept of each owner, and so many in all: one who is busy loses the oldest of
+their own, long before others lose any.
 """
 
+import hashlib
 import time
 from collections.abc import Awaitable, Callable
 from itertools import islice
@@ -23,10 +27,23 @@ from mist.errors import HistoryUnavailable
 if TYPE_CHECKING:
     from mist.history import History
 
-__all__ = ["KEY_SECONDS", "MAX_KEYS", "Kept", "Key", "Keys", "Recent", "Repeats"]
+__all__ = [
+    "KEY_SECONDS",
+    "MAX_KEYS",
+    "MAX_KEYS_OF_OWNER",
+    "OWNER_BYTES",
+    "Kept",
+    "Key",
+    "Keys",
+    "Recent",
+    "Repeats",
+    "key_name",
+]
 
 KEY_SECONDS: Final = 24 * 3600.0  # for which a key is kept
-MAX_KEYS: Final = 200_000  # kept; beyond that the oldest go early
+MAX_KEYS_OF_OWNER: Final = 100_000  # kept of one owner; beyond that its oldest go early
+MAX_KEYS: Final = 400_000  # kept in all, likewise
+OWNER_BYTES: Final = 8  # of a key's name, with which all names of one owner begin
 _STEP: Final = 1_000  # keys forgotten at a time
 
 
@@ -35,12 +52,26 @@ class Key:
     """What a publication is marked with.
 
     Attributes:
-        name: 32 bytes that stand for the publisher and its key.
+        name: 32 bytes that stand for the owner and its key; see `key_name`.
         digest: 32 bytes that stand for what is published.
     """
 
     name: bytes = attrs.field(repr=False)
     digest: bytes = attrs.field(repr=False)
+
+
+def key_name(owner: str, key: str) -> bytes:
+    """What stands for somebody's key.
+
+    Args:
+        owner: whose it is: a credential, or all who are bounded together.
+        key: as given; two owners may use the same.
+    """
+    whose = hashlib.sha256(owner.encode()).digest()
+    # Of both, and not of the key alone: where two owners should have the same beginning, they
+    # share a bound and nothing else.
+    which = hashlib.sha256(whose + key.encode()).digest()
+    return whose[:OWNER_BYTES] + which[: 32 - OWNER_BYTES]
 
 
 @attrs.frozen
@@ -64,14 +95,17 @@ class Keys:
 
     def __init__(self) -> None:
         self._kept: dict[bytes, Kept] = {}
+        self._by_owner: dict[bytes, dict[bytes, None]] = {}  # names, oldest first
 
     def __len__(self) -> int:
         return len(self._kept)
 
     def add(self, kept: Kept) -> None:
         """Keep one, in the place of an older one of that name."""
-        self._kept.pop(kept.name, None)  # so that it stands last
+        if kept.name in self._kept:
+            self._drop(kept.name)  # so that it stands last
         self._kept[kept.name] = kept
+        self._by_owner.setdefault(kept.name[:OWNER_BYTES], {})[kept.name] = None
 
     def get(self, name: bytes) -> Kept | None:
         """The one with that name."""
@@ -87,13 +121,41 @@ class Keys:
             upto = kept.first
         return upto
 
-    def forget(self, upto: int) -> None:
-        """Let go of those whose `first` is up to this."""
-        while self._kept:
-            kept = next(iter(self._kept.values()))
-            if kept.first > upto:
+    def crowding(self, most: int, step: int) -> tuple[bytes, int] | None:
+        """See `Shelf.crowding`. O(owners), where there are more than `most` keys."""
+        if len(self._kept) <= most:
+            return None
+        for owner, names in self._by_owner.items():
+            if len(names) > most:
+                return owner, self._excess(names, most, step)
+        return None
+
+    def crowding_of(self, name: bytes, most: int) -> tuple[bytes, int] | None:
+        """The same for the owner of the key with this name."""
+        owner = name[:OWNER_BYTES]
+        names = self._by_owner.get(owner, {})
+        return (owner, self._excess(names, most, _STEP)) if len(names) > most else None
+
+    def forget(self, upto: int, owner: bytes = b"") -> None:
+        """See `Shelf.forget`."""
+        names = self._by_owner.get(owner, {}) if owner else self._kept
+        while names:
+            name = next(iter(names))
+            if self._kept[name].first > upto:
                 break
-            del self._kept[kept.name]
+            self._drop(name)
+
+    def _excess(self, names: dict[bytes, None], most: int, step: int) -> int:
+        last = min(len(names) - most, step) - 1
+        return self._kept[next(islice(names, last, None))].first
+
+    def _drop(self, name: bytes) -> None:
+        del self._kept[name]
+        owner = name[:OWNER_BYTES]
+        names = self._by_owner[owner]
+        del names[name]
+        if not names:
+            del self._by_owner[owner]
 
 
 @attrs.define
@@ -109,12 +171,18 @@ class Recent:
 
     Args:
         clock: Unix seconds.
-        most: keys that are kept.
+        most, most_of_owner: keys that are kept.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.time, most: int = MAX_KEYS) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.time,
+        most: int = MAX_KEYS,
+        most_of_owner: int = MAX_KEYS_OF_OWNER,
+    ) -> None:
         self._clock = clock
         self._most = most
+        self._most_of_owner = most_of_owner
         self._keys = Keys()
         self._count = 0
 
@@ -129,13 +197,18 @@ class Recent:
         """
         now = self._clock()
         oldest = round((now - KEY_SECONDS) * 1_000_000)
-        self._keys.forget(self._keys.outdated(oldest, self._most - 1, _STEP))
+        self._keys.forget(self._keys.outdated(oldest, self._most, _STEP))
         kept = self._keys.get(key.name)
         if kept is not None and kept.time >= oldest:
             return kept.digest == key.digest
         publish()
         self._count += 1
         self._keys.add(Kept(self._count, round(now * 1_000_000), key.name, key.digest))
+        crowding = self._keys.crowding_of(key.name, self._most_of_owner)
+        if crowding is not None:
+            owner, upto = crowding
+            self._keys.forget(upto, owner)
+        self._keys.forget(self._keys.outdated(oldest, self._most, _STEP))
         return True
 
 

@@ -264,14 +264,23 @@ class Log(History):
     async def recall(self, name: bytes) -> Kept | None:
         return await self._read(lambda shelf: shelf.recall(name))
 
-    async def forget_keys(self, before: float, most: int) -> bool:
+    async def forget_keys(self, before: float, most: int, most_of_owner: int | None = None) -> bool:
         self._check_writable()
         moment = round(before * MICROSECONDS)
+
+        def find(shelf: Shelf) -> tuple[bytes, int]:
+            # First what is too old, then who has too many: only what is left is too much for all.
+            upto = shelf.outdated(moment, MAX_ID, _KEYS)
+            if upto:
+                return b"", upto
+            bound = most if most_of_owner is None else most_of_owner
+            return shelf.crowding(bound, _KEYS) or (b"", shelf.outdated(moment, most, _KEYS))
+
         async with self._keeping:
-            upto = await self._read(lambda shelf: shelf.outdated(moment, most, _KEYS))
+            owner, upto = await self._read(find)
             if upto:
                 async with self._writing:
-                    await self._write(lambda shelf: shelf.forget(upto))
+                    await self._write(lambda shelf: shelf.forget(upto, owner))
         return upto > 0
 
     # keeping

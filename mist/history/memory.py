@@ -85,8 +85,11 @@ class MemoryShelf(Shelf):
     def outdated(self, before: int, most: int, step: int) -> int:
         return self._keys.outdated(before, most, step)
 
-    def forget(self, upto: int) -> None:
-        self._keys.forget(upto)
+    def crowding(self, most: int, step: int) -> tuple[bytes, int] | None:
+        return self._keys.crowding(most, step)
+
+    def forget(self, upto: int, owner: bytes = b"") -> None:
+        self._keys.forget(upto, owner)
 
     def change(self, change: Change) -> None:
         for first in change.remove:

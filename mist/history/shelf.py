@@ -143,8 +143,25 @@ class Shelf(ABC):
         """
 
     @abstractmethod
-    def forget(self, upto: int) -> None:
-        """Let go of keys up to this `Kept.first`. Durable on return, or not done."""
+    def crowding(self, most: int, step: int) -> tuple[bytes, int] | None:
+        """Which keys are to be forgotten since their owner has too many, oldest first.
+
+        Args:
+            most: that may be kept of one owner; the oldest beyond that.
+            step: how many at most.
+
+        Returns:
+            An owner, as names of keys begin, and up to which `Kept.first`; None where nobody
+            has too many.
+        """
+
+    @abstractmethod
+    def forget(self, upto: int, owner: bytes = b"") -> None:
+        """Let go of keys up to this `Kept.first`. Durable on return, or not done.
+
+        Args:
+            owner: with which names begin, to let go of no others.
+        """
 
     @abstractmethod
     def snapshot(self) -> AbstractContextManager[None]:

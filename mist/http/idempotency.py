@@ -12,6 +12,7 @@ from typing import Final
 from starlette.requests import Request
 
 from mist.history import Key
+from mist.history.keys import key_name
 from mist.http.access import Caller
 from mist.http.openapi import parameter
 from mist.http.problems import Problem
@@ -45,14 +46,11 @@ def key_of(request: Request, caller: Caller, body: bytes, kind: str) -> Key | No
             400, "invalid_idempotency_key", "expected one Idempotency-Key: 1 to 255 ASCII letters"
         )
     owner = "service" if caller.is_service else f"token {caller.name}"
-    # No owner and no kind has an LF in it, so no two pairs are joined to one text.
-    return Key(_hash(f"{owner}\n{keys[0]}".encode()), _hash(kind.encode() + b"\n" + body))
+    # No kind has an LF in it, so no two pairs are joined to one text.
+    digest = hashlib.sha256(kind.encode() + b"\n" + body).digest()
+    return Key(key_name(owner, keys[0]), digest)
 
 
 def conflict() -> Problem:
     """The answer to a key that was used for something else."""
     return Problem(422, "idempotency_conflict", "that key was used for another request")
-
-
-def _hash(text: bytes) -> bytes:
-    return hashlib.sha256(text).digest()

@@ -16,6 +16,7 @@ from mist.history import (
     Trimmed,
     open_history,
 )
+from mist.history.keys import key_name
 from tests.history.messages import ids, one, plain, publication, replay, run, select, some, texts
 
 NOTHING_KEPT = Policy(max_age=None, max_bytes=0)
@@ -440,6 +441,69 @@ async def test_of_too_many_keys_the_oldest_are_forgotten(history):
         pass
     kept = [await history.recall(key(str(number)).name) for number in range(5)]
     assert [each is not None for each in kept] == [False, False, False, True, True]
+
+
+def key_of(owner, name):
+    return Key(key_name(owner, name), bytes(32))
+
+
+async def those_kept(history, *keys):
+    return [each.name for each in keys if await history.recall(each.name) is not None]
+
+
+async def test_an_owner_with_too_many_keys_loses_its_own_oldest(history):
+    quiet = [key_of("quiet", name) for name in "ab"]
+    busy = [key_of("busy", str(number)) for number in range(10)]
+    order = [quiet[0], *busy[:5], quiet[1], *busy[5:]]
+    for each in order:
+        await history.append([one("a", key=each)])
+    assert not await history.forget_keys(0.0, 12, 10)
+    while await history.forget_keys(0.0, 8, 3):
+        pass
+    assert await those_kept(history, *order) == [
+        each.name for each in (quiet[0], quiet[1], *busy[7:])
+    ]
+
+
+async def test_behind_the_bound_of_owners_there_is_one_of_all(history):
+    keys = [key_of(owner, str(number)) for number in range(3) for owner in "abc"]
+    for each in keys:
+        await history.append([one("a", key=each)])
+    while await history.forget_keys(0.0, 4, 3):
+        pass
+    assert await those_kept(history, *keys) == [each.name for each in keys[5:]]
+
+
+async def test_keys_that_are_too_old_count_for_no_owner(history):
+    keys = [key_of("a", str(number)) for number in range(6)]
+    for time, each in enumerate(keys):
+        await history.append([one("a", time=time, key=each)])
+    while await history.forget_keys(3.0, 3, 3):
+        pass
+    assert await those_kept(history, *keys) == [each.name for each in keys[3:]]
+
+
+@pytest.mark.parametrize("owner", [b"\x00" * 8, b"\xff" * 8])
+async def test_an_owner_s_keys_are_its_own_wherever_its_names_stand(history, owner):
+    names = [owner + bytes([byte]) * 24 for byte in (0, 1, 254, 255)]
+    others = [bytes([each]) * 8 + bytes(24) for each in (1, 254)]
+    for name in (*others, *names):
+        await history.append([one("a", key=Key(name, bytes(32)))])
+    while await history.forget_keys(0.0, 100, 1):
+        pass
+    kept = [name for name in (*others, *names) if await history.recall(name) is not None]
+    assert kept == [*others, names[-1]]
+
+
+async def test_a_step_of_forgetting_what_one_has_too_many_is_bounded(history, monkeypatch):
+    monkeypatch.setattr("mist.history.log._KEYS", 2)
+    keys = [key_of("a", str(number)) for number in range(6)]
+    await history.append([one("a", key=each) for each in keys])
+    steps = 0
+    while await history.forget_keys(0.0, 100, 1):
+        steps += 1
+    assert steps == 3
+    assert await those_kept(history, *keys) == [keys[5].name]
 
 
 async def test_a_step_of_forgetting_is_bounded(history, monkeypatch):

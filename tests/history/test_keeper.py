@@ -53,7 +53,7 @@ class Failing:
             raise HistoryUnavailable("the disk is full")
         return Trimmed(0, False)
 
-    async def forget_keys(self, before, most):
+    async def forget_keys(self, before, most, most_of_owner):
         await trio.lowlevel.checkpoint()
         return False
 

@@ -5,7 +5,7 @@ import trio
 
 from mist.errors import HistoryUnavailable
 from mist.history import Key, open_history
-from mist.history.keys import Kept, Keys, Recent, Repeats
+from mist.history.keys import OWNER_BYTES, Kept, Keys, Recent, Repeats, key_name
 from tests.history.messages import one, replay, texts
 
 DAY = 24 * 3600
@@ -179,3 +179,41 @@ def test_a_key_kept_anew_is_the_newest():
     keys.forget(keys.outdated(before=0, most=1, step=10))
     assert keys.get(key("b").name) is None
     assert keys.get(key("a").name).first == 3
+
+
+def test_without_a_history_a_busy_owner_costs_no_other_a_key():
+    recent = Recent(most=10, most_of_owner=3)
+    done = []
+
+    def once(owner, name):
+        marked = Key(key_name(owner, name), bytes(32))
+        recent.once(marked, lambda: done.append((owner, name)))
+
+    once("quiet", "a")
+    for number in range(50):
+        once("busy", str(number))
+        assert len(recent._keys) <= 4
+    done.clear()
+    for name in ("47", "48", "49"):
+        once("busy", name)
+    once("quiet", "a")
+    assert done == []
+    once("busy", "46")
+    assert done == [("busy", "46")]
+
+
+def test_without_a_history_a_repeat_of_the_oldest_of_all_that_fit_is_known():
+    recent = Recent(most=3)
+    done = []
+    for name in "abca":
+        recent.once(key(name), lambda name=name: done.append(name))
+    assert done == list("abc")
+
+
+def test_names_tell_owners_and_keys_apart():
+    names = {(owner, each): key_name(owner, each) for owner in "ab" for each in ("1", "2")}
+    assert {len(name) for name in names.values()} == {32}
+    assert len({name[OWNER_BYTES:] for name in names.values()}) == 4
+    beginnings = {owner: {names[owner, each][:OWNER_BYTES] for each in "12"} for owner in "ab"}
+    assert [len(each) for each in beginnings.values()] == [1, 1]
+    assert beginnings["a"] != beginnings["b"]

@@ -6,10 +6,10 @@ from typing import Final
 
 import msgspec
 
-from mist.history.keys import Kept
+from mist.history.keys import OWNER_BYTES, Kept
 from mist.history.sqlite.rows import checked, fetch
 
-__all__ = ["insert_keys", "outdated_keys", "read_key"]
+__all__ = ["crowding_keys", "forget_keys", "insert_keys", "outdated_keys", "read_key"]
 
 _AT_ONCE: Final = 1_000  # of a statement, which takes 32,766 parameters
 
@@ -51,3 +51,42 @@ def outdated_keys(connection: sqlite3.Connection, before: int, most: int, step: 
         (step, before, most),
     )
     return int(upto)
+
+
+def crowding_keys(connection: sqlite3.Connection, most: int, step: int) -> tuple[bytes, int] | None:
+    """See `Shelf.crowding`. O(keys), in C, and less where there are no more than `most`."""
+    rows = fetch(
+        connection,
+        "SELECT substr(name, 1, ?1) AS owner, count(*) FROM key "
+        "WHERE (SELECT count(*) FROM key) > ?2 GROUP BY owner HAVING count(*) > ?2 LIMIT 1",
+        (OWNER_BYTES, most),
+    )
+    if not rows:
+        return None
+    ((owner, count),) = rows
+    ((upto,),) = fetch(
+        connection,
+        "SELECT max(first) FROM "
+        "(SELECT first FROM key WHERE name BETWEEN ? AND ? ORDER BY first LIMIT ?)",
+        (*_names_of(owner), min(count - most, step)),
+    )
+    return bytes(owner), int(upto)
+
+
+def forget_keys(connection: sqlite3.Connection, upto: int, owner: bytes) -> None:
+    """See `Shelf.forget`.
+
+    Raises:
+        sqlite3.Error: untranslated.
+    """
+    if owner:
+        connection.execute(
+            "DELETE FROM key WHERE first <= ? AND name BETWEEN ? AND ?", (upto, *_names_of(owner))
+        )
+    else:
+        connection.execute("DELETE FROM key WHERE first <= ?", (upto,))
+
+
+def _names_of(owner: bytes) -> tuple[bytes, bytes]:
+    """The lowest and the highest name that begin so."""
+    return owner, owner + b"\xff" * 32

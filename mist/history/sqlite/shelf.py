@@ -19,7 +19,13 @@ from mist.history.shelf import Change, Shelf, State, Totals
 from mist.history.sqlite.chores import Traffic, due, empty_wal, give_back, missing
 from mist.history.sqlite.commits import put_commit, read_commit
 from mist.history.sqlite.database import translated
-from mist.history.sqlite.keys import insert_keys, outdated_keys, read_key
+from mist.history.sqlite.keys import (
+    crowding_keys,
+    forget_keys,
+    insert_keys,
+    outdated_keys,
+    read_key,
+)
 from mist.history.sqlite.presence import Presence
 from mist.history.sqlite.rows import checked, fetch, insert, read_heads, read_rows
 from mist.history.sqlite.search import condition, find, settled
@@ -118,10 +124,10 @@ class SqliteShelf(Shelf):
         finally:
             self._connection.execute("PRAGMA secure_delete = OFF").fetchall()
 
-    def forget(self, upto: int) -> None:
+    def forget(self, upto: int, owner: bytes = b"") -> None:
         self._require_file()
         with translated():
-            self._connection.execute("DELETE FROM key WHERE first <= ?", (upto,))
+            forget_keys(self._connection, upto, owner)
 
     # what is read
 
@@ -133,6 +139,9 @@ class SqliteShelf(Shelf):
 
     def outdated(self, before: int, most: int, step: int) -> int:
         return outdated_keys(self._connection, before, most, step)
+
+    def crowding(self, most: int, step: int) -> tuple[bytes, int] | None:
+        return crowding_keys(self._connection, most, step)
 
     def load(self) -> tuple[State, dict[str, int]]:
         states = fetch(
