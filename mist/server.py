@@ -92,9 +92,13 @@ class Server:
             sequencer = self.hub.sequencer
             if sequencer is not None:
                 background.start_soon(sequencer.run)
-                background.start_soon(keep, sequencer.history, config.policy)
-            if self.hub.sealer is not None:
-                background.start_soon(self.hub.sealer.run)
+                sealer = self.hub.sealer
+                sealed = None if sealer is None else lambda: sealer.sealed
+                background.start_soon(
+                    partial(keep, sequencer.history, config.policy, sealed=sealed)
+                )
+                if sealer is not None:
+                    background.start_soon(sealer.run)
             async with trio.open_nursery() as connections:
                 with self._accepting:
                     async with trio.open_nursery() as accepting:
@@ -298,7 +302,7 @@ async def _open_archive(config: Config, folder: Path, history: History) -> "Seal
         ) from error
     try:
         archive = await trio.to_thread.run_sync(Archive.create, folder)
-        policy = SealPolicy(bytes=config.seal_bytes, seconds=config.seal_seconds)
+        policy = SealPolicy(unsealed=config.unsealed_bytes, seconds=config.seal_seconds)
         return await open_sealer(archive, history, policy)
     except ArchiveError as error:
         raise StartupError(str(error)) from error

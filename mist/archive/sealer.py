@@ -1,37 +1,37 @@
 """The sealer: it moves what the log holds into segments, a while after it was published.
 
 What comes is read from the log again, in pieces, and written to a segment that stays open. It
-is finished and entered in the manifest when it has enough rows or bytes, when its oldest
-message has waited long enough, or when the next message is of another day. So work is spread
-over time, memory holds a row group at most, and a crash costs what was written of the open
-segment: its messages are still in the log, and are read from there once more.
+is finished and entered in the manifest when it is full, when its oldest message has waited long
+enough, or when the next message is of another day. So work is spread over time, memory holds a
+row group at most, and a crash costs what was written of the open segment: its messages are
+still in the log, and are read from there once more.
 
-The log stays the truth about ids. Where the archive knows higher ones than the log, as after a
-power cut that took unsynced messages back or with a log that was deleted, the log goes on above
-them in a new epoch. So an id never means two things.
+Nothing is entered that the log could still lose: before each entry the log is brought to the
+disk (`History.sync`), whatever its durability. And retention leaves in the log what isn't
+sealed yet, as far as the log's bound in bytes allows (`Policy.sealed`); what it has to take
+nevertheless, and what is damaged, is entered as lost. See `kinship` for an archive and a log
+that don't fit.
 
-All work on files and columns is done in a worker thread, in pieces of a few milliseconds.
+All work on files and columns is a worker thread's. While a backlog is sealed, the thread rests
+for as long as it worked, so that whoever publishes keeps most of the interpreter.
 """
 
 import fcntl
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final, TypeVar
 
-import attrs
 import msgspec
-import pyarrow as pa
-import pyarrow.compute as pc
 import trio
 
-from mist.archive.manifest import Archive, ArchiveError, Manifest
-from mist.archive.rows import to_batch
-from mist.archive.schema import MESSAGES, ROW_GROUP
-from mist.archive.segments import SegmentWriter, day_of, read_segment
-from mist.errors import HistoryDamaged, HistoryUnavailable, MistError
-from mist.history import History, Page, StoredMessage
+from mist.archive.filling import Filling, Piece, SealPolicy, cut
+from mist.archive.kinship import settle
+from mist.archive.manifest import Archive, ArchiveError, Manifest, Segment
+from mist.errors import HistoryDamaged, HistoryUnavailable
+from mist.history import Erased, Erasure, History, Page
 
 __all__ = ["SealPolicy", "Sealer", "open_sealer"]
 
@@ -39,49 +39,21 @@ log = logging.getLogger("mist.archive")
 
 T = TypeVar("T")
 
-_LOOK: Final = 1.0  # seconds between two looks at the log
+_LOOK: Final = 1.0  # seconds between two looks at the log, at most
 _PAGE: Final = 10_000  # messages read at a time
-_HELD: Final = 16 << 20  # bytes of rows that wait to be a row group
 _RETRY: Final = 10.0  # seconds
 _SWEEP: Final = 600.0  # seconds between two sweeps
-
-
-@attrs.frozen
-class SealPolicy:
-    """When a segment is finished: whichever comes first.
-
-    Attributes:
-        rows, bytes: it has as many.
-        seconds: its oldest message has waited as long.
-    """
-
-    rows: int = 500_000
-    bytes: int = 64 << 20
-    seconds: float = 600.0
-
-
-@attrs.define
-class _Open:
-    """The segment that is being written, and what waits for it.
-
-    Attributes:
-        writer: of the segment.
-        held, rows, size: batches that wait to be a row group, their rows and bytes.
-        first, last: ids of its rows.
-        since: when its first row was read, on trio's clock.
-    """
-
-    writer: SegmentWriter
-    first: int
-    since: float
-    last: int = 0
-    held: list[pa.RecordBatch] = attrs.field(factory=list)
-    rows: int = 0
-    size: int = 0
+_GRACE: Final = 3600.0  # seconds
+_MAX_LOST: Final = 1_000  # ranges that are told apart
 
 
 class Sealer:
     """Seals one log into one archive. Made by `open_sealer`.
+
+    Args:
+        forgiven: ids that are missing up to this one are no loss: they left the log before
+            there was an archive.
+        lock: descriptor to close at the end.
 
     Attributes:
         archive, history: as given.
@@ -91,7 +63,13 @@ class Sealer:
     """
 
     def __init__(
-        self, archive: Archive, history: History, policy: SealPolicy, manifest: Manifest, lock: int
+        self,
+        archive: Archive,
+        history: History,
+        policy: SealPolicy,
+        manifest: Manifest,
+        forgiven: int,
+        lock: int,
     ) -> None:
         self.archive = archive
         self.history = history
@@ -99,12 +77,15 @@ class Sealer:
         self.failing = False
         self.failures = 0
         self._policy = policy
+        self._forgiven = forgiven
         self._lock = lock
         self._turn = trio.Lock()
         self._thread = trio.CapacityLimiter(1)
         self._after = manifest.sealed  # read up to here
         self._lost: list[tuple[int, int]] = []
-        self._open: _Open | None = None
+        self._open: Filling | None = None
+        self._broken = False  # whether the last attempt was cut short
+        self._hurried = 0  # who waits for everything to be sealed
 
     @property
     def sealed(self) -> int:
@@ -113,20 +94,26 @@ class Sealer:
 
     async def run(self) -> None:
         """Seal until cancelled. A failure is logged, once until it is over, and tried again."""
+        look = min(_LOOK, max(self._policy.seconds / 4, 0.01))
         next_sweep = trio.current_time()
         while True:
-            pause = _LOOK
+            pause = look
             try:
-                async with self._turn:
+                async with self._attempt():
                     await self._take()
+                    if self._is_due():
+                        await self._finish(self._after)
                     if trio.current_time() >= next_sweep:
                         next_sweep = trio.current_time() + _SWEEP
-                        await self._in_thread(self.archive.messages.sweep)
-            except (ArchiveError, HistoryUnavailable) as error:
-                await self._fail(error)
+                        # Not what is open: it may be written to once in a while only.
+                        grace = max(_GRACE, 2 * self._policy.seconds)
+                        await self._in_thread(partial(self.archive.messages.sweep, grace=grace))
+            except (ArchiveError, HistoryUnavailable):
                 pause = _RETRY
-            else:
-                self.failing = False
+            except Exception:  # a mistake of ours; that is no reason to end a server
+                log.exception("sealing failed")
+                self.failures += 1
+                pause = _RETRY
             await trio.sleep(pause)
 
     async def seal_now(self) -> int:
@@ -138,132 +125,186 @@ class Sealer:
         Raises:
             ArchiveError, HistoryUnavailable: it can't be done now.
         """
-        async with self._turn:
-            try:
+        self._hurried += 1
+        try:
+            async with self._attempt():
                 await self._take()
-                await self._finish()
-            except (ArchiveError, HistoryUnavailable) as error:
-                await self._fail(error)
-                raise
-            self.failing = False
+                await self._finish(self._after)
+        finally:
+            self._hurried -= 1
         return self.sealed
+
+    async def erase(self, erasure: Erasure) -> Erased:
+        """Take messages out of the log, for good, and see that none of them is sealed from now
+        on; see `History.erase`. Segments that are there already are for others to rewrite.
+        """
+        async with self._turn:
+            self._broken = True  # so that what was read of the log is read anew
+            try:
+                return await self.history.erase(erasure)
+            finally:
+                with trio.CancelScope(shield=True):
+                    await self._abandon()
 
     async def aclose(self) -> None:
         """Let go of the archive. What is not sealed will be when it is opened again."""
         with trio.CancelScope(shield=True):
             async with self._turn:
+                self._broken = True
                 await self._abandon()
                 if self._lock >= 0:
                     os.close(self._lock)
                     self._lock = -1
 
-    async def _take(self) -> None:
-        """Read on to the end of the log, and finish what is due."""
-        position = await self.history.position()
-        # What went before it was read, and not for a rule: a part of the log that is no more.
-        self._miss(self._after + 1, min(position.first, position.newest + 1) - 1)
-        while self._after < position.newest:
+    # attempts
+
+    @asynccontextmanager
+    async def _attempt(self) -> AsyncIterator[None]:
+        """One at a time. Where the last was cut short, by an error or by being cancelled, what
+        it left is dropped, and this one begins at what is sealed."""
+        async with self._turn:
             try:
-                page = await self.history.read(after=self._after, upto=position.newest, limit=_PAGE)
+                if self._broken:
+                    await self._begin_anew()
+                self._broken = True
+                yield
+            except (ArchiveError, HistoryUnavailable) as error:
+                self.failures += 1
+                if not self.failing:
+                    log.warning("the archive can't be kept up", extra={"reason": str(error)})
+                self.failing = True
+                await self._abandon()  # at once: the disk may be full
+                raise
+            self._broken = self.failing = False
+
+    async def _begin_anew(self) -> None:
+        await self._abandon()
+        manifest = await self._in_thread(self.archive.messages.current)
+        if manifest.epoch != (await self.history.position()).epoch:
+            raise ArchiveError(f"archive {self.archive.folder}: another one is in its place")
+        self.manifest = manifest
+        self._after = manifest.sealed
+
+    async def _abandon(self) -> None:
+        current, self._open = self._open, None
+        self._lost.clear()
+        if current is not None:
+            await self._in_thread(current.abandon)
+
+    # reading on
+
+    async def _take(self) -> None:
+        """Read on to the end of the log, and finish what is full."""
+        newest = (await self.history.position()).newest
+        while self._after < newest:
+            began = trio.current_time()
+            try:
+                page = await self.history.read(after=self._after, upto=newest, limit=_PAGE)
             except HistoryDamaged as damage:
                 if damage.last <= self._after:
                     raise
-                self._miss(max(damage.first, self._after + 1), damage.last)
-                continue
-            await self._add(page)
-            self._after = position.newest if page.complete else page.after
-        due = self._open is not None and (
-            trio.current_time() - self._open.since >= self._policy.seconds
-        )
-        if due or (self._open is None and self._after > self.sealed):
-            await self._finish()
+                # Nothing is left ahead of the block, or it would have been read.
+                expired = (await self.history.position()).expired
+                self._miss(self._after + 1, min(damage.first - 1, expired))
+                last = min(damage.last, newest)
+                self._miss(max(damage.first, self._after + 1), last)
+                self._after = last
+            else:
+                await self._add(page)
+                self._after = page.after
+            if not self._hurried:
+                await trio.sleep(trio.current_time() - began)
+
+    async def _add(self, page: Page) -> None:
+        # Asked after it was read: what went before is known to have gone.
+        expired = (await self.history.position()).expired
+        if expired <= self._forgiven:
+            expired = 0
+        pieces, gaps = await self._in_thread(partial(cut, page, self._after, expired))
+        for first, last in gaps:
+            self._miss(max(first, self._forgiven + 1), last)
+        for piece in pieces:
+            await self._fill(piece)
+
+    async def _fill(self, piece: Piece) -> None:
+        rest = piece.batch
+        while rest.num_rows:
+            if self._open is not None and self._open.day != piece.day:
+                await self._finish(self._open.last)
+            if self._open is None:
+                first = rest.column("id")[0].as_py()
+                table = self.archive.messages
+                self._open = Filling(table, self._policy, piece.day, first, trio.current_time())
+            rest = rest.slice(await self._in_thread(partial(self._open.add, rest)))
+            if self._open.full:
+                await self._finish(self._open.last)
 
     def _miss(self, first: int, last: int) -> None:
         if first <= last:
             log.warning("lost to the archive", extra={"first": first, "last": last})
             self._lost.append((first, last))
-            self._after = last
 
-    async def _add(self, page: Page) -> None:
-        if not page.stored:
-            return
-        for batch in await self._in_thread(partial(_by_day, page)):
-            day = day_of(batch.column("time")[0].cast(pa.int64()).as_py())
-            if self._open is not None and self._open.writer.day != day:
-                await self._finish(upto=self._open.last)
-            current = self._open
-            if current is None:
-                writer = SegmentWriter(self.archive.messages, MESSAGES, day)
-                current = self._open = _Open(
-                    writer, batch.column("id")[0].as_py(), trio.current_time()
-                )
-            current.held.append(batch)
-            current.rows += batch.num_rows
-            current.size += batch.nbytes
-            current.last = batch.column("id")[-1].as_py()
-            if current.rows >= ROW_GROUP or current.size >= _HELD:
-                await self._write(current)
-            policy = self._policy
-            if current.writer.rows + current.rows >= policy.rows or (
-                current.writer.rows and current.writer.bytes >= policy.bytes
-            ):
-                await self._finish(upto=current.last)
+    # finishing
 
-    async def _write(self, current: _Open) -> None:
-        held, current.held, current.rows, current.size = current.held, [], 0, 0
-        await self._in_thread(lambda: current.writer.write(pa.Table.from_batches(held)))
+    def _is_due(self) -> bool:
+        if self._open is None:
+            return self._after > self.sealed
+        return trio.current_time() - self._open.since >= self._policy.seconds
 
-    async def _finish(self, upto: int | None = None) -> None:
-        """Enter the open segment, and that all up to an id is taken care of.
-
-        Args:
-            upto: the id; None is all that was read.
-        """
-        sealed = self._after if upto is None else upto
+    async def _finish(self, upto: int) -> None:
+        """Enter the open segment, and that all up to an id is taken care of."""
         current = self._open
-        if current is None and sealed <= self.sealed:
+        if current is None and upto <= self.sealed:
             return
-        epoch = (await self.history.position()).epoch
-        segments = []
-        if current is not None:
-            if current.held:
-                await self._write(current)
-            segments = [
-                await self._in_thread(lambda: current.writer.finish(current.first, current.last))
-            ]
-        lost = tuple(each for each in self._lost if each[0] <= sealed)
-
-        def enter(manifest: Manifest) -> Manifest:
-            return msgspec.structs.replace(
-                manifest.plus(*segments),
-                epoch=epoch,
-                sealed=max(manifest.sealed, sealed),
-                lost=(*manifest.lost, *lost),
-            )
-
-        self.manifest = await self._in_thread(partial(self.archive.messages.change, enter))
-        self._lost = [each for each in self._lost if each not in lost]
+        segments = [] if current is None else [await self._in_thread(current.finish)]
+        lost = [each for each in self._lost if each[0] <= upto]
+        await self.history.sync()
+        self.manifest = await self._in_thread(partial(self._enter, segments, lost, upto))
+        self._lost = self._lost[len(lost) :]
         self._open = None
         for segment in segments:
             log.info("sealed", extra={"file": segment.file, "rows": segment.rows})
 
-    async def _fail(self, error: MistError) -> None:
-        """Begin anew behind what is sealed."""
-        self.failures += 1
-        if not self.failing:
-            log.warning("the archive can't be kept up", extra={"reason": str(error)})
-        self.failing = True
-        await self._abandon()
+    def _enter(
+        self, segments: Sequence[Segment], lost: Sequence[tuple[int, int]], upto: int
+    ) -> Manifest:
+        expected = self.manifest
 
-    async def _abandon(self) -> None:
-        current, self._open = self._open, None
-        self._lost.clear()
-        self._after = self.manifest.sealed
-        if current is not None:
-            await self._in_thread(current.writer.abandon)
+        def edit(manifest: Manifest) -> Manifest:
+            if (manifest.epoch, manifest.sealed) != (expected.epoch, expected.sealed):
+                raise ArchiveError(f"archive {self.archive.folder}: another one is in its place")
+            return msgspec.structs.replace(
+                manifest.plus(*segments), sealed=upto, lost=_joined(manifest.lost, lost)
+            )
+
+        return self.archive.messages.change(edit)
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
-        return await trio.to_thread.run_sync(work, limiter=self._thread)
+        def run() -> T:
+            try:
+                return work()
+            except OSError as error:
+                reason = error.strerror or str(error)
+                raise ArchiveError(f"archive {self.archive.folder}: {reason}") from error
+
+        return await trio.to_thread.run_sync(run, limiter=self._thread)
+
+
+def _joined(
+    known: Sequence[tuple[int, int]], more: Sequence[tuple[int, int]]
+) -> tuple[tuple[int, int], ...]:
+    """Ranges, neighbours made one; where they are too many, the oldest likewise, with what was
+    kept between them: rather too much is called lost than too little."""
+    ranges: list[tuple[int, int]] = []
+    for first, last in [*known, *more]:
+        if ranges and ranges[-1][1] + 1 >= first:
+            ranges[-1] = (ranges[-1][0], last)
+        else:
+            ranges.append((first, last))
+    surplus = len(ranges) - _MAX_LOST
+    if surplus > 0:
+        ranges[: surplus + 1] = [(ranges[0][0], ranges[surplus][1])]
+    return tuple(ranges)
 
 
 async def open_sealer(
@@ -280,19 +321,10 @@ async def open_sealer(
     """
     lock = await trio.to_thread.run_sync(_lock, archive)
     try:
-        manifest = await trio.to_thread.run_sync(archive.messages.current)
-        position = await history.position()
-        if not manifest.generation:  # what has left the log before is no loss to this archive
-            manifest = msgspec.structs.replace(manifest, sealed=position.first - 1)
-        elif manifest.sealed > position.newest:
-            await history.new_epoch(manifest.sealed)
-            log.warning(
-                "the archive holds more than the history; ids go on above it",
-                extra={"archive": manifest.sealed, "history": position.newest},
-            )
-        elif manifest.segments and manifest.epoch != position.epoch:
-            await _compare(archive, manifest, history)
-        return Sealer(archive, history, policy or SealPolicy(), manifest, lock)
+        manifest = await settle(archive, history)
+        # Of an archive in which nothing is yet, the log may have rules, and so gaps, of before.
+        forgiven = 0 if manifest.segments else (await history.position()).expired
+        return Sealer(archive, history, policy or SealPolicy(), manifest, forgiven, lock)
     except BaseException:
         os.close(lock)
         raise
@@ -300,49 +332,17 @@ async def open_sealer(
 
 def _lock(archive: Archive) -> int:
     """Be the one server that seals into it."""
-    handle = os.open(
-        archive.folder / "_manifest" / "server-lock",
-        os.O_RDWR | os.O_CREAT | os.O_CLOEXEC,
-        0o600,
-    )
+    path = archive.folder / "_manifest" / "server-lock"
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise ArchiveError(f"archive {path}: {error.strerror}") from error
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(handle)
         raise ArchiveError(f"archive {archive.folder}: another server uses it") from None
+    except OSError as error:
+        os.close(handle)
+        raise ArchiveError(f"archive {path}: {error.strerror}") from error
     return handle
-
-
-async def _compare(archive: Archive, manifest: Manifest, history: History) -> None:
-    """See that archive and log, of two epochs, are of one kin: that they agree where both are."""
-    segment = manifest.segments[-1]
-    columns = ["id", "time", "tags", "data"]
-    rows = await trio.to_thread.run_sync(
-        lambda: read_segment(archive.messages, segment, columns).slice(segment.rows - 1).to_pylist()
-    )
-    last = rows[0]["id"]
-    try:
-        page = await history.read(after=last - 1, upto=last)
-    except HistoryDamaged:
-        return  # which is no reason to think so
-    for message in page.messages():
-        if not _is_same(message, rows[0]):
-            raise ArchiveError(
-                f"archive {archive.folder}: of another history; use another folder for this one"
-            )
-
-
-def _is_same(message: StoredMessage, row: dict[str, object]) -> bool:
-    return (sorted(message.tags), message.data) == (row["tags"], row["data"])
-
-
-def _by_day(page: Page) -> Sequence[pa.RecordBatch]:
-    """A page as rows, cut where a day ends."""
-    batch = to_batch(page.stored)
-    days = pc.divide(batch.column("time").cast(pa.int64()), 86_400_000_000)
-    starts = [0]
-    if days[0] != days[-1]:
-        numbers = days.to_numpy()
-        starts += [int(n) + 1 for n in (numbers[1:] != numbers[:-1]).nonzero()[0]]
-    ends = [*starts[1:], batch.num_rows]
-    return [batch.slice(start, end - start) for start, end in zip(starts, ends, strict=True)]

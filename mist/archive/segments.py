@@ -74,7 +74,7 @@ class SegmentWriter:
                 self._writer = self._begin()
             table = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
             self._writer.write_table(table, row_group_size=ROW_GROUP)
-        except OSError as error:
+        except (OSError, pa.ArrowException) as error:
             raise self._failed(error) from error
         bounds = pc.min_max(rows.column(self._time).cast(pa.int64())).as_py()
         oldest = bounds["min"]
@@ -103,7 +103,7 @@ class SegmentWriter:
             os.rename(self._path, self._folder / name)
             sync_folder(self._folder)
             sync_folder(self._table.folder)
-        except OSError as error:
+        except (OSError, pa.ArrowException) as error:
             raise self._failed(error) from error
         return Segment(
             f"{self._folder.name}/{name}", first, last, self.rows, size, self._oldest, self._newest
@@ -122,8 +122,9 @@ class SegmentWriter:
         self._path = self._folder / f".{os.getpid()}-{id(self):x}.parquet.tmp"
         return pq.ParquetWriter(self._path, self._schema, **writer_options(self._schema))
 
-    def _failed(self, error: OSError) -> ArchiveError:
-        return ArchiveError(f"archive {self._table.folder}: {error.strerror or error}")
+    def _failed(self, error: Exception) -> ArchiveError:
+        reason = getattr(error, "strerror", None) or str(error)
+        return ArchiveError(f"archive {self._table.folder}: {reason.splitlines()[0]}")
 
 
 def write_segment(

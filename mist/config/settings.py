@@ -245,6 +245,10 @@ class Config:
     max_body: int = attrs.field(
         default=3 * _MIB, metadata=about(kinds.size(), "Bytes of an HTTP request's body")
     )
+    max_stage: int = attrs.field(
+        default=1 << 30,
+        metadata=about(kinds.size(), "Bytes staged for commits over HTTP, all together"),
+    )
     max_header: int = attrs.field(
         default=16 * _KIB,
         metadata=about(kinds.size(1024), "Bytes of an HTTP request's line and headers"),
@@ -327,9 +331,9 @@ class Config:
         return min(600.0, self.keep_age / 4)
 
     @property
-    def seal_bytes(self) -> int:
-        """Bytes of a segment of the archive: so few that the history holds several of them."""
-        return min(64 * _MIB, self.keep_bytes // 8)
+    def unsealed_bytes(self) -> int:
+        """How much of it waits for the archive: far less than the history holds."""
+        return min(256 * _MIB, self.keep_bytes // 4)
 
     @property
     def limits(self) -> Limits:

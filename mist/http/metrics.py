@@ -113,6 +113,7 @@ class _Collector(Collector):
         yield from self._of_connections(self.census)
         yield from self._of_messages(self.census)
         yield from self._of_history()
+        yield from self._of_archive()
         yield _histogram(
             "mist_event_loop_lag_seconds",
             "How much later than due something is done, looked at ten times a second.",
@@ -207,6 +208,20 @@ class _Collector(Collector):
             "mist_history_commit_seconds",
             "Storing one group of messages.",
             self._hub.meters.commit,
+        )
+
+    def _of_archive(self) -> Iterator[Metric]:
+        sealer = self._hub.sealer
+        if sealer is None:
+            return
+        yield GaugeMetricFamily(
+            "mist_archive_position", "Id up to which messages are in the archive.", sealer.sealed
+        )
+        yield GaugeMetricFamily(
+            "mist_archive_segments", "Files of the archive.", len(sealer.manifest.segments)
+        )
+        yield CounterMetricFamily(
+            "mist_archive_failures", "Attempts to seal that failed.", sealer.failures
         )
 
 

@@ -3,11 +3,16 @@
 import errno
 import logging
 import os
+import shutil
+import sqlite3
 import sys
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
+from functools import partial
 from pathlib import Path
 
+import attrs
+import pyarrow.parquet as pq
 import pytest
 import trio
 from trio.testing import MockClock
@@ -16,15 +21,24 @@ from mist.archive import Archive, ArchiveError
 from mist.archive.sealer import Sealer, SealPolicy, open_sealer
 from mist.archive.segments import SegmentWriter, read_segment
 from mist.errors import HistoryUnavailable
-from mist.history import History, Policy, Publication, open_history
+from mist.history import (
+    Durability,
+    Erasure,
+    History,
+    Policy,
+    Publication,
+    Rule,
+    open_history,
+)
+from mist.history.keeper import keep
 from mist.message import TagList
 
 NOON = 1_795_262_400.0  # 2026-11-21 12:00 UTC
 DAY = 86_400.0
 
 
-def some(count: int, text: str = "m", time: float = NOON) -> Publication:
-    tag_list = TagList(frozenset({"a"}))
+def some(count: int, text: str = "m", time: float = NOON, tag: str = "a") -> Publication:
+    tag_list = TagList(frozenset({tag}))
     entries = [(tag_list, b"%b%b%d\n" % (tag_list.head, text.encode(), n), 1) for n in range(count)]
     return Publication(entries, time, "tcp")
 
@@ -120,6 +134,16 @@ async def test_a_segment_ends_with_its_bytes(archive: Archive, history: History)
     assert rows(archive) == list(range(1, 3_004))
 
 
+async def test_a_segment_ends_where_enough_waits(archive: Archive, history: History) -> None:
+    for _ in range(6):
+        await history.append([some(10_000)])
+    async with sealing(archive, history, SealPolicy(unsealed=1_000_000)) as sealer:
+        await sealer.seal_now()
+    sizes = [each.rows for each in archive.messages.current().segments]
+    assert len(sizes) >= 2
+    assert sum(sizes) == 60_000
+
+
 async def test_no_segment_spans_two_days(archive: Archive, history: History) -> None:
     await history.append([some(2), some(3, time=NOON + DAY), some(1, time=NOON + 3 * DAY)])
     async with sealing(archive, history) as sealer:
@@ -159,6 +183,28 @@ async def until(condition: object) -> None:
     raise AssertionError("it never came to that")
 
 
+async def test_a_segment_is_cut_where_its_rows_are_full(archive: Archive, history: History) -> None:
+    await history.append([some(10_000)])
+    await history.append([some(10_000)])
+    async with sealing(archive, history, SealPolicy(rows=7_000)) as sealer:
+        await sealer.seal_now()
+    assert [each.rows for each in archive.messages.current().segments] == [7_000, 7_000, 6_000]
+    assert rows(archive) == list(range(1, 20_001))
+
+
+async def test_row_groups_are_whole(archive: Archive, history: History) -> None:
+    for count in (60_000, 70_000, 75_000):
+        for _ in range(count // 5_000):
+            await history.append([some(5_000)])
+    async with sealing(archive, history) as sealer:
+        await sealer.seal_now()
+    [segment] = archive.messages.current().segments
+    metadata = pq.read_metadata(archive.messages.path(segment))
+    sizes = [metadata.row_group(n).num_rows for n in range(metadata.num_row_groups)]
+    assert sizes == [100_000, 100_000, 5_000]
+    assert rows(archive) == list(range(1, 205_001))
+
+
 async def test_what_was_trimmed_unsealed_is_told_as_lost(
     archive: Archive, history: History, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -188,21 +234,245 @@ async def test_what_was_trimmed_before_there_was_an_archive_is_no_loss(
     assert rows(archive) == [5, 6]
 
 
-async def test_an_archive_that_knows_more_has_the_log_go_on_above(
+async def test_gaps_that_rules_leave_are_lost_and_what_they_keep_is_sealed(
     archive: Archive, history: History
 ) -> None:
-    await history.append([some(9)])
+    rule = Policy(None, 0, None, (Rule("b", 1),))
+    async with sealing(archive, history) as sealer:
+        await history.append([some(3, tag="b"), some(3), some(2, tag="b"), some(4)])
+        while (await history.trim(rule, NOON)).more:
+            pass
+        assert await sealer.seal_now() == 12
+    assert rows(archive) == [8]
+    assert archive.messages.current().lost == ((1, 7), (9, 12))
+
+
+async def test_gaps_from_before_the_archive_are_no_loss(archive: Archive, history: History) -> None:
+    rule = Policy(None, 0, None, (Rule("b", 2),))
+    await history.append([some(1, tag="b"), some(3), some(1, tag="b"), some(4)])
+    while (await history.trim(rule, NOON)).more:
+        pass
+    await history.append([some(2)])
     async with sealing(archive, history) as sealer:
         await sealer.seal_now()
-    async with await open_history("memory://") as other:
-        await other.append([some(2, "other")])
-        before = (await other.position()).epoch
-        async with sealing(archive, other) as sealer:
-            assert (await other.position()).epoch != before
-            assert await other.append([some(1, "later")]) == 10
+    assert rows(archive) == [1, 5, 10, 11]
+    assert archive.messages.current().lost == ()
+
+
+async def test_retention_leaves_what_is_not_sealed_as_far_as_the_bytes_go(
+    archive: Archive, history: History
+) -> None:
+    policy = Policy(1.0, None, 0)
+    async with sealing(archive, history) as sealer:
+        await history.append([some(3)])
+        await history.append([some(3)])
+        await trim(history, attrs.evolve(policy, sealed=sealer.sealed))
+        assert (await history.position()).first == 1
+        assert await sealer.seal_now() == 6
+        await history.append([some(3)])
+        await trim(history, attrs.evolve(policy, sealed=sealer.sealed))
+        assert (await history.position()).first == 7
+        await trim(history, attrs.evolve(policy, max_bytes=0, sealed=sealer.sealed))
+        assert (await history.position()).first == 10
+        assert await sealer.seal_now() == 9
+    assert rows(archive) == [1, 2, 3, 4, 5, 6]
+    assert archive.messages.current().lost == ((7, 9),)
+
+
+async def trim(history: History, policy: Policy) -> None:
+    while (await history.trim(policy, NOON + 10)).more:
+        pass
+
+
+async def test_the_keeper_asks_how_far_it_is_sealed(autojump_clock: MockClock) -> None:
+    sealed = 0
+    async with await open_history("memory://") as history:
+        await history.append([some(3)])
+        await history.append([some(3)])
+        async with trio.open_nursery() as nursery:
+            old = partial(keep, history, Policy(1.0), clock=lambda: NOON + DAY)
+            nursery.start_soon(partial(old, sealed=lambda: sealed))
+            await trio.sleep(25)
+            assert (await history.position()).first == 1
+            sealed = 6
+            await trio.sleep(25)
+            assert (await history.position()).first == 7
+            nursery.cancel_scope.cancel()
+
+
+async def test_what_is_erased_before_it_is_sealed_never_is(
+    archive: Archive, history: History, mock_clock: MockClock
+) -> None:
+    await history.append([some(2), some(2, "secret", tag="b"), some(1)])
+    async with sealing(archive, history) as sealer:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(sealer.run)
+            await until(lambda: sealer._after == 5)  # and so it is in the open segment
+            erased = await sealer.erase(Erasure(tags=frozenset({"b"})))
+            nursery.cancel_scope.cancel()
+        assert (erased.messages, erased.first, erased.last) == (2, 3, 4)
+        assert files(archive) == []
+        assert await sealer.seal_now() == 5
+    assert rows(archive) == [1, 2, 5]
+    assert archive.messages.current().lost == ()
+
+
+async def test_an_attempt_that_is_cancelled_leaves_nothing_twice(
+    archive: Archive, history: History
+) -> None:
+    for _ in range(20):
+        await history.append([some(500), some(500, time=NOON + DAY)])
+        await history.append([some(500, time=NOON + DAY)])
+    policy = SealPolicy(rows=700)
+    async with sealing(archive, history, policy) as sealer:
+        for turn in range(1, 60, 4):
+            with trio.CancelScope() as scope:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(sealer.run)
+                    for _ in range(turn):
+                        await trio.lowlevel.checkpoint()
+                    scope.cancel()
+        assert await sealer.seal_now() == 30_000
+    assert rows(archive) == list(range(1, 30_001))
+
+
+# archive and log that don't fit
+
+
+async def test_a_log_that_was_put_back_goes_on_above_its_archive(
+    archive: Archive, tmp_path: Path
+) -> None:
+    path, backup = tmp_path / "history.db", tmp_path / "backup.db"
+    async with await open_history(f"sqlite:///{path}") as history:
+        await history.append([some(4)])
+    backup.write_bytes(path.read_bytes())
+    async with await open_history(f"sqlite:///{path}") as history:
+        await history.append([some(5, "late")])
+        async with sealing(archive, history) as sealer:
+            await sealer.seal_now()
+    path.write_bytes(backup.read_bytes())
+    async with await open_history(f"sqlite:///{path}") as history:
+        before = (await history.position()).epoch
+        async with sealing(archive, history) as sealer:
+            epoch = (await history.position()).epoch
+            assert epoch != before
+            assert archive.messages.current().epoch == epoch
+            assert await history.append([some(1, "later")]) == 10
             assert await sealer.seal_now() == 10
     assert rows(archive) == list(range(1, 11))
     assert rows(archive, "data")[-1] == b"later0"
+
+
+async def test_a_log_that_was_put_back_and_went_on_is_refused(
+    archive: Archive, tmp_path: Path
+) -> None:
+    path, backup = tmp_path / "history.db", tmp_path / "backup.db"
+    async with await open_history(f"sqlite:///{path}") as history:
+        await history.append([some(4)])
+    backup.write_bytes(path.read_bytes())
+    async with await open_history(f"sqlite:///{path}") as history:
+        await history.append([some(5, "late")])
+        async with sealing(archive, history) as sealer:
+            await sealer.seal_now()
+    path.write_bytes(backup.read_bytes())
+    async with await open_history(f"sqlite:///{path}") as history:
+        await history.append([some(50, "other")])  # with no archive, so nobody noticed
+        with pytest.raises(ArchiveError, match="of another history; put that one back"):
+            await open_sealer(archive, history)
+
+
+@pytest.mark.parametrize("count", [0, 2, 3, 5])
+async def test_an_archive_of_another_log_is_refused(
+    archive: Archive, tmp_path: Path, count: int
+) -> None:
+    async with await open_history(f"sqlite:///{tmp_path}/one.db") as one:
+        await one.append([some(3)])
+        async with sealing(archive, one) as sealer:
+            await sealer.seal_now()
+    before = archive.messages.current()
+    async with await open_history(f"sqlite:///{tmp_path}/two.db") as two:
+        if count:  # the very same, but for the time
+            await two.append([some(count, time=NOON + 1)])
+        epoch = (await two.position()).epoch
+        with pytest.raises(ArchiveError, match="of another history; put that one back") as caught:
+            await open_sealer(archive, two)
+        assert "\n" not in str(caught.value)
+        assert (await two.position()).epoch == epoch
+    assert archive.messages.current() == before
+
+
+async def test_a_log_in_memory_needs_a_new_folder_each_time(archive: Archive) -> None:
+    async with await open_history("memory://") as one:
+        async with sealing(archive, one):
+            pass
+    async with await open_history("memory://") as two:  # there was nothing in it yet
+        await two.append([some(3)])
+        async with sealing(archive, two) as sealer:
+            await sealer.seal_now()
+    async with await open_history("memory://") as three:
+        with pytest.raises(ArchiveError, match="memory:// is a new one at each start"):
+            await open_sealer(archive, three)
+    assert rows(archive) == [1, 2, 3]
+
+
+async def test_an_archive_whose_newest_file_is_damaged_serves_its_own_log(
+    archive: Archive, history: History, caplog: pytest.LogCaptureFixture
+) -> None:
+    await history.append([some(3)])
+    async with sealing(archive, history) as sealer:
+        await sealer.seal_now()
+    [segment] = archive.messages.current().segments
+    archive.messages.path(segment).write_bytes(b"PAR1")
+    await history.append([some(2)])
+    async with sealing(archive, history) as sealer:
+        assert await sealer.seal_now() == 5
+    assert "can't be compared" in caplog.text
+    await history.new_epoch()
+    with pytest.raises(ArchiveError, match=segment.file):
+        await open_sealer(archive, history)
+
+
+async def test_an_archive_that_was_exchanged_is_left_alone(
+    archive: Archive, history: History, tmp_path: Path
+) -> None:
+    await history.append([some(3)])
+    async with sealing(archive, history) as sealer:
+        await sealer.seal_now()
+        archive.folder.rename(tmp_path / "moved")
+        Archive.create(archive.folder)
+        await history.append([some(3)])
+        for _ in range(2):
+            with pytest.raises(ArchiveError, match="another one is in its place"):
+                await sealer.seal_now()
+        assert rows(archive) == []
+        shutil.rmtree(archive.folder)
+        with pytest.raises(ArchiveError, match="no archive at"):
+            await sealer.seal_now()
+        (tmp_path / "moved").rename(archive.folder)
+        assert await sealer.seal_now() == 6
+    assert rows(archive) == [1, 2, 3, 4, 5, 6]
+
+
+async def test_nothing_is_entered_that_the_log_could_still_lose(
+    archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With `process`, the log is brought to the disk between the segment and its entry."""
+    url = f"sqlite:///{tmp_path}/history.db"
+    synced: list[str] = []
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        real(descriptor)
+
+    async with await open_history(url, durability=Durability.PROCESS) as history:
+        await history.append([some(3)])
+        async with sealing(archive, history) as sealer:
+            monkeypatch.setattr(os, "fsync", fsync)
+            await sealer.seal_now()
+    log = synced.index(f"{tmp_path}/history.db-wal")
+    entry = next(n for n, name in enumerate(synced) if name.endswith(".json"))
+    assert log < entry
 
 
 async def test_ids_that_went_on_above_are_read_past_the_hole(history: History) -> None:
@@ -218,18 +488,6 @@ async def test_ids_that_went_on_above_are_read_past_the_hole(history: History) -
         pass
     assert [each.id for each in (await history.read()).messages()] == [1, 2, 11, 12]
     assert await history.verify() == []
-
-
-async def test_an_archive_of_another_log_is_refused(archive: Archive) -> None:
-    async with await open_history("memory://") as one:
-        await one.append([some(3, "one")])
-        async with sealing(archive, one) as sealer:
-            await sealer.seal_now()
-    async with await open_history("memory://") as two:
-        await two.append([some(5, "two")])
-        with pytest.raises(ArchiveError, match="of another history; use another folder"):
-            await open_sealer(archive, two)
-    assert rows(archive) == [1, 2, 3]
 
 
 async def test_a_new_epoch_of_the_same_log_is_welcome(archive: Archive, history: History) -> None:
@@ -296,6 +554,21 @@ async def test_a_log_that_fails_loses_nothing(
                 await sealer.seal_now()
         assert await sealer.seal_now() == 3
     assert rows(archive) == [1, 2, 3]
+
+
+async def test_a_damaged_block_is_told_as_lost_and_the_rest_is_sealed(
+    archive: Archive, tmp_path: Path
+) -> None:
+    path = tmp_path / "history.db"
+    async with await open_history(f"sqlite:///{path}") as history:
+        for _ in range(4):
+            await history.append([some(3)])
+        with closing(sqlite3.connect(path)) as database, database:
+            database.execute("UPDATE block SET body = zeroblob(length(body)) WHERE first = 4")
+        async with sealing(archive, history) as sealer:
+            assert await sealer.seal_now() == 12
+    assert rows(archive) == [1, 2, 3, 7, 8, 9, 10, 11, 12]
+    assert archive.messages.current().lost == ((4, 6),)
 
 
 STEPS: Sequence[str] = ["write", "finish", "change", "_write"]

@@ -129,6 +129,17 @@ async def test_numbers_are_what_happened(tmp_path):
         await writer.aclose()
 
 
+async def test_the_archive_is_told_of_where_there_is_one(tmp_path):
+    settings = {"listen": LISTEN, "history": "memory://", "archive": tmp_path / "archive"}
+    async with running(tmp_path, **settings) as server:
+        await server.hub.store(frozenset("a"), b"1")
+        await server.hub.sealer.seal_now()
+        found = await scrape(server)
+    assert found["mist_archive_position"] == 1
+    assert found["mist_archive_segments"] == 1
+    assert found["mist_archive_failures_total"] == 0
+
+
 async def test_every_histogram_ends_in_all_and_never_falls(tmp_path):
     async with running(tmp_path, listen=LISTEN, history="memory://") as server:
         await server.hub.store(frozenset("a"), b"1")

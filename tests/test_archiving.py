@@ -1,0 +1,115 @@
+"""A server that keeps an archive, as a process of its own: killed, restarted, started wrongly."""
+
+import random
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+
+from mist.archive import Archive
+from mist.archive.segments import read_segment
+from tests.processes import LISTEN, mist, serving
+from tests.test_durability import connect, store_until_the_end
+
+
+def archived(folder: Path) -> list[tuple[int, str]]:
+    table = Archive.open(folder).messages
+    return [
+        (row["id"], row["data"].decode())
+        for segment in table.current().segments
+        for row in read_segment(table, segment, ["id", "data"]).to_pylist()
+    ]
+
+
+def survive_kills(folder: Path, kills: int) -> None:
+    """Kill a server in full flight again and again: all that was acknowledged is archived once."""
+    archive = folder / "archive"
+    # So little is kept that segments are made, and their messages trimmed, all the time.
+    options = ("--archive", str(archive), "--keep-bytes", "2MiB", "--durability", "process")
+    stored: dict[int, str] = {}
+    repeated: list[int] = []
+    for kill in range(kills):
+        with serving(folder / "data", *options) as server:
+            writers = [
+                threading.Thread(
+                    target=store_until_the_end,
+                    args=(server.urls[0], f"k{kill}w{n}", stored, repeated),
+                )
+                for n in range(2)
+            ]
+            for writer in writers:
+                writer.start()
+            goal = len(stored) + random.randint(5_000, 30_000)
+            while len(stored) < goal:
+                writers[0].join(0.001)
+                assert all(writer.is_alive() for writer in writers)
+            server.stop(signal.SIGKILL)
+            for writer in writers:
+                writer.join()
+    assert repeated == []
+    with serving(folder / "data", *options) as server:
+        assert server.stop() == 0
+    found = archived(archive)
+    ids = [id_ for id_, _ in found]
+    assert ids == sorted(set(ids))
+    assert stored.items() <= dict(found).items()
+    assert len(Archive.open(archive).messages.current().segments) > kills
+    assert Archive.open(archive).messages.current().lost == ()
+
+
+def test_what_was_acknowledged_is_archived_once_whatever_kills_the_server(tmp_path: Path) -> None:
+    survive_kills(tmp_path, 2)
+
+
+@pytest.mark.slow
+def test_what_was_acknowledged_is_archived_once_through_ten_kills(tmp_path: Path) -> None:
+    survive_kills(tmp_path, 10)
+
+
+def test_a_server_that_stops_leaves_a_whole_archive(tmp_path: Path) -> None:
+    options = ("--archive", str(tmp_path / "archive"))
+    with serving(tmp_path, *options) as server, connect(server.urls[0]) as sock:
+        sock.sendall(b"ping\n" + b"".join(b"publish a %d\n" % n for n in range(500)) + b"ping\n")
+        while not sock.recv(100).endswith(b"pong\n"):
+            pass
+        sock.sendall(b"ping\n")
+        assert sock.recv(5) == b"pong\n"
+        assert server.stop() == 0
+    assert archived(tmp_path / "archive") == [(n + 1, str(n)) for n in range(500)]
+
+
+def test_two_servers_on_one_archive_are_told_in_one_line(tmp_path: Path) -> None:
+    options = ("--archive", str(tmp_path / "archive"))
+    with serving(tmp_path / "one", *options):
+        second = mist("serve", "--data", str(tmp_path / "two"), *LISTEN, *options)
+    assert second.returncode == 2
+    assert second.stderr.strip().endswith("another server uses it")
+    assert len(second.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--history", "none"), "an archive is made of the history: keep one"),
+        (("--archive", "/dev/null/archive"), "archive /dev/null/archive: Not a directory"),
+    ],
+)
+def test_an_archive_that_cannot_be_is_told_in_one_line(
+    tmp_path: Path, options: tuple[str, ...], says: str
+) -> None:
+    given = ("--archive", str(tmp_path / "archive"), *options)
+    result = mist("serve", "--data", str(tmp_path), *LISTEN, *given)
+    assert result.returncode == 2
+    assert says in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+
+
+def test_a_server_without_pyarrow_says_how_to_get_it(tmp_path: Path) -> None:
+    (tmp_path / "pyarrow.py").write_text("raise ImportError('no', name='pyarrow')")
+    result = mist(
+        *("serve", "--data", str(tmp_path), *LISTEN, "--archive", str(tmp_path / "archive")),
+        PYTHONPATH=str(tmp_path),
+    )
+    assert result.returncode == 2
+    assert "pyarrow is missing; pip install 'mist-pubsub[archive]'" in result.stderr
