@@ -7,9 +7,10 @@ Three steps, each cheaper because of the one before:
 2. *Memo*: a tag list as written → its `Route`. A publisher uses few tag lists, so nearly
    every message is one dict lookup. A route knows its groups; a new tag set forgets exactly
    the routes it matches, a further subscriber of a known tag set forgets none.
-3. *Targets* (`mist.fanout`): the distinct outboxes behind a route's groups, by wire form. Routes with the
-   same outboxes share one `Targets` object, so that "same destination" is an identity check,
-   and consecutive messages with the same destination are joined and appended once.
+3. *Targets* (`mist.fanout`): the distinct outboxes behind a route's groups, by wire form.
+   Routes with the same outboxes share one `Targets` object, so that "same destination" is an
+   identity check, and consecutive messages with the same destination are joined and appended
+   once.
 
 What a publish costs is therefore a dict lookup a message, and an append for each run of
 messages and subscriber. Nothing here waits, locks, or allocates for a delivery.
@@ -19,19 +20,21 @@ an outbox in the order published.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import attrgetter
 
 import attrs
 
+from mist.accounts import Accounts
 from mist.errors import CommandError
-from mist.fanout import FanOut
+from mist.fanout import FanOut, carried
 from mist.index import Index, Memo
 from mist.index.intern import Tag
 from mist.message import Batch, Entry, Limits, TagSet, format_tags, parse_tag_list
 from mist.meters import Meters
 from mist.outbox import Outbox
 from mist.protocols import WireForm
-from mist.routes import Group, Route, Targets
+from mist.routes import Group, Route, Routed, Targets
 from mist.screening import Accepted, Rejected, screen
 
 __all__ = ["Accepted", "Broker", "BrokerStatistics", "Group", "Rejected"]
@@ -88,10 +91,15 @@ class Broker:
         self._fan_out = FanOut(self._memo.entries)
         self.ready = self._fan_out.ready
         self.dropped = self._fan_out.dropped
+        self._accounts: Accounts | None = None
         self._published = 0
         self._published_inside = 0
         self._rejected = 0
         self._unmatched = 0
+
+    def keep_accounts(self, accounts: Accounts) -> None:
+        """Note who gets what, from now on. Before the first subscription and message."""
+        self._accounts = self._fan_out.accounts = accounts
 
     # subscriptions
 
@@ -106,6 +114,8 @@ class Broker:
             group = Group(format_tags(tags).encode())
             self._index.add(tags, group)
             self._memo.invalidate(tags)
+        if self._accounts is not None and outbox not in group:
+            self._accounts.joined(group, outbox.owner)
         group.add(outbox)
         return group
 
@@ -113,6 +123,8 @@ class Broker:
         """Undo `subscribe`. Nothing happens where the outbox isn't in the group."""
         if outbox not in group:
             return
+        if self._accounts is not None:
+            self._accounts.left(group, outbox.owner)
         group.discard(outbox)
         if not group:
             tags = group.tags
@@ -193,7 +205,8 @@ class Broker:
         find = self._memo.entries.get
         common: Targets | None = None
         canonical = True
-        for tag_list in set(batch.tag_lists):
+        distinct = set(batch.tag_lists)
+        for tag_list in distinct:
             route = find(tag_list)
             if route is None:
                 return None
@@ -208,8 +221,31 @@ class Broker:
             self._unmatched += count
         elif common is not None:
             entries = None if canonical else self._fan_out.entries_of(batch)
+            if self._accounts is not None:
+                self._note_whole(batch, entries, distinct, skip)
             self._fan_out.deliver(common, batch, entries, skip, first)
         return count
+
+    def _note_whole(
+        self,
+        batch: Batch,
+        entries: list[Routed] | None,
+        distinct: set[bytes],
+        skip: Outbox | None,
+    ) -> None:
+        """Note for the accounts what `_publish_whole` delivers; `entries` unless canonical."""
+        assert self._accounts is not None
+        assert batch.whole is not None
+        routes = self._memo.entries
+        if entries is not None:
+            self._accounts.published(entries)
+        elif len(distinct) == 1:  # one run, whatever it came as
+            entries = [(routes[batch.tag_lists[0]], *batch.whole)]
+            self._accounts.published(entries)
+        else:
+            self._accounts.published_lines(batch.runs, routes)
+        if skip is not None:
+            self._accounts.missed(skip, entries or self._fan_out.entries_of(batch))
 
     def _publish_each(
         self,
@@ -220,7 +256,7 @@ class Broker:
     ) -> int:
         """Deliver a batch run by run, those that follow each other to one destination joined."""
         find = self._memo.entries.get
-        entries: list[Entry] = []
+        entries: list[Routed] = []
         current: Targets | None = None
         start = first  # the id of the first of `entries`
         accepted = 0
@@ -231,7 +267,7 @@ class Broker:
                     route = self._resolve(tag_list)
                 except CommandError as error:
                     if entries and current is not None:
-                        self._fan_out.deliver(current, batch, entries, skip, start)
+                        self._deliver(current, batch, entries, skip, start)
                         entries = []
                     self._rejected += count
                     for _ in range(count):
@@ -240,7 +276,7 @@ class Broker:
             targets = route.targets or self._fan_out.aim(route)
             if targets is not current:
                 if entries and current is not None:
-                    self._fan_out.deliver(current, batch, entries, skip, start)
+                    self._deliver(current, batch, entries, skip, start)
                     entries = []
                 current = targets
                 start = None if first is None else first + accepted
@@ -252,8 +288,22 @@ class Broker:
                 wire = route.rewrite(route.written, wire, count)
             entries.append((route, wire, count))
         if entries and current is not None:
-            self._fan_out.deliver(current, batch, entries, skip, start)
+            self._deliver(current, batch, entries, skip, start)
         return accepted
+
+    def _deliver(
+        self,
+        targets: Targets,
+        batch: Batch,
+        entries: list[Routed],
+        skip: Outbox | None,
+        first: int | None,
+    ) -> None:
+        if self._accounts is not None:
+            self._accounts.published(entries)
+            if skip is not None:
+                self._accounts.missed(skip, entries)
+        self._fan_out.deliver(targets, batch, entries, skip, first)
 
     @property
     def flushes(self) -> int:
@@ -270,6 +320,18 @@ class Broker:
         for group in groups:
             group.changed()
 
+    def assign(self, outbox: Outbox, owner: str, groups: Iterable[Group]) -> None:
+        """Have another account pay for an outbox; `groups` are those it is in.
+
+        Its subscriptions count as ended for the one and made for the other.
+        """
+        if self._accounts is not None and outbox.owner != owner:
+            for group in groups:
+                self._accounts.left(group, outbox.owner)
+                self._accounts.joined(group, owner)
+                group.changed()
+        outbox.owner = owner
+
     def statistics(self) -> BrokerStatistics:
         """A frozen copy of the counts."""
         return BrokerStatistics(
@@ -281,6 +343,30 @@ class Broker:
             tags=self._index.statistics().tags,
             dropped=dict(self.dropped),
         )
+
+    def note_brought(
+        self, outbox: Outbox, runs: Iterable[tuple[Sequence[Entry], Sequence[int] | None, int]]
+    ) -> None:
+        """Note for the accounts what an outbox was brought from the history.
+
+        Args:
+            runs: what was given to its form's `join`, and how many messages came of it.
+        """
+        accounts = self._accounts
+        if accounts is None:
+            return
+        totals: dict[bytes, tuple[TagSet, list[int]]] = {}  # sent, dropped, bytes
+        for entries, firsts, count in runs:
+            sent, lost = carried(outbox.form, entries, firsts, count)
+            for tag_list, wire, number in sent:
+                total = totals.setdefault(tag_list.canonical, (tag_list.tags, [0, 0, 0]))[1]
+                total[0] += number
+                total[2] += len(wire) - number * (len(tag_list.head) + 1)
+            for tag_list, _, number in lost:
+                totals.setdefault(tag_list.canonical, (tag_list.tags, [0, 0, 0]))[1][1] += number
+        for canonical, (tags, total) in totals.items():
+            route = self._memo.entries.get(canonical) or self._route(canonical, tags)
+            accounts.correct(outbox, route, *total)
 
     def sample_soon(self) -> None:
         """Have the next message's tags looked at, however long it would have been until then."""
@@ -299,8 +385,14 @@ class Broker:
         tags = parse_tag_list(tag_list, self.limits.message_tags)
         meters = self.meters
         began = 0.0 if meters is None else meters.match.begin()
-        route = Route(tag_list, tags, self._index.match(tags))
+        route = self._route(tag_list, tags)
         if began and meters is not None:
             meters.match.end(began)
         self._memo.admit(tag_list, tags, route)
         return route
+
+    def _route(self, tag_list: bytes, tags: TagSet) -> Route:
+        groups = self._index.match(tags)
+        if self._accounts is not None and len(groups) > 1:
+            groups = sorted(groups, key=attrgetter("tag_list"))  # the first one's account pays
+        return Route(tag_list, tags, groups)

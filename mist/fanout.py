@@ -11,17 +11,20 @@ in the way of publishing it, is `mist.broker`'s.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
-from typing import Final
+from typing import Final, TypeVar
 from weakref import WeakValueDictionary
 
+from mist.accounts import Accounts
 from mist.message import Batch, Entry
 from mist.outbox import BURST, Outbox
 from mist.protocols import WireForm
-from mist.routes import Group, Route, Targets
+from mist.routes import Group, Route, Routed, Targets
 
-__all__ = ["FanOut"]
+__all__ = ["FanOut", "carried"]
+
+E = TypeVar("E", bound=Entry)
 
 # Up to here, two sets of outboxes are told to be equal by comparing them; above, only by the
 # groups they come from. Comparing costs a set of that size for each distinct destination.
@@ -43,6 +46,7 @@ class FanOut:
         flushes: how often `flush` was called.
         dropped: messages not delivered, by reason.
         nobody: the targets of what nobody is subscribed to.
+        accounts: where what goes another way than published is noted; None where there are none.
     """
 
     def __init__(self, routes: Mapping[bytes, Route]) -> None:
@@ -50,6 +54,7 @@ class FanOut:
         self.flushes = 0
         self.dropped: Counter[str] = Counter()
         self.nobody = Targets(())
+        self.accounts: Accounts | None = None
         self._routes = routes
         self._unflushed = 0  # bytes, each once however many get them
         self._targets: WeakValueDictionary[frozenset[Outbox] | frozenset[Group], Targets] = (
@@ -73,6 +78,8 @@ class FanOut:
             targets = self.nobody
         for group in groups:
             group.watch(route)
+        if self.accounts is not None:
+            route.repeats = _repeats(groups, len(outboxes))
         route.targets = targets
         return targets
 
@@ -89,7 +96,7 @@ class FanOut:
         self,
         targets: Targets,
         batch: Batch,
-        entries: list[Entry] | None,
+        entries: list[Routed] | None,
         skip: Outbox | None,
         first: int | None,
     ) -> None:
@@ -109,7 +116,7 @@ class FanOut:
                     firsts = list(accumulate([entry[2] for entry in entries[:-1]], initial=first))
                 wire, count = form.join(entries, framable=batch.framable, firsts=firsts)
                 if not batch.framable:
-                    self._withhold(outboxes, sum(entry[2] for entry in entries) - count)
+                    self._withhold(form, outboxes, skip, entries, firsts, count)
                 if not count:
                     continue
             # However many publishers share a flush, together they can't fill the outbox of a
@@ -119,19 +126,15 @@ class FanOut:
                 self.flush()
             for outbox in outboxes:
                 if outbox is not skip and not outbox.put(wire, count):
-                    if outbox.keep(wire, count):
-                        continue
-                    if outbox.on_behind is not None and first is not None:
-                        outbox.withhold()
-                        outbox.on_behind(first - 1)
+                    if self.accounts is None and outbox.keep(wire, count):
                         continue
                     entries = entries or self.entries_of(batch)
-                    self._put_each(outbox, form, entries, firsts)
+                    self._refused(outbox, form, wire, count, entries, firsts, first)
 
-    def entries_of(self, batch: Batch) -> list[Entry]:
+    def entries_of(self, batch: Batch) -> list[Routed]:
         """A whole batch's runs with their routes, all of which are known."""
         routes = self._routes
-        found: list[Entry] = []
+        found: list[Routed] = []
         for tag_list, wire, count in batch.runs:
             route = routes[tag_list]
             if route.written is not None:
@@ -151,18 +154,108 @@ class FanOut:
 
     # The slow path
 
-    def _put_each(
-        self, outbox: Outbox, form: WireForm, entries: list[Entry], firsts: list[int] | None
+    def _refused(
+        self,
+        outbox: Outbox,
+        form: WireForm,
+        wire: bytes,
+        count: int,
+        entries: list[Routed],
+        firsts: list[int] | None,
+        first: int | None,
     ) -> None:
-        """Queue message by message what together doesn't fit."""
+        """An outbox did not take `entries`, which are `wire` in its form, all together."""
+        accounts = self.accounts
+        whole: Sequence[Routed] = ()
+        if accounts is not None:
+            whole, _ = carried(form, entries, firsts, count)
+            if outbox.muted:
+                accounts.missed(outbox, whole)
+                if outbox.holding:
+                    outbox.keep(wire, count, accounts.later(outbox, whole))
+                return
+        if outbox.on_behind is not None and first is not None:
+            outbox.withhold()
+            outbox.on_behind(first - 1)
+            if accounts is not None:
+                accounts.missed(outbox, whole)
+            return
         before = outbox.dropped_full
-        outbox.put_each(form.pieces(entries, firsts=firsts))
+        taken = outbox.put_each(form.pieces(entries, firsts=firsts))
         self.dropped["full"] += outbox.dropped_full - before
+        if accounts is not None:
+            _note_drops(accounts, outbox, whole, taken)
 
-    def _withhold(self, outboxes: Iterable[Outbox], count: int) -> None:
-        """Count messages that a form can't carry."""
-        for outbox in outboxes if count else ():
-            if outbox.withheld and not outbox.holding:
-                continue  # counted when it is brought
-            outbox.dropped_unframable += count
-            self.dropped["unframable"] += count
+    def _withhold(
+        self,
+        form: WireForm,
+        outboxes: Iterable[Outbox],
+        skip: Outbox | None,
+        entries: list[Routed],
+        firsts: list[int] | None,
+        count: int,
+    ) -> None:
+        """Count those of `entries` that a form can't carry; it can `count` of their messages."""
+        missing = sum(entry[2] for entry in entries) - count
+        if not missing:
+            return
+        accounts = self.accounts
+        lost: Sequence[Routed] = (
+            () if accounts is None else carried(form, entries, firsts, count)[1]
+        )
+        for outbox in outboxes:
+            if outbox is skip:
+                continue
+            if outbox.muted and not outbox.holding:
+                # Counted when it is brought, if ever.
+                if accounts is not None:
+                    accounts.missed(outbox, lost)
+                continue
+            outbox.dropped_unframable += missing
+            self.dropped["unframable"] += missing
+            if accounts is not None:
+                accounts.dropped(outbox, lost)
+
+
+def _repeats(groups: Sequence[Group], outboxes: int) -> Sequence[tuple[Group, str, int]]:
+    """See `Route.repeats`; `outboxes` are distinct ones in the groups."""
+    if sum(group.subscribers for group in groups) == outboxes:
+        return ()
+    seen: set[Outbox] = set()
+    found: Counter[tuple[Group, str]] = Counter()
+    for group in groups:
+        found.update((group, each.owner) for each in group.members if each in seen)
+        seen.update(group.members)
+    return [(group, owner, number) for (group, owner), number in found.items()]
+
+
+def carried(
+    form: WireForm, entries: Sequence[E], firsts: Sequence[int] | None, count: int
+) -> tuple[Sequence[E], Sequence[E]]:
+    """Which of `entries` a form can carry, and which not; it can `count` of their messages."""
+    if count == sum(entry[2] for entry in entries):
+        return entries, ()
+    parts: tuple[list[E], list[E]] = [], []
+    for n, entry in enumerate(entries):
+        # Where a message can't be carried, it is alone in its entry.
+        pieces = form.pieces([entry], firsts=None if firsts is None else [firsts[n]])
+        parts[not pieces].append(entry)
+    return parts
+
+
+def _note_drops(
+    accounts: Accounts, outbox: Outbox, entries: Sequence[Routed], taken: list[bool]
+) -> None:
+    """Tell the accounts what became of each message; see `Outbox.put_each`."""
+    if not any(taken) and len(taken) == sum(entry[2] for entry in entries):
+        accounts.dropped(outbox, entries)
+        return
+    place = 0
+    for route, wire, count in entries:
+        fates = taken[place : place + count]
+        place += count
+        if len(fates) == count and all(fates):
+            continue
+        sizes = map(len, route.split(wire, count))
+        lost = sum(size for n, size in enumerate(sizes) if n >= len(fates) or not fates[n])
+        accounts.correct(outbox, route, sum(fates) - count, fates.count(False), -lost)

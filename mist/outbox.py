@@ -101,6 +101,7 @@ class Outbox(Backlog):
     Attributes:
         flush: set by the transport: write what is queued as far as that goes without
             waiting. Must not raise.
+        owner: whose account deliveries go to; see `mist.accounts`. `Broker.assign` sets it.
         echo: whether the peer receives what it publishes itself.
         on_behind: where set, called instead of dropping when a delivery doesn't fit, with the
             id of the last message before it: deliveries are then withheld, and whoever set
@@ -122,6 +123,7 @@ class Outbox(Backlog):
         "flush",
         "form",
         "on_behind",
+        "owner",
     )
 
     def __init__(
@@ -135,6 +137,7 @@ class Outbox(Backlog):
     ) -> None:
         super().__init__(limits.bytes, limits.messages, ready)
         self.form = form
+        self.owner = ""
         self.echo = True
         self.flush: Callable[[], None] = _nothing
         self.dropped_full = 0
@@ -144,7 +147,7 @@ class Outbox(Backlog):
         self._on_overrun = on_overrun
         self._new_drops = False
         self._spent = False  # whether deliveries have ended for good
-        self._held: list[tuple[bytes, int]] | None = None  # see `hold`
+        self._held: list[tuple[bytes, int, Callable[[], None]]] | None = None  # see `hold`
         self._held_size = 0  # bytes
         self.on_behind: Callable[[int], None] | None = None
 
@@ -163,24 +166,32 @@ class Outbox(Backlog):
         """Whether nothing is taken any more."""
         return self._max_bytes < 0
 
-    def put_each(self, pieces: Iterable[bytes]) -> None:
+    def put_each(self, pieces: Iterable[bytes]) -> list[bool]:
         """Queue messages one by one; those that don't fit are dropped and counted.
 
         What a refused `put` is followed by, so that which messages are lost does not depend
         on how they happened to be joined.
+
+        Returns:
+            Of each in turn, whether it was queued. Shorter than `pieces` where deliveries ended:
+            what comes behind is neither queued nor counted as dropped.
         """
+        taken: list[bool] = []
         for piece in pieces:
-            if self.put(piece, 1):
+            fits = self.put(piece, 1)
+            if not fits and self.muted:
+                break
+            taken.append(fits)
+            if fits:
                 continue
-            if self.muted:
-                return
             self.dropped_full += 1
             if not self._new_drops:
                 self._new_drops = True
                 self._on_dropping(self)
             if self._limits.slow_consumer is SlowConsumer.DISCONNECT:
                 self._on_overrun("slow consumer")
-                return
+                break
+        return taken
 
     def withhold(self) -> None:
         """Take no deliveries for now: they will be brought from the history (`bring`)."""
@@ -201,8 +212,11 @@ class Outbox(Backlog):
         """Forget what was held: it will be brought, where it is still wanted."""
         self._held = None
 
-    def keep(self, wire: bytes, count: int) -> bool:
+    def keep(self, wire: bytes, count: int, on_admitted: Callable[[], None] = _nothing) -> bool:
         """What becomes of a delivery that `put` refused because deliveries are withheld.
+
+        Args:
+            on_admitted: called if it is held and queued at last.
 
         Returns:
             False where they aren't, and the outbox is merely full.
@@ -214,7 +228,7 @@ class Outbox(Backlog):
             if self._held_size > self._limits.bytes // 4:
                 self._held = None
             else:
-                self._held.append((wire, count))
+                self._held.append((wire, count, on_admitted))
         return True
 
     def admit(self) -> None:
@@ -223,8 +237,9 @@ class Outbox(Backlog):
             return
         self._max_messages = self._limits.messages
         held, self._held = self._held, None
-        for wire, count in held or ():
+        for wire, count, on_admitted in held or ():
             self.bring(wire, count)
+            on_admitted()
 
     def bring(self, wire: bytes, count: int) -> None:
         """Queue messages from the history, however much is queued; mind `has_room_to_bring`."""

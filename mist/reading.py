@@ -12,7 +12,7 @@ follows what was read, and the session has missed nothing and is given nothing t
 is. Else it reads on; each stretch is shorter than the one before, or the session is too slow.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import trio
@@ -21,7 +21,7 @@ from mist.commands import Resumed, Since
 from mist.errors import HistoryUnavailable
 from mist.history import Page, Selection
 from mist.history.cursor import Cursor
-from mist.message import TagSet
+from mist.message import Entry, TagSet
 from mist.outbox import Outbox
 from mist.sequencer import Sequencer
 from mist.subscriptions import SubscriptionSet
@@ -199,17 +199,20 @@ class Reading:
                 return
 
     def _queue(self, page: Page) -> None:
-        outbox = self._outbox
+        outbox, broker = self._outbox, self._sequencer.broker
+        brought: list[tuple[Sequence[Entry], Sequence[int] | None, int]] = []
         for stored in page.stored:
             wire, count = outbox.form.join(
                 stored.entries, framable=stored.framable, firsts=stored.firsts
             )
             outbox.bring(wire, count)
+            brought.append((stored.entries, stored.firsts, count))
             missing = stored.count - count
             if missing:
                 outbox.dropped_unframable += missing
-                self._sequencer.broker.dropped["unframable"] += missing
-        self._sequencer.broker.flush()
+                broker.dropped["unframable"] += missing
+        broker.note_brought(outbox, brought)
+        broker.flush()
 
     async def _room(self) -> None:
         """Wait until the peer has taken most of what is queued, or is gone."""

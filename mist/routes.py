@@ -12,7 +12,7 @@ from mist.message import TagList, TagSet
 from mist.outbox import Outbox
 from mist.protocols import WireForm
 
-__all__ = ["Group", "Route", "Targets"]
+__all__ = ["Group", "Route", "Routed", "Targets"]
 
 
 class Group:
@@ -123,9 +123,23 @@ class Route(TagList):
             the canonical one; else None, and a line can be passed on as it came.
         groups: the groups it matches.
         targets: None where it has to be computed.
+        overhead: bytes of a canonical line beside the data.
+        messages, bytes: that went along it as lines and are in no ledger yet; see
+            `mist.accounts`.
+        repeats: found with the targets, where there are accounts: a group, and how many
+            subscribers an owner has in it who are in a group before it, too.
     """
 
-    __slots__ = ("__weakref__", "groups", "targets", "written")
+    __slots__ = (
+        "__weakref__",
+        "bytes",
+        "groups",
+        "messages",
+        "overhead",
+        "repeats",
+        "targets",
+        "written",
+    )
 
     def __init__(self, written: bytes, tags: TagSet, groups: Sequence[Group]) -> None:
         super().__init__(tags)
@@ -133,3 +147,11 @@ class Route(TagList):
         self.written = None if prefix == self.head else prefix
         self.groups = groups
         self.targets: Targets | None = None
+        self.overhead = len(self.head) + 1
+        self.messages = 0
+        self.bytes = 0
+        self.repeats: Sequence[tuple[Group, str, int]] = ()
+
+
+Routed = tuple[Route, bytes, int]
+"""A `mist.message.Entry` whose tag list is a route."""

@@ -144,6 +144,7 @@ class Session:
         """Give the session a token's grant, in the place of any other. Without an await."""
         self.hub.forget_token(self)
         self.record = record
+        self.hub.broker.assign(self.outbox, record.id, self.subscriptions)
         self.welcome()
         self.hub.attach(self)
         self._recheck()
