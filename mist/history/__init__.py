@@ -278,6 +278,14 @@ class History(ABC):
         """
 
     @abstractmethod
+    async def sync(self) -> None:
+        """Have all that was appended before survive whatever is survived with `POWER`.
+
+        At once where that is so already, or where nothing can be done for it. Appends go on
+        meanwhile.
+        """
+
+    @abstractmethod
     async def tidy(self) -> bool:
         """Do one bounded step of housekeeping, if there is one: join small blocks, index what
         has settled, give space back. Nothing that a reader could tell but by its speed.

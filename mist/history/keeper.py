@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+import attrs
 import trio
 
 from mist.errors import HistoryUnavailable
@@ -26,6 +27,7 @@ async def keep(
     interval: float = 10.0,
     sweep_interval: float = 600.0,
     clock: Callable[[], float] = time.time,
+    sealed: Callable[[], int] | None = None,
 ) -> None:
     """Look after a log for as long as it is open. Runs until cancelled.
 
@@ -36,6 +38,7 @@ async def keep(
         interval: seconds between two passes of retention.
         sweep_interval: seconds between two that also go over what rules have kept.
         clock: Unix seconds.
+        sealed: see `Policy.sealed`; None where there is no archive.
     """
     failing = False
     tidied = -1  # the newest id when nothing was left to tidy
@@ -45,6 +48,8 @@ async def keep(
             trimming = trio.current_time() >= next_trim
             if trimming:
                 next_trim = trio.current_time() + interval
+                if sealed is not None:
+                    policy = attrs.evolve(policy, sealed=sealed())
                 sweep = trio.current_time() >= next_sweep
                 if await _trim(history, policy, clock, sweep=sweep):
                     tidied = -1  # there is space to give back

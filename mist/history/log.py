@@ -413,6 +413,12 @@ class Log(History):
                 await self._write(chore)
         return True
 
+    async def sync(self) -> None:
+        if self._durability is Durability.PROCESS:
+            await self._read(lambda shelf: shelf.sync())
+        else:
+            await trio.lowlevel.checkpoint()
+
     async def _join(self, joining: Joining) -> None:
         async with self._writing:
             await self._write(lambda shelf: shelf.change(joining.change))

@@ -144,6 +144,9 @@ class MemoryShelf(Shelf):
     def chore(self) -> Callable[[Shelf], None] | None:
         return None
 
+    def sync(self) -> None:
+        pass
+
     def wipe(self) -> bool:
         return False
 

@@ -95,12 +95,15 @@ class Policy:
         max_bytes: of stored blocks; None without a bound. What rules keep comes on top.
         max_messages: likewise.
         rules: keep beyond that.
+        sealed: what has higher ids isn't in the archive yet, and leaves for `max_bytes` only;
+            None where there is no archive.
     """
 
     max_age: float | None = 7 * 86_400
     max_bytes: int | None = 1 << 30
     max_messages: int | None = None
     rules: tuple[Rule, ...] = ()
+    sealed: int | None = None
 
     def for_tag(self, tag: str) -> list[Rule]:
         """The rules about a tag."""

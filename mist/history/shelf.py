@@ -212,6 +212,11 @@ class Shelf(ABC):
         carried out on the one that is written; None where nothing is due."""
 
     @abstractmethod
+    def sync(self) -> None:
+        """Have all that has been appended survive a power cut. To be called on a shelf that is
+        read."""
+
+    @abstractmethod
     def wipe(self) -> bool:
         """A bounded step of seeing to it that nothing which was removed can be read from where
         it was kept.

@@ -63,10 +63,12 @@ def is_out(head: Head, newer: Totals, policy: Policy, now: Moment) -> bool:
         newer: sums over the blocks that came after it, or over some of them.
     """
     age, size, messages = policy.max_age, policy.max_bytes, policy.max_messages
-    return (
-        (age is not None and now.age(head.newest) > age * MICROSECONDS)
-        or (size is not None and newer.size >= size)
-        or (messages is not None and newer.messages >= messages)
+    if size is not None and newer.size >= size:
+        return True
+    if policy.sealed is not None and head.last > policy.sealed:
+        return False
+    return (age is not None and now.age(head.newest) > age * MICROSECONDS) or (
+        messages is not None and newer.messages >= messages
     )
 
 

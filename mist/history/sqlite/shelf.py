@@ -1,5 +1,6 @@
 """A shelf of blocks over one connection to the database; see `mist.history.shelf`."""
 
+import os
 import sqlite3
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -258,6 +259,19 @@ class SqliteShelf(Shelf):
 
         return work
 
+    def sync(self) -> None:
+        # What isn't in the write-ahead log any more was synced as it was brought home. SQLite
+        # holds no lock on that file, which closing it here would let go of.
+        path = Path(f"{self._path()}-wal")
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise HistoryUnavailable(f"History is unavailable: {error.strerror}") from error
+
     def wipe(self) -> bool:
         with translated():
             if give_back(self._connection):
@@ -267,10 +281,14 @@ class SqliteShelf(Shelf):
         return False
 
     def file_size(self) -> int:
-        ((_, _, path), *_) = fetch(self._connection, "PRAGMA database_list")
+        path = self._path()
         return sum(
             file.stat().st_size for file in (Path(path), Path(f"{path}-wal")) if file.exists()
         )
+
+    def _path(self) -> str:
+        ((_, _, path), *_) = fetch(self._connection, "PRAGMA database_list")
+        return str(path)
 
     def check(self) -> Iterator[Problem]:
         try:
