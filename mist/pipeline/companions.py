@@ -1,0 +1,67 @@
+"""The tables beside the messages, by the minute, as DataFrames."""
+
+from typing import TYPE_CHECKING
+
+from mist.archive import Archive, Segment
+from mist.pipeline.errors import BadInput
+from mist.pipeline.selection import Range
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["read_companion", "time_range"]
+
+COLUMNS = {
+    "deliveries": "minute timestamp, token string, subscription string, "
+    "sent bigint, dropped bigint, bytes bigint",
+    "subscriptions": "minute timestamp, token string, subscription string, "
+    "opened bigint, closed bigint",
+    "tokens": "minute timestamp, token string, tags array<string>",
+}
+
+
+def time_range(start: str | None, end: str | None) -> Range:
+    """The minutes asked for; these tables have no ids.
+
+    Raises:
+        BadInput: an end is an id.
+        InvalidSelection: an end is neither.
+    """
+    found = Range.parse(start, end)
+    if found.after or found.upto is not None:
+        raise BadInput("accounts are kept by the minute: give --from and --until as times")
+    return found
+
+
+def read_companion(
+    spark: "SparkSession", archive: Archive, name: str, when: Range | None = None
+) -> "DataFrame":
+    """A table through its manifest, as it stands now.
+
+    Args:
+        name: `deliveries`, `subscriptions` or `tokens`.
+        when: minutes; their beginnings count.
+
+    Returns:
+        No rows where the archive has no such table, as one that an older server made.
+    """
+    from pyspark.sql import functions as sf
+
+    when = when or Range()
+    table = archive.table(name)
+    listed = table.current().segments if table.exists else ()
+    segments: list[Segment] = [
+        segment
+        for segment in listed
+        if (when.since is None or segment.newest >= when.since)
+        and (when.until is None or segment.oldest < when.until)
+    ]
+    if not segments:
+        return spark.createDataFrame([], COLUMNS[name])
+    paths = [str(table.path(segment).absolute()) for segment in segments]
+    frame = spark.read.schema(COLUMNS[name]).parquet(*paths)
+    if when.since is not None:
+        frame = frame.filter(sf.col("minute") >= sf.timestamp_micros(sf.lit(when.since)))
+    if when.until is not None:
+        frame = frame.filter(sf.col("minute") < sf.timestamp_micros(sf.lit(when.until)))
+    return frame

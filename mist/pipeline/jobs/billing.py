@@ -1,0 +1,79 @@
+"""Who was sent how much: deliveries by token and day, out of what the server counted.
+
+The server counts a delivery when it puts it into a session's outbox or its transport, with the
+message's data bytes. The registry id of a token is its name here; the token itself is nowhere.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from mist.archive import Archive
+from mist.pipeline.companions import read_companion
+from mist.pipeline.progress import Progress, silent
+from mist.pipeline.selection import Range
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+__all__ = ["Result", "run"]
+
+
+@attrs.frozen
+class Result:
+    """Deliveries by token and day.
+
+    Attributes:
+        table: token string, day date32, subscriptions int64 (distinct ones that got
+            something), sent, dropped, bytes int64; by day, then the most first.
+    """
+
+    table: "pa.Table"
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """For JSON."""
+        import pyarrow.compute as pc
+
+        def total(name: str) -> int:
+            return pc.sum(self.table.column(name)).as_py() or 0
+
+        return {
+            "tokens": pc.count_distinct(self.table.column("token")).as_py(),
+            "days": pc.count_distinct(self.table.column("day")).as_py(),
+            "sent": total("sent"),
+            "dropped": total("dropped"),
+            "bytes": total("bytes"),
+        }
+
+
+def run(
+    spark: "SparkSession",
+    archive: Archive,
+    *,
+    when: Range | None = None,
+    progress: Progress = silent,
+) -> Result:
+    """Add up the table `deliveries`.
+
+    Args:
+        when: minutes that count; None takes all.
+    """
+    from pyspark.sql import functions as sf
+
+    progress("adding up deliveries by token and day")
+    found = (
+        read_companion(spark, archive, "deliveries", when)
+        .groupBy("token", sf.to_date("minute").alias("day"))
+        .agg(
+            sf.count_distinct(
+                sf.when(sf.col("sent") + sf.col("dropped") > 0, sf.col("subscription"))
+            ).alias("subscriptions"),
+            sf.sum("sent").alias("sent"),
+            sf.sum("dropped").alias("dropped"),
+            sf.sum("bytes").alias("bytes"),
+        )
+        .orderBy("day", sf.desc("sent"), "token")
+    )
+    return Result(found.toArrow())
