@@ -65,6 +65,7 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "max_line": ("2MiB", 2_097_152),
     "max_frame": ("1 KiB", 1_024),
     "max_body": ("1MiB", 1 << 20),
+    "max_stage": ("2GiB", 2 << 30),
     "max_header": ("4KiB", 4_096),
     "request_rate": ("7", 7),
     "token_rate": ("7", 7),

@@ -9,12 +9,13 @@ from starlette.responses import Response
 
 from mist.http.problems import Problem
 
-__all__ = ["JSON", "NDJSON", "answer", "read_body"]
+__all__ = ["ARROW", "JSON", "NDJSON", "answer", "read_body"]
 
 T = TypeVar("T")
 
 JSON: Final = "application/json"
 NDJSON: Final = "application/x-ndjson"
+ARROW: Final = "application/vnd.apache.arrow.stream"
 
 
 async def read_body(request: Request, kind: type[T]) -> T:

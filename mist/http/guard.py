@@ -20,7 +20,7 @@ from structlog.contextvars import bound_contextvars
 
 from mist.config import Listen
 from mist.config.addresses import parse_host
-from mist.http.bodies import JSON, NDJSON
+from mist.http.bodies import ARROW, JSON, NDJSON
 from mist.http.problems import Problem
 from mist.http.rates import Rates
 from mist.transports.gate import Gate
@@ -134,8 +134,9 @@ class Guard:
                 raise Problem(403, "origin_not_allowed", "pages of this origin may not do that")
             kind = headers.get("content-type", "").partition(";")[0].strip().lower()
             # No page can send a foreign server a DELETE without asking first (Fetch, 3.2.2).
-            if kind not in (JSON, NDJSON) and (kind or scope["method"] != "DELETE"):
-                raise Problem(415, "unsupported_media_type", f"expected {JSON} or {NDJSON}")
+            expected = (ARROW,) if _takes_arrow(scope) else (JSON, NDJSON)
+            if kind not in expected and (kind or scope["method"] != "DELETE"):
+                raise Problem(415, "unsupported_media_type", f"expected {' or '.join(expected)}")
         asker = self._gate.counted(scope["state"]["peer"])
         wait = self._rates.take(asker) if asker else 0.0
         if wait:
@@ -184,6 +185,11 @@ class Guard:
             "Access-Control-Allow-Origin": origin,
             "Access-Control-Expose-Headers": "Retry-After, X-Request-Id",
         }
+
+
+def _takes_arrow(scope: Scope) -> bool:
+    # No page can send that to a foreign server without asking first, either.
+    return scope["method"] == "PUT" and str(scope["path"]).startswith("/v1/log/stage/")
 
 
 async def _answer_preflight(send: Send) -> None:

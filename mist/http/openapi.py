@@ -110,11 +110,13 @@ class Body:
         kind: what is decoded, a type or a JSON schema.
         example: of it.
         others: schemas of other media types that it may have.
+        media_type: of it.
     """
 
     kind: Any
     example: Any
     others: Mapping[str, Any] = attrs.field(factory=dict)
+    media_type: str = "application/json"
 
 
 @attrs.frozen
@@ -235,11 +237,13 @@ def _operation(path: str, method: str, op: Operation, known: Mapping[int, Any]) 
     if op.parameters:
         described["parameters"] = [_parameter(each) for each in op.parameters]
     if op.body is not None:
-        content = {"schema": known[id(op.body.kind)], "example": op.body.example}
+        content = {"schema": known[id(op.body.kind)]}
+        if op.body.example is not None:
+            content["example"] = op.body.example
         others = {kind: {"schema": schema} for kind, schema in op.body.others.items()}
         described["requestBody"] = {
             "required": True,
-            "content": {"application/json": content, **others},
+            "content": {op.body.media_type: content, **others},
         }
     return described
 

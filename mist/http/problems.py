@@ -27,6 +27,7 @@ _TITLES: Final = {
     405: "Method Not Allowed",
     408: "Request Timeout",
     409: "Conflict",
+    410: "Gone",
     413: "Content Too Large",
     415: "Unsupported Media Type",
     421: "Misdirected Request",

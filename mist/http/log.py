@@ -1,0 +1,360 @@
+"""The log as Arrow, for Spark and whoever else reads it by the million.
+
+GET /v1/log                 a page: rows behind an id, from the history or the archive
+GET /v1/log/position        where it begins, ends, and where a time is in it
+POST /v1/log/seal           has all that was published moved into the archive now
+POST /v1/log/erase          takes messages out of the history for good
+"""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from functools import partial
+from typing import Annotated, Any, Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import Receive, Scope, Send
+
+from mist.archive import ArchiveError
+from mist.errors import EmptyTag, HistoryOff, NotGranted, TooManySubscriptions
+from mist.history import MAX_ID, Erasure
+from mist.http.access import Caller
+from mist.http.bodies import ARROW, answer, read_body
+from mist.http.context import Context
+from mist.http.log_pages import LogReader, Wanted
+from mist.http.openapi import (
+    EITHER,
+    NO_HISTORY,
+    SERVICE,
+    Answer,
+    Body,
+    Operation,
+    Operations,
+    parameter,
+)
+from mist.http.problems import Problem
+from mist.http.queries import Query
+from mist.http.staging import NO_ARROW
+from mist.hub import Hub
+from mist.message import Limits, TagSet, parse_tag_list, parse_tags
+from mist.protocols.positions import MAX_ALTERNATIVES
+from mist.sequencer import Sequencer
+
+__all__ = ["OPERATIONS", "routes"]
+
+_LIMIT: Final = 20_000  # rows
+_MOST: Final = 200_000
+_CHUNK: Final = 256 * 1024  # bytes sent at a time
+_LAST_TIME: Final = 4_102_444_800_000  # ms: the year 2100
+
+
+class LogPosition(msgspec.Struct, frozen=True):
+    """Where the log stands.
+
+    Attributes:
+        first: the lowest id that can be had; `newest + 1` where there is none.
+        sealed: the highest that the archive has taken care of; 0 without one.
+        after: where to begin reading for the time that was asked about; else null.
+    """
+
+    epoch: str
+    first: int
+    newest: int
+    sealed: int
+    after: int | None
+
+
+class Sealed(msgspec.Struct, frozen=True):
+    """The highest id that the archive has taken care of."""
+
+    sealed: int
+
+
+class ErasureRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Either tags, of which a message has to carry all; or a publisher: the registry id of a
+    token, or a listener's name."""
+
+    tags: list[str] | None = None
+    publisher: Annotated[str, msgspec.Meta(min_length=1, max_length=255)] | None = None
+
+
+class ErasedRange(msgspec.Struct, frozen=True):
+    """How many went, and the ids of the first and last; null where none did."""
+
+    erased: int
+    first: int | None
+    last: int | None
+
+
+class _Chunked(Response):
+    """A large body, sent in pieces: one that goes at once is copied at once, several times."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send(
+            {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
+        )
+        body = bytes(self.body)
+        for start in range(0, max(len(body), 1), _CHUNK):
+            piece = body[start : start + _CHUNK]
+            more = start + _CHUNK < len(body)
+            await send({"type": "http.response.body", "body": piece, "more_body": more})
+
+
+def routes(context: Context) -> Sequence[BaseRoute]:
+    """`/v1/log` and what is below it, but for staging."""
+    access, hub = context.access, context.hub
+    readers: list[LogReader] = []
+
+    def parts() -> tuple[Sequencer, LogReader]:
+        sequencer = hub.sequencer
+        if sequencer is None:
+            raise HistoryOff
+        if not readers:
+            readers.append(LogReader(hub, sequencer))
+        return sequencer, readers[0]
+
+    async def read(request: Request) -> Response:
+        caller = await access.caller(request)
+        sequencer, reader = parts()
+        query = Query(request)
+        wanted = _wanted(query, hub.limits, caller)
+        epoch = query.one("epoch")
+        if epoch is not None and epoch != sequencer.epoch:
+            raise Problem(410, "epoch_changed", "the log is another one")
+        _check_granted(hub, caller, wanted)
+        try:
+            page = await reader.read(wanted)
+        except ArchiveError as error:
+            raise _archive_problem(error) from error
+        first = await reader.first()
+        _check_granted(hub, access.again(caller, request), wanted)
+        headers = {
+            "Mist-Epoch": sequencer.epoch,
+            "Mist-After": str(page.after),
+            "Mist-Complete": "true" if page.complete else "false",
+            "Mist-First": str(first),
+            "Mist-Newest": str(sequencer.newest),
+            "Cache-Control": "no-store",
+        }
+        if page.lost:
+            headers["Mist-Lost"] = ",".join(f"{first}-{last}" for first, last in page.lost)
+        return _Chunked(page.body, 200, headers, ARROW)
+
+    async def position(request: Request) -> Response:
+        await access.caller(request)
+        sequencer, reader = parts()
+        text = Query(request).one("time")
+        time = None if text is None else _time(text)
+        try:
+            after = None if time is None else await reader.older(time)
+        except ArchiveError as error:
+            raise _archive_problem(error) from error
+        first = await reader.first()
+        return answer(LogPosition(sequencer.epoch, first, sequencer.newest, reader.sealed, after))
+
+    async def seal(request: Request) -> Response:
+        await access.service(request)
+        if hub.sealer is None:
+            raise Problem(409, "archive_off", "this server keeps no archive")
+        try:
+            return answer(Sealed(await hub.sealer.seal_now()))
+        except ArchiveError as error:
+            raise _archive_problem(error) from error
+
+    async def erase(request: Request) -> Response:
+        await access.service(request)
+        asked = await read_body(request, ErasureRequest)
+        sequencer, _ = parts()
+        erasure = _erasure(asked, hub.limits)
+        keeper: Any = sequencer.history if hub.sealer is None else hub.sealer
+        done = await keeper.erase(erasure)
+        return answer(ErasedRange(done.messages, done.first or None, done.last or None))
+
+    return [
+        Route("/v1/log", read, methods=["GET"]),
+        Route("/v1/log/position", position, methods=["GET"]),
+        Route("/v1/log/seal", seal, methods=["POST"]),
+        Route("/v1/log/erase", erase, methods=["POST"]),
+    ]
+
+
+def _wanted(query: Query, limits: Limits, caller: Caller) -> Wanted:
+    subscribe = query.one("subscribe")
+    if subscribe is None and not caller.is_service:
+        raise Problem(400, "subscribe_needed", "with a token, say what to subscribe to")
+    number = partial(_number, query)
+    return Wanted(
+        after=number("after", 0, MAX_ID) or 0,
+        upto=number("upto", 0, MAX_ID),
+        limit=number("limit", 1, _MOST) or _LIMIT,
+        alternatives=None if subscribe is None else _alternatives(subscribe, limits),
+        is_service=caller.is_service,
+    )
+
+
+def _number(query: Query, name: str, least: int, most: int) -> int | None:
+    text = query.one(name)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdecimal() and len(text) <= 16 and least <= int(text) <= most):
+        code = "invalid_limit" if name == "limit" else "invalid_position"
+        raise Problem(400, code, f"{name} is a number from {least} to {most}")
+    return int(text)
+
+
+def _alternatives(text: str, limits: Limits) -> frozenset[TagSet]:
+    """`a,b; c` is (a and b) or c; spaces around tags don't count."""
+    found: set[TagSet] = set()
+    parts = text.split(";")
+    if len(parts) > MAX_ALTERNATIVES:
+        raise TooManySubscriptions
+    for part in parts:
+        if not part.strip(" "):
+            raise EmptyTag
+        tags = ",".join(tag.strip(" ") for tag in part.split(","))
+        found.add(parse_tag_list(tags.encode(), limits.subscription_tags))
+    return frozenset(found)
+
+
+def _check_granted(hub: Hub, caller: Caller, wanted: Wanted) -> None:
+    if caller.record is None:
+        return
+    strict, grant = hub.hub_limits.strict_grants, caller.record.grant
+    alternatives = wanted.alternatives or ()
+    if not alternatives or not all(grant.permits(each, strict=strict) for each in alternatives):
+        raise NotGranted
+
+
+def _time(text: str) -> float:
+    """Unix seconds of ISO 8601 (UTC where it says nothing else) or milliseconds since 1970."""
+    try:
+        if text.isascii() and text.isdecimal() and len(text) <= 15:
+            milliseconds = int(text)
+        else:
+            moment = datetime.fromisoformat(text)
+            if moment.tzinfo is None:
+                moment = moment.replace(tzinfo=UTC)
+            return min(max(moment.timestamp(), 0.0), _LAST_TIME / 1000)
+    except (ValueError, OverflowError):
+        raise Problem(400, "invalid_time", "time is ISO 8601 or ms since 1970") from None
+    return min(milliseconds, _LAST_TIME) / 1000
+
+
+def _erasure(asked: ErasureRequest, limits: Limits) -> Erasure:
+    if (asked.tags is None) == (asked.publisher is None):
+        raise Problem(400, "invalid_body", "give either tags or a publisher")
+    if asked.tags is not None:
+        return Erasure(parse_tags(asked.tags, limits.message_tags))
+    return Erasure(publisher=asked.publisher)
+
+
+def _archive_problem(error: ArchiveError) -> Problem:
+    # Its text names folders, which are for whoever looks after the server.
+    detail = "the archive can't be read or written now"
+    return Problem(503, error.code, detail, {"Retry-After": "5"})
+
+
+# how that is described
+
+_ID: Final = {"type": "integer", "minimum": 0, "maximum": MAX_ID}
+_TAG: Final = r"(?!\.\.|>)[^ ,;\u0000-\u001F\u007F-\u009F*]{1,63}"
+_TIME: Final = r"^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])T([01][0-9]|2[0-3]):[0-5][0-9]Z$"
+_UNAVAILABLE: Final = "The history or the archive can't be read or written now."
+
+_HEADERS: Final = {
+    "Mist-Epoch": "Which log the ids belong to.",
+    "Mist-After": "Where to go on: give it as `after`.",
+    "Mist-Complete": "`true` where nothing is left up to `upto`, or to the newest.",
+    "Mist-First": "The lowest id that can be had.",
+    "Mist-Newest": "The highest id.",
+    "Mist-Lost": "Ids on the way that can't be had any more: `17-20,31-31`.",
+}
+
+OPERATIONS: Final[Operations] = {
+    "/v1/log": {
+        "get": Operation(
+            summary="Read the log as Arrow",
+            details="One IPC stream: id int64, time timestamp[us, UTC], tags list<string>, data "
+            "binary, publisher string, audience string, meta map<string,binary>; by ascending "
+            "ids. A page ends at `limit` rows, or at about 16 MiB. With a token `subscribe` is "
+            "needed, and the last three columns are blank.",
+            who=EITHER,
+            parameters=[
+                parameter("after", "Rows with higher ids.", {**_ID, "default": 0}),
+                parameter("upto", "Rows with no higher ids.", _ID),
+                parameter(
+                    "limit",
+                    "Most rows.",
+                    {"type": "integer", "minimum": 1, "maximum": _MOST, "default": _LIMIT},
+                ),
+                parameter(
+                    "subscribe",
+                    "`a,b; c` is (a and b) or c. All, where it is left out.",
+                    {"type": "string", "pattern": f"^{_TAG}(,{_TAG})?(; ?{_TAG})?$"},
+                    example="news; room:1,urgent",
+                ),
+                parameter("epoch", "Refuse where the log is another.", {"type": "string"}),
+            ],
+            answers={200: Answer("A page.", media_type=ARROW, headers=_HEADERS)},
+            problems={
+                409: NO_HISTORY,
+                410: "The log is another one.",
+                501: NO_ARROW,
+                503: _UNAVAILABLE,
+            },
+        )
+    },
+    "/v1/log/position": {
+        "get": Operation(
+            summary="Where the log stands",
+            who=EITHER,
+            parameters=[
+                parameter(
+                    "time",
+                    "ISO 8601, or milliseconds since 1970; answered with `after`.",
+                    {"type": "string", "pattern": _TIME},
+                    example="2026-01-01T00:00Z",
+                )
+            ],
+            answers={
+                200: Answer(
+                    "The position.",
+                    LogPosition,
+                    {
+                        "epoch": "9f86d081884c7d65",
+                        "first": 1,
+                        "newest": 1017,
+                        "sealed": 1000,
+                        "after": None,
+                    },
+                )
+            },
+            problems={409: NO_HISTORY, 501: NO_ARROW, 503: _UNAVAILABLE},
+        )
+    },
+    "/v1/log/seal": {
+        "post": Operation(
+            summary="Seal all that was published",
+            who=SERVICE,
+            answers={200: Answer("Done.", Sealed, {"sealed": 1017})},
+            problems={
+                409: "This server keeps no archive.",
+                415: "The body is of another type.",
+                503: _UNAVAILABLE,
+            },
+        )
+    },
+    "/v1/log/erase": {
+        "post": Operation(
+            summary="Erase messages",
+            details="From the history, for good: no byte of them is left in its file. The archive "
+            "is for `mist pipeline erase`.",
+            who=SERVICE,
+            body=Body(ErasureRequest, {"tags": ["user:17"]}),
+            answers={200: Answer("Gone.", ErasedRange, {"erased": 2, "first": 17, "last": 20})},
+            problems={409: NO_HISTORY, 503: _UNAVAILABLE},
+        )
+    },
+}

@@ -1,0 +1,273 @@
+"""Pages of the log as Arrow streams: from the history, and from the archive where it has more.
+
+A page is made in worker threads, a few at a time, since each takes some times its 16 MiB; the
+event loop only sends it, in pieces.
+"""
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import attrs
+import trio
+
+from mist.errors import HistoryDamaged
+from mist.history import Page, Selection
+from mist.http.staging import no_arrow
+from mist.hub import Hub
+from mist.message import TagSet
+from mist.sequencer import Sequencer
+
+if TYPE_CHECKING:
+    from mist.archive.sealer import Sealer
+    from mist.http.log_segments import Segments
+
+__all__ = ["LogPage", "LogReader", "Wanted"]
+
+T = TypeVar("T")
+
+_SIZE: Final = 16 * 1024 * 1024  # bytes of data in a page, about
+_AT_ONCE: Final = 4  # pages that are being made; more wait
+_READ: Final = 2 * 1024 * 1024  # bytes of a page of the history
+_MOST_LOST: Final = 50  # ranges told apart
+
+Ranges = tuple[tuple[int, int], ...]
+
+
+@attrs.frozen
+class Wanted:
+    """What is asked for.
+
+    Attributes:
+        after, upto: ids in `(after, upto]`; None is all there is.
+        limit: rows.
+        alternatives: tag sets, of which one has to be in a message's; None wants all.
+        is_service: whether all columns are told.
+    """
+
+    after: int
+    upto: int | None
+    limit: int
+    alternatives: frozenset[TagSet] | None
+    is_service: bool
+
+
+@attrs.frozen
+class LogPage:
+    """A page.
+
+    Attributes:
+        body: an Arrow IPC stream.
+        after: where to go on.
+        complete: whether nothing is left of what was asked for.
+        lost: ranges of ids ahead of `after` that can't be had any more.
+    """
+
+    body: bytes
+    after: int
+    complete: bool
+    lost: Ranges
+
+
+@attrs.define
+class _Gathering:
+    """A page in the making."""
+
+    place: int
+    rows: int  # that it still takes
+    size: int  # bytes, likewise
+    batches: list[Any] = attrs.field(factory=list)
+    lost: list[tuple[int, int]] = attrs.field(factory=list)
+
+    @property
+    def full(self) -> bool:
+        return self.rows <= 0 or self.size <= 0
+
+    def add(self, batch: Any) -> None:
+        self.batches.append(batch)
+        self.rows -= len(batch)
+        self.size -= batch.nbytes
+
+
+class LogReader:
+    """Makes pages of a server's log.
+
+    Args:
+        sequencer: of the history.
+    """
+
+    def __init__(self, hub: Hub, sequencer: Sequencer) -> None:
+        self._hub = hub
+        self._sequencer = sequencer
+        self._history = sequencer.history
+        self._threads = trio.CapacityLimiter(_AT_ONCE)
+        self._making = trio.CapacityLimiter(_AT_ONCE)
+        self._opened: Segments | None = None
+
+    @property
+    def _sealer(self) -> "Sealer | None":
+        return self._hub.sealer
+
+    @property
+    def sealed(self) -> int:
+        """The highest id that the archive has taken care of."""
+        return 0 if self._sealer is None else self._sealer.sealed
+
+    async def first(self) -> int:
+        """The lowest id that can be had."""
+        first = (await self._history.position()).first
+        if self._sealer is not None and self._sealer.manifest.segments:
+            return min(first, self._sealer.manifest.segments[0].first)
+        return first
+
+    async def older(self, time: float) -> int:
+        """The id after which what isn't older than `time` (Unix seconds) begins."""
+        found: int | None = None
+        sealer = self._sealer
+        if sealer is not None:
+            moment = round(time * 1_000_000)
+            segments = await self._segments(sealer)
+            manifest = await self._in_thread(sealer.archive.messages.current)
+            found = await self._in_thread(partial(segments.older, manifest, moment))
+        if found is None:
+            found = max(await self._history.before(time), self.sealed)
+        return min(max(found, await self.first() - 1), self._sequencer.newest)
+
+    async def read(self, wanted: Wanted) -> LogPage:
+        """The next page.
+
+        Raises:
+            HistoryUnavailable, ArchiveError: it can't be read.
+            Problem: the server lacks pyarrow (501).
+        """
+        async with self._making:
+            newest = self._sequencer.newest
+            bound = newest if wanted.upto is None else min(wanted.upto, newest)
+            selection = None if wanted.alternatives is None else Selection(wanted.alternatives)
+            found = _Gathering(wanted.after, wanted.limit, _SIZE)
+            while found.place < bound and not found.full:
+                await self._add(found, wanted, selection, bound)
+            body = await self._in_thread(partial(_stream, found.batches, wanted.is_service))
+        lost = _joined(found.lost)
+        return LogPage(body, max(found.place, wanted.after), found.place >= bound, lost)
+
+    async def _add(
+        self, found: _Gathering, wanted: Wanted, selection: Selection | None, bound: int
+    ) -> None:
+        """What comes next, from wherever it is."""
+        place = found.place
+        expired = (await self._history.position()).expired
+        if place < min(expired, self.sealed):
+            await self._add_sealed(found, wanted, min(bound, self.sealed))
+            return
+        try:
+            page = await self._history.read(
+                selection, after=place, upto=bound, limit=found.rows, max_bytes=_READ
+            )
+        except HistoryDamaged as damage:
+            if damage.last <= place:
+                raise
+            upto = min(damage.last, bound)
+            if place < self.sealed:
+                await self._add_sealed(found, wanted, min(upto, self.sealed))
+            else:
+                found.lost.append((max(damage.first, place + 1), upto))
+                found.place = upto
+            return
+        # Asked after it was read: what was taken meanwhile is known to be gone.
+        expired = (await self._history.position()).expired
+        if place < min(expired, self.sealed):
+            return  # and the archive has it: once more, from there
+        if place < expired and not await self._history.recovered(selection, place):
+            found.lost.append((place + 1, min(expired, page.after)))
+        if page.stored:
+            found.add(await self._in_thread(partial(_batch, page)))
+        found.place = page.after
+
+    async def _add_sealed(self, found: _Gathering, wanted: Wanted, upto: int) -> None:
+        sealer = self._sealer
+        assert sealer is not None
+        segments = await self._segments(sealer)
+        # The newest one, which others may have written: compaction, erasure.
+        manifest = await self._in_thread(sealer.archive.messages.current)
+        piece = await self._in_thread(
+            partial(
+                segments.read,
+                manifest,
+                found.place,
+                upto,
+                wanted.alternatives,
+                found.rows,
+                found.size,
+            )
+        )
+        found.lost += piece.lost
+        found.place = piece.after
+        if piece.batch is not None:
+            found.add(piece.batch)
+
+    async def _segments(self, sealer: "Sealer") -> "Segments":
+        if self._opened is None:
+            self._opened = await self._in_thread(partial(_open, sealer))
+        return self._opened
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await trio.to_thread.run_sync(work, limiter=self._threads)
+
+
+# in threads
+
+
+def _open(sealer: "Sealer") -> "Segments":
+    from mist.http.log_segments import Segments
+
+    return Segments(sealer.archive.messages)
+
+
+def _batch(page: Page) -> Any:
+    try:
+        from mist.archive.rows import to_batch
+    except ModuleNotFoundError as error:
+        raise no_arrow() from error
+    return to_batch(page.stored)
+
+
+def _stream(batches: Iterable[Any], is_service: bool) -> bytes:
+    try:
+        import pyarrow as pa
+
+        from mist.archive.schema import MESSAGES
+    except ModuleNotFoundError as error:
+        raise no_arrow() from error
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, MESSAGES) as writer:
+        for batch in batches:
+            writer.write_batch(batch if is_service else _blanked(batch))
+    body: bytes = sink.getvalue().to_pybytes()
+    return body
+
+
+def _blanked(batch: Any) -> Any:
+    """Without what subscribers aren't told."""
+    import pyarrow as pa
+
+    blank = {
+        "publisher": pa.repeat("", len(batch)),
+        "audience": pa.nulls(len(batch), pa.string()),
+        "meta": pa.nulls(len(batch), batch.schema.field("meta").type),
+    }
+    columns = [blank.get(name, batch.column(name)) for name in batch.schema.names]
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+def _joined(ranges: Iterable[tuple[int, int]]) -> Ranges:
+    """Neighbours as one; where they are many, all of them as one: rather too much."""
+    joined: list[tuple[int, int]] = []
+    for first, last in sorted(ranges):
+        if joined and first <= joined[-1][1] + 1:
+            joined[-1] = (joined[-1][0], max(last, joined[-1][1]))
+        else:
+            joined.append((first, last))
+    if len(joined) > _MOST_LOST:
+        joined = [(joined[0][0], joined[-1][1])]
+    return tuple(joined)

@@ -1,0 +1,180 @@
+"""Reading an archive's segments for `GET /v1/log`, a row group at a time.
+
+Who reads a log asks for some rows, and then for those behind them; a row group holds several
+such answers, so the last ones read are kept.
+
+Needs pyarrow and numpy, and is to be imported and called in threads.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Final
+
+import attrs
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from mist.archive import ArchiveDamaged, Manifest, Segment, Table
+from mist.archive.schema import MESSAGES
+from mist.message import TagSet
+
+__all__ = ["Piece", "Segments", "matching"]
+
+_KEPT: Final = 2  # row groups in memory
+_ID: Final = MESSAGES.get_field_index("id")
+
+
+@attrs.frozen
+class Piece:
+    """Some rows of a segment.
+
+    Attributes:
+        batch: they; None where none matches.
+        after: up to which id all is in it that was asked for.
+        lost: ranges of ids on the way there that nobody has any more.
+    """
+
+    batch: pa.RecordBatch | None
+    after: int
+    lost: tuple[tuple[int, int], ...] = ()
+
+
+class Segments:
+    """The segments of an archive's messages. For any number of threads."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._kept: OrderedDict[tuple[str, int], pa.RecordBatch] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def read(
+        self,
+        manifest: Manifest,
+        after: int,
+        upto: int,
+        alternatives: Iterable[TagSet] | None,
+        limit: int,
+        size: int,
+    ) -> Piece:
+        """The next rows with ids in `(after, upto]`, of one row group at most.
+
+        Args:
+            manifest: whose `sealed` is at least `upto`.
+            alternatives: tag sets, of which one has to be in a row's tags; None wants all.
+            limit, size: rows, and bytes of their data; at least one row comes.
+
+        Raises:
+            ArchiveDamaged: a segment can't be read.
+        """
+        segment = next((each for each in manifest.segments if each.last > after), None)
+        first = segment.first if segment is not None else upto + 1
+        if first > upto:
+            return Piece(None, upto, _lost(manifest, after, upto))
+        assert segment is not None
+        try:
+            batch, end = self._group(segment, after)
+        except (OSError, pa.ArrowException) as error:
+            text = str(error).partition("\n")[0]
+            raise ArchiveDamaged(f"archive {self._table.path(segment)}: {text}") from error
+        reached = min(end, upto)
+        ids = batch.column(_ID).to_numpy()
+        low, high = np.searchsorted(ids, [after, reached], "right").tolist()
+        rows = batch.slice(low, high - low)
+        if alternatives is not None:
+            rows = rows.filter(pa.array(matching(rows.column("tags"), alternatives)))
+        kept = _fit(rows, limit, size)
+        if kept < len(rows):
+            rows = rows.slice(0, kept)
+            reached = rows.column(_ID)[kept - 1].as_py()
+        return Piece(rows if kept else None, reached, _lost(manifest, after, reached))
+
+    def older(self, manifest: Manifest, moment: int) -> int | None:
+        """The highest id older than `moment` (microseconds); None where no segment has younger."""
+        segment = next((each for each in manifest.segments if each.newest >= moment), None)
+        if segment is None:
+            return None
+        if segment.oldest >= moment:
+            return segment.first - 1
+        try:
+            columns = pq.read_table(
+                self._table.path(segment), columns=["id", "time"], partitioning=None
+            )
+        except (OSError, pa.ArrowException) as error:
+            text = str(error).partition("\n")[0]
+            raise ArchiveDamaged(f"archive {self._table.path(segment)}: {text}") from error
+        times = columns["time"].cast(pa.int64()).to_numpy()
+        place = int(np.searchsorted(times, moment, "left"))
+        return int(columns["id"][place - 1].as_py())
+
+    def _group(self, segment: Segment, after: int) -> tuple[pa.RecordBatch, int]:
+        """The row group that has what follows `after`, and up to which id that answers."""
+        with pq.ParquetFile(self._table.path(segment)) as file:
+            metadata = file.metadata
+            for number in range(metadata.num_row_groups):
+                is_last = number == metadata.num_row_groups - 1
+                last = segment.last
+                if not is_last:
+                    last = metadata.row_group(number).column(_ID).statistics.max
+                if last > after:
+                    return self._load(file, segment, number), last
+        raise ArchiveDamaged(f"archive {self._table.path(segment)}: it has no rows")
+
+    def _load(self, file: pq.ParquetFile, segment: Segment, number: int) -> pa.RecordBatch:
+        key = segment.file, number
+        with self._lock:
+            found = self._kept.get(key)
+            if found is not None:
+                self._kept.move_to_end(key)
+                return found
+        table = file.read_row_group(number, columns=MESSAGES.names, use_threads=False)
+        table = table.cast(MESSAGES).combine_chunks()
+        batch = table.to_batches()[0] if len(table) else pa.record_batch([], schema=MESSAGES)
+        with self._lock:
+            self._kept[key] = batch
+            while len(self._kept) > _KEPT:
+                self._kept.popitem(last=False)
+        return batch
+
+
+def matching(tags: pa.ListArray, alternatives: Iterable[TagSet]) -> np.ndarray:
+    """Which rows carry all tags of one of some tag sets."""
+    tag_sets = list(alternatives)
+    names = sorted({tag for each in tag_sets for tag in each})
+    found = pc.index_in(tags.flatten(), value_set=pa.array(names, pa.string()))
+    numbers = found.fill_null(-1).to_numpy(zero_copy_only=False)
+    parents = pc.list_parent_indices(tags).to_numpy(zero_copy_only=False)
+    carried: dict[str, np.ndarray] = {}
+    for number, name in enumerate(names):
+        carries = np.zeros(len(tags), bool)
+        carries[parents[numbers == number]] = True
+        carried[name] = carries
+    wanted = np.zeros(len(tags), bool)
+    for each in tag_sets:
+        wanted |= np.logical_and.reduce([carried[tag] for tag in each])
+    return wanted
+
+
+def _fit(rows: pa.RecordBatch, limit: int, size: int) -> int:
+    """How many of the rows fit, at least one where there is one."""
+    kept = min(len(rows), limit)
+    if not kept:
+        return 0
+    sizes = np.cumsum(pc.binary_length(rows.column("data").slice(0, kept)).to_numpy())
+    return max(min(kept, int(np.searchsorted(sizes, size, "right"))), 1)
+
+
+def _lost(manifest: Manifest, after: int, upto: int) -> tuple[tuple[int, int], ...]:
+    """What of `(after, upto]` was never sealed, or went with the oldest segments.
+
+    Ids missing between two segments have been erased, which is no loss.
+    """
+    beginning = manifest.segments[0].first if manifest.segments else manifest.sealed + 1
+    ranges = [(0, beginning - 1), *manifest.lost]
+    return tuple(
+        (max(first, after + 1), min(last, upto))
+        for first, last in ranges
+        if first <= upto and last > after
+    )

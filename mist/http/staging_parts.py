@@ -1,0 +1,226 @@
+"""A part that a writer stages: an Arrow stream, looked at, and made into blocks of a log.
+
+All that can be wrong with rows is found out here, before any of them is stored; what a commit
+does with a part later is copying. Whoever sends an Arrow stream decides on offsets, lengths and
+types, so nothing is believed: types that could stand for more than was sent (dictionaries,
+views, runs) are refused before a batch of them is read, compression likewise, and every batch
+is validated in full. What is left can't be larger than the body it came in.
+
+Needs pyarrow, and is to be imported and called in a thread.
+"""
+
+import struct
+from collections.abc import Iterable, Iterator
+from typing import Final
+from zlib import crc32
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mist.archive.rows import InvalidRow, to_publications
+from mist.errors import CommandError
+from mist.history import Publication
+from mist.history.commits import make_blocks, pack_blocks
+from mist.http.problems import Problem
+from mist.message import Limits
+
+__all__ = ["make_part"]
+
+_MOST_ROWS: Final = 250_000
+_AT_ONCE: Final = 250  # rows: pyarrow makes objects of them in one go, and the loop waits
+
+_BATCH: Final = 3  # a message's header type: `RecordBatch` of Arrow's Message.fbs
+_TAGS: Final = pa.list_(pa.string())
+_META: Final = pa.map_(pa.string(), pa.binary())
+
+_TEXTS: Final = (pa.string(), pa.large_string())
+_LISTS: Final = tuple(kind(each) for kind in (pa.list_, pa.large_list) for each in _TEXTS)
+_TAKEN: Final = {
+    "tags": _LISTS,
+    "data": (pa.binary(), pa.large_binary(), *_TEXTS),
+    "audience": _TEXTS,
+    "meta": (_META,),
+}
+_CAST: Final = {"tags": _TAGS, "data": pa.binary(), "audience": pa.string(), "meta": _META}
+_OF_SERVICES: Final = ("audience", "meta")
+
+
+def make_part(
+    body: bytes, limits: Limits, publisher: str, *, is_service: bool
+) -> tuple[int, tuple[bytes, ...], bytes]:
+    """How many rows a body has, their distinct tag lists where somebody has to look at them,
+    and all of it as it is kept until its commit (see `mist.http.staging_store`).
+
+    Args:
+        body: an Arrow IPC stream.
+        limits: of tags and data.
+        publisher: whose messages they are.
+        is_service: whether whoever stages it may set all columns.
+
+    Raises:
+        Problem: it is no such stream, or not of that schema (400), too many rows (413), or a
+            row breaks a rule (422).
+    """
+    try:
+        batches = list(_read(body, is_service=is_service))
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        text = str(error).partition("\n")[0][:200]
+        raise Problem(400, "invalid_body", f"the body is no such Arrow stream: {text}") from None
+    rows = sum(len(batch) for batch in batches)
+    if rows > _MOST_ROWS:
+        raise Problem(413, "payload_too_large", f"a part has at most {_MOST_ROWS} rows")
+    lists: set[bytes] = set()
+    try:
+        blocks = make_blocks(_noting(_publications(batches, publisher, limits), lists))
+    except InvalidRow as error:
+        raise _invalid_row(error.row, str(error.error)) from None
+    kept = () if is_service else tuple(sorted(lists))
+    packed = msgspec.msgpack.encode((rows, kept, pack_blocks(blocks)))
+    return rows, kept, crc32(packed).to_bytes(4, "big") + packed
+
+
+def _read(body: bytes, *, is_service: bool) -> Iterator[pa.RecordBatch]:
+    _refuse_compression(body)
+    with pa.ipc.open_stream(pa.py_buffer(body)) as stream:
+        _check_schema(stream.schema, is_service=is_service)
+        for batch in stream:
+            batch.validate(full=True)
+            yield pa.record_batch(
+                [batch.column(name).cast(_CAST[name]) for name in batch.schema.names],
+                names=batch.schema.names,
+            )
+
+
+def _check_schema(schema: pa.Schema, *, is_service: bool) -> None:
+    names = schema.names
+    for name in ("tags", "data"):
+        if name not in names:
+            raise _wrong_schema(f"there is no column {name}")
+    for field in schema:
+        if names.count(field.name) > 1 or field.name not in _TAKEN:
+            raise _wrong_schema(f"the columns are {', '.join(_TAKEN)}, each once at most")
+        if not any(_same(field.type, each) for each in _TAKEN[field.name]):
+            raise _wrong_schema(f"{field.name} is {_CAST[field.name]}")
+        if field.name in _OF_SERVICES and not is_service:
+            raise _wrong_schema(f"{field.name} is for services, not for tokens")
+
+
+def _same(found: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether two types are the same but for names and nullability of what is inside them."""
+    if pa.types.is_map(wanted):
+        return bool(
+            pa.types.is_map(found)
+            and found.key_type == wanted.key_type
+            and found.item_type == wanted.item_type
+        )
+    if pa.types.is_nested(wanted):
+        return bool(found.id == wanted.id and found.value_type == wanted.value_type)
+    return bool(found == wanted)
+
+
+def _wrong_schema(detail: str) -> Problem:
+    return Problem(400, "invalid_schema", detail)
+
+
+def _invalid_row(row: int, reason: str) -> Problem:
+    return Problem(422, "invalid_row", f"row {row}: {reason}")
+
+
+# rows
+
+
+def _publications(
+    batches: Iterable[pa.RecordBatch], publisher: str, limits: Limits
+) -> Iterator[Publication]:
+    start = 0
+    for batch in batches:
+        _refuse_nulls(batch, start)
+        for at in range(0, len(batch), _AT_ONCE):
+            piece = batch.slice(at, _AT_ONCE)
+            try:
+                yield from to_publications(piece, 0.0, publisher, limits)
+            except InvalidRow as error:
+                raise InvalidRow(start + at + error.row, error.error) from None
+        start += len(batch)
+
+
+def _noting(publications: Iterable[Publication], lists: set[bytes]) -> Iterator[Publication]:
+    for publication in publications:
+        lists.update([tag_list.canonical for tag_list, _, _ in publication.entries])
+        yield publication
+
+
+class _Null(CommandError):
+    code = "null"
+    message = "a null in it"
+
+
+def _refuse_nulls(batch: pa.RecordBatch, start: int) -> None:
+    for name in ("tags", "data"):
+        column = batch.column(name)
+        if column.null_count:
+            raise InvalidRow(start + _first(pc.is_null(column)), _Null(f"{name} is null"))
+    tags = batch.column("tags")
+    if tags.flatten().null_count:
+        inside = pc.list_parent_indices(tags).filter(pc.is_null(tags.flatten()))
+        raise InvalidRow(start + inside[0].as_py(), _Null("a tag is null"))
+    if "meta" in batch.schema.names:
+        meta = batch.column("meta")
+        for row in range(len(meta)) if _has_null_item(meta) else ():
+            if any(value is None for _, value in meta[row].as_py() or ()):
+                raise InvalidRow(start + row, _Null("a value in meta is null"))
+
+
+def _has_null_item(meta: pa.MapArray) -> bool:
+    return bool(meta.items.null_count)
+
+
+def _first(mask: pa.BooleanArray) -> int:
+    return int(pc.index(mask, True).as_py())
+
+
+# compression: each buffer says itself how much it will be, and pyarrow believes it
+
+
+def _refuse_compression(body: bytes) -> None:
+    messages = pa.ipc.MessageReader.open_stream(pa.py_buffer(body))
+    while (message := _next(messages)) is not None:
+        try:
+            compressed = _is_compressed(bytes(message.metadata))
+        except (struct.error, IndexError):
+            raise Problem(400, "invalid_body", "a message's head can't be read") from None
+        if compressed:
+            raise Problem(400, "compressed", "compressed Arrow isn't taken")
+
+
+def _next(messages: pa.ipc.MessageReader) -> pa.ipc.Message | None:
+    try:
+        return messages.read_next_message()
+    except StopIteration:
+        return None
+
+
+def _is_compressed(metadata: bytes) -> bool:
+    """Whether a message is a record batch with compressed buffers (Arrow's Message.fbs).
+
+    pyarrow has verified the flatbuffer, and doesn't show this field of it.
+    """
+    message = struct.unpack_from("<I", metadata)[0]
+    kind = _field(metadata, message, 1)
+    header = _field(metadata, message, 2)
+    if kind is None or header is None or metadata[kind] != _BATCH:
+        return False
+    batch = header + struct.unpack_from("<I", metadata, header)[0]
+    return _field(metadata, batch, 3) is not None
+
+
+def _field(metadata: bytes, table: int, number: int) -> int | None:
+    """Where a field of a flatbuffer's table is; None where it has its default."""
+    vtable = table - struct.unpack_from("<i", metadata, table)[0]
+    size = struct.unpack_from("<H", metadata, vtable)[0]
+    slot = 4 + 2 * number
+    if slot >= size:
+        return None
+    offset = struct.unpack_from("<H", metadata, vtable + slot)[0]
+    return table + offset if offset else None

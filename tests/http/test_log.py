@@ -1,0 +1,401 @@
+"""The log as Arrow: every row once, from the history or the archive, for those who may."""
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from mist.archive.schema import MESSAGES
+from mist.commands import Register, RemoveTags, Unregister
+from mist.config import Listen
+from mist.history import Erasure, Policy
+from mist.http.log_segments import matching
+from tests.history.messages import publication, run, some
+from tests.http.arrow import ARROW
+from tests.http.client import request
+from tests.servers import running
+
+LISTEN = (Listen("http", "127.0.0.1", 0), Listen("tcp", "127.0.0.1", 0))
+TOKEN = {"X-Auth-Token": "t"}
+
+
+@pytest.fixture
+async def server(tmp_path):
+    settings = {"history": f"sqlite:///{tmp_path}/h.db", "archive": tmp_path / "archive"}
+    async with running(tmp_path, listen=LISTEN, **settings) as server:
+        yield server
+
+
+async def append(server, *publications):
+    """Into the history, and as if delivered."""
+    sequencer = server.hub.sequencer
+    await sequencer.history.append(publications)
+    sequencer.newest = (await sequencer.history.position()).newest
+
+
+async def trim(server, most):
+    while (await server.hub.sequencer.history.trim(Policy(None, None, most), 1e9)).more:
+        pass
+
+
+async def get(server, query="", headers=None):
+    return await request(server, "GET", f"/v1/log{query}", headers)
+
+
+def table(response):
+    assert response.status == 200, response.body
+    assert response.headers["content-type"] == ARROW
+    with pa.ipc.open_stream(response.body) as stream:
+        assert stream.schema == MESSAGES
+        return stream.read_all()
+
+
+def ids(response):
+    return table(response)["id"].to_pylist()
+
+
+def told(response):
+    """Mist-After, Mist-Complete and Mist-Lost."""
+    headers = response.headers
+    return int(headers["mist-after"]), headers["mist-complete"] == "true", headers.get("mist-lost")
+
+
+def code(response):
+    return response.status, response.json()["code"]
+
+
+async def every(server, query, headers=None):
+    """All rows, page by page."""
+    rows, after = [], 0
+    while True:
+        response = await get(server, f"?after={after}&{query}", headers)
+        rows += table(response).to_pylist()
+        reached, complete, lost = told(response)
+        assert lost is None
+        assert reached > after or complete
+        after = reached
+        if complete:
+            return rows
+
+
+async def test_rows_come_with_all_that_is_known_of_them(server):
+    first = publication(
+        run("b,a", "1"), time=12.5, publisher="p", audience="x", meta={"k": b"\xff"}
+    )
+    await append(server, first, some("c", 2, time=13.0))
+    response = await get(server)
+    assert told(response) == (3, True, None)
+    assert response.headers["mist-epoch"] == server.hub.sequencer.epoch
+    assert (response.headers["mist-first"], response.headers["mist-newest"]) == ("1", "3")
+    rows = table(response).to_pylist()
+    assert rows[0] | {"time": rows[0]["time"].timestamp()} == {
+        "id": 1,
+        "time": 12.5,
+        "tags": ["a", "b"],
+        "data": b"1",
+        "publisher": "p",
+        "audience": "x",
+        "meta": [("k", b"\xff")],
+    }
+    assert [(each["id"], each["data"]) for each in rows[1:]] == [(2, b"0"), (3, b"1")]
+
+
+@pytest.mark.parametrize(
+    ("query", "expected", "after", "complete"),
+    [
+        ("?after=4", [5, 6, 7, 8, 9], 9, True),
+        ("?after=4&limit=2", [5, 6], 6, False),
+        ("?after=4&upto=6", [5, 6], 6, True),
+        ("?upto=0", [], 0, True),
+        ("?after=6&upto=3", [], 6, True),
+        ("?after=9", [], 9, True),
+        ("?after=99", [], 99, True),
+        ("?subscribe=a", [1, 2, 3, 4], 9, True),
+        ("?subscribe=a,b%3Bd", [4, 8, 9], 9, True),
+        ("?subscribe=a%20,b%3B%20d", [4, 8, 9], 9, True),
+        ("?subscribe=zz", [], 9, True),
+        ("?subscribe=a&limit=3", [1, 2, 3], 3, False),
+    ],
+)
+@pytest.mark.parametrize("sealed", [False, True])
+async def test_what_is_asked_for_comes(server, sealed, query, expected, after, complete):
+    await append(server, publication(run("a", "1", "2", "3"), run("a,b", "4")))
+    await append(server, publication(run("b,c", "5"), run("c", "6", "7")), some("d", 2))
+    if sealed:
+        await server.hub.sealer.seal_now()
+        await trim(server, 0)
+        assert (await server.hub.sequencer.history.position()).first == 10
+    response = await get(server, query)
+    assert ids(response) == expected
+    assert told(response) == (after, complete, None)
+    assert response.headers["mist-first"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("after=-1", "invalid_position"),
+        ("after=x", "invalid_position"),
+        ("after=9007199254740992", "invalid_position"),
+        ("after=%D9%A1", "invalid_position"),
+        ("upto=1.5", "invalid_position"),
+        ("limit=0", "invalid_limit"),
+        ("limit=200001", "invalid_limit"),
+        ("after=1&after=2", "invalid_query"),
+        ("subscribe=", "empty_tag"),
+        ("subscribe=a%3B", "empty_tag"),
+        ("subscribe=a,,b", "empty_tag"),
+        ("subscribe=a%20b", "invalid_tag"),
+        ("subscribe=a*", "invalid_tag"),
+    ],
+)
+async def test_questions_that_are_none_are_refused(server, query, expected):
+    assert code(await get(server, f"?{query}")) == (400, expected)
+
+
+async def test_another_epoch_is_told(server):
+    assert code(await get(server, "?epoch=other")) == (410, "epoch_changed")
+    assert (await get(server, f"?epoch={server.hub.sequencer.epoch}")).status == 200
+
+
+async def test_without_a_history_there_is_none(tmp_path):
+    async with running(tmp_path, listen=LISTEN) as server:
+        for path in ("/v1/log", "/v1/log/position"):
+            assert code(await request(server, "GET", path)) == (409, "history_off")
+        erase = await request(server, "POST", "/v1/log/erase", json={"tags": ["a"]})
+        assert code(erase) == (409, "history_off")
+        sealing = await request(server, "POST", "/v1/log/seal", json={})
+        assert code(sealing) == (409, "archive_off")
+
+
+# sealed and not
+
+
+async def test_what_was_trimmed_comes_from_the_archive_and_the_rest_from_the_log(server):
+    for n in range(10):
+        await append(server, some("a,b" if n % 2 else "a", 100, time=1000.0 + n))
+    await server.hub.sealer.seal_now()
+    for n in range(10, 14):
+        await append(server, some("a,b" if n % 2 else "a", 100, time=1000.0 + n))
+    await trim(server, 700)
+    position = await server.hub.sequencer.history.position()
+    assert 600 < position.first <= 1_000
+    assert [each["id"] for each in await every(server, "limit=300")] == list(range(1, 1_401))
+    some_rows = await every(server, "limit=70&subscribe=b")
+    assert [each["id"] for each in some_rows] == [n + 1 for n in range(1_400) if (n // 100) % 2]
+    whole = table(await get(server, "?limit=200000"))
+    assert whole["data"].to_pylist() == [str(n % 100).encode() for n in range(1_400)]
+
+
+async def test_without_an_archive_what_was_trimmed_is_told_as_lost(tmp_path):
+    async with running(tmp_path, listen=LISTEN, history="memory://") as server:
+        for _ in range(10):
+            await append(server, some("a", 100))
+        await trim(server, 500)
+        response = await get(server)
+        assert ids(response) == list(range(501, 1_001))
+        assert told(response) == (1_000, True, "1-500")
+        assert response.headers["mist-first"] == "501"
+        assert told(await get(server, "?after=500"))[2] is None
+        assert told(await get(server, "?after=300&upto=400")) == (400, True, "301-400")
+
+
+async def test_what_was_never_sealed_is_told_as_lost_and_what_was_erased_is_not(server):
+    await append(server, some("a", 50), some("b", 50))
+    await server.hub.sealer.erase(Erasure(frozenset("b")))
+    await append(server, some("a", 50))
+    await server.hub.sealer.seal_now()
+    await trim(server, 0)
+    response = await get(server)
+    assert ids(response) == [*range(1, 51), *range(101, 151)]
+    assert told(response) == (150, True, None)
+
+
+TAGS = st.sampled_from(["a", "b", "a,b", "c", "Ä,b"])
+WANTED = {
+    "": [set()],
+    "&subscribe=b": [{"b"}],
+    "&subscribe=a,b%3Bc": [{"a", "b"}, {"c"}],
+}
+RUNS = st.lists(st.tuples(TAGS, st.integers(1, 30)), min_size=1, max_size=5)
+
+
+@settings(
+    max_examples=15,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(st.data())
+async def test_any_pages_together_are_all_rows_sealed_or_not(tmp_path_factory, data):
+    folder = tmp_path_factory.mktemp("log")
+    blocks = data.draw(st.lists(RUNS, min_size=1, max_size=6))
+    sealed_at = data.draw(st.integers(0, len(blocks)))
+    kept = data.draw(st.integers(0, 60))
+    wanted = data.draw(st.sampled_from(sorted(WANTED)))
+    settings = {"history": f"sqlite:///{folder}/h.db", "archive": folder / "archive"}
+    async with running(folder, listen=LISTEN, **settings) as server:
+        expected, newest = [], 0
+        for number, runs in enumerate(blocks):
+            if number == sealed_at:
+                await server.hub.sealer.seal_now()
+                await trim(server, kept)
+            await append(server, *[some(tags, count) for tags, count in runs])
+            for tags, count in runs:
+                carried = set(tags.split(","))
+                for n in range(count):
+                    newest += 1
+                    if any(each <= carried for each in WANTED[wanted]):
+                        expected.append((newest, str(n).encode()))
+        rows, after, complete = [], 0, False
+        while not complete:
+            limit = data.draw(st.integers(1, 40))
+            response = await get(server, f"?after={after}&limit={limit}{wanted}")
+            page = table(response)
+            assert len(page) <= limit
+            rows += zip(page["id"].to_pylist(), page["data"].to_pylist(), strict=True)
+            after, complete, lost = told(response)
+            assert lost is None
+        assert rows == expected
+        assert after == newest
+
+
+def test_rows_match_as_sets_do_also_in_a_slice():
+    lists = [["a"], ["b", "a"], [], ["ab"], ["b"], ["c", "b", "a"]]
+    whole = pa.array(lists, pa.list_(pa.string()))
+    for wanted in ([{"a"}], [{"a", "b"}], [{"b"}, {"ab"}], [{"x"}], [{"x", "a"}, {"c"}]):
+        for start in range(len(lists)):
+            expected = [any(w <= set(each) for w in wanted) for each in lists[start:]]
+            found = matching(whole.slice(start), [frozenset(each) for each in wanted])
+            assert found.tolist() == expected, (wanted, start)
+
+
+# who may
+
+
+@pytest.fixture
+async def granted(server):
+    await server.hub.registry.execute([Register("t", frozenset({"a", "room:*"}))])
+    await append(
+        server,
+        publication(run("a", "1"), publisher="p", audience="x", meta={"k": b"v"}),
+        some("b", 1),
+        some("a,b", 1),
+    )
+    return server
+
+
+async def test_a_token_reads_what_it_may_subscribe_to_and_is_told_no_more(granted):
+    response = await get(granted, "?subscribe=a", TOKEN)
+    assert ids(response) == [1, 3]
+    for row in table(response).to_pylist():
+        assert (row["publisher"], row["audience"], row["meta"]) == ("", None, None)
+    assert ids(await get(granted, "?subscribe=a,b", TOKEN)) == [3]
+
+
+async def test_a_token_needs_to_say_what_and_the_right_to_each(granted):
+    assert code(await get(granted, "", TOKEN)) == (400, "subscribe_needed")
+    for wanted in ("b", "a%3Bb", "a%3Broom:1%3Bc"):
+        assert code(await get(granted, f"?subscribe={wanted}", TOKEN)) == (403, "not_granted")
+
+
+async def test_a_right_lost_between_two_pages_ends_the_reading(granted):
+    granted.hub.hub_limits = type(granted.hub.hub_limits)(failed_auth_delay=0.0)
+    assert ids(await get(granted, "?subscribe=a&limit=1", TOKEN)) == [1]
+    await granted.hub.registry.execute([RemoveTags("t", frozenset("a"))])
+    assert code(await get(granted, "?after=1&subscribe=a", TOKEN)) == (403, "not_granted")
+    await granted.hub.registry.execute([Unregister("t")])
+    assert code(await get(granted, "?after=1&subscribe=a", TOKEN)) == (401, "unauthorized")
+
+
+async def test_a_right_lost_while_the_page_is_made_counts(granted):
+    history = granted.hub.sequencer.history
+    plain = history.read
+
+    async def read(*about, **more):
+        page = await plain(*about, **more)
+        await granted.hub.registry.execute([RemoveTags("t", frozenset("a"))])
+        return page
+
+    history.read = read
+    assert code(await get(granted, "?subscribe=a", TOKEN)) == (403, "not_granted")
+
+
+async def test_only_services_seal_and_erase(granted):
+    for path, body in (("seal", {}), ("erase", {"tags": ["a"]})):
+        refused = await request(granted, "POST", f"/v1/log/{path}", TOKEN, json=body)
+        assert code(refused) == (403, "secret_needed")
+
+
+# positions, sealing, erasing
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+async def test_where_the_log_stands_and_where_a_time_is_in_it(server, sealed):
+    for time in (100.0, 200.0, 200.5, 300.0):
+        await append(server, some("a", 2, time=time))
+    if sealed:
+        assert (await request(server, "POST", "/v1/log/seal", json={})).json() == {"sealed": 8}
+        await trim(server, 0)
+    where = (await request(server, "GET", "/v1/log/position")).json()
+    assert where == {
+        "epoch": server.hub.sequencer.epoch,
+        "first": 1,
+        "newest": 8,
+        "sealed": 8 if sealed else 0,
+        "after": None,
+    }
+    for time, after in [
+        ("0", 0),
+        ("100000", 0),
+        ("100001", 2),
+        ("1970-01-01T00:03:20Z", 2),
+        ("1970-01-01T00:03:20", 2),
+        ("1970-01-01T01:03:20.500000%2B01:00", 4),
+        ("1970-01-01T00:03:20.500001%2B00:00", 6),
+        ("2030-01-01", 8),
+        ("0001-01-01", 0),
+        ("9999-12-31T23:59:59-23:59", None),
+    ]:
+        response = await request(server, "GET", f"/v1/log/position?time={time}")
+        if after is None:
+            assert response.status in (200, 400)
+        else:
+            assert response.json()["after"] == after, time
+
+
+@pytest.mark.parametrize("time", ["", "x", "-1", "1e3", "2026-13-01", "9" * 16])
+async def test_times_that_are_none_are_refused(server, time):
+    response = await request(server, "GET", f"/v1/log/position?time={time}")
+    assert code(response) == (400, "invalid_time")
+
+
+async def test_what_is_erased_is_gone_from_the_log(server):
+    await append(server, some("a", 3), some("b", 2), publication(run("a", "x"), publisher="p"))
+    erased = await request(server, "POST", "/v1/log/erase", json={"publisher": "p"})
+    assert erased.json() == {"erased": 1, "first": 6, "last": 6}
+    erased = await request(server, "POST", "/v1/log/erase", json={"tags": ["a"]})
+    assert erased.json() == {"erased": 3, "first": 1, "last": 3}
+    again = await request(server, "POST", "/v1/log/erase", json={"tags": ["a"]})
+    assert again.json() == {"erased": 0, "first": None, "last": None}
+    response = await get(server)
+    assert ids(response) == [4, 5]
+    assert told(response)[2] is None
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"tags": ["a"], "publisher": "p"},
+        {"publisher": ""},
+        {"tags": []},
+        {"tags": ["a b"]},
+        {"tags": "a"},
+        {"tag": "a"},
+        [],
+    ],
+)
+async def test_an_erasure_that_is_none_is_refused(server, body):
+    await append(server, some("a", 3))
+    refused = await request(server, "POST", "/v1/log/erase", json=body)
+    assert refused.status == 400
+    assert len(ids(await get(server))) == 3
