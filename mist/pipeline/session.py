@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Final
 
 import mist
 from mist.pipeline.errors import JobFailed, NotInstalled
+from mist.pipeline.failures import explain
 from mist.pipeline.java import require_java
 
 if TYPE_CHECKING:
@@ -47,10 +48,6 @@ DEFAULTS: Final = {
 }
 LOOPBACK: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 LAST_WORDS: Final = 50  # lines of Java's that are kept
-EXCEPTION: Final = re.compile(
-    r"(?:Exception in thread \S+ |Error: |Caused by: )?(?:[\w$]+\.)+\w*(?:Exception|Error): (.+)"
-)
-CHATTER: Final = re.compile(r"WARNING|Using Spark's|An error occurred while|\d\d/\d\d/\d\d .* WARN")
 PATIENCE: Final = 20.0  # seconds for Java to go by itself
 
 
@@ -272,19 +269,4 @@ class _LastWords:
         if self._reader is not None and "JAVA_GATEWAY_EXITED" in text:
             self._reader.join(1.0)
             text = "\n".join(self.lines)
-        return cause(text)
-
-
-def cause(text: str) -> str:
-    """The line of a Java exception, or of Java's last words, that a person wants to read.
-
-    An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.
-    : org.apache.spark.SparkException: Could not parse Master URL: 'foo'
-        at org.apache.spark.SparkContext$.…          → Could not parse Master URL: 'foo'
-    """
-    lines = [line.strip().removeprefix(": ") for line in text.splitlines() if line.strip()]
-    for line in lines:
-        if found := EXCEPTION.match(line):
-            return found[1]
-    telling = [line for line in lines if not CHATTER.match(line)]
-    return telling[0] if telling else "it says nothing; try --verbose"
+        return explain(text) or "it says nothing; try --verbose"

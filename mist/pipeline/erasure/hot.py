@@ -1,0 +1,67 @@
+"""The log that a server appends to: through the server, or its file where no server has it."""
+
+import json
+from typing import Any
+
+import trio
+
+from mist.history import open_history
+from mist.history.erasing import Erasure
+from mist.pipeline.source.address import Address
+from mist.pipeline.source.client import FIRST_PATIENCE, Client
+
+__all__ = ["erase_by_file", "erase_by_server"]
+
+PATIENCE = 3600.0  # seconds for a server to go over its whole log
+
+
+def erase_by_server(address: Address, erasure: Erasure) -> dict[str, Any]:
+    """Have a server erase, and then seal, so that what it was about to seal is in the archive,
+    where it can be found.
+
+    Raises:
+        ServerUnavailable, ServerRefused: and nothing else has been touched.
+    """
+    what: dict[str, object] = {}
+    if erasure.tags is not None:
+        what["tags"] = sorted(erasure.tags)
+    if erasure.publisher is not None:
+        what["publisher"] = erasure.publisher
+    with Client(address, patience=FIRST_PATIENCE) as client:
+        body = json.dumps(what).encode()
+        kind = "application/json"
+        answer = client.request("POST", "/v1/log/erase", body=body, content_type=kind).json()
+        client.request("POST", "/v1/log/seal", body=b"", content_type=kind)
+    return {
+        "where": address.name,
+        "messages": answer["erased"],
+        "first": answer["first"] or None,
+        "last": answer["last"] or None,
+    }
+
+
+def erase_by_file(url: str, erasure: Erasure) -> dict[str, Any]:
+    """Erase in the log itself.
+
+    Args:
+        url: `sqlite:///…`; it must be there.
+
+    Raises:
+        StartupError: a server has it open, or it can't be opened.
+        HistoryUnavailable: it can't be written.
+    """
+    erased = trio.run(_erase, url, erasure)
+    return {
+        "where": url,
+        "messages": erased.messages,
+        "first": erased.first or None,
+        "last": erased.last or None,
+    }
+
+
+async def _erase(url: str, erasure: Erasure) -> Any:
+    # The promise of a log is the server's to change, so one that is opened here keeps it.
+    async with await open_history(url, read_only=True) as reader:
+        durability = (await reader.statistics()).durability
+    async with await open_history(url, durability=durability) as log:
+        return await log.erase(erasure)

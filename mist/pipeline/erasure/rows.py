@@ -1,0 +1,60 @@
+"""Which rows an erasure takes, batch by batch."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mist.history.erasing import Erasure
+from mist.pipeline.selection import matching
+
+__all__ = ["columns_for", "doomed"]
+
+
+def columns_for(erasure: Erasure, names: Sequence[str]) -> list[str]:
+    """Those of a table's columns that tell which rows are to go.
+
+    Of messages (they have `data`) `tags` and `publisher`; of accounts `subscription`, which
+    has to have all the tags, and `token`, the one that published.
+
+    Args:
+        names: of all its columns.
+
+    Raises:
+        KeyError: one that would tell isn't there.
+    """
+    messages = "data" in names
+    wanted = []
+    if erasure.tags is not None:
+        wanted.append("tags" if messages else "subscription")
+    if erasure.publisher is not None:
+        wanted.append("publisher" if messages else "token")
+    for name in wanted:
+        if name not in names:
+            raise KeyError(name)
+    return wanted
+
+
+def doomed(erasure: Erasure, batch: pa.RecordBatch) -> Any:
+    """The rows of a batch that are to go, as a numpy array of bool.
+
+    Args:
+        batch: of the columns that `columns_for` named, and no others.
+    """
+    found = np.ones(len(batch), bool)
+    for name in batch.schema.names:
+        found &= _judged(erasure, name, batch.column(name))
+    return found
+
+
+def _judged(erasure: Erasure, name: str, column: pa.Array) -> Any:
+    if name == "tags":
+        assert erasure.tags is not None
+        return matching(column, (erasure.tags,))
+    if name == "subscription":
+        assert erasure.tags is not None
+        return matching(pc.split_pattern(column, ","), (erasure.tags,))
+    same = pc.fill_null(pc.equal(column, erasure.publisher), False)
+    return same.to_numpy(zero_copy_only=False)

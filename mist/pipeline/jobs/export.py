@@ -1,0 +1,183 @@
+"""A selection of messages as files for others: Parquet, JSON lines or a Delta table.
+
+It is made beside its place and moved there when it is whole; so it is there or it isn't. The
+archive is told of it before, so that erasure finds it.
+
+A line of JSON is what `mist history show --json` prints: `{"id", "time", "tags", "data" or
+"data64", "publisher"?, "audience"?, "meta"?}`, `time` in Unix seconds, `data64` where the data
+isn't UTF-8.
+"""
+
+import base64
+import secrets
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, get_args
+
+import attrs
+import msgspec
+import pyarrow as pa
+
+from mist.archive import Archive
+from mist.pipeline.delta import begin_log, require_delta
+from mist.pipeline.errors import BadInput
+from mist.pipeline.exports import Export, Format, record
+from mist.pipeline.failures import translated
+from mist.pipeline.origin import Origin
+from mist.pipeline.progress import Progress, silent
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["FORMATS", "Result", "check_target", "line_of", "run"]
+
+FORMATS: Final[tuple[str, ...]] = get_args(Format)
+
+
+@attrs.frozen
+class Result:
+    """What was written.
+
+    Attributes:
+        recorded: whether an archive knows of it, so that erasure finds it.
+    """
+
+    path: str
+    format: str
+    messages: int
+    files: int
+    bytes: int
+    recorded: bool
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """For JSON."""
+        return attrs.asdict(self)
+
+
+def check_target(out: Path, *, overwrite: bool) -> None:
+    """See that something can be written to `out`, before anything is begun.
+
+    Raises:
+        BadInput: there is something already, and it is not to be overwritten; or it can't be,
+            since it isn't ours to delete.
+    """
+    if out.is_symlink() or (out.exists() and not out.is_dir()):
+        raise BadInput(f"--out {out}: is there, and is no folder")
+    if not out.exists() or not any(out.iterdir()):
+        return
+    if not overwrite:
+        raise BadInput(f"--out {out}: is there already; --overwrite replaces it")
+    if (out / "_manifest").exists():
+        raise BadInput(f"--out {out}: is an archive, which is not to be overwritten")
+
+
+def run(
+    spark: "SparkSession",
+    origin: Origin,
+    out: Path,
+    *,
+    format: Format,  # noqa: A002  # the option's name
+    now: float,
+    overwrite: bool = False,
+    known_to: Archive | None = None,
+    progress: Progress = silent,
+) -> Result:
+    """Write the messages of `origin` to the folder `out`.
+
+    Args:
+        now: Unix seconds, for the note.
+        known_to: the archive that is to know of it.
+
+    Raises:
+        BadInput: see `check_target`; or no message is selected, and nothing was written.
+        NotInstalled: what the format needs.
+        JobFailed, PipelineError, ArchiveError: and nothing was written.
+    """
+    check_target(out, overwrite=overwrite)
+    if format == "delta":
+        require_delta()
+    out = out.absolute()
+    out.parent.mkdir(parents=True, exist_ok=True)
+    if known_to is not None:
+        record(known_to, Export(str(out), format, now, dict(origin.described())))
+    making = out.with_name(f".{out.name}.{secrets.token_hex(4)}")
+    progress(f"writing {format} to {out}")
+    try:
+        with translated():
+            messages = _write(origin.frame(spark), making, format)
+        if not messages:
+            raise BadInput("no message is selected; nothing was written")
+        if format == "delta":
+            begin_log(making)
+        _move(making, out)
+    finally:
+        shutil.rmtree(making, ignore_errors=True)
+    files = [
+        path for path in out.rglob("[!._]*") if path.is_file() and "_delta_log" not in path.parts
+    ]
+    size = sum(path.stat().st_size for path in files)
+    return Result(str(out), format, messages, len(files), size, known_to is not None)
+
+
+def _write(frame: "DataFrame", folder: Path, format: str) -> int:  # noqa: A002
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as sf
+
+    seen = Observation()
+    frame = frame.observe(seen, sf.count(sf.lit(1)).alias("messages"))
+    if format == "jsonl":
+        lines = frame.mapInArrow(_lines, "value string")
+        lines.write.option("compression", "none").text(str(folder))
+        for path in folder.glob("*.txt"):
+            path.rename(path.with_suffix(".jsonl"))
+            (folder / f".{path.name}.crc").unlink(missing_ok=True)
+    else:
+        frame.write.parquet(str(folder))
+    return int(seen.get["messages"])
+
+
+def _lines(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        lines = pa.array([line_of(row) for row in batch.to_pylist()], pa.string())
+        yield pa.RecordBatch.from_arrays([lines], names=["value"])
+
+
+def line_of(row: dict[str, Any]) -> str:
+    """A message as a line of JSON, without its end."""
+    line: dict[str, Any] = {
+        "id": row["id"],
+        "time": row["time"].timestamp(),
+        "tags": row["tags"],
+        **_plain(row["data"]),
+    }
+    if row["publisher"]:
+        line["publisher"] = row["publisher"]
+    if row["audience"] is not None:
+        line["audience"] = row["audience"]
+    if row["meta"] is not None:
+        line["meta"] = {key: _plain(value) for key, value in row["meta"]}
+    return msgspec.json.encode(line).decode()
+
+
+def _plain(data: bytes) -> dict[str, str]:
+    try:
+        return {"data": data.decode()}
+    except UnicodeDecodeError:
+        return {"data64": base64.b64encode(data).decode()}
+
+
+def _move(made: Path, out: Path) -> None:
+    """Have what was made be in its place. What was there goes when the new is there."""
+    if not out.exists():
+        made.rename(out)
+        return
+    old = out.with_name(f".{out.name}.{secrets.token_hex(4)}.old")
+    out.rename(old)
+    try:
+        made.rename(out)
+    except OSError:
+        old.rename(out)
+        raise
+    shutil.rmtree(old)

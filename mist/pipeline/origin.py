@@ -1,0 +1,96 @@
+"""Where a job's messages come from: an archive or a server, and which of them."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import attrs
+
+from mist.archive import Archive
+from mist.pipeline.errors import BadInput
+from mist.pipeline.selection import Range, parse_alternatives
+from mist.pipeline.source.address import Address
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["Origin"]
+
+
+@attrs.frozen
+class Origin:
+    """An archive's folder or a server's URL, and a selection of what is there.
+
+    Attributes:
+        archive, url: one of them.
+        secret, token: for the server.
+        subscribe: `a,b; c`; None is everything.
+        start, end: an id or a time as ISO 8601; None is all there is. The end isn't in it.
+        skip_lost: go on where messages are gone, instead of failing.
+    """
+
+    archive: Path | None = None
+    url: str | None = None
+    secret: str | None = attrs.field(default=None, repr=False)
+    token: str | None = attrs.field(default=None, repr=False)
+    subscribe: str | None = None
+    start: str | None = None
+    end: str | None = None
+    skip_lost: bool = False
+
+    def check(self) -> None:
+        """See that it can be asked, before Spark is started for it.
+
+        Raises:
+            BadInput: both, or none.
+            ArchiveMissing, InvalidSelection, InvalidOption: one line each.
+        """
+        if (self.archive is None) == (self.url is None):
+            raise BadInput("give --archive or --url: one of them")
+        parse_alternatives(self.subscribe)
+        Range.parse(self.start, self.end)
+        if self.archive is not None:
+            Archive.open(self.archive)
+        if self.url is not None:
+            Address.parse(self.url, self.secret, self.token)
+
+    @property
+    def range(self) -> Range:
+        """The stretch between start and end."""
+        return Range.parse(self.start, self.end)
+
+    def frame(self, spark: "SparkSession") -> "DataFrame":
+        """The messages, by `spark.read.format("mist")`: in partitions, in the order of ids."""
+        reader = spark.read.format("mist")
+        for name, value in self.options().items():
+            reader = reader.option(name, value)
+        return reader.load()
+
+    def options(self) -> dict[str, str]:
+        """Those of `format("mist")` for it, credentials among them."""
+        found = {
+            "path": None if self.archive is None else str(self.archive.absolute()),
+            "url": self.url,
+            "secret": self.secret,
+            "token": self.token,
+            "subscribe": self.subscribe,
+            "failOnDataLoss": "false" if self.skip_lost else None,
+        }
+        for name, text in (("starting", self.start), ("ending", self.end)):
+            if text is not None:
+                kind = "Offsets" if text.strip().isdecimal() else "Timestamp"
+                found[name + kind] = text
+        return {name: value for name, value in found.items() if value is not None}
+
+    def described(self) -> list[tuple[str, str]]:
+        """What a person wants to know of it, as (label, text); never a credential."""
+        where = ("archive", str(self.archive)) if self.archive else ("server", self._server())
+        return [
+            where,
+            ("tags", self.subscribe or "all"),
+            ("from", self.start or "the beginning"),
+            ("until", self.end or "the end"),
+        ]
+
+    def _server(self) -> str:
+        assert self.url is not None
+        return Address.parse(self.url, self.secret, self.token).name
