@@ -1,0 +1,220 @@
+"""Publish a selection again: to the same server or another, all at once or at a rate.
+
+Messages keep their tags, data, audience and meta, and their order; they get new ids and times,
+and the publisher that does this. Subscribers see them like any others.
+
+At once: Spark's tasks stage the rows and one commit publishes them, all or nothing
+(`mist.pipeline.source.sink`). At a rate: the driver does the same with a tenth of a second's
+messages at a time, one after the other. Under a name (`txn`) each of these commits is done once,
+however often the same command is run: what was interrupted goes on where it was.
+"""
+
+import json
+import secrets
+import time
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+import pyarrow as pa
+
+from mist.archive.schema import MESSAGES
+from mist.pipeline.errors import BadInput
+from mist.pipeline.failures import translated
+from mist.pipeline.origin import Origin
+from mist.pipeline.progress import Progress, silent
+from mist.pipeline.source.address import Address
+from mist.pipeline.source.client import Client
+from mist.pipeline.source.sink import ARROW_STREAM, ATTEMPTS
+from mist.pipeline.source.staging import parts
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["Result", "Target", "run"]
+
+COLUMNS: Final = ("tags", "data", "audience", "meta")
+SCHEMA: Final = pa.schema([MESSAGES.field(name) for name in COLUMNS])
+SHARE: Final = 10  # parts of a second that are published together
+MOST: Final = 10_000  # messages published together, at a rate
+
+
+@attrs.frozen
+class Target:
+    """The server that messages are published to.
+
+    Attributes:
+        secret, token: as whom.
+    """
+
+    url: str
+    secret: str | None = attrs.field(default=None, repr=False)
+    token: str | None = attrs.field(default=None, repr=False)
+
+    @property
+    def address(self) -> Address:
+        """The same, checked.
+
+        Raises:
+            InvalidOption: it can't be one.
+        """
+        return Address.parse(self.url, self.secret, self.token)
+
+
+@attrs.frozen
+class Result:
+    """What was published.
+
+    Attributes:
+        repeated: messages that a run before had published under the same name already, as
+            far as this is known: only at a rate.
+        txn: the name; to be given again where this was interrupted.
+    """
+
+    messages: int
+    repeated: int
+    txn: str
+    seconds: float
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """For JSON."""
+        return attrs.asdict(self)
+
+
+def run(
+    spark: "SparkSession",
+    origin: Origin,
+    target: Target,
+    *,
+    rate: float | None = None,
+    txn: str | None = None,
+    progress: Progress = silent,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Result:
+    """Publish the messages of `origin` at `target`.
+
+    Args:
+        rate: messages a second, at most; None is as fast as it goes.
+        txn: name under which it is done once; None draws one.
+        clock, sleep: for tests.
+
+    Raises:
+        BadInput: no message is selected.
+        ServerRefused, ServerUnavailable, JobFailed: at once, nothing was published; at a
+            rate, what came before was.
+    """
+    name = txn or f"replay-{secrets.token_hex(8)}"
+    began = clock()
+    frame = origin.frame(spark).select(*COLUMNS)
+    with translated():
+        if rate is None:
+            done, repeated = _at_once(frame, target, name), 0
+        else:
+            pace = _Pace(rate, clock, sleep)
+            done, repeated = _paced(frame, target.address, name, pace, progress)
+    if not done + repeated:
+        raise BadInput("no message is selected; nothing was published")
+    return Result(done, repeated, name, clock() - began)
+
+
+def _at_once(frame: "DataFrame", target: Target, txn: str) -> int:
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as sf
+
+    seen = Observation()
+    writer = frame.observe(seen, sf.count(sf.lit(1)).alias("messages")).write.format("mist")
+    options = {"url": target.url, "secret": target.secret, "token": target.token, "txn": txn}
+    for option, value in options.items():
+        if value is not None:
+            writer = writer.option(option, value)
+    writer.mode("append").save()
+    return int(seen.get["messages"])
+
+
+@attrs.frozen
+class _Pace:
+    """Holds back whoever is faster than a rate.
+
+    Attributes:
+        rate: a second.
+    """
+
+    rate: float
+    clock: Callable[[], float]
+    sleep: Callable[[float], None]
+
+    @property
+    def together(self) -> int:
+        """How many go out at a time: the same for each run, since a name counts them."""
+        return max(1, min(MOST, int(self.rate / SHARE)))
+
+    def wait(self, began: float, done: int) -> None:
+        """Until `done` may have been done."""
+        early = began + done / self.rate - self.clock()
+        if early > 0:
+            self.sleep(early)
+
+
+def _paced(
+    frame: "DataFrame", address: Address, txn: str, pace: _Pace, progress: Progress
+) -> tuple[int, int]:
+    # Another rate cuts otherwise, so it has to be another name.
+    txn = f"{txn}.{pace.together}"
+    done = repeated = 0
+    began = told = pace.clock()
+    with Client(address) as client:
+        for number, batch in enumerate(_batches(frame, pace.together)):
+            if _publish(client, txn, number, batch):
+                done += len(batch)
+                pace.wait(began, done)
+            else:
+                repeated += len(batch)
+            if pace.clock() - told >= 1:
+                told = pace.clock()
+                progress(f"{done:,} messages published")
+    return done, repeated
+
+
+def _batches(frame: "DataFrame", size: int) -> Iterator[pa.RecordBatch]:
+    rows: Iterable[Any] = frame.toLocalIterator(prefetchPartitions=True)
+    rows = iter(rows)
+    while some := list(islice(rows, size)):
+        columns = [
+            pa.array([_plain(row[name]) for row in some], SCHEMA.field(name).type)
+            for name in COLUMNS
+        ]
+        yield pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case bytearray():
+            return bytes(value)
+        case dict():
+            return [(key, _plain(each)) for key, each in value.items()]
+        case _:
+            return value
+
+
+def _publish(client: Client, txn: str, number: int, batch: pa.RecordBatch) -> bool:
+    """Whether it was published now, and not by a run before."""
+    attempt = secrets.randbelow(ATTEMPTS)
+    count = 0
+    for body in parts([batch], COLUMNS):
+        path = f"/v1/log/stage/{txn}/{number}/0/{attempt}/{count}"
+        client.request("PUT", path, body=body, content_type=ARROW_STREAM)
+        count += 1
+    attempts = [{"partition": 0, "attempt": attempt, "parts": count}]
+    answer = client.request(
+        "POST",
+        "/v1/log/commit",
+        body=json.dumps({"txn": txn, "batch": number, "attempts": attempts}).encode(),
+        content_type="application/json",
+    )
+    if not answer.json()["repeated"]:
+        return True
+    client.request("DELETE", f"/v1/log/stage/{txn}/{number}")
+    return False
