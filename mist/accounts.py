@@ -139,6 +139,7 @@ class Accounts:
         self._ledgers: dict[Group, _Ledger] = {}
         self._closing: dict[Group, _Ledger] = {}
         self._changes: dict[tuple[str, bytes], list[int]] = {}  # opened, closed
+        self._changed: dict[tuple[str, bytes], list[int]] = {}  # likewise, being closed
         self._begun: list[Route] = []  # since the last time that all were settled
         self._places = 0  # groups of those
 
@@ -284,14 +285,17 @@ class Accounts:
         self._settle_all()
         leftover, self._closing = self._closing, self._ledgers
         self._ledgers = {}
-        # A group that is in both has one ledger that is closed at once, here: it is rare.
-        rest = [row for ledger in leftover.values() for row in ledger.close()]
-        changes, self._changes = self._changes, {}
-        if rest:
-            yield rest, []
-        made = iter(changes.items())
-        while part := list(islice(made, most)):
-            yield [], [Changed(*key, *counts) for key, counts in part]
+        forgotten, self._changed = self._changed, self._changes
+        self._changes = {}
+        if leftover or forgotten:  # of a closing that was given up; at once, since that is rare
+            yield (
+                [row for ledger in leftover.values() for row in ledger.close()],
+                [Changed(*key, *counts) for key, counts in forgotten.items()],
+            )
+        changed = self._changed
+        while changed:
+            keys = list(islice(changed, most))
+            yield [], [Changed(*key, *changed.pop(key)) for key in keys]
         closing = self._closing
         while closing:
             delivered: list[Delivered] = []

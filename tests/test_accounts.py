@@ -233,13 +233,19 @@ def test_a_closing_that_was_given_up_is_finished_by_the_next() -> None:
         books.outbox(tag, tag)
         books.publish((tag, b"x"))
     slices = books.accounts.close(most=2)
-    begun, _ = sums(iter([next(slices) for _ in range(4)]))
+    begun, opened = sums(iter([next(slices) for _ in range(2)]))
+    assert len(opened) == 4
     slices.close()
     books.outbox("f", "f")
+    slices = books.accounts.close(most=2)
+    rest, others = sums(iter([next(slices) for _ in range(2)]))
+    assert others == {("e", "e"): (1, 0), ("f", "f"): (2, 0)}
+    slices.close()
+    assert opened.keys() | others.keys() == {(tag, tag) for tag in "abcdef"}
     books.publish(("f", b"x"))
-    rest = books.close()
-    together = Counter({owner: sent for (owner, _), (sent, *_) in begun.items()})
-    together.update({owner: sent for (owner, _), (sent, *_) in rest.items()})
+    together: Counter[str] = Counter()
+    for rows in (begun, rest, books.close()):
+        together.update({owner: sent for (owner, _), (sent, *_) in rows.items()})
     assert together == dict.fromkeys("abcde", 1) | {"f": 3}
 
 
