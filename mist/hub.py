@@ -32,6 +32,7 @@ from mist.pacing import Pacer
 from mist.sequencer import Sequencer, Submission
 
 if TYPE_CHECKING:
+    from mist.archive.companions import Companions
     from mist.archive.sealer import Sealer  # needs pyarrow, which is an extra
     from mist.session import Session
 
@@ -99,6 +100,7 @@ class Hub:
         sequencer: the way through the history; None where there is none. Set before the
             first session.
         sealer: what moves the history into the archive; None where there is none.
+        companions: keeps the archive's other tables; None likewise.
         recent: carries out what has a key, where there is no history.
         meters: what is measured, by samples.
         accepted, refused: sessions and connections, by transport.
@@ -129,6 +131,7 @@ class Hub:
         self.ending = False
         self.sequencer: Sequencer | None = None
         self.sealer: Sealer | None = None
+        self.companions: Companions | None = None
         self.recent = Recent()
         self.accepted: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()

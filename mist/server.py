@@ -24,6 +24,7 @@ import structlog
 import trio
 
 from mist import collector
+from mist.accounts import Accounts
 from mist.archive import Archive, ArchiveError
 from mist.auth import open_registry
 from mist.config import Config, Listen
@@ -45,6 +46,7 @@ from mist.transports.tcp import TcpTransport
 from mist.transports.websocket import WebSocketTransport
 
 if TYPE_CHECKING:
+    from mist.archive.companions import Companions
     from mist.archive.sealer import Sealer  # needs pyarrow, which is an extra
 
 __all__ = ["Server", "open_server", "serve"]
@@ -99,6 +101,8 @@ class Server:
                 )
                 if sealer is not None:
                     background.start_soon(sealer.run)
+            if self.hub.companions is not None:
+                background.start_soon(self.hub.companions.run)
             async with trio.open_nursery() as connections:
                 with self._accepting:
                     async with trio.open_nursery() as accepting:
@@ -209,6 +213,7 @@ async def open_server(config: Config) -> AsyncIterator[Server]:
         registry = await open_registry(config.tokens_url, max_tags=config.max_tags_per_token)
         history: History | None = None
         sealer: Sealer | None = None
+        companions: Companions | None = None
         try:
             if config.history_url is not None:
                 history = await open_history(
@@ -234,12 +239,15 @@ async def open_server(config: Config) -> AsyncIterator[Server]:
                 try:
                     if config.archive is not None:
                         hub.sealer = sealer = await _open_archive(config, config.archive, history)
+                        hub.companions = companions = _open_companions(sealer, hub)
                     hub.sequencer = await Sequencer.over(hub.broker, history)
                 except HistoryUnavailable as error:
                     raise StartupError(f"history: {error}") from error
             yield Server(config, hub, listening)
         finally:
             with trio.CancelScope(shield=True):
+                if companions is not None:
+                    await companions.aclose()
                 if sealer is not None:
                     await sealer.aclose()
                 if history is not None:
@@ -306,6 +314,14 @@ async def _open_archive(config: Config, folder: Path, history: History) -> "Seal
         return await open_sealer(archive, history, policy)
     except ArchiveError as error:
         raise StartupError(str(error)) from error
+
+
+def _open_companions(sealer: "Sealer", hub: Hub) -> "Companions":
+    from mist.archive.companions import Companions
+
+    accounts = Accounts()
+    hub.broker.keep_accounts(accounts)
+    return Companions(sealer.archive, accounts, hub.registry)
 
 
 @contextmanager

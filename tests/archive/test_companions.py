@@ -20,6 +20,7 @@ from mist.commands import AddTags, Register, Unregister
 from mist.message import Batch
 from mist.outbox import Outbox, OutboxLimits
 from mist.protocols.line_forms import PLAIN
+from tests.servers import running
 
 pytestmark = pytest.mark.trio
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC).timestamp()
@@ -224,3 +225,27 @@ async def test_an_empty_server_writes_nothing(tmp_path: Path, autojump_clock: Mo
     await bench.companions.aclose()
     assert [bench.rows(name) for name in ("deliveries", "subscriptions", "tokens")] == [[]] * 3
     assert DELIVERIES.names[0] == SUBSCRIPTIONS.names[0] == TOKENS.names[0] == "minute"
+
+
+async def test_a_server_with_an_archive_keeps_them(tmp_path: Path) -> None:
+    async with running(
+        tmp_path / "data", history="sqlite:///log.db", archive=tmp_path / "archive"
+    ) as server:
+        host, port = server.urls[0].removeprefix("tcp://").split(":")
+        stream = await trio.open_tcp_stream(host, int(port))
+        with trio.fail_after(10):
+            await stream.send_all(b"subscribe a\n")
+            while not server.hub.broker.tag_sets():
+                await trio.testing.wait_all_tasks_blocked()
+            await server.hub.store(frozenset("ab"), b"12345")
+        await stream.aclose()
+    archive = Archive.open(tmp_path / "archive")
+    (segment,) = archive.table("deliveries").current().segments
+    (row,) = read_segment(archive.table("deliveries"), segment).to_pylist()
+    assert (row["token"], row["subscription"], row["sent"], row["bytes"]) == ("", "a", 1, 5)
+
+
+async def test_a_server_without_an_archive_keeps_no_accounts(tmp_path: Path) -> None:
+    async with running(tmp_path) as server:
+        assert server.hub.companions is None
+        assert server.hub.broker._accounts is None
