@@ -103,7 +103,11 @@ def _repeated(values: list[object], sizes: list[int], kind: pa.DataType) -> pa.A
 
 
 def to_publications(
-    batch: pa.RecordBatch, time: float, publisher: str, limits: Limits
+    batch: pa.RecordBatch,
+    time: float,
+    publisher: str,
+    limits: Limits,
+    known: dict[tuple[str, ...], TagList] | None = None,
 ) -> list[Publication]:
     """Rows as what can be published, in their order.
 
@@ -112,6 +116,7 @@ def to_publications(
             the types of `MESSAGES`. Other columns count for nothing.
         time, publisher: of all of them, see `Publication`.
         limits: of tags and data.
+        known: tag lists that have been checked, to be shared by the batches of a stream.
 
     Returns:
         Rows that stand together and have the same audience and meta are one publication.
@@ -127,7 +132,7 @@ def to_publications(
         batch.column("audience").to_pylist() if "audience" in columns else repeat(None, rows)
     )
     metas = batch.column("meta").to_pylist() if "meta" in columns else repeat(None, rows)
-    known: dict[tuple[str, ...], TagList] = {}
+    known = {} if known is None else known
     found: list[Publication] = []
     run: list[Entry] = []
     current: tuple[str | None, Mapping[str, bytes] | None] = (None, None)

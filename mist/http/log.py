@@ -35,6 +35,7 @@ from mist.http.openapi import (
     parameter,
 )
 from mist.http.problems import Problem
+from mist.http.publications import TAGS as TAG_LIST
 from mist.http.queries import Query
 from mist.http.staging import NO_ARROW
 from mist.hub import Hub
@@ -260,8 +261,25 @@ def _archive_problem(error: ArchiveError) -> Problem:
 
 _ID: Final = {"type": "integer", "minimum": 0, "maximum": MAX_ID}
 _TAG: Final = r"(?!\.\.|>)[^ ,;\u0000-\u001F\u007F-\u009F*]{1,63}"
-_TIME: Final = r"^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])T([01][0-9]|2[0-3]):[0-5][0-9]Z$"
+_DAY: Final = "20[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])"
+_TIME: Final = f"^({_DAY}T([01][0-9]|2[0-3]):[0-5][0-9]Z|0|[1-9][0-9]{{0,12}})$"
 _UNAVAILABLE: Final = "The history or the archive can't be read or written now."
+
+# Stricter than what msgspec could say of `ErasureRequest`.
+_ERASURE: Final[dict[str, Any]] = {
+    "oneOf": [
+        {
+            "type": "object",
+            "required": [name],
+            "additionalProperties": False,
+            "properties": {name: schema},
+        }
+        for name, schema in (
+            ("tags", TAG_LIST),
+            ("publisher", {"type": "string", "minLength": 1, "maxLength": 255}),
+        )
+    ]
+}
 
 _HEADERS: Final = {
     "Mist-Epoch": "Which log the ids belong to.",
@@ -338,12 +356,9 @@ OPERATIONS: Final[Operations] = {
         "post": Operation(
             summary="Seal all that was published",
             who=SERVICE,
+            body=Body({"type": "object"}, {}),
             answers={200: Answer("Done.", Sealed, {"sealed": 1017})},
-            problems={
-                409: "This server keeps no archive.",
-                415: "The body is of another type.",
-                503: _UNAVAILABLE,
-            },
+            problems={409: "This server keeps no archive.", 503: _UNAVAILABLE},
         )
     },
     "/v1/log/erase": {
@@ -352,7 +367,7 @@ OPERATIONS: Final[Operations] = {
             details="From the history, for good: no byte of them is left in its file. The archive "
             "is for `mist pipeline erase`.",
             who=SERVICE,
-            body=Body(ErasureRequest, {"tags": ["user:17"]}),
+            body=Body(_ERASURE, {"tags": ["user:17"]}),
             answers={200: Answer("Gone.", ErasedRange, {"erased": 2, "first": 17, "last": 20})},
             problems={409: NO_HISTORY, 503: _UNAVAILABLE},
         )

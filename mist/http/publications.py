@@ -22,7 +22,7 @@ from mist.http.openapi import Body
 from mist.http.problems import Problem
 from mist.message import Limits, TagSet, parse_tags
 
-__all__ = ["BODY", "Publications", "read_publications"]
+__all__ = ["BODY", "TAGS", "Publications", "read_publications"]
 
 T = TypeVar("T")
 
@@ -110,7 +110,7 @@ def _invalid(detail: str) -> Problem:
 _TAG: Final = r"^(?!\.\.|>)[^ ,\u0000-\u001F\u007F-\u009F]+(?<!\*)$"
 _BASE64: Final = r"^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 
-_TAGS: Final = {
+TAGS: Final = {
     "type": "array",
     "minItems": 1,
     "maxItems": 64,
@@ -123,7 +123,7 @@ def _message(data: str, other: str, schema: dict[str, Any]) -> dict[str, Any]:
         "type": "object",
         "required": ["tags", data],
         "additionalProperties": False,
-        "properties": {"tags": _TAGS, data: schema, other: {"type": "null"}},
+        "properties": {"tags": TAGS, data: schema, other: {"type": "null"}},
     }
 
 

@@ -23,7 +23,7 @@ from mist.errors import CommandError
 from mist.history import Publication
 from mist.history.commits import make_blocks, pack_blocks
 from mist.http.problems import Problem
-from mist.message import Limits
+from mist.message import Limits, TagList
 
 __all__ = ["make_part"]
 
@@ -134,12 +134,13 @@ def _publications(
     batches: Iterable[pa.RecordBatch], publisher: str, limits: Limits
 ) -> Iterator[Publication]:
     start = 0
+    known: dict[tuple[str, ...], TagList] = {}
     for batch in batches:
         _refuse_nulls(batch, start)
         for at in range(0, len(batch), _AT_ONCE):
             piece = batch.slice(at, _AT_ONCE)
             try:
-                yield from to_publications(piece, 0.0, publisher, limits)
+                yield from to_publications(piece, 0.0, publisher, limits, known)
             except InvalidRow as error:
                 raise InvalidRow(start + at + error.row, error.error) from None
         start += len(batch)
