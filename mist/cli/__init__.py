@@ -5,6 +5,7 @@
     token       token new, register, unregister, set, unset, tags
     history     history show, tail, stats, trim, verify, new-epoch
     bench       what this machine does
+    pipeline    Spark over what was published
     common      where the server is, what errors and exit codes mean
 
 Exit codes are for scripts, see `mist --help`.
@@ -15,6 +16,7 @@ import click
 from mist.cli.bench import bench
 from mist.cli.history import history
 from mist.cli.messages import list_tags, ping, publish, subscribe, who
+from mist.cli.pipeline import pipeline
 from mist.cli.serve import serve
 from mist.cli.token import token
 
@@ -42,5 +44,5 @@ def main() -> None:
     """Publish and subscribe by tags."""
 
 
-for command in (serve, publish, subscribe, ping, list_tags, who, token, history, bench):
+for command in (serve, publish, subscribe, ping, list_tags, who, token, history, bench, pipeline):
     main.add_command(command)

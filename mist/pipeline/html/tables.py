@@ -19,19 +19,25 @@ class Column:
 
     Attributes:
         heading: says the unit, where there is one.
-        show: makes text of a value; None where it is a name out of data.
+        show: makes text of a value; None where it is a name out of data. `str` is for words
+            and days, others make numbers.
     """
 
     heading: str
     show: Callable[[Any], str] | None = count
 
+    @property
+    def alignment(self) -> str | None:
+        """The class of its cells."""
+        return None if self.show in (None, str) else "number"
+
     def cell(self, value: object) -> Html:
         """The value as an element; None is a dash."""
         if value is None:
-            return h("td", NOTHING, class_="number" if self.show else None)
+            return h("td", NOTHING, class_=self.alignment)
         if self.show is None:
             return h("td", name(str(value)))
-        return h("td", self.show(value), class_="number")
+        return h("td", self.show(value), class_=self.alignment)
 
 
 @attrs.frozen
@@ -88,4 +94,4 @@ class Table:
 
 
 def _heading(column: Column) -> Html:
-    return h("th", column.heading, scope="col", class_="number" if column.show else None)
+    return h("th", column.heading, scope="col", class_=column.alignment)

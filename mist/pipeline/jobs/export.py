@@ -30,7 +30,7 @@ from mist.pipeline.progress import Progress, silent
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["FORMATS", "Result", "check_target", "line_of", "run"]
+__all__ = ["FORMATS", "Result", "beside", "check_target", "line_of", "put_in_place", "run"]
 
 FORMATS: Final[tuple[str, ...]] = get_args(Format)
 
@@ -102,7 +102,7 @@ def run(
     out.parent.mkdir(parents=True, exist_ok=True)
     if known_to is not None:
         record(known_to, Export(str(out), format, now, dict(origin.described())))
-    making = out.with_name(f".{out.name}.{secrets.token_hex(4)}")
+    making = beside(out)
     progress(f"writing {format} to {out}")
     try:
         with translated():
@@ -111,7 +111,7 @@ def run(
             raise BadInput("no message is selected; nothing was written")
         if format == "delta":
             begin_log(making)
-        _move(making, out)
+        put_in_place(making, out)
     finally:
         shutil.rmtree(making, ignore_errors=True)
     files = [
@@ -168,12 +168,17 @@ def _plain(data: bytes) -> dict[str, str]:
         return {"data64": base64.b64encode(data).decode()}
 
 
-def _move(made: Path, out: Path) -> None:
+def beside(out: Path) -> Path:
+    """Where a folder is made that is to be at `out`."""
+    return out.with_name(f".{out.name}.{secrets.token_hex(4)}")
+
+
+def put_in_place(made: Path, out: Path) -> None:
     """Have what was made be in its place. What was there goes when the new is there."""
     if not out.exists():
         made.rename(out)
         return
-    old = out.with_name(f".{out.name}.{secrets.token_hex(4)}.old")
+    old = beside(out)
     out.rename(old)
     try:
         made.rename(out)

@@ -1,0 +1,183 @@
+"""What carries messages elsewhere: export, replay, stream."""
+
+from pathlib import Path
+
+import attrs
+import click
+
+from mist.cli.pipeline.options import Source, Spark, source_options, spark_options
+from mist.cli.pipeline.running import Run, running
+
+__all__ = ["export", "replay", "stream"]
+
+UNRECORDED = "no archive here knows of this copy: erasure will not find it"
+
+
+@click.command()
+@click.option(
+    "--format",
+    "kind",
+    type=click.Choice(["parquet", "jsonl", "delta"]),
+    default="parquet",
+    show_default=True,
+)
+@click.option(
+    "--out",
+    metavar="DIR",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="The folder to be made",
+)
+@click.option("--overwrite", is_flag=True, help="Replace what is there")
+@source_options
+@spark_options
+def export(settings: Spark, source: Source, kind: str, out: Path, overwrite: bool) -> None:
+    """Write a selection for others to read.
+
+    The archive keeps a note of it, so that erasure finds the copy. A line of jsonl is what
+    `mist history show --json` prints.
+    """
+
+    def work(run: Run) -> None:
+        from mist.pipeline.delta import require_delta
+        from mist.pipeline.jobs import export as exporting
+
+        origin = source.origin
+        exporting.check_target(out, overwrite=overwrite)
+        if kind == "delta":
+            require_delta()
+        known_to = source.known_to
+        if known_to is None:
+            run.progress(UNRECORDED)
+        with run.spark() as spark:
+            result = exporting.run(
+                spark,
+                origin,
+                out,
+                format=kind,  # type: ignore[arg-type]  # a choice of just these
+                now=run.began,
+                overwrite=overwrite,
+                known_to=known_to,
+                progress=run.progress,
+            )
+        run.finish(result.summary)
+
+    running(settings, work)
+
+
+@click.command()
+@click.option(
+    "--to", metavar="URL", help="The server to publish at  [default: --url, else this machine's]"
+)
+@click.option("--to-secret", metavar="TEXT", envvar="MIST_TO_SECRET", help="Its secret")
+@click.option(
+    "--to-secret-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="File that holds it",
+)
+@click.option("--to-token", metavar="TEXT", envvar="MIST_TO_TOKEN", help="A token for it instead")
+@click.option("--rate", type=click.FloatRange(0, min_open=True), help="Messages a second, at most")
+@click.option(
+    "--txn", metavar="NAME", help="Publish once under this name, however often this is run"
+)
+@source_options
+@spark_options
+def replay(
+    settings: Spark,
+    source: Source,
+    to: str | None,
+    to_secret: str | None,
+    to_secret_file: Path | None,
+    to_token: str | None,
+    rate: float | None,
+    txn: str | None,
+) -> None:
+    """Publish a selection again, in its order.
+
+    Messages get new ids and times; subscribers see them like any others. Without --rate all
+    are published in one go, or none. To go on after an interruption, run the same with --txn.
+    """
+    if to_secret_file is not None:
+        to_secret = to_secret_file.read_text().removesuffix("\n")
+
+    def work(run: Run) -> None:
+        from mist.pipeline.jobs import replay as replaying
+
+        origin = source.origin
+        target = replaying.Target(to or source.url or "http://127.0.0.1:8080", to_secret, to_token)
+        if to is None and to_secret is None and to_token is None:
+            target = attrs.evolve(target, secret=source.secret, token=source.token)
+        run.progress(f"publishing at {target.address.name}")
+        with run.spark() as spark:
+            result = replaying.run(spark, origin, target, rate=rate, txn=txn, progress=run.progress)
+        run.finish(result.summary)
+
+    running(settings, work)
+
+
+@click.command()
+@click.option(
+    "--to",
+    "lake",
+    metavar="DIR",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="The folder of Parquet files, by day",
+)
+@click.option(
+    "--checkpoint",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Where it is known what was read  [default: _checkpoint in the folder]",
+)
+@click.option("--once", is_flag=True, help="End when all that is there now is written")
+@click.option(
+    "--every",
+    type=click.FloatRange(0),
+    default=10.0,
+    show_default=True,
+    help="Seconds between two batches",
+)
+@click.option("--most", type=click.IntRange(1), help="Messages of a batch")
+@source_options
+@spark_options
+def stream(
+    settings: Spark,
+    source: Source,
+    lake: Path,
+    checkpoint: Path | None,
+    once: bool,
+    every: float,
+    most: int | None,
+) -> None:
+    """Follow a live server into a lake, until interrupted: each message exactly once.
+
+    Run again, it goes on where it was, whatever ended it.
+    """
+
+    def work(run: Run) -> None:
+        from mist.pipeline.errors import BadInput
+        from mist.pipeline.jobs import stream as streaming
+
+        if source.url is None:
+            raise BadInput("give --url: a stream follows a live server")
+        origin = source.origin
+        known_to = source.known_to
+        if known_to is None:
+            run.progress(UNRECORDED)
+        with run.spark() as spark:
+            result = streaming.run(
+                spark,
+                origin,
+                lake,
+                now=run.began,
+                checkpoint=checkpoint,
+                once=once,
+                every=every,
+                most=most,
+                known_to=known_to,
+                progress=run.progress,
+            )
+        run.finish(result.summary)
+
+    running(settings, work)

@@ -1,0 +1,262 @@
+"""What the commands take: which messages, which Spark, where results go."""
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import click
+from click.core import ParameterSource
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from mist.archive import Archive
+    from mist.pipeline.origin import Origin
+    from mist.pipeline.reading import Messages
+
+__all__ = ["Source", "Spark", "archive_option", "out_options", "source_options", "spark_options"]
+
+Command = Callable[..., Any]
+FOLDER = click.Path(path_type=Path, file_okay=False)
+
+
+@attrs.frozen
+class Spark:
+    """The session that a command asks for, and how it tells of itself."""
+
+    master: str
+    conf: dict[str, str]
+    as_json: bool
+    verbose: bool
+
+
+@attrs.frozen
+class Source:
+    """Where messages come from. Made of plain options; what needs Arrow is imported late.
+
+    Attributes:
+        archive: given or the default; None where `url` is given.
+    """
+
+    archive: Path | None
+    url: str | None
+    secret: str | None = attrs.field(repr=False)
+    token: str | None = attrs.field(repr=False)
+    subscribe: str | None
+    start: str | None
+    end: str | None
+    skip_lost: bool = False
+    default_archive: Path = Path("mist-data/archive")
+
+    @property
+    def origin(self) -> "Origin":
+        """The same for the jobs, checked.
+
+        Raises:
+            MistError: it can't be used: one line.
+        """
+        from mist.pipeline.origin import Origin
+
+        found = Origin(
+            archive=self.archive,
+            url=self.url,
+            secret=self.secret,
+            token=self.token,
+            subscribe=self.subscribe,
+            start=self.start,
+            end=self.end,
+            skip_lost=self.skip_lost,
+        )
+        found.check()
+        return found
+
+    def messages(self, spark: "SparkSession") -> "Messages":
+        """The same for kernels.
+
+        Raises:
+            BadInput: the archive has nothing of what is selected.
+        """
+        from mist.archive import Archive
+        from mist.pipeline.errors import BadInput
+        from mist.pipeline.reading import Archived, Framed
+        from mist.pipeline.selection import Selection, parse_alternatives
+
+        origin = self.origin
+        if origin.archive is None:
+            return Framed(origin.frame(spark))
+        archive = Archive.open(origin.archive)
+        wanted = Selection(origin.range, parse_alternatives(origin.subscribe))
+        if not any(each.rows for each in wanted.segments(archive.messages.current().segments)):
+            raise BadInput("no message is selected")
+        return Archived(archive, wanted)
+
+    @property
+    def known_to(self) -> "Archive | None":
+        """The archive that is told of exports: the one read, or the data folder's, if any."""
+        from mist.archive import Archive
+
+        archive = Archive(self.archive or self.default_archive)
+        return archive if archive.messages.exists else None
+
+
+def spark_options(function: Command) -> Command:
+    """`--master`, `--conf`, `--json`, `--verbose` as one argument `settings`."""
+
+    @click.option(
+        "--master",
+        metavar="URL",
+        default="local[*]",
+        show_default=True,
+        help="Where Spark runs: local[N], spark://HOST:7077",
+    )
+    @click.option(
+        "--conf", metavar="KEY=VALUE", multiple=True, help="A setting of Spark's; repeatable"
+    )
+    @click.option("--json", "as_json", is_flag=True, help="A summary in JSON on standard output")
+    @click.option("-v", "--verbose", is_flag=True, help="Show what Spark says, and tracebacks")
+    @functools.wraps(function)
+    def command(
+        *args: Any, master: str, conf: tuple[str, ...], as_json: bool, verbose: bool, **kwargs: Any
+    ) -> Any:
+        pairs = dict(_pair(each) for each in conf)
+        return function(*args, settings=Spark(master, pairs, as_json, verbose), **kwargs)
+
+    return command
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key.startswith("spark."):
+        raise click.BadParameter(f"{text!r} is not spark.SOMETHING=VALUE", param_hint="--conf")
+    return key, value
+
+
+def archive_option(function: Command) -> Command:
+    """`--archive`, and `--data` that its default is in; as one argument `archive`."""
+
+    @_archive
+    @_data
+    @functools.wraps(function)
+    def command(*args: Any, archive: Path | None, data: Path, **kwargs: Any) -> Any:
+        return function(*args, archive=archive or data / "archive", **kwargs)
+
+    return command
+
+
+_data = click.option(
+    "--data",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    default=Path("mist-data"),
+    envvar="MIST_DATA",
+    show_default=True,
+    show_envvar=True,
+    help="The server's data folder",
+)
+_archive = click.option(
+    "--archive",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    envvar="MIST_ARCHIVE",
+    show_envvar=True,
+    help="The archive  [default: archive in the data folder]",
+)
+
+
+def credentials(function: Command) -> Command:
+    """`--secret`, `--secret-file`, `--token`, as arguments `secret` and `token`."""
+
+    @click.option(
+        "--secret",
+        metavar="TEXT",
+        envvar="MIST_SECRET",
+        show_envvar=True,
+        help="The server's secret; other users can see it here, so prefer the others",
+    )
+    @click.option(
+        "--secret-file",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="File that holds the secret",
+    )
+    @click.option("--token", metavar="TEXT", envvar="MIST_TOKEN", help="A token instead")
+    @functools.wraps(function)
+    def command(
+        *args: Any, secret: str | None, secret_file: Path | None, token: str | None, **kwargs: Any
+    ) -> Any:
+        if secret_file is not None:
+            secret = secret_file.read_text().removesuffix("\n")
+        elif token is not None and secret is not None:
+            # Of two that lie about in the environment the one that was typed is meant.
+            typed = click.get_current_context().get_parameter_source("token")
+            if typed is ParameterSource.COMMANDLINE:
+                secret = None
+            else:
+                token = None
+        return function(*args, secret=secret, token=token, **kwargs)
+
+    return command
+
+
+def source_options(function: Command) -> Command:
+    """Which messages, as one argument `source`."""
+
+    @_archive
+    @_data
+    @click.option("--url", metavar="URL", help="A live server instead, http://host:8080")
+    @credentials
+    @click.option(
+        "--subscribe", metavar="TAGS", help="What carries these: 'a,b; c' is a and b, or c"
+    )
+    @click.option("--from", "start", metavar="ID|TIME", help="The first: an id, or ISO 8601 (UTC)")
+    @click.option("--until", "end", metavar="ID|TIME", help="The first that is not meant any more")
+    @click.option("--skip-lost", is_flag=True, help="Go on where messages are gone, not fail")
+    @functools.wraps(function)
+    def command(
+        *args: Any,
+        archive: Path | None,
+        data: Path,
+        url: str | None,
+        secret: str | None,
+        token: str | None,
+        subscribe: str | None,
+        start: str | None,
+        end: str | None,
+        skip_lost: bool,
+        **kwargs: Any,
+    ) -> Any:
+        given = click.get_current_context().get_parameter_source("archive")
+        if url is not None and archive is not None and given is ParameterSource.COMMANDLINE:
+            raise click.UsageError("--archive and --url: give one of them")
+        place = archive or data / "archive"
+        source = Source(
+            archive=None if url else place,
+            url=url,
+            secret=secret if url else None,
+            token=token if url else None,
+            subscribe=subscribe,
+            start=start,
+            end=end,
+            skip_lost=skip_lost,
+            default_archive=place,
+        )
+        return function(*args, source=source, **kwargs)
+
+    return command
+
+
+def out_options(function: Command) -> Command:
+    """`--out`, `--overwrite`, `--html`, as they are."""
+    for option in (
+        click.option(
+            "--html",
+            metavar="FILE",
+            type=click.Path(path_type=Path, dir_okay=False),
+            help="A page to look at: one file that needs nothing else",
+        ),
+        click.option("--overwrite", is_flag=True, help="Replace what is at --out"),
+        click.option("--out", metavar="DIR", type=FOLDER, help="All rows, as Parquet"),
+    ):
+        function = option(function)
+    return function

@@ -1,0 +1,236 @@
+"""Running a job: a session for it, progress on standard error, a result, an exit code."""
+
+import contextlib
+import json
+import os
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+import click
+from rich.console import Console
+from rich.status import Status
+
+from mist.archive import ArchiveMissing
+from mist.cli.common import INTERRUPTED, REFUSED, UNREACHABLE, USAGE, fail
+from mist.cli.pipeline.options import Spark
+from mist.errors import CommandError, MistError, StartupError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["Run", "handled", "running"]
+
+POLL: Final = 0.5  # seconds between two looks at Spark's tasks
+SHOWN: Final = 20  # rows of a result on a terminal
+INPUT: Final = frozenset({"bad_input", "not_installed", "invalid_option", "invalid_selection",
+                          "archive_missing"})  # fmt: skip
+
+
+class Run:
+    """One command that is being carried out.
+
+    Attributes:
+        began: Unix seconds.
+    """
+
+    def __init__(self, settings: Spark) -> None:
+        self.began = time.time()
+        self._settings = settings
+        self._console = Console(stderr=True, highlight=False)
+        self._status: Status | None = None
+        self._line = ""
+
+    def progress(self, line: str) -> None:
+        """Tell what goes on."""
+        self._line = line
+        if self._status is not None:
+            self._status.update(_shown(line))
+        else:
+            self._console.print(_shown(line), soft_wrap=True, markup=False)
+
+    @contextlib.contextmanager
+    def spark(self) -> Iterator["SparkSession"]:
+        """A session for the length of the block, its tasks counted where someone looks."""
+        from mist.pipeline.failures import translated
+        from mist.pipeline.session import session
+
+        settings = self._settings
+        self.progress("starting Spark")
+        with (
+            self._spinning(),
+            session(
+                settings.master, settings.conf, name="mist pipeline", verbose=settings.verbose
+            ) as spark,
+            self._counting(spark),
+            translated(),
+        ):
+            yield spark
+
+    @contextlib.contextmanager
+    def _spinning(self) -> Iterator[None]:
+        if not self._console.is_terminal or self._settings.verbose:
+            yield
+            return
+        with self._console.status(self._line) as self._status:
+            try:
+                yield
+            finally:
+                self._status = None
+
+    @contextlib.contextmanager
+    def _counting(self, spark: "SparkSession") -> Iterator[None]:
+        if self._status is None:
+            yield
+            return
+        done = threading.Event()
+        watcher = threading.Thread(target=self._count, args=(spark, done), daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            done.set()
+
+    def _count(self, spark: "SparkSession", done: threading.Event) -> None:
+        tracker = spark.sparkContext.statusTracker()
+        with contextlib.suppress(Exception):  # Java goes when it goes
+            while not done.wait(POLL):
+                stages = [tracker.getStageInfo(each) for each in tracker.getActiveStageIds()]
+                tasks = sum(stage.numTasks for stage in stages if stage)
+                ended = sum(stage.numCompletedTasks for stage in stages if stage)
+                status = self._status
+                if status is not None:
+                    counted = f" ({ended:,} of {tasks:,} tasks)" if tasks else ""
+                    status.update(_shown(self._line + counted))
+
+    def finish(self, summary: dict[str, Any], table: Any = None) -> None:
+        """Say what came of it, on standard output.
+
+        Args:
+            table: a `pyarrow.Table` of which a person is shown the beginning.
+        """
+        seconds = round(time.time() - self.began, 3)
+        if self._settings.as_json:
+            click.echo(json.dumps({**summary, "seconds": seconds}, default=str))
+            return
+        if table is not None and table.num_rows:
+            _print_table(table)
+        for key, value in summary.items():
+            if isinstance(value, bool | int | float | str):
+                click.echo(f"{key.replace('_', ' ')}: {_cell(value)}")
+        click.echo(f"seconds: {seconds:.1f}", err=True)
+
+
+def _shown(text: str) -> str:
+    # Control characters could drive the reader's terminal, so they are shown, not sent.
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def _print_table(table: Any) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    printed = Table(box=None, pad_edge=False, header_style="bold")
+    for field in table.schema:
+        right = str(field.type).startswith(("int", "double"))
+        printed.add_column(field.name, justify="right" if right else "left")
+    for row in table.slice(0, SHOWN).to_pylist():
+        printed.add_row(*(Text(_cell(value)) for value in row.values()))
+    Console(highlight=False).print(printed)
+    if table.num_rows > SHOWN:
+        click.echo(f"… and {table.num_rows - SHOWN:,} more")
+
+
+def _cell(value: Any) -> str:
+    match value:
+        case None:
+            return "-"
+        case bool():
+            return str(value)
+        case int():
+            return f"{value:,}"
+        case float():
+            return f"{value:.4g}"
+        case list():
+            return _shown(",".join(map(str, value)))
+        case _:
+            return _shown(str(value))
+
+
+def running(settings: Spark, work: Callable[[Run], None]) -> None:
+    """Do the work; what goes wrong becomes one line and an exit code."""
+    run = Run(settings)
+    with handled(verbose=settings.verbose):
+        work(run)
+
+
+@contextlib.contextmanager
+def handled(*, verbose: bool) -> Iterator[None]:
+    """Errors of the block as one line and an exit code; Ctrl-C as its own."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    except BrokenPipeError:
+        # The reader has seen enough (`| head`). Nothing may be flushed to it at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except MistError as error:
+        if verbose and (details := getattr(error, "details", "")):
+            click.echo(details, err=True)
+        fail(_shown(str(error)), _exit_code(error))
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        fail(f"{where}{error.strerror or error}", REFUSED)
+
+
+def _exit_code(error: MistError) -> int:
+    match error:
+        case ArchiveMissing() | StartupError() | CommandError():
+            return USAGE
+        case _ if error.code in INPUT:
+            return USAGE
+        case _ if error.code == "server_unavailable":
+            return UNREACHABLE
+        case _:
+            return REFUSED
+
+
+@contextlib.contextmanager
+def placed(out: Path | None, *, overwrite: bool) -> Iterator[Path | None]:
+    """A folder to write to that takes the place of `out` when the block ends well."""
+    if out is None:
+        yield None
+        return
+    from mist.pipeline.jobs.export import beside, check_target, put_in_place
+
+    check_target(out, overwrite=overwrite)
+    out = out.absolute()
+    out.parent.mkdir(parents=True, exist_ok=True)
+    making = beside(out)
+    try:
+        yield making
+        put_in_place(making, out)
+    finally:
+        shutil.rmtree(making, ignore_errors=True)
+
+
+@attrs.frozen
+class Html:
+    """The page that a command was asked for: written whole or not at all."""
+
+    path: Path
+
+    def write(self, text: str) -> None:
+        """Put it there."""
+        temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
+        try:
+            temporary.write_text(text, "utf-8")
+            temporary.replace(self.path)
+        finally:
+            temporary.unlink(missing_ok=True)

@@ -1,0 +1,44 @@
+"""What every page says of what it is about, and of itself."""
+
+from collections.abc import Sequence
+
+import attrs
+
+from mist.pipeline.html.page import Page, Section, Tile
+
+__all__ = ["UNSEALED", "About"]
+
+UNSEALED = (
+    "Messages that the server had not sealed into the archive yet when this was made, and "
+    "those that were gone from it: dropped by age, or erased."
+)
+ACCOUNTS = (
+    "The last minutes: accounts are written to the archive some minutes after they were counted, "
+    "and a server that is killed loses those minutes."
+)
+
+
+@attrs.frozen
+class About:
+    """What a page is about.
+
+    Attributes:
+        selected: which messages, as (label, text).
+        made: when, Unix seconds.
+        by: the command that made it.
+    """
+
+    selected: Sequence[tuple[str, str]]
+    made: float
+    by: str
+
+    def page(
+        self,
+        title: str,
+        says: str,
+        tiles: Sequence[Tile],
+        sections: Sequence[Section],
+        omits: Sequence[str],
+    ) -> Page:
+        """A page about this."""
+        return Page(title, says, tiles, sections, self.selected, self.made, omits, self.by)
