@@ -4,6 +4,10 @@
     repeats         rows that carry the same tags, to be looked at once
     subscriptions   tag sets to be matched, as an Arrow table that travels to the executors
     matching        which of them does each message satisfy?
+    rollup          messages by hour and tag
+    together        which tags travel together
+    coverage        who hears nothing, and what nobody listens to
+    merging         one segment of many
 
 A kernel takes Arrow batches and gives arrays; it keeps no more than its result. None knows
 where batches come from: `mist.pipeline.reading` has them come out of segments, and

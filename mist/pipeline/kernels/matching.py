@@ -49,6 +49,7 @@ from mist.pipeline.kernels.tags import (
     Rows,
     Vocabulary,
     ends,
+    rows_by_length,
     spread,
     without,
 )
@@ -233,7 +234,7 @@ class _Pairs:
         narrow = without(rows, ~self._indexed[rows.codes])
         lengths = narrow.lengths
         hashes = self._hashes[narrow.codes]
-        for length, alike in _by_length(lengths):
+        for length, alike in rows_by_length(lengths):
             step = max(1, _TILE // length)
             for start in range(0, len(alike), step):
                 some = alike[start : start + step]
@@ -265,10 +266,10 @@ class _Pairs:
             self._filled.take(bucket, out=there[:left], mode="wrap")  # "raise" copies
             hit = np.flatnonzero(there[:left])
             found.append((hit + (low + 1) * width, np.full(len(hit), low), pairs.ravel()[hit]))
-        place, low, pairs = map(np.concatenate, zip(*found, strict=True))
-        hit, pair = self._look_up(pairs)
-        high, row = np.divmod(place[hit], width)
-        return row, low[hit], high, pair
+        places, lows, all_bits = map(np.concatenate, zip(*found, strict=True))
+        hits, pair = self._look_up(all_bits)
+        high, row = np.divmod(places[hits], width)
+        return row, lows[hits], high, pair
 
     def _look_up(self, bits: Places) -> tuple[Places, Places]:
         """Which of these are the bits of a pair, and of which."""
@@ -309,19 +310,6 @@ class _Pairs:
             found, entries = found[there], entries[there]
             place += 1
         return _joined(done) if done else (found, entries)
-
-
-def _by_length(lengths: Places) -> Iterator[tuple[int, Places]]:
-    """Rows by their length, two and more."""
-    if not len(lengths):
-        return
-    # Numbers of the smallest type that holds them are sorted by radix.
-    order = np.argsort(lengths.astype(np.min_scalar_type(lengths.max())), kind="stable")
-    bounds = ends(np.bincount(lengths))
-    for length in range(2, len(bounds) - 1):
-        alike = order[bounds[length] : bounds[length + 1]]
-        if len(alike):
-            yield length, alike
 
 
 def _joined(pieces: list[Hits]) -> Hits:

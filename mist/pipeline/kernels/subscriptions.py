@@ -1,8 +1,7 @@
-"""Tag sets to be matched against the log, as an Arrow array that travels to the executors.
+"""Tag sets to be matched against the log: an Arrow array, which travels to the executors.
 
-An array of canonical texts, `a,b`, says everything: no tag holds a comma. It is written as an
-Arrow file, which an executor maps into memory, and cut into blocks where there are more
-subscriptions than its memory holds.
+An array of canonical texts, `a,b`, says everything: no tag holds a comma. It is cut into blocks
+where there are more subscriptions than an executor's memory holds.
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,11 +13,9 @@ from mist.errors import MistError
 from mist.message import MAX_SUBSCRIPTION_TAGS, parse_tags
 from mist.pipeline.errors import BadInput
 
-__all__ = ["BLOCK", "blocks", "parse_subscriptions", "read_block", "read_file", "write_block"]
+__all__ = ["BLOCK", "blocks", "parse_subscriptions", "read_file"]
 
 BLOCK = 2_000_000  # subscriptions that are matched at once; some 150 bytes of memory each
-
-_NAME = "subscription"
 
 
 def read_file(path: Path) -> pa.Array:
@@ -67,16 +64,3 @@ def blocks(subscriptions: pa.Array, size: int = BLOCK) -> Iterator[pa.Array]:
     """The subscriptions in pieces of at most `size`."""
     for start in range(0, len(subscriptions), size):
         yield subscriptions.slice(start, size)
-
-
-def write_block(subscriptions: pa.Array, path: Path) -> None:
-    """Write them as an Arrow file."""
-    batch = pa.record_batch({_NAME: subscriptions})
-    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, batch.schema) as writer:
-        writer.write_batch(batch)
-
-
-def read_block(path: Path) -> pa.Array:
-    """What `write_block` wrote, mapped into memory."""
-    with pa.memory_map(str(path)) as file, pa.ipc.open_file(file) as reader:
-        return reader.get_batch(0).column(_NAME)

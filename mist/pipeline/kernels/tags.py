@@ -9,6 +9,7 @@ seconds for a million rows of six tags, against 0.45 with their texts.
     [a, b], [b]      [a, b]           0 1 1          0 2 3
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import attrs
@@ -17,7 +18,18 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["Codes", "Ints", "Places", "Rows", "Vocabulary", "as_sets", "spread", "without"]
+__all__ = [
+    "Codes",
+    "Ints",
+    "Places",
+    "Rows",
+    "Vocabulary",
+    "as_sets",
+    "ends",
+    "rows_by_length",
+    "spread",
+    "without",
+]
 
 Ints = npt.NDArray[np.int32]
 Places = npt.NDArray[np.int64]
@@ -128,7 +140,7 @@ class Vocabulary:
             find = self._numbers.get
             return np.array([find(name, -1) for name in names.to_pylist()], np.int32)
         found = pc.fill_null(pc.index_in(names, self.names), -1)
-        return found.to_numpy(zero_copy_only=False).astype(np.int32, copy=False)
+        return np.asarray(found.to_numpy(zero_copy_only=False), np.int32)
 
     def code(self, column: Codes) -> Rows:
         """The rows with our numbers, as sets: what isn't ours is left out. O(codes)."""
@@ -183,3 +195,16 @@ def spread(starts: Places, lengths: Places) -> Places:
     """Every place of some runs: starts 5, 9 and lengths 2, 3 are 5 6, 9 10 11."""
     begins = ends(lengths)
     return np.arange(begins[-1]) + np.repeat(starts - begins[:-1], lengths)
+
+
+def rows_by_length(lengths: Places) -> Iterator[tuple[int, Places]]:
+    """Rows by their length, two and more."""
+    if not len(lengths):
+        return
+    # Numbers of the smallest type that holds them are sorted by radix.
+    order = np.argsort(lengths.astype(np.min_scalar_type(lengths.max())), kind="stable")
+    bounds = ends(np.bincount(lengths))
+    for length in range(2, len(bounds) - 1):
+        alike = order[bounds[length] : bounds[length + 1]]
+        if len(alike):
+            yield length, alike

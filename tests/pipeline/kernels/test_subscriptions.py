@@ -6,9 +6,7 @@ from mist.pipeline.errors import BadInput
 from mist.pipeline.kernels.subscriptions import (
     blocks,
     parse_subscriptions,
-    read_block,
     read_file,
-    write_block,
 )
 
 
@@ -42,11 +40,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
         read_file(tmp_path / "nowhere")
 
 
-def test_blocks_travel_as_files(tmp_path: Path) -> None:
+def test_blocks_together_are_all_subscriptions() -> None:
     subscriptions = parse_subscriptions([b"a", b"b", b"c,d", b"e", b"f"])
-    found = []
-    for number, block in enumerate(blocks(subscriptions, 2)):
-        path = tmp_path / f"{number}.arrow"
-        write_block(block, path)
-        found.append(read_block(path).to_pylist())
+    found = [block.to_pylist() for block in blocks(subscriptions, 2)]
     assert found == [["a", "b"], ["c,d", "e"], ["f"]]

@@ -1,0 +1,119 @@
+"""One segment of many: what compaction is made of.
+
+Segments of a day are joined with their neighbours until they have the size that is asked for.
+What is large enough stays as it is, so that doing it again does nothing.
+"""
+
+from collections.abc import Iterable, Iterator
+from datetime import date
+from itertools import groupby
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from mist.archive.manifest import Segment, Table
+from mist.archive.schema import MESSAGES, ROW_GROUP
+from mist.archive.segments import write_segment
+from mist.pipeline.errors import BadInput
+
+__all__ = ["groups", "merge"]
+
+Group = tuple[Segment, ...]
+
+
+def groups(segments: Iterable[Segment], rows: int, size: int) -> list[Group]:
+    """Which segments become one: neighbours of one day, two and more.
+
+    A day is cut into as few pieces as the sizes allow, all about equally large. O(segments).
+
+    Args:
+        segments: of a table, in its order.
+        rows: of a segment, at most about.
+        size: bytes of a segment, at most about.
+    """
+    found = []
+    for _, same_day in groupby(segments, lambda each: each.file.partition("/")[0]):
+        found += [group for group in _pieces(list(same_day), rows, size) if len(group) > 1]
+    return found
+
+
+def _pieces(segments: list[Segment], rows: int, size: int) -> Iterator[Group]:
+    weights = [max(each.rows / rows, each.bytes / size) for each in segments]
+    pieces = max(1, -(-sum(weights) // 1))
+    share = sum(weights) / pieces
+    before = 0.0
+    group: list[Segment] = []
+    number = 0
+    for segment, weight in zip(segments, weights, strict=True):
+        # Whose middle lies beyond the end of a piece belongs to the next.
+        mine = int((before + weight / 2) / share) if share else 0
+        if group and (mine != number or weight >= 1):
+            yield tuple(group)
+            group = []
+        number = mine
+        group.append(segment)
+        if weight >= 1:  # large enough by itself
+            yield tuple(group)
+            group = []
+        before += weight
+    if group:
+        yield tuple(group)
+
+
+def merge(table: Table, group: Group, part: str) -> Segment:
+    """Write the rows of some segments as one, in the order of their ids.
+
+    It is on the disk, and not entered in the manifest. Memory: a row group, and one segment.
+
+    Args:
+        part: see `SegmentWriter`; the same for the same group gives the same file, so that a
+            task that is tried twice leaves one.
+
+    Raises:
+        BadInput: a segment can't be read, or holds other than it should.
+        ArchiveError: the disk is full.
+    """
+    return write_segment(
+        table,
+        _row_groups(_rows(table, group)),
+        MESSAGES,
+        group[0].first,
+        group[-1].last,
+        day=_day(group[0]),
+        part=part,
+    )
+
+
+def _day(segment: Segment) -> date:
+    return date.fromisoformat(segment.file.partition("/")[0].removeprefix("date="))
+
+
+def _rows(table: Table, group: Group) -> Iterator[pa.Table]:
+    for segment in group:
+        path = table.path(segment)
+        try:
+            with pq.ParquetFile(path, memory_map=True) as file:
+                # Cores are for tasks, as everywhere in the pipeline.
+                rows = file.read(use_threads=False)
+        except (OSError, pa.ArrowException) as error:
+            raise BadInput(f"{path}: {str(error).splitlines()[0]}") from error
+        if rows.num_rows != segment.rows:
+            raise BadInput(f"{path}: {rows.num_rows} rows, where {segment.rows} were sealed")
+        yield rows.select(MESSAGES.names).cast(MESSAGES)
+
+
+def _row_groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """The same rows, a row group's at a time."""
+    waiting: list[pa.Table] = []
+    count = 0
+    for table in tables:
+        waiting.append(table)
+        count += table.num_rows
+        if count >= ROW_GROUP:
+            joined = pa.concat_tables(waiting)
+            whole = count // ROW_GROUP * ROW_GROUP
+            for start in range(0, whole, ROW_GROUP):
+                yield joined.slice(start, ROW_GROUP)
+            waiting, count = [joined.slice(whole)], count - whole
+    if count:
+        yield pa.concat_tables(waiting)

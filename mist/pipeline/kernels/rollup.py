@@ -1,0 +1,131 @@
+"""Messages by hour and tag.
+
+What is added up are whole batches: where times ascend, as in an archive they do, an hour is a
+stretch of rows and its tags a stretch of numbers, whose histogram is all there is to do. Names
+are looked at once for each dictionary.
+"""
+
+from collections import Counter as Counts
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mist.pipeline.kernels.tags import Codes, Places
+
+__all__ = ["HOUR", "Counter", "HourlyCounts"]
+
+HOUR = 3_600_000_000  # microseconds
+
+
+class Counter:
+    """How often each tag was used, whatever dictionaries they come with. Memory: O(tags)."""
+
+    def __init__(self) -> None:
+        self._places: dict[str, int] = {}
+        self._counts = np.zeros(0, np.int64)
+
+    def add(self, names: pa.Array, counts: Places) -> None:
+        """Add `counts` to each of `names`. O(names)."""
+        used = np.flatnonzero(counts)
+        if len(used) < len(names):
+            names, counts = names.take(pa.array(used)), counts[used]
+        places = self._places
+        # setdefault's second argument is made first, so that is the number of a new name.
+        found = [places.setdefault(name, len(places)) for name in names.to_pylist()]
+        if len(places) > len(self._counts):
+            grown = np.zeros(2 * len(places), np.int64)
+            grown[: len(self._counts)] = self._counts
+            self._counts = grown
+        self._counts[found] += counts  # no name stands twice in a dictionary of `Codes`
+
+    def arrays(self) -> tuple[pa.Array, Places]:
+        """Names, and how often each was used."""
+        return pa.array(list(self._places), pa.string()), self._counts[: len(self._places)]
+
+    def top(self, count: int) -> list[tuple[str, int]]:
+        """The most used, and where two are used alike the first by name first."""
+        pairs = zip(self._places, self._counts.tolist(), strict=False)
+        return sorted(pairs, key=lambda pair: (-pair[1], pair[0]))[:count]
+
+
+class HourlyCounts:
+    """Messages, and bytes of their data, by hour and tag. Memory: O(hours x tags).
+
+    Args:
+        sizes: whether bytes are counted, too. They take reading all data.
+    """
+
+    def __init__(self, *, sizes: bool = False) -> None:
+        self._sizes = sizes
+        self._messages: dict[int, Counter] = {}
+        self._bytes: dict[int, Counter] = {}
+        self._rows: Counts[int] = Counts()  # by hour, each message once
+        self._sums: Counts[int] = Counts()
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Count a batch with the columns `time`, `tags`, and `data` where sizes are counted.
+
+        A tag that stands twice in a row counts twice; an archive has none that does.
+        """
+        column = Codes.of(batch.column("tags"))
+        hours = batch.column("time").cast(pa.int64()).to_numpy() // HOUR
+        if (hours[1:] < hours[:-1]).any():  # not out of an archive
+            order = np.argsort(hours, kind="stable")
+            column, hours = Codes(column.names, column.rows.take(order)), hours[order]
+        else:
+            order = None
+        rows = column.rows
+        weights = None
+        if self._sizes:
+            lengths = _lengths(batch.column("data"))
+            lengths = lengths if order is None else lengths[order]
+            weights = np.repeat(lengths, rows.lengths)
+        for hour, start, stop in _runs(hours):
+            some = slice(int(rows.starts[start]), int(rows.starts[stop]))
+            found = np.bincount(rows.codes[some], minlength=len(column.names))
+            self._messages.setdefault(hour, Counter()).add(column.names, found)
+            self._rows[hour] += stop - start
+            if weights is not None:
+                self._sums[hour] += int(lengths[start:stop].sum())
+                summed = np.bincount(rows.codes[some], weights[some], len(column.names))
+                # Floats, exact up to 2^53 bytes a batch.
+                self._bytes.setdefault(hour, Counter()).add(column.names, summed.astype(np.int64))
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """What was counted, an hour at a time.
+
+        `hour` (hours since 1970), `tag`, `messages`, and `bytes`, which are null unless
+        counted. A tag of null stands for all messages of the hour, each once.
+        """
+        for hour, counter in sorted(self._messages.items()):
+            names, messages = counter.arrays()
+            sizes = pa.nulls(len(names), pa.int64())
+            if self._sizes:
+                known, summed = self._bytes[hour].arrays()
+                places = pc.index_in(names, known)
+                sizes = pc.fill_null(pa.array(summed).take(places), 0)
+            yield _batch(hour, names, pa.array(messages), sizes)
+            whole = pa.array([self._sums[hour] if self._sizes else None], pa.int64())
+            yield _batch(hour, pa.nulls(1, pa.string()), pa.array([self._rows[hour]]), whole)
+
+
+def _batch(hour: int, names: pa.Array, messages: pa.Array, sizes: pa.Array) -> pa.RecordBatch:
+    hours = pa.array(np.full(len(names), hour))
+    return pa.record_batch({"hour": hours, "tag": names, "messages": messages, "bytes": sizes})
+
+
+def _runs(values: Places) -> Iterator[tuple[int, int, int]]:
+    """Stretches of equal values: value, start, stop."""
+    if not len(values):
+        return
+    bounds = [0, *(np.flatnonzero(np.diff(values)) + 1).tolist(), len(values)]
+    for start, stop in pairwise(bounds):
+        yield int(values[start]), start, stop
+
+
+def _lengths(data: pa.Array) -> Places:
+    lengths = pc.fill_null(pc.binary_length(data), 0)
+    return np.asarray(lengths.to_numpy(zero_copy_only=False), np.int64)
