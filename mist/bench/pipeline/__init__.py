@@ -1,0 +1,11 @@
+"""What the pipeline does on this machine, beside plain DataFrame code in the same run.
+
+    archive     one that is made for it
+    plain       the same jobs as anybody would write them for Spark
+    measuring   seconds, and CPU seconds of all processes that take part
+    figures     what is measured
+    cells       which of these, how large
+
+The machine may be somebody else's too: that is what CPU seconds, and the plain form beside each
+figure, are for. Needs the extra `mist-pubsub[spark]`; nothing of it is imported before.
+"""

@@ -1,0 +1,122 @@
+"""Few large segments of many small ones: one task, one output segment.
+
+Tasks write files that no manifest lists; then the driver enters all of them in one new
+generation, and retires what they replace. So a crash, wherever it comes, leaves the generation
+that was there, and files that are swept. What was erased, retained or compacted by others
+meanwhile has another segment by then: a group in which that happened is left as it is now.
+
+The table: `file string, rows int64, bytes int64, segments int64` (that it was made of), by file.
+"""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import pyarrow as pa
+
+from mist.archive.manifest import Archive, Manifest, Segment, Table
+from mist.pipeline.jobs.result import Result
+from mist.pipeline.kernels.merging import Group, groups, merge
+from mist.pipeline.progress import Progress, silent
+from mist.pipeline.reading import in_tasks
+from mist.pipeline.selection import Selection
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["BYTES", "ROWS", "run"]
+
+ROWS: Final = 5_000_000  # of a segment, at most about
+BYTES: Final = 512 * 1024 * 1024  # likewise
+
+_SCHEMA: Final = "number bigint, segment binary"
+
+
+def run(
+    spark: "SparkSession",
+    archive: Archive,
+    selection: Selection | None = None,
+    *,
+    rows: int = ROWS,
+    size: int = BYTES,
+    progress: Progress = silent,
+) -> Result:
+    """Compact an archive.
+
+    Args:
+        selection: only segments all of whose messages are in its range; tags don't count.
+        rows, size: rows and bytes of a segment, at most about.
+
+    Raises:
+        ArchiveMissing: there is none.
+        ArchiveError: the disk is full; the archive is as it was.
+    """
+    table = archive.messages
+    before = table.current()
+    wanted = (selection or Selection()).range
+    todo = groups([each for each in before.segments if wanted.holds(each)], rows, size)
+    progress(f"making {len(todo)} segments of {sum(map(len, todo))}")
+    made = _merge(spark, archive.folder.absolute(), todo, f"-{before.generation}")
+    done: list[tuple[Group, Segment]] = []
+
+    def edit(manifest: Manifest) -> Manifest:
+        done.clear()
+        there = set(manifest.segments)
+        for group, segment in zip(todo, made, strict=True):
+            if there.issuperset(group):
+                done.append((group, segment))
+        replaced = {each.file for group, _ in done for each in group}
+        return manifest.minus(replaced).plus(*(segment for _, segment in done))
+
+    after = table.change(edit) if made else before
+    kept = {segment.file for _, segment in done}
+    _delete(table, [segment for segment in made if segment.file not in kept])
+    return Result(
+        pa.table(
+            {
+                "file": pa.array([segment.file for _, segment in done], pa.string()),
+                "rows": pa.array([segment.rows for _, segment in done], pa.int64()),
+                "bytes": pa.array([segment.bytes for _, segment in done], pa.int64()),
+                "segments": pa.array([len(group) for group, _ in done], pa.int64()),
+            }
+        ),
+        {
+            "segments_before": len(before.segments),
+            "segments_after": len(after.segments),
+            "bytes_before": before.size,
+            "bytes_after": after.size,
+            "rows": sum(segment.rows for _, segment in done),
+            "generation": after.generation,
+            "left_as_they_are": len(made) - len(done),
+        },
+    )
+
+
+def _merge(spark: "SparkSession", archive: Path, todo: list[Group], part: str) -> list[Segment]:
+    """The segments made of the groups, in their order."""
+    if not todo:
+        return []
+    frame = in_tasks(spark, len(todo), partial(_write, archive, todo, part), _SCHEMA)
+    found = frame.toArrow().sort_by("number").column("segment").to_pylist()
+    return [msgspec.json.decode(each, type=Segment) for each in found]
+
+
+def _write(
+    archive: Path, todo: list[Group], part: str, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    table = Archive(archive).messages
+    for batch in batches:
+        for number in batch.column(0).to_pylist():
+            made = msgspec.json.encode(merge(table, todo[number], part))
+            yield pa.record_batch(
+                {"number": pa.array([number], pa.int64()), "segment": pa.array([made])}
+            )
+
+
+def _delete(table: Table, segments: list[Segment]) -> None:
+    for segment in segments:
+        with suppress(OSError):  # the next sweep finds it
+            table.path(segment).unlink()

@@ -1,0 +1,161 @@
+"""Which messages would each subscription have got? Counts, or all pairs.
+
+The subscriptions are broadcast to the executors as an Arrow array, and made ready once in each
+process; then each task matches its stretch. Where there are more than a process has memory
+for, the messages are read again for each block of them: that is less than shuffling.
+
+The table: `subscription string, messages int64`, each subscription once, also those that none
+matched, in the order they were given; or of pairs `id int64, subscription string`, in no order.
+"""
+
+from collections.abc import Iterator
+from functools import lru_cache, partial, reduce
+from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import attrs
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mist.pipeline.jobs.result import LargeResult, Result, write_frame, write_table
+from mist.pipeline.kernels.matching import Matcher
+from mist.pipeline.kernels.subscriptions import BLOCK, blocks
+from mist.pipeline.kernels.tags import Codes, Places
+from mist.pipeline.progress import Progress, silent
+from mist.pipeline.reading import Messages
+
+if TYPE_CHECKING:
+    from pyspark import Broadcast
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["Sent", "load_matcher", "run", "sample", "send"]
+
+Seen = tuple[pa.Array, Places]
+
+_PIECE = 1 << 18  # rows of a batch of pairs
+
+
+def run(
+    spark: "SparkSession",
+    messages: Messages,
+    subscriptions: pa.Array,
+    *,
+    pairs: bool = False,
+    out: Path | None = None,
+    block: int = BLOCK,
+    progress: Progress = silent,
+) -> Result | LargeResult:
+    """Match messages.
+
+    Args:
+        subscriptions: of `mist.pipeline.kernels.subscriptions`.
+        pairs: all pairs instead of counts.
+        out: folder for Parquet.
+        block: subscriptions that are matched in one pass over the messages.
+
+    Raises:
+        BadInput: `out` is there already, or a segment can't be read.
+    """
+    seen = sample(messages)
+    parts = list(blocks(subscriptions, block))
+    summary = {"subscriptions": len(subscriptions), "passes": len(parts)}
+    if pairs:
+        progress(f"finding the messages of {len(subscriptions):,} subscriptions")
+        frames = [_pairs(spark, messages, part, seen) for part in parts]
+        frame = write_frame(reduce(lambda one, other: one.union(other), frames), out)
+        if out is None:
+            frame = frame.persist()
+        return LargeResult(frame, {**summary, "matches": frame.count()})
+    counts = []
+    for number, part in enumerate(parts, 1):
+        progress(f"matching {len(part):,} subscriptions, {number} of {len(parts)}")
+        counts.append(_counts(spark, messages, part, seen))
+    got = np.concatenate(counts)
+    rows = pa.table({"subscription": subscriptions, "messages": pa.array(got)})
+    write_table(rows, out)
+    matched = int(np.count_nonzero(got))
+    return Result(
+        rows,
+        {
+            **summary,
+            "matches": int(got.sum()),
+            "matched": matched,
+            "never_matched": len(got) - matched,
+        },
+    )
+
+
+def _counts(spark: "SparkSession", messages: Messages, part: pa.Array, seen: Seen) -> Places:
+    sent = send(spark, part, seen)
+    try:
+        schema = "number bigint, messages bigint"
+        frame = messages.run(spark, partial(count, sent), ["tags"], schema)
+        summed = frame.groupBy("number").sum("messages").toArrow()
+    finally:
+        sent.parts.destroy()
+    found = np.zeros(len(part), np.int64)
+    found[summed.column(0).to_numpy()] = summed.column(1).to_numpy()
+    return found
+
+
+def _pairs(spark: "SparkSession", messages: Messages, part: pa.Array, seen: Seen) -> "DataFrame":
+    kernel = partial(pair, send(spark, part, seen))
+    schema = "id bigint, subscription string"
+    return messages.run(spark, kernel, ["id", "tags"], schema)
+
+
+def sample(messages: Messages) -> Seen:
+    """How often tags are used in some of the messages."""
+    tags = messages.sample("tags")
+    if tags is None:
+        return pa.array([], pa.string()), np.zeros(0, np.int64)
+    column = Codes.of(tags)
+    return column.names, column.counts()
+
+
+@attrs.frozen
+class Sent:
+    """Subscriptions and what was seen, on their way to the executors, as in their hands."""
+
+    name: str
+    parts: "Broadcast[tuple[pa.Array, Seen]]" = attrs.field(eq=False)
+
+
+def send(spark: "SparkSession", subscriptions: pa.Array, seen: Seen) -> Sent:
+    """Have each executor get the subscriptions, once. `parts.destroy()` frees them."""
+    return Sent(uuid4().hex, spark.sparkContext.broadcast((subscriptions, seen)))
+
+
+# One at a time, which is what memory was planned for. An executor's process has many tasks.
+@lru_cache(maxsize=1)
+def load_matcher(sent: Sent) -> Matcher:
+    """In an executor's process: the matcher, made at the first call, then kept for the next."""
+    return Matcher(*sent.parts.value)
+
+
+def count(sent: Sent, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The kernel of counts: numbers of subscriptions in the block, and their messages."""
+    matcher = load_matcher(sent)
+    messages = np.zeros(len(matcher), np.int64)
+    for batch in batches:
+        messages += matcher.tally(batch.column("tags")).messages
+    got = np.flatnonzero(messages)
+    yield pa.record_batch({"number": pa.array(got), "messages": pa.array(messages[got])})
+
+
+def pair(sent: Sent, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The kernel of pairs."""
+    matcher = load_matcher(sent)
+    for batch in batches:
+        ids = batch.column("id")
+        for rows, numbers in matcher.pairs(batch.column("tags")):
+            for start in range(0, len(rows), _PIECE):
+                some = slice(start, start + _PIECE)
+                yield pa.record_batch(
+                    {
+                        "id": ids.take(pa.array(rows[some])),
+                        "subscription": pc.take(matcher.subscriptions, pa.array(numbers[some])),
+                    }
+                )
