@@ -23,10 +23,11 @@ from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
-import pyarrow.parquet as pq
+import pyarrow.compute as pc
 import trio
 
 from mist.archive.manifest import Archive, ArchiveError, Manifest
+from mist.archive.segments import iter_batches
 from mist.errors import HistoryDamaged
 from mist.history import Durability, History, StoredMessage
 from mist.history.layout import MICROSECONDS
@@ -36,6 +37,7 @@ __all__ = ["settle"]
 log = logging.getLogger("mist.archive")
 
 _COMPARED: Final = 100  # messages
+_COLUMNS: Final = ("id", "time", "tags", "data")
 
 
 async def settle(archive: Archive, history: History) -> Manifest:
@@ -115,19 +117,12 @@ def _rows(
     for segment in manifest.segments:
         if segment.last < first or segment.first > last:
             continue
-        path = archive.messages.path(segment)
-        try:
-            rows = pq.read_table(
-                path,
-                columns=["id", "time", "tags", "data"],
-                filters=[("id", ">=", first), ("id", "<=", last)],
-                partitioning=None,
-            )
-        except (OSError, pa.ArrowException) as error:
-            raise ArchiveError(f"archive {path}: {str(error).splitlines()[0]}") from error
-        times = rows.column("time").cast(pa.int64()).to_pylist()
-        for row, time in zip(rows.drop(["time"]).to_pylist(), times, strict=True):
-            found[row["id"]] = row | {"time": time}
+        for batch in iter_batches(archive.messages, segment, _COLUMNS, within=(first, last)):
+            ids = batch.column("id")
+            rows = batch.filter(pc.and_(pc.greater_equal(ids, first), pc.less_equal(ids, last)))
+            times = rows.column("time").cast(pa.int64()).to_pylist()
+            for row, time in zip(rows.drop_columns(["time"]).to_pylist(), times, strict=True):
+                found[row["id"]] = row | {"time": time}
     return found
 
 

@@ -30,6 +30,7 @@ import trio
 from mist.archive.filling import Filling, Piece, SealPolicy, cut
 from mist.archive.kinship import settle
 from mist.archive.manifest import Archive, ArchiveError, Manifest, Segment
+from mist.archive.rows import to_batch
 from mist.errors import HistoryDamaged, HistoryUnavailable
 from mist.history import Erased, Erasure, History, Page
 
@@ -321,6 +322,9 @@ async def open_sealer(
     """
     lock = await trio.to_thread.run_sync(_lock, archive)
     try:
+        # With its first array, pyarrow imports pandas where there is one. That takes half a
+        # second, and better now than beside peers.
+        await trio.to_thread.run_sync(to_batch, [])
         manifest = await settle(archive, history)
         # Of an archive in which nothing is yet, the log may have rules, and so gaps, of before.
         forgiven = 0 if manifest.segments else (await history.position()).expired

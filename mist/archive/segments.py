@@ -177,8 +177,14 @@ def iter_batches(
     segment: Segment,
     columns: Sequence[str] | None = None,
     batch_size: int = 20_000,
+    *,
+    within: tuple[int, int] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """A segment's rows, a batch at a time.
+
+    Args:
+        within: first and last id of a range: row groups that can't hold one of these are left
+            out, and read by nobody. None leaves none out.
 
     Raises:
         ArchiveDamaged: it can't be read, or isn't there.
@@ -186,6 +192,18 @@ def iter_batches(
     path = table.path(segment)
     try:
         with pq.ParquetFile(path, memory_map=True) as file:
-            yield from file.iter_batches(batch_size, columns=columns)
+            groups = None if within is None else _groups(file.metadata, *within)
+            yield from file.iter_batches(batch_size, groups, columns)
     except (OSError, pa.ArrowException) as error:
         raise ArchiveDamaged(f"archive {path}: {str(error).splitlines()[0]}") from error
+
+
+def _groups(metadata: pq.FileMetaData, first: int, last: int) -> list[int]:
+    """Row groups in which ids of a range may be, by their statistics."""
+    place = metadata.schema.names.index("id")
+
+    def may_hold(number: int) -> bool:
+        known = metadata.row_group(number).column(place).statistics
+        return known is None or not known.has_min_max or (known.max >= first and known.min <= last)
+
+    return [number for number in range(metadata.num_row_groups) if may_hold(number)]

@@ -5,8 +5,7 @@ import logging
 import os
 import shutil
 import sqlite3
-import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from functools import partial
 from pathlib import Path
@@ -569,60 +568,6 @@ async def test_a_damaged_block_is_told_as_lost_and_the_rest_is_sealed(
             assert await sealer.seal_now() == 12
     assert rows(archive) == [1, 2, 3, 7, 8, 9, 10, 11, 12]
     assert archive.messages.current().lost == ((4, 6),)
-
-
-STEPS: Sequence[str] = ["write", "finish", "change", "_write"]
-
-
-@pytest.mark.parametrize("step", STEPS)
-@pytest.mark.parametrize("moment", ["before", "after"])
-async def test_a_crash_between_any_two_steps_loses_nothing_and_lists_nothing_twice(
-    tmp_path: Path, step: str, moment: str
-) -> None:
-    """A process of its own, that ends at that step without a word."""
-    script = f"""
-import os, sys, trio
-from pathlib import Path
-sys.path.insert(0, {str(Path(__file__).parents[2])!r})
-from tests.archive.test_sealer import some
-from mist.archive import Archive, Table
-from mist.archive.segments import SegmentWriter
-from mist.archive.sealer import SealPolicy, open_sealer
-from mist.history import open_history
-owner = SegmentWriter if {step!r} in ("write", "finish") else Table
-real = getattr(owner, {step!r})
-def crash(*arguments):
-    crash.calls += 1
-    if crash.calls == 2 and {moment!r} == "before":
-        os._exit(7)
-    result = real(*arguments)
-    if crash.calls == 2:
-        os._exit(7)
-    return result
-crash.calls = 0
-setattr(owner, {step!r}, crash)
-async def main():
-    async with await open_history("sqlite:///{tmp_path}/history.db") as history:
-        await history.append([some(20)])
-        sealer = await open_sealer(
-            Archive.create(Path({str(tmp_path / "archive")!r})), history, SealPolicy(rows=10)
-        )
-        await sealer.seal_now()
-        await history.append([some(5)])
-        await sealer.seal_now()
-trio.run(main)
-"""
-    code = (await trio.run_process([sys.executable, "-c", script], check=False)).returncode
-    assert code == 7
-    archive = Archive.open(tmp_path / "archive")
-    async with await open_history(f"sqlite:///{tmp_path}/history.db") as history:
-        newest = (await history.position()).newest
-        async with sealing(archive, history) as sealer:
-            assert await sealer.seal_now() == newest
-    assert rows(archive) == list(range(1, newest + 1))
-    listed = {Path(each.file).name for each in archive.messages.current().segments}
-    archive.messages.sweep(grace=-1.0)
-    assert set(files(archive)) == listed
 
 
 def test_the_manifest_is_all_that_counts(tmp_path: Path) -> None:
