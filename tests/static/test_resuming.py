@@ -137,12 +137,19 @@ async def test_who_closes_leaves_nothing_behind(page: ClientPage, place: Place, 
 async def test_who_moves_to_a_better_way_leaves_the_other(page: ClientPage, place: Place) -> None:
     place.ws.refused = {UPGRADES}
     await page.hold_time()
-    await page.start(place.url, retryBetterSeconds=60, then="window.one = listen(['a']); 0", **OPEN)
+    await page.evaluate(
+        "window.looks = 0; const real = fetch; window.fetch = (url, options) => {"
+        "  if (url.endsWith('/v1/endpoints')) looks += 1;"
+        "  return real(url, options);"
+        "}; 0"
+    )
+    # Less than a stream may be silent for.
+    await page.start(place.url, retryBetterSeconds=20, then="window.one = listen(['a']); 0", **OPEN)
     await page.evaluate("one.ready")
     assert await page.evaluate("client.transport") == "sse"
     await place.ws.asked(UPGRADES)
-    await page.pass_time(59)
-    assert place.ws.connections == 1  # it isn't asked for before its time
+    await page.pass_time(19)
+    assert await page.evaluate("looks") == 1  # not before its time
     place.ws.refused = set()
     await page.pass_time(1)
     await page.until("client.transport === 'websocket'")
@@ -216,6 +223,45 @@ async def test_who_listens_to_an_event_no_more_is_not_told(page: ClientPage, pla
     await page.is_state("open")
     await page.evaluate("end(); client.close()")
     assert await page.evaluate("heard") == ["open"]
+
+
+async def test_what_comes_for_another_is_not_taken_for_an_answer(
+    page: ClientPage, place: Place
+) -> None:
+    await place.publish("1")
+    await page.start(place.url, transports=["websocket"], **OPEN)
+    await page.listen("a")
+    await page.evaluate(
+        "const send = WebSocket.prototype.send; window.sent = [];"
+        "WebSocket.prototype.send = function (text) {"
+        "  sent ? sent.push(() => send.call(this, text)) : send.call(this, text);"
+        "}; listen(['a'], {since: 0}, 'late'); 0"
+    )
+    await page.until("sent.length === 2")
+    await place.publish("2")
+    assert await page.got(1) == ["a: 2"]
+    await page.evaluate("sent.forEach((each) => each()); sent = null")
+    assert await page.got(3) == ["a: 2", "late: 1", "late: 2"]
+
+
+@pytest.mark.parametrize("kind", ["sse", "polling"])
+async def test_what_is_brought_for_one_is_not_taken_for_all_that_another_misses(
+    page: ClientPage, place: Place, kind: str
+) -> None:
+    await place.publish("1")
+    # The second of two questions is not asked before there is more.
+    await page.evaluate(
+        "const real = fetch; window.fetch = async (url, options) => {"
+        "  if (url.includes('since=-1')) await new Promise((go) => { window.go = go; });"
+        "  return real(url, options);"
+        "}; 0"
+    )
+    listening = "listen(['a'], {since: 0}, 'one'); listen(['a'], {since: -1}, 'other'); 0"
+    await page.start(place.url, transports=[kind], then=listening, **OPEN)
+    await page.until("window.go")
+    await place.publish("2", "3")
+    await page.evaluate("go()")
+    assert sorted(await page.got(4)) == ["one: 1", "one: 2", "one: 3", "other: 3"]
 
 
 # what was lost

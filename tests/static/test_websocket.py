@@ -601,7 +601,11 @@ async def test_a_page_that_is_slow_loses_nothing_and_holds_little(
         "}, {since: 0})"
     )
     await page.until("events('state').some((it) => it.previous === 'open')")
+    # It takes first what it has, and only then comes back.
+    for _ in range(5):
+        await page.evaluate("new Promise(requestAnimationFrame)")
     assert await page.evaluate("got.length") == 1
+    assert proxy.connections == 1
     await page.evaluate("turns.forEach((each) => each()); turns = null")
     assert await page.got(600) == [f"a: {text}" for text in texts]
     assert await page.events("gap") == []
