@@ -7,11 +7,14 @@ General layout, from the bottom up; a module imports only what stands before it:
 
     errors, message, commands   the words: errors, tags, what a peer asks and gets
     index/                      which subscriptions does a tag set satisfy?
-    outbox, protocols/, broker  one peer's queue; the dialects; who gets a message
-    meters                      how long what takes, by samples
+    backlog, outbox, protocols/ one peer's queue; the dialects
+    routes, screening, fanout,  who gets a message
+    broker
+    accounts, meters            who got how much; how long what takes, by samples
     sqlite                      what files in SQLite have in common
     auth/                       tokens and what they grant
     history/                    the durable log of messages
+    archive/                    the log as Parquet, sealed for Spark
     hub, session, dialogue      what all peers share; one peer; one that sends commands
     sequencer, reading          stored, then delivered; from the log to live
     local, pacing               a peer in this process; whose turn it is
@@ -19,6 +22,7 @@ General layout, from the bottom up; a module imports only what stands before it:
     transports/, http/          streams of bytes; requests, with static/ for browsers
     collector, server           the process's garbage; one nursery that runs it all
     client/, cli/               the other end, for programs and for people
+    pipeline/                   jobs on Spark, and its data source `mist`
     bench/                      what it costs
 
 Nothing below `auth` does I/O or knows trio; nothing below `transports` knows a socket.
