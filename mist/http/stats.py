@@ -5,7 +5,7 @@ import resource
 import sys
 import time
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import trio
@@ -22,6 +22,9 @@ from mist.http.openapi import SERVICE, Answer, Operation, Operations
 from mist.hub import Hub
 from mist.sequencer import Sequencer
 from mist.session import Session
+
+if TYPE_CHECKING:
+    from mist.archive.sealer import Sealer  # needs pyarrow, which is an extra
 
 __all__ = ["OPERATIONS", "Connection", "describe_session", "resident_bytes", "routes"]
 
@@ -61,6 +64,7 @@ class HistoryState(msgspec.Struct, frozen=True):
         first, newest: the lowest id kept and the highest delivered.
         messages, bytes: kept; None where that can't be found out now.
         failing: whether the last messages could not be stored.
+        sealed: up to which id they are in the archive; None where there is none.
     """
 
     epoch: str
@@ -69,6 +73,7 @@ class HistoryState(msgspec.Struct, frozen=True):
     messages: int | None
     bytes: int | None
     failing: bool
+    sealed: int | None
 
 
 class TopTag(msgspec.Struct, frozen=True):
@@ -134,7 +139,7 @@ def routes(context: Context) -> Sequence[BaseRoute]:
         census = await taker.census()
         hub = context.hub
         broker = hub.broker.statistics()
-        history = None if hub.sequencer is None else await log.state(hub.sequencer)
+        history = None if hub.sequencer is None else await log.state(hub.sequencer, hub.sealer)
         now = time.time()
         return answer(
             Stats(
@@ -197,7 +202,7 @@ class _LogSize:
         self._due = -1.0
         self._first = 1
 
-    async def state(self, sequencer: Sequencer) -> HistoryState:
+    async def state(self, sequencer: Sequencer, sealer: "Sealer | None") -> HistoryState:
         """What to say about a log; never raises, since stats are for when something is wrong."""
         failing = sequencer.failing
         try:
@@ -213,7 +218,13 @@ class _LogSize:
             self._messages = self._bytes = None
         self._first = first
         return HistoryState(
-            sequencer.epoch, first, sequencer.newest, self._messages, self._bytes, failing
+            sequencer.epoch,
+            first,
+            sequencer.newest,
+            self._messages,
+            self._bytes,
+            failing,
+            None if sealer is None else sealer.sealed,
         )
 
 

@@ -120,6 +120,17 @@ async def test_the_slowest_are_named_with_what_is_queued_for_them(tmp_path):
             await peer.aclose()
 
 
+async def test_it_says_how_far_the_archive_is(tmp_path):
+    settings = {"listen": LISTEN, "history": "memory://"}
+    async with running(tmp_path / "one", **settings) as server:
+        assert (await stats(server))["history"]["sealed"] is None
+    async with running(tmp_path / "two", archive=tmp_path / "archive", **settings) as server:
+        await server.hub.store(frozenset("a"), b"1")
+        assert (await stats(server))["history"]["sealed"] == 0
+        await server.hub.sealer.seal_now()
+        assert (await stats(server))["history"]["sealed"] == 1
+
+
 async def test_a_log_that_fails_is_told_and_the_rest_still_answers(tmp_path, monkeypatch):
     async with running(tmp_path, listen=LISTEN, history="memory://") as server:
 
