@@ -14,6 +14,7 @@ taken for another; so Java gets SIGTERM instead, upon which Spark cleans up behi
 """
 
 import contextlib
+import logging
 import os
 import re
 import signal
@@ -115,6 +116,7 @@ def make_session(
     """
     require_java()
     require_spark()
+    logging.getLogger().addFilter(_is_worth_saying)
     try:
         spark = _start(_settings(master, conf or {}, name), verbose)
         if not is_local(master):
@@ -228,8 +230,15 @@ def _end_java(*, terminate: bool) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+    if not terminate:
+        logging.getLogger().removeFilter(_is_worth_saying)
     SparkContext._gateway = SparkContext._jvm = None
     SparkContext._active_spark_context = None
+
+
+def _is_worth_saying(record: logging.LogRecord) -> bool:
+    # The line to Java logs Ctrl-C with a traceback, and that Java has gone, besides raising it.
+    return not str(record.msg).endswith("while sending command.")
 
 
 class _LastWords:

@@ -72,7 +72,7 @@ def retain(archive: Path, days: int, tables: tuple[str, ...], grace: float, as_j
         result = retaining.run(Archive.open(archive), days, **options)
         run.finish(result.summary)
 
-    running(Spark("", {}, as_json, False), work)
+    running(Spark("", {}, as_json, False), work, on_spark=False)
 
 
 @click.command()

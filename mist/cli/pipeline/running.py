@@ -162,10 +162,18 @@ def _cell(value: Any) -> str:
             return _shown(str(value))
 
 
-def running(settings: Spark, work: Callable[[Run], None]) -> None:
-    """Do the work; what goes wrong becomes one line and an exit code."""
+def running(settings: Spark, work: Callable[[Run], None], *, on_spark: bool = True) -> None:
+    """Do the work; what goes wrong becomes one line and an exit code.
+
+    Args:
+        on_spark: whether PySpark has to be there for it.
+    """
     run = Run(settings)
     with handled(verbose=settings.verbose):
+        if on_spark:
+            from mist.pipeline.session import require_spark
+
+            require_spark()
         work(run)
 
 

@@ -53,7 +53,7 @@ class _Frame:
     width: int
     height: int
     ticks: int  # of time, at most
-    left: int = 52
+    left: int = 60
     right: int = 14
     top: int = 12
     bottom: int = 26
@@ -82,6 +82,7 @@ class TimePlot:
         step: seconds that a point counts for.
         show: makes text of a value in the table.
         brief: the same on the axis.
+        ticks: round values for the axis, up to at least the largest.
     """
 
     title: str
@@ -90,6 +91,7 @@ class TimePlot:
     step: int = HOUR
     show: Callable[[float], str] = count
     brief: Callable[[float], str] = short
+    ticks: Callable[[float, int], list[float]] = number_ticks
 
     def render(self, identity: str) -> Html:
         """As HTML. `identity`: unique on the page."""
@@ -126,7 +128,7 @@ class TimePlot:
         step: int,
         values: Sequence[Sequence[float]],
     ) -> Html:
-        ticks = number_ticks(max(map(max, values)), 4)
+        ticks = self.ticks(max(map(max, values)), 4)
         first, length = steps[0], len(steps) * step
         identity = f"{identity}-{frame.kind}"
         return h(

@@ -17,6 +17,7 @@ __all__ = [
     "share",
     "short",
     "size",
+    "size_ticks",
     "span",
     "time_ticks",
 ]
@@ -99,6 +100,12 @@ def number_ticks(largest: float, most: int = 5) -> list[float]:
     if largest >= 1:
         step = max(step, 1)  # of things that are counted there are no halves
     return [step * n for n in range(math.ceil(largest / step - 1e-9) + 1)]
+
+
+def size_ticks(largest: float, most: int = 5) -> list[float]:
+    """The same for bytes: round in KiB, MiB …"""
+    unit = 1 << 10 * max(0, (int(largest).bit_length() - 1) // 10)
+    return [tick * unit for tick in number_ticks(largest / unit, most)]
 
 
 def time_ticks(first: float, last: float, most: int) -> list[tuple[float, str]]:

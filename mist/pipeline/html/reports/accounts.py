@@ -9,7 +9,7 @@ from mist.pipeline.html.bars import Bars
 from mist.pipeline.html.page import Page, Section, Tile
 from mist.pipeline.html.plots import Series, TimePlot
 from mist.pipeline.html.reports.about import ACCOUNTS, About
-from mist.pipeline.html.scales import DAY, count, share, short, size
+from mist.pipeline.html.scales import DAY, count, share, short, size, size_ticks
 from mist.pipeline.html.tables import Column, Table
 
 __all__ = ["billing_page", "drops_page", "tokens_page"]
@@ -70,7 +70,7 @@ def billing_page(
             "Over time",
             [
                 _days("Deliveries", rows, "sent", unit="deliveries"),
-                _days("Data", rows, "bytes", unit="bytes", show=size, brief=size),
+                _days("Data", rows, "bytes", unit="bytes", show=size, brief=size, ticks=size_ticks),
             ],
             "Days are UTC.",
         ),

@@ -9,7 +9,7 @@ from mist.pipeline.html.heat import Heat
 from mist.pipeline.html.page import Page, Section, Tile
 from mist.pipeline.html.plots import Series, TimePlot
 from mist.pipeline.html.reports.about import UNSEALED, About
-from mist.pipeline.html.scales import HOUR, count, moment, share, short, size
+from mist.pipeline.html.scales import HOUR, count, moment, share, short, size, size_ticks
 from mist.pipeline.html.tables import Column, Table
 
 __all__ = ["LINES", "cooccurrence_page", "tags_page", "volume_page"]
@@ -52,7 +52,14 @@ def volume_page(
     if summary.get("bytes") is not None:
         data = [(float(row["hour"]), float(row["bytes"])) for row in summary["hours"]]
         parts.append(
-            TimePlot("Data", [Series("all messages", data)], "bytes", show=size, brief=size)
+            TimePlot(
+                "Data",
+                [Series("all messages", data)],
+                "bytes",
+                show=size,
+                brief=size,
+                ticks=size_ticks,
+            )
         )
     sections = [
         Section("Over time", parts, "Times are UTC."),
@@ -119,10 +126,10 @@ def cooccurrence_page(
         "How often one comes with the other",
         names,
         near,
-        scale=1.0,
         show=lambda value: f"{100 * value:.0f}" if value >= 0.005 else "<1",
-        note="Of the messages that carry one or the other, how many in a hundred carry both. "
-        "An empty field is a pair that never met, or too seldom to be listed.",
+        note="Of the messages that carry one or the other, how many in a hundred carry both; the "
+        "most have the deepest colour. An empty field is a pair that never met, or too seldom to "
+        "be listed.",
         empty="No two tags ever came together.",
     )
     labels = [(f"{pair['tag']} + {pair['other']}", float(pair["messages"])) for pair in pairs]
