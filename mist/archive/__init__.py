@@ -5,6 +5,8 @@
     segments    one Parquet file: written so that it is whole or not there
     manifest    which segments a table consists of, one generation after the other
     sealer      the task that moves a log's messages into segments
+    filling     the segment that it is at
+    kinship     whether an archive is of this log
 
 A table is a folder:
 

@@ -109,6 +109,7 @@ class Sealer:
                         # Not what is open: it may be written to once in a while only.
                         grace = max(_GRACE, 2 * self._policy.seconds)
                         await self._in_thread(partial(self.archive.messages.sweep, grace=grace))
+                        await self._look_again()
             except (ArchiveError, HistoryUnavailable):
                 pause = _RETRY
             except Exception:  # a mistake of ours; that is no reason to end a server
@@ -191,6 +192,12 @@ class Sealer:
         self._lost.clear()
         if current is not None:
             await self._in_thread(current.abandon)
+
+    async def _look_again(self) -> None:
+        """Others change the archive as well: what is told of it isn't much older than that."""
+        manifest = await self._in_thread(self.archive.messages.current)
+        if (manifest.epoch, manifest.sealed) == (self.manifest.epoch, self.manifest.sealed):
+            self.manifest = manifest
 
     # reading on
 

@@ -1,6 +1,7 @@
 """Messages as rows and rows as publications."""
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -138,6 +139,26 @@ def test_a_segment_comes_back_as_it_was_written(tmp_path: Path) -> None:
     sizes = [each.num_rows for each in iter_batches(table, segment, batch_size=2_000)]
     assert sizes == [2_000, 2_000, 1_000]
     assert list(tmp_path.glob("date=*/.*")) == []
+
+
+@given(logs())
+def test_any_rows_come_back_from_the_disk(stored: list[Stored]) -> None:
+    batch = to_batch(stored)
+    if not batch.num_rows:
+        return
+    with TemporaryDirectory() as folder:
+        table = Archive.create(Path(folder)).messages
+        ids = batch.column("id")
+        segment = write_segment(table, batch, MESSAGES, ids[0].as_py(), ids[-1].as_py())
+        found = read_segment(table, segment)
+        assert found.schema.equals(MESSAGES)
+        assert found.to_pylist() == batch.to_pylist()
+        times = batch.column("time").cast(pa.int64()).to_pylist()
+        assert (segment.oldest, segment.newest) == (times[0], times[-1])
+        last = ids[-1].as_py()
+        some = [each.to_pylist() for each in iter_batches(table, segment, within=(last, last))]
+        assert [row["id"] for rows in some for row in rows][-1] == last
+        assert list(iter_batches(table, segment, within=(last + 1, last + 9))) == []
 
 
 def test_columns_are_written_as_their_values_ask(tmp_path: Path) -> None:
