@@ -1,23 +1,28 @@
-"""A block that is read: which of its messages are wanted, and those with the wires they had."""
+"""A block that is read: which of its messages are wanted, and those with the wires they had.
+
+What is wanted is a `Part`: numbers of runs and where the first and last are cut. That is all
+there is to choosing; who wants wires has them made of it, who wants columns has them already.
+"""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from itertools import accumulate
-from operator import add, itemgetter, mul
+from operator import add, mul
 from typing import Final
 
+import attrs
 import msgspec
 
 from mist.errors import HistoryDamaged
 from mist.history.columns import unpack
-from mist.history.layout import MICROSECONDS, Body, Row, checksum, decode_body
+from mist.history.layout import MICROSECONDS, Body, Head, Row, checksum, decode_body
 from mist.history.postings import Postings, pack_postings
-from mist.history.record import MAX_ID, Stored, cut
+from mist.history.record import MAX_ID, Stored
 from mist.history.selection import Selection
 from mist.message import Entry, TagList
 
-__all__ = ["Block", "TagLists"]
+__all__ = ["Block", "ColumnPage", "Columns", "Part", "TagLists"]
 
 _HEAD_LENGTH: Final = len("publish  ")  # what a message's wire has beside tags and data
 _FEW_LISTS: Final = 16  # compared one by one rather than looked up
@@ -48,6 +53,139 @@ class TagLists:
         return found
 
 
+class Columns:
+    """A body, unpacked: what every run and every section has, each kind in one column.
+
+    Numbers are arrays of the width they are stored in, or bytes where all of them are 0.
+
+    Attributes:
+        lists: the tag lists, canonical.
+        text: the same, LF between them.
+        publishers, extras: see `layout.Extra`; named by number.
+        postings: see `layout`.
+        data: the messages' data end to end, LF behind each.
+        section_runs: how many runs each section has; `section_ends` is their sum so far.
+        section_times: microseconds after the head's oldest.
+        section_publishers, section_extras, section_framable: of each section.
+        run_lists: number of each run's tag list.
+        counts: messages of each run; several only where no data of them holds LF.
+        sizes: bytes of each run's data, with the LF.
+        gaps: ids left out before each run; the first doesn't count.
+
+    Raises:
+        ValueError: its parts don't fit together.
+    """
+
+    __slots__ = (
+        "counts",
+        "data",
+        "extras",
+        "gaps",
+        "lists",
+        "postings",
+        "publishers",
+        "run_lists",
+        "section_ends",
+        "section_extras",
+        "section_framable",
+        "section_publishers",
+        "section_runs",
+        "section_times",
+        "sizes",
+        "text",
+    )
+
+    def __init__(self, body: Body) -> None:
+        self.text = body.lists
+        self.lists = body.lists.split(b"\n")
+        self.publishers = body.publishers
+        self.extras = body.extras
+        self.postings = body.postings
+        self.data = body.data
+        sections, runs = body.sections, body.runs
+        self.section_runs = unpack(*body.section_runs, sections)
+        self.section_ends = list(accumulate(self.section_runs))
+        self.section_times = unpack(*body.section_times, sections)
+        self.section_publishers = unpack(*body.section_publishers, sections)
+        self.section_extras = unpack(*body.section_extras, sections)
+        self.section_framable = unpack(*body.section_framable, sections)
+        self.run_lists = unpack(*body.run_lists, runs)
+        self.counts = unpack(*body.run_counts, runs)
+        self.sizes = unpack(*body.run_sizes, runs)
+        self.gaps = unpack(*body.run_gaps, runs)
+        if (
+            not sections
+            or not runs
+            or self.section_ends[-1] != runs
+            or max(self.run_lists) >= len(self.lists)
+            or max(self.section_publishers) >= len(self.publishers)
+            or max(self.section_extras) >= len(self.extras)
+        ):
+            raise ValueError("numbers out of range")
+
+
+@attrs.frozen
+class Part:
+    """What is wanted of a block, as its columns have it: some runs, the outer ones maybe cut.
+
+    Attributes:
+        head, columns: of the whole block.
+        runs: the numbers of the runs, ascending; at least one.
+        count: messages.
+        last: the highest id.
+        skip, beyond: messages of the first run, and of the last, that don't belong to it.
+        skipped, unreached: bytes of their data, with the LF.
+    """
+
+    head: Head
+    columns: Columns
+    runs: Sequence[int]
+    count: int
+    last: int
+    skip: int = 0
+    beyond: int = 0
+    skipped: int = 0
+    unreached: int = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes of the messages' wires. O(runs)."""
+        columns, runs = self.columns, self.runs
+        lengths = [len(each) + _HEAD_LENGTH for each in columns.lists]
+        numbers, counts, sizes = (
+            _pick(each, runs) for each in (columns.run_lists, columns.counts, columns.sizes)
+        )
+        size: int = sum(sizes) + sum(map(mul, map(lengths.__getitem__, numbers), counts))
+        size -= self.skipped + self.skip * lengths[numbers[0]]
+        return size - self.unreached - self.beyond * lengths[numbers[-1]]
+
+
+@attrs.frozen
+class ColumnPage:
+    """A piece of a replay, as columns.
+
+    Attributes:
+        parts: what matched, by ascending ids. May be none, as with `Page`.
+        after, complete: see `Page`.
+    """
+
+    parts: Sequence[Part]
+    after: int
+    complete: bool
+
+    @property
+    def count(self) -> int:
+        """Number of messages. O(parts)."""
+        return sum([part.count for part in self.parts])
+
+
+def _pick(column: Sequence[int], runs: Sequence[int]) -> Sequence[int]:
+    """The values of some runs, as a copy."""
+    if isinstance(runs, range):
+        return column[runs.start : runs.stop]
+    return [column[run] for run in runs]
+
+
 class Block:
     """A block that is read.
 
@@ -57,19 +195,20 @@ class Block:
 
     Attributes:
         head: see `Head`.
+        columns: see `Columns`.
 
     Raises:
         HistoryDamaged: it isn't what was written.
     """
 
     __slots__ = (
-        "_body",
         "_firsts",
         "_hashes",
         "_lists",
         "_longest",
         "_offsets",
         "_tag_lists",
+        "columns",
         "head",
     )
 
@@ -80,7 +219,7 @@ class Block:
         if checksum(row.hashes, row.body) != row.checksum:
             raise HistoryDamaged(row.head.first, "its checksum is another", row.head.last)
         try:
-            self._body = body = _Columns(decode_body(row.body))
+            self.columns = body = Columns(decode_body(row.body))
         except (msgspec.MsgspecError, ValueError) as error:
             raise HistoryDamaged(
                 row.head.first, f"it can't be read: {error}", row.head.last
@@ -99,7 +238,7 @@ class Block:
 
     def count(self, selection: Selection | None, after: int, upto: int) -> list[tuple[int, int]]:
         """First id and number of messages of each run, or part of one, in `(after, upto]`."""
-        firsts, counts = self._firsts, self._body.counts
+        firsts, counts = self._firsts, self.columns.counts
         found = []
         for run in self._choose(selection, after, upto):
             first = max(firsts[run], after + 1)
@@ -114,7 +253,19 @@ class Block:
         limit: int = MAX_ID,
         max_bytes: int = MAX_ID,
     ) -> list[Stored]:
-        """What is wanted of the messages in `(after, upto]`, by ascending ids.
+        """The messages of a `part`, by ascending ids, with the wires they came with."""
+        part = self.part(selection, after, upto, limit, max_bytes)
+        return [] if part is None else self.stored(part)
+
+    def part(
+        self,
+        selection: Selection | None = None,
+        after: int = 0,
+        upto: int = MAX_ID,
+        limit: int = MAX_ID,
+        max_bytes: int = MAX_ID,
+    ) -> Part | None:
+        """What is wanted of the messages in `(after, upto]`; None where nothing is.
 
         O(runs) where few are wanted, in C where it is one or two tag lists.
 
@@ -123,26 +274,40 @@ class Block:
             limit: most messages, at least 1.
             max_bytes: of wires; the run that reaches it is the last, and comes whole.
         """
-        chosen = self._choose(selection, after, upto)
-        if not chosen:
-            return []
-        skip = max(after + 1 - self._firsts[chosen[0]], 0)
-        chosen = self._fit(chosen, skip + limit, max_bytes)
-        firsts = [self._firsts[run] for run in chosen]
-        entries = self._entries(chosen)
+        runs = self._choose(selection, after, upto)
+        if not runs:
+            return None
+        firsts, counts = self._firsts, self.columns.counts
+        skip = max(after + 1 - firsts[runs[0]], 0)
+        runs = self._fit(runs, skip + limit, max_bytes)
+        messages = sum(_pick(counts, runs)) - skip
+        end = firsts[runs[-1]] + counts[runs[-1]] - 1
         # Only the runs at both ends can be there in part.
-        messages = sum(map(itemgetter(2), entries)) - skip
-        beyond = max(firsts[-1] + entries[-1][2] - 1 - upto, messages - limit)
-        if beyond > 0:
-            entries[-1] = cut(entries[-1], 0, entries[-1][2] - beyond)
-        if skip:
-            entries[0] = cut(entries[0], skip, entries[0][2] - skip)
-            firsts[0] += skip
-        return self._sections(chosen, firsts, entries)
+        beyond = max(end - upto, messages - limit, 0)
+        return Part(
+            self.head,
+            self.columns,
+            runs,
+            messages - beyond,
+            end - beyond,
+            skip,
+            beyond,
+            _length_of_first(skip, self._data(runs[0])) if skip else 0,
+            _length_of_last(beyond, self._data(runs[-1])) if beyond else 0,
+        )
+
+    def stored(self, part: Part) -> list[Stored]:
+        """A part of this block as publications. O(runs)."""
+        firsts = list(_pick(self._firsts, part.runs))
+        firsts[0] += part.skip
+        return self._sections(part.runs, firsts, self._entries(part))
+
+    def _data(self, run: int) -> bytes:
+        return self.columns.data[self._offsets[run] : self._offsets[run + 1]]
 
     def _fit(self, chosen: Sequence[int], limit: int, max_bytes: int) -> Sequence[int]:
         """As many of the runs as it takes to reach one of the bounds."""
-        body = self._body
+        body = self.columns
         if limit < self.head.messages:
             reached = accumulate([body.counts[run] for run in chosen])
             chosen = chosen[: bisect_left(list(reached), limit) + 1]
@@ -158,22 +323,25 @@ class Block:
             chosen = chosen[: bisect_left(list(accumulate(sizes)), max_bytes) + 1]
         return chosen
 
-    def _entries(self, chosen: Sequence[int]) -> list[Entry]:
+    def _entries(self, part: Part) -> list[Entry]:
         """Runs with the wires they came with."""
-        numbers: Sequence[int] = self._body.run_lists
-        counts: Sequence[int] = self._body.counts
-        starts, ends = self._offsets, self._offsets[1:]
-        if isinstance(chosen, range):
-            part = slice(chosen.start, chosen.stop)
-            numbers, counts, starts, ends = numbers[part], counts[part], starts[part], ends[part]
+        runs, columns = part.runs, self.columns
+        numbers = _pick(columns.run_lists, runs)
+        counts = _pick(columns.counts, runs)
+        starts = _pick(self._offsets, runs)
+        if isinstance(runs, range):
+            ends = self._offsets[runs.start + 1 : runs.stop + 1]
         else:
-            numbers = [numbers[run] for run in chosen]
-            counts = [counts[run] for run in chosen]
-            starts = [starts[run] for run in chosen]
-            ends = [ends[run] for run in chosen]
+            ends = [self._offsets[run + 1] for run in runs]
+        if part.skip or part.beyond:
+            counts, starts, ends = list(counts), list(starts), list(ends)
+            counts[0] -= part.skip
+            counts[-1] -= part.beyond
+            starts[0] += part.skipped
+            ends[-1] -= part.unreached
         known = {number: self._tag_lists.get(self._lists[number]) for number in set(numbers)}
         tag_lists = [known[number] for number in numbers]
-        data = self._body.data
+        data = columns.data
         # Written out for runs of one: most of a replay is spent in this line.
         if max(counts) == 1:
             return [
@@ -192,7 +360,7 @@ class Block:
     def _sections(
         self, chosen: Sequence[int], firsts: list[int], entries: list[Entry]
     ) -> list[Stored]:
-        body = self._body
+        body = self.columns
         ends = body.section_ends
         result = []
         place = 0
@@ -216,7 +384,7 @@ class Block:
 
     def has_publisher(self, publisher: str | None) -> bool:
         """Whether something in it may be of that publisher; None asks for no particular one."""
-        return publisher is None or publisher in self._body.publishers
+        return publisher is None or publisher in self.columns.publishers
 
     def check(self) -> str | None:
         """What is wrong with it beyond what would keep it from being read; None if nothing is."""
@@ -237,7 +405,7 @@ class Block:
         if after >= upto:
             return ()
         low = max(bisect_right(self._firsts, after + 1) - 1, 0)
-        if self._firsts[low] + self._body.counts[low] <= after + 1:
+        if self._firsts[low] + self.columns.counts[low] <= after + 1:
             low += 1
         high = bisect_right(self._firsts, upto)
         if selection is None or low >= high:
@@ -245,7 +413,7 @@ class Block:
         wanted = self._find(selection)
         if len(wanted) == len(self._lists):
             return range(low, high)
-        column = self._body.run_lists
+        column = self.columns.run_lists
         if len(wanted) > _FEW_SCANS:
             return [run for run in range(low, high) if column[run] in wanted]
         found = []
@@ -262,40 +430,16 @@ class Block:
         lists, lookups = self._lists, selection.lookups
         candidates: Iterable[int] = range(len(lists))
         if lookups is not None and len(lists) > _FEW_LISTS:
-            postings = Postings(self._hashes, self._body.postings, len(lists))
+            postings = Postings(self._hashes, self.columns.postings, len(lists))
             candidates = {number for wanted in lookups for number in postings.find(wanted)}
         return {number for number in candidates if selection.matches(lists[number])}
 
 
-class _Columns:
-    """A body, unpacked.
+def _length_of_first(count: int, data: bytes) -> int:
+    """Bytes of the first `count` messages of a run, which has more."""
+    return len(data) - len(data.split(b"\n", count)[-1])
 
-    Raises:
-        ValueError: its parts don't fit together.
-    """
 
-    def __init__(self, body: Body) -> None:
-        self.lists = body.lists.split(b"\n")
-        self.publishers = body.publishers
-        self.extras = body.extras
-        self.postings = body.postings
-        self.data = body.data
-        sections, runs = body.sections, body.runs
-        self.section_ends = list(accumulate(unpack(*body.section_runs, sections)))
-        self.section_times = unpack(*body.section_times, sections)
-        self.section_publishers = unpack(*body.section_publishers, sections)
-        self.section_extras = unpack(*body.section_extras, sections)
-        self.section_framable = unpack(*body.section_framable, sections)
-        self.run_lists = unpack(*body.run_lists, runs)
-        self.counts = unpack(*body.run_counts, runs)
-        self.sizes = unpack(*body.run_sizes, runs)
-        self.gaps = unpack(*body.run_gaps, runs)
-        if (
-            not sections
-            or not runs
-            or self.section_ends[-1] != runs
-            or max(self.run_lists) >= len(self.lists)
-            or max(self.section_publishers) >= len(self.publishers)
-            or max(self.section_extras) >= len(self.extras)
-        ):
-            raise ValueError("numbers out of range")
+def _length_of_last(count: int, data: bytes) -> int:
+    """Bytes of the last `count` messages of a run, which has more."""
+    return len(data) - len(data[:-1].rsplit(b"\n", count)[0]) - 1

@@ -19,7 +19,7 @@ import trio
 
 from mist.errors import HistoryDamaged, HistoryUnavailable
 from mist.history import MAX_GROUP, Durability, History, HistoryStatistics
-from mist.history.block import TagLists
+from mist.history.block import ColumnPage, TagLists
 from mist.history.clock import Clock
 from mist.history.commits import Bulk, Commit, Mark
 from mist.history.encoding import assign, encode
@@ -32,7 +32,7 @@ from mist.history.keeping import Plan, make_plan
 from mist.history.keys import Kept
 from mist.history.layout import MICROSECONDS, Head, Row
 from mist.history.record import MAX_ID, Page, Position, Problem, Publication, Trimmed
-from mist.history.replay import find_last, find_time, read_page
+from mist.history.replay import column_page, find_last, find_time, read_page
 from mist.history.retention import Policy
 from mist.history.selection import Selection
 from mist.history.shelf import Change, Shelf, State, Totals, Workshop
@@ -199,15 +199,40 @@ class Log(History):
         limit: int = 2 * MAX_GROUP,
         max_bytes: int = 2 << 20,
     ) -> Page:
+        empty = Page([], after, True)
+        return await self._page(read_page, empty, selection, after, upto, limit, max_bytes)
+
+    async def columns(
+        self,
+        selection: Selection | None = None,
+        *,
+        after: int = 0,
+        upto: int | None = None,
+        limit: int = 2 * MAX_GROUP,
+        max_bytes: int = 2 << 20,
+    ) -> ColumnPage:
+        empty = ColumnPage([], after, True)
+        return await self._page(column_page, empty, selection, after, upto, limit, max_bytes)
+
+    async def _page(
+        self,
+        make: Callable[[Shelf, TagLists, Selection | None, int, int, int, int], T],
+        empty: T,
+        selection: Selection | None,
+        after: int,
+        upto: int | None,
+        limit: int,
+        max_bytes: int,
+    ) -> T:
         if limit < 1 or max_bytes < 1:
             raise ValueError("a page needs room for a message")
         newest = (await self._current()).newest
         bound = newest if upto is None else min(upto, newest)
         if after >= bound:
             await trio.lowlevel.checkpoint()
-            return Page([], after, True)
+            return empty
         return await self._read(
-            lambda shelf: read_page(
+            lambda shelf: make(
                 shelf, self._tag_lists, selection, max(after, 0), bound, limit, max_bytes
             ),
             selection,

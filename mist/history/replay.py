@@ -4,17 +4,18 @@ Both walk over the blocks that may hold what is wanted and stop as soon as they 
 so neither's memory nor its first result depends on how long the log is.
 """
 
+from collections.abc import Callable
 from contextlib import closing
 from typing import Final
 
 from mist.errors import HistoryDamaged
-from mist.history.block import Block, TagLists
+from mist.history.block import Block, ColumnPage, Part, TagLists
 from mist.history.layout import MICROSECONDS
 from mist.history.record import Page, Stored
 from mist.history.selection import Selection
 from mist.history.shelf import Shelf
 
-__all__ = ["find_last", "find_time", "read_page"]
+__all__ = ["column_page", "find_last", "find_time", "read_page"]
 
 # What is looked at for one page, so that no search holds a reader for long, and what is found
 # first isn't kept waiting for what is found next.
@@ -34,29 +35,74 @@ def read_page(
 ) -> Page:
     """See `History.read`. A block that is damaged ends the page before it, or is raised."""
     stored: list[Stored] = []
+
+    def take(block: Block, part: Part) -> None:
+        stored.extend(block.stored(part))
+
+    after, complete = _walk(shelf, tag_lists, selection, after, upto, limit, max_bytes, take)
+    return Page(stored, after, complete)
+
+
+def column_page(
+    shelf: Shelf,
+    tag_lists: TagLists,
+    selection: Selection | None,
+    after: int,
+    upto: int,
+    limit: int,
+    max_bytes: int,
+) -> ColumnPage:
+    """See `History.columns`. As `read_page`, but for what it makes of a block."""
+    parts: list[Part] = []
+
+    def take(block: Block, part: Part) -> None:
+        parts.append(part)
+
+    after, complete = _walk(shelf, tag_lists, selection, after, upto, limit, max_bytes, take)
+    return ColumnPage(parts, after, complete)
+
+
+def _walk(
+    shelf: Shelf,
+    tag_lists: TagLists,
+    selection: Selection | None,
+    after: int,
+    upto: int,
+    limit: int,
+    max_bytes: int,
+    take: Callable[[Block, Part], None],
+) -> tuple[int, bool]:
+    """Go up the blocks and hand over what is wanted of each, as much as is a page.
+
+    Returns:
+        Where to go on, and whether nothing is left.
+    """
     read = 0
+    taken = False
     with shelf.snapshot(), closing(shelf.ascend(after, upto, selection)) as rows:
         for looked_at, row in enumerate(rows, 1):
             try:
                 block = Block(row, tag_lists)
             except HistoryDamaged:
-                if not stored:
+                if not taken:
                     raise
-                return Page(stored, after, False)
-            found = block.select(selection, after, upto, limit, max_bytes)
-            stored += found
-            limit -= sum([each.count for each in found])
-            size = sum([each.size for each in found])
-            max_bytes -= size
-            if limit <= 0 or max_bytes <= 0:
-                last = found[-1]
-                return Page(stored, last.firsts[-1] + last.entries[-1][2] - 1, False)
+                return after, False
+            part = block.part(selection, after, upto, limit, max_bytes)
+            size = 0
+            if part is not None:
+                take(block, part)
+                taken = True
+                limit -= part.count
+                size = part.size
+                max_bytes -= size
+                if limit <= 0 or max_bytes <= 0:
+                    return part.last, False
             after = min(row.head.last, upto)
             read += row.head.size
             # Nor is a block begun that is likely not to fit: the next page would unpack it again.
             if looked_at == _MAX_BLOCKS or read >= _MAX_BYTES or max_bytes < size:
-                return Page(stored, after, False)
-    return Page(stored, upto, True)
+                return after, False
+    return upto, True
 
 
 def find_last(

@@ -1,6 +1,9 @@
 """Publications that are quick to write down, and what becomes of them, likewise."""
 
-from mist.history import Publication, Selection
+from bisect import bisect_right
+from itertools import accumulate
+
+from mist.history import Publication, Selection, StoredMessage
 from mist.message import TagList
 
 
@@ -41,6 +44,45 @@ async def replay(history, selection=None, **options):
         if page.complete:
             return messages
         after = page.after
+
+
+def of_part(part):
+    """The messages of a part, one by one from its columns."""
+    columns, head = part.columns, part.head
+    ends = list(accumulate(columns.sizes))
+    messages = []
+    for run in part.runs:
+        first = head.start + sum(columns.counts[:run]) + sum(columns.gaps[1 : run + 1])
+        data = columns.data[ends[run] - columns.sizes[run] : ends[run]]
+        skip = part.skip if run == part.runs[0] else 0
+        beyond = part.beyond if run == part.runs[-1] else 0
+        if skip:
+            data, first = data[part.skipped :], first + skip
+        if beyond:
+            data = data[: -part.unreached]
+        count = columns.counts[run] - skip - beyond
+        assert data.endswith(b"\n")
+        section = bisect_right(columns.section_ends, run)
+        audience, meta = columns.extras[columns.section_extras[section]]
+        pieces = [data[:-1]] if count == 1 else data[:-1].split(b"\n")
+        assert len(pieces) == count
+        messages += [
+            StoredMessage(
+                first + number,
+                (head.oldest + columns.section_times[section]) / 1e6,
+                frozenset(columns.lists[columns.run_lists[run]].decode().split(",")),
+                piece,
+                columns.publishers[columns.section_publishers[section]],
+                audience,
+                None if meta is None else dict(meta),
+            )
+            for number, piece in enumerate(pieces)
+        ]
+    assert (part.count, part.last) == (len(messages), messages[-1].id)
+    assert part.size == sum(
+        len(",".join(each.tags).encode()) + len(each.data) + len("publish  \n") for each in messages
+    )
+    return messages
 
 
 def ids(messages):

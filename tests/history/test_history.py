@@ -1,13 +1,17 @@
 """The contract of `History`, over every member of the family."""
 
 import math
+import tempfile
 
 import pytest
 import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from mist.errors import StartupError
 from mist.history import (
     Durability,
+    Erasure,
     HistoryUnavailable,
     Key,
     Policy,
@@ -17,7 +21,20 @@ from mist.history import (
     open_history,
 )
 from mist.history.keys import key_name
-from tests.history.messages import ids, one, plain, publication, replay, run, select, some, texts
+from tests.history.messages import (
+    ids,
+    of_part,
+    one,
+    plain,
+    publication,
+    replay,
+    run,
+    select,
+    some,
+    texts,
+)
+from tests.history.test_block import groups, selections, tag_sets
+from tests.history.test_model import small_numbers
 
 NOTHING_KEPT = Policy(max_age=None, max_bytes=0)
 
@@ -241,6 +258,73 @@ async def test_readers_see_the_same_at_once_and_while_it_grows(history):
                 await history.append([some("a", 3), publication(run("b", "", "", ""))])
     expected = [number for number in range(1, 121) if (number - 1) % 6 < 3]
     assert seen == {"one": expected, "other": expected}
+
+
+# reading columns
+
+
+async def compare(url, appends, erased, selection, bounds):
+    """Every page of columns is the same page of wires."""
+    after, upto, limit, max_bytes = bounds
+    async with await open_history(url) as history:
+        for group in appends:
+            await history.append(group)
+        if erased is not None:
+            await history.erase(Erasure(erased))
+        complete = False
+        while not complete:
+            asked = {"after": after, "upto": upto, "limit": limit, "max_bytes": max_bytes}
+            expected = await history.read(selection, **asked)
+            page = await history.columns(selection, **asked)
+            found = [message for part in page.parts for message in of_part(part)]
+            assert found == list(expected.messages())
+            assert (page.after, page.complete) == (expected.after, expected.complete)
+            assert page.count == expected.count
+            after, complete = page.after, page.complete
+
+
+columns_read = given(
+    st.lists(groups, min_size=1, max_size=4),
+    st.none() | tag_sets,
+    st.none() | selections,
+    st.tuples(
+        st.integers(-1, 12), st.none() | st.integers(0, 30), st.integers(1, 12), st.integers(1, 200)
+    ),
+)
+
+
+@columns_read
+def test_columns_of_memory_are_what_is_read(appends, erased, selection, bounds):
+    with small_numbers():
+        trio.run(compare, "memory://", appends, erased, selection, bounds)
+
+
+@columns_read
+@settings(max_examples=25)
+def test_columns_of_sqlite_are_what_is_read(appends, erased, selection, bounds):
+    with small_numbers(), tempfile.TemporaryDirectory() as folder:
+        trio.run(compare, f"sqlite:///{folder}/h.db", appends, erased, selection, bounds)
+
+
+async def test_columns_end_as_a_page_does(filled):
+    for after in range(-1, 12):
+        for upto in (None, *range(11)):
+            for limit in (1, 2, 100):
+                asked = {"after": after, "upto": upto, "limit": limit}
+                page, columns = await filled.read(**asked), await filled.columns(**asked)
+                assert (columns.after, columns.complete) == (page.after, page.complete)
+    with pytest.raises(ValueError, match="room"):
+        await filled.columns(limit=0)
+    await filled.close()
+    with pytest.raises(HistoryUnavailable):
+        await filled.columns()
+
+
+async def test_columns_of_a_run_that_is_cut_twice(history):
+    await history.append([some("a", 1000)])
+    (part,) = (await history.columns(after=7, upto=990, limit=500)).parts
+    assert (part.skip, part.beyond, part.count, part.last) == (7, 493, 500, 507)
+    assert [message.data for message in of_part(part)] == [b"%d" % n for n in range(7, 507)]
 
 
 # retention

@@ -466,6 +466,12 @@ async def test_damaged_block_is_named_and_what_lies_around_it_is_read(url, path,
             with pytest.raises(HistoryDamaged) as caught:
                 await history.read(wanted, after=page.after)
             assert caught.value.first == 3
+            columns = await history.columns(wanted)
+            assert (columns.after, columns.complete) == (page.after, False)
+            assert columns.count == page.count
+            with pytest.raises(HistoryDamaged) as caught:
+                await history.columns(wanted, after=page.after)
+            assert caught.value.first == 3
         assert [record.first for record in caplog.records] == [3]
         assert ids(await replay(history, after=4)) == [5, 6]
         assert await history.append([one("a")]) == 7
