@@ -74,5 +74,7 @@ def translated() -> Iterator[None]:
         yield
     except (PySparkException, Py4JError, ConnectionError) as error:
         # Java that died in the middle is a broken connection to PySpark.
-        why = explain(str(error)) or "Spark's Java is gone; was there memory enough?"
+        gone = isinstance(error, ConnectionError) or "Java side is empty" in str(error)
+        why = "" if gone else explain(str(error))
+        why = why or "Spark's Java has gone; was there memory enough?"
         raise JobFailed(why, str(error)) from error
