@@ -22,6 +22,7 @@ KINDS: Final = (
     "history_publish",
     "history_replay",
     "history_search",
+    "pipeline",
 )
 TRANSPORTS: Final = ("tcp", "ws")
 

@@ -30,6 +30,11 @@ history_replay  through (log, tcp), file_system, tag_lists, size_bytes, messages
                 server_cpu_seconds_per_million_messages
 history_search  through, file_system, event_loop, messages, where (spread, at the end, nowhere),
                 matches, searches, first_ms, slowest_first_ms, all_ms
+pipeline        job (match, match_one_core, rollup, compact), messages, subscriptions, seconds,
+                messages_per_second, cpu_seconds_per_million_messages (of all processes that take
+                part), plain_messages, plain_seconds, plain_messages_per_second,
+                plain_cpu_seconds_per_million_messages (of plain DataFrame code), times,
+                cpu_times (that of the plain form), must, aim (messages or times, as asked for)
 
 Server CPU is null where the process isn't known, or the system doesn't tell; so is a file
 system. Rates and times of a history are medians, but for those called lowest, highest, slowest.
@@ -48,6 +53,7 @@ from mist.bench.idle import Idle
 from mist.bench.latency import Latency, Quantiles
 from mist.bench.load import Run
 from mist.bench.match import Matched
+from mist.bench.pipeline.figure import Figure
 from mist.bench.slow_consumer import SlowConsumer
 from mist.bench.throughput import Throughput
 
@@ -55,7 +61,7 @@ __all__ = ["Result", "Row", "row_of"]
 
 Served = Throughput | Latency | Idle | SlowConsumer
 Kept = Appends | Publishing | Replay | Search
-Result = Matched | Served | Kept
+Result = Matched | Served | Kept | Figure
 Row = dict[str, Any]
 
 
@@ -93,6 +99,23 @@ def row_of(result: Result) -> Row:
             }
         case Appends() | Publishing() | Replay() | Search():
             return _kept(result)
+        case Figure():
+            return {
+                "job": result.name,
+                "messages": result.messages,
+                "subscriptions": result.subscriptions,
+                "seconds": result.took.seconds,
+                "messages_per_second": result.rate,
+                "cpu_seconds_per_million_messages": result.cpu,
+                "plain_messages": result.plain_messages,
+                "plain_seconds": result.plain.seconds if result.plain else None,
+                "plain_messages_per_second": result.plain_rate,
+                "plain_cpu_seconds_per_million_messages": result.plain_cpu,
+                "times": result.times,
+                "cpu_times": result.cpu_times,
+                "must": result.must,
+                "aim": result.aim,
+            }
         case _:
             assert_never(result)
 

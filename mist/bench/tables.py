@@ -43,6 +43,11 @@ def _number(key: str, places: int = 0) -> _Cell:
     return cell
 
 
+def _count(key: str, places: int = 0) -> _Cell:
+    """A number, where there is such a thing."""
+    return lambda row: "" if row[key] is None else _number(key, places)(row)
+
+
 def _shape(row: Row) -> str:
     return f"{row['publishers']}→{row['subscribers']}"
 
@@ -200,6 +205,22 @@ _TABLES: Final[dict[str, tuple[str, list[tuple[str, _Cell]]]]] = {
             ("first ms", _number("first_ms", 1)),
             ("slowest", _number("slowest_first_ms", 1)),
             ("all ms", _number("all_ms", 1)),
+        ],
+    ),
+    "pipeline": (
+        "Jobs on Spark, and plain DataFrame code; cpu: seconds for a million messages",
+        [
+            ("job", _plain("job")),
+            ("messages", _number("messages")),
+            ("subscriptions", _count("subscriptions")),
+            ("messages/s", _number("messages_per_second")),
+            ("cpu", _number("cpu_seconds_per_million_messages", 2)),
+            ("plain/s", _count("plain_messages_per_second")),
+            ("plain cpu", _count("plain_cpu_seconds_per_million_messages", 2)),
+            ("times", _count("times", 1)),
+            ("cpu times", _count("cpu_times", 1)),
+            ("must", _count("must")),
+            ("aim", _count("aim")),
         ],
     ),
 }

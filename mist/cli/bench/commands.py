@@ -10,6 +10,7 @@ from click.core import ParameterSource
 from mist.bench.cell import Cell
 from mist.bench.history.cells import history_cells
 from mist.bench.history.search import FEWEST
+from mist.bench.pipeline.cells import pipeline_cells
 from mist.bench.suite import (
     all_cells,
     fanout_cells,
@@ -221,3 +222,29 @@ def history(settings: Settings, folder: Path | None, idle: bool, **options: Any)
     The log alone is measured beside a saturated event loop, since that is where it runs.
     """
     return history_cells(folder, busy=not idle, quick=settings.quick, **options)
+
+
+@bench.command()
+@measuring(
+    number(
+        "--messages",
+        20,
+        1_000_000_000,
+        "Messages to match and roll up; some 80 bytes of disk each  [default: 10000000]",
+    ),
+    number("--subscriptions", 1, 10_000_000, "Subscriptions to match  [default: 100000]"),
+    served=False,
+)
+def pipeline(settings: Settings, messages: int | None, subscriptions: int | None) -> Sequence[Cell]:
+    """Jobs on Spark beside plain DataFrame code: ten minutes, --quick one or two.
+
+    \b
+    match            messages against --subscriptions
+    match_one_core   against ten times as many, on one core, without Spark
+    rollup           by hour and tag
+    compact          500 segments into 4
+
+    The plain forms get a part of the messages, and have to give the same. Needs Java, and
+    mist-pubsub[spark].
+    """
+    return pipeline_cells(messages, subscriptions, quick=settings.quick)

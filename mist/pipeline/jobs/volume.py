@@ -1,7 +1,7 @@
 """Messages by hour and tag.
 
 A DataFrame: `hour timestamp, tag string, messages bigint, bytes bigint` (of data; null
-unless counted), by hour and tag. A message counts for each of its tags, so the hours' own
+unless counted), in no order. A message counts for each of its tags, so the hours' own
 totals, with each message once, are in the summary.
 """
 
@@ -52,10 +52,8 @@ def run(
         .persist()
     )
     totals = summed.where(F.col("tag").isNull()).orderBy("hour").toArrow().to_pylist()
-    rows = (
-        summed.where(F.col("tag").isNotNull())
-        .orderBy("hour", "tag")
-        .select(F.timestamp_seconds(F.col("hour") * 3600).alias("hour"), "tag", "messages", "bytes")
+    rows = summed.where(F.col("tag").isNotNull()).select(
+        F.timestamp_seconds(F.col("hour") * 3600).alias("hour"), "tag", "messages", "bytes"
     )
     rows = write_frame(rows, out)
     hours = [

@@ -7,6 +7,8 @@ What is large enough stays as it is, so that doing it again does nothing.
 from collections.abc import Iterable, Iterator
 from datetime import date
 from itertools import groupby
+from math import ceil
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,6 +21,8 @@ from mist.pipeline.errors import BadInput
 __all__ = ["groups", "merge"]
 
 Group = tuple[Segment, ...]
+
+_ROUNDING: Final = 1e-6  # of a segment: 500 times a 125th is a bit more than 4
 
 
 def groups(segments: Iterable[Segment], rows: int, size: int) -> list[Group]:
@@ -39,7 +43,7 @@ def groups(segments: Iterable[Segment], rows: int, size: int) -> list[Group]:
 
 def _pieces(segments: list[Segment], rows: int, size: int) -> Iterator[Group]:
     weights = [max(each.rows / rows, each.bytes / size) for each in segments]
-    pieces = max(1, -(-sum(weights) // 1))
+    pieces = max(1, ceil(sum(weights) - _ROUNDING))
     share = sum(weights) / pieces
     before = 0.0
     group: list[Segment] = []

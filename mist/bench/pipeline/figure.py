@@ -1,0 +1,67 @@
+"""One figure of the pipeline. Apart, since it needs nothing that the pipeline needs."""
+
+import attrs
+
+from mist.bench.pipeline.measuring import Timed
+
+__all__ = ["Figure"]
+
+
+@attrs.frozen
+class Figure:
+    """A job, and the plain form of it.
+
+    Attributes:
+        name: of the job: `match`, `rollup`, `compact`, `match_one_core`.
+        messages: it went over.
+        subscriptions: it matched, where it matches.
+        took: for all of them.
+        plain_messages: the plain form went over; None where there is none.
+        plain: what that took.
+        must, aim: what is asked for: messages a second, or for a compaction `times`.
+    """
+
+    name: str
+    messages: int
+    subscriptions: int | None
+    took: Timed
+    plain_messages: int | None = None
+    plain: Timed | None = None
+    must: int | None = None
+    aim: int | None = None
+
+    @property
+    def rate(self) -> float:
+        """Messages a second."""
+        return self.messages / self.took.seconds
+
+    @property
+    def cpu(self) -> float | None:
+        """CPU seconds for a million messages."""
+        return None if self.took.cpu is None else self.took.cpu * 1e6 / self.messages
+
+    @property
+    def plain_rate(self) -> float | None:
+        """Messages a second of the plain form."""
+        if self.plain is None or self.plain_messages is None:
+            return None
+        return self.plain_messages / self.plain.seconds
+
+    @property
+    def plain_cpu(self) -> float | None:
+        """CPU seconds for a million messages of the plain form."""
+        if self.plain is None or self.plain.cpu is None or self.plain_messages is None:
+            return None
+        return self.plain.cpu * 1e6 / self.plain_messages
+
+    @property
+    def times(self) -> float | None:
+        """How many times the plain form's rate this is."""
+        return None if self.plain_rate is None else self.rate / self.plain_rate
+
+    @property
+    def cpu_times(self) -> float | None:
+        """How many times this CPU the plain form takes, whoever else is at work."""
+        if self.cpu is None or self.plain_cpu is None:
+            return None
+        return self.plain_cpu / self.cpu
