@@ -26,11 +26,23 @@ import attrs
 from mist.pipeline.source.address import Address
 from mist.pipeline.source.errors import ServerRefused, ServerUnavailable
 
-__all__ = ["FIRST_PATIENCE", "PATIENCE", "Answer", "Client"]
+__all__ = [
+    "COMMIT_PATIENCE",
+    "COMMIT_TIMEOUT",
+    "FIRST_PATIENCE",
+    "PATIENCE",
+    "TIMEOUT",
+    "Answer",
+    "Client",
+]
 
 PATIENCE: Final = 60.0  # seconds for which a request is repeated
 FIRST_PATIENCE: Final = 5.0  # the same where nobody has seen the server yet: a typing error
-TIMEOUT: Final = 60.0  # seconds without a byte before a connection counts as broken
+TIMEOUT: Final = 20.0  # seconds without a byte before a connection counts as broken
+# A commit answers when all of it is in the log, which takes the server some 25 s for a million
+# messages with tag lists of their own. Asked again meanwhile it waits for the first.
+COMMIT_PATIENCE: Final = 900.0  # seconds
+COMMIT_TIMEOUT: Final = 300.0  # seconds
 SHORTEST: Final = 0.1  # seconds to the first repeat
 LONGEST: Final = 5.0  # seconds between two repeats
 
@@ -61,7 +73,8 @@ class Client:
 
     Args:
         address: where.
-        patience: seconds, see above.
+        patience: seconds, see above. More than `timeout`, or what hangs is asked for once.
+        timeout: seconds without a byte before a connection counts as broken.
         clock, sleep: for tests.
     """
 
@@ -70,11 +83,13 @@ class Client:
         address: Address,
         *,
         patience: float = PATIENCE,
+        timeout: float = TIMEOUT,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._address = address
         self._patience = patience
+        self._timeout = timeout
         self._clock = clock
         self._sleep = sleep
         self._connection: http.client.HTTPConnection | None = None
@@ -167,8 +182,8 @@ class Client:
         host, port = self._address.host, self._address.port
         if self._address.secure:
             context = ssl.create_default_context()
-            return http.client.HTTPSConnection(host, port, timeout=TIMEOUT, context=context)
-        return http.client.HTTPConnection(host, port, timeout=TIMEOUT)
+            return http.client.HTTPSConnection(host, port, timeout=self._timeout, context=context)
+        return http.client.HTTPConnection(host, port, timeout=self._timeout)
 
     def _judged(self, answer: Answer) -> Answer:
         if answer.status < 300:

@@ -33,7 +33,12 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from mist.pipeline.source.client import FIRST_PATIENCE, Client
+from mist.pipeline.source.client import (
+    COMMIT_PATIENCE,
+    COMMIT_TIMEOUT,
+    FIRST_PATIENCE,
+    Client,
+)
 from mist.pipeline.source.errors import (
     InvalidOption,
     ServerRefused,
@@ -112,7 +117,8 @@ class _Sink:
             return  # no rows; and nothing that a repeat could do twice
         txn, batch = staged[0].txn, staged[0].batch
         body = json.dumps({"txn": txn, "batch": batch, "attempts": attempts}).encode()
-        with Client(self.options.address) as client:
+        address = self.options.address
+        with Client(address, patience=COMMIT_PATIENCE, timeout=COMMIT_TIMEOUT) as client:
             answer = client.request(
                 "POST", "/v1/log/commit", body=body, content_type="application/json"
             )

@@ -2,7 +2,7 @@ import attrs
 import pytest
 
 from mist.pipeline.source.address import Address
-from mist.pipeline.source.client import PATIENCE, Client
+from mist.pipeline.source.client import COMMIT_PATIENCE, COMMIT_TIMEOUT, PATIENCE, TIMEOUT, Client
 from mist.pipeline.source.errors import ServerRefused, ServerUnavailable
 from tests.pipeline.source.fake import Fake, Handler, faking
 
@@ -80,6 +80,22 @@ def test_a_request_is_repeated_until_there_is_an_answer(fault: object) -> None:
         assert len(fake.requests) == 4
     assert len(clock.slept) == 3
     assert clock.slept == sorted(clock.slept)
+
+
+def test_an_answer_that_does_not_come_is_asked_for_again() -> None:
+    clock = Clock()
+    with faking() as fake:
+        fake.faults.append(fail(1, lambda handler: True))  # type: ignore[arg-type]
+        with Client(
+            address_of(fake), timeout=0.2, clock=lambda: clock.now, sleep=clock.sleep
+        ) as client:
+            assert client.request("GET", "/v1/log/position").json()["epoch"] == "e1"
+        assert len(fake.requests) == 2
+
+
+def test_what_hangs_is_tried_more_than_once() -> None:
+    assert TIMEOUT < PATIENCE / 2
+    assert COMMIT_TIMEOUT < COMMIT_PATIENCE / 2
 
 
 def test_the_server_says_how_long_to_wait() -> None:
