@@ -1,5 +1,6 @@
 """Messages as rows and rows as publications."""
 
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -10,10 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mist.archive import Archive, ArchiveDamaged
-from mist.archive.rows import InvalidRow, to_batch, to_publications
+from mist.archive.rows import InvalidRow, parts_to_batch, to_batch, to_publications
 from mist.archive.schema import MESSAGES
 from mist.archive.segments import day_of, iter_batches, read_segment, write_segment
-from mist.history import Publication, Stored
+from mist.history import HistoryDamaged, Part, Publication, Selection, Stored
+from mist.history.block import Block, TagLists
+from mist.history.encoding import encode
 from mist.message import Entry, Limits, TagList
 
 TAGS = st.frozensets(st.sampled_from(["a", "b", "room:1", "ä"]), min_size=1, max_size=3)
@@ -72,6 +75,69 @@ def test_rows_are_the_messages_one_by_one(stored: list[Stored]) -> None:
     assert times == [round(each.time * 1e6) for each in messages]
     metas = batch.column("meta").to_pylist()
     assert [meta and dict(meta) for meta in metas] == [each.meta for each in messages]
+
+
+def blocks(stored: list[Stored], cuts: set[int]) -> list[Block]:
+    """A log of several blocks; each ends ahead of those numbers of publications."""
+    found, tag_lists = [], TagLists()
+    places = sorted({0, len(stored), *(each for each in cuts if each < len(stored))})
+    for start, end in pairwise(places):
+        found.append(Block(encode(stored[start:end]), tag_lists))
+    return found
+
+
+@given(logs(), st.sets(st.integers(1, 3)), st.none() | st.sets(TAGS, min_size=1), st.data())
+def test_columns_become_the_same_rows(
+    stored: list[Stored],
+    cuts: set[int],
+    alternatives: set[frozenset[str]] | None,
+    data: st.DataObject,
+) -> None:
+    selection = None if alternatives is None else Selection(alternatives)
+    after = data.draw(st.integers(0, 20))
+    upto, limit = data.draw(st.integers(after, 60)), data.draw(st.integers(1, 12))
+    parts: list[Part] = []
+    expected: list[Stored] = []
+    for block in blocks(stored, cuts):
+        part = block.part(selection, after, upto, limit)
+        if part is not None:
+            parts.append(part)
+            expected += block.stored(part)
+    batch = parts_to_batch(parts)
+    batch.validate(full=True)
+    assert batch.schema.equals(MESSAGES)
+    assert batch.equals(to_batch(expected))
+
+
+def test_many_columns_become_the_same_rows() -> None:
+    # More than is worked on at a time, and cut in the middle of what is.
+    data = [b"%d" % n * (n % 40) for n in range(30_000)]
+    runs = [entry(frozenset({"a", f"n:{n % 7}"}), *data[n : n + 10]) for n in range(0, 30_000, 10)]
+    alone = [entry(frozenset("b"), each) for each in data]
+    for entries, step in ((runs, 10), (alone, 1)):
+        ids = list(range(5, 5 + 30_000, step))
+        (block,) = blocks([Stored(entries, 9.0, "p", firsts=ids)], set())
+        part = block.part(None, 17, 29_000)
+        assert part is not None
+        assert len(part.columns.data) > 2 * 256 * 1024
+        assert parts_to_batch([part, part]).equals(to_batch(block.stored(part) * 2))
+
+
+def test_lf_in_data_that_was_to_have_none_stays_in_it() -> None:
+    (block,) = blocks([Stored([entry(frozenset("a"), b"1\n2")], 9.0, "p", firsts=[5])], set())
+    part = block.part()
+    assert part is not None
+    assert parts_to_batch([part]).column("data").to_pylist() == [b"1\n2"]
+
+
+def test_columns_with_too_few_line_ends_are_damage() -> None:
+    (block,) = blocks([Stored([entry(frozenset("a"), b"1", b"2")], 9.0, "p", firsts=[5])], set())
+    block.columns.data = b"1-2\n"
+    part = block.part()
+    assert part is not None
+    with pytest.raises(HistoryDamaged) as caught:
+        parts_to_batch([part])
+    assert (caught.value.first, caught.value.last) == (5, 6)
 
 
 @given(logs())
@@ -205,7 +271,7 @@ def test_a_segment_that_is_not_what_was_written_is_one_line(tmp_path: Path, harm
 
 
 def test_an_empty_log_has_no_rows() -> None:
-    assert to_batch([]).num_rows == 0
+    assert to_batch([]).num_rows == parts_to_batch([]).num_rows == 0
     assert to_publications(to_batch([]), 1.0, "x", Limits()) == []
 
 
