@@ -1,0 +1,63 @@
+"""What the pipeline's figures say, and that CPU of processes below ours counts."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from rich.console import Console
+
+from mist.bench.pipeline.figure import Figure
+from mist.bench.pipeline.measuring import Timed, timed
+from mist.bench.report import row_of
+from mist.bench.tables import print_tables
+from tests.processes import mist
+
+WITH_PLAIN = Figure("match", 2_000_000, 10, Timed(2.0, 3.0), 100_000, Timed(1.0, 1.5), 5, 9)
+ALONE = Figure("match_one_core", 1000, 10, Timed(0.5, None))
+
+
+def test_a_figure_compares_rates_and_cpu_for_the_same_number_of_messages() -> None:
+    row = row_of(WITH_PLAIN)
+    assert row["messages_per_second"] == 1_000_000
+    assert row["plain_messages_per_second"] == 100_000
+    assert row["times"] == 10
+    assert row["cpu_seconds_per_million_messages"] == 1.5
+    assert row["plain_cpu_seconds_per_million_messages"] == 15
+    assert row["cpu_times"] == 10
+
+
+def test_what_has_no_plain_form_or_no_known_cpu_says_so() -> None:
+    row = row_of(ALONE)
+    assert row.keys() == row_of(WITH_PLAIN).keys()
+    unknown = {"times", "cpu_times", "plain_messages", "cpu_seconds_per_million_messages"}
+    assert {key for key in unknown if row[key] is None} == unknown
+
+
+def test_a_table_has_a_line_for_each_figure() -> None:
+    console = Console(width=200)
+    with console.capture() as captured:
+        print_tables(console, {"pipeline": [row_of(WITH_PLAIN), row_of(ALONE)]})
+    lines = captured.get().splitlines()
+    assert any("match_one_core" in line and "?" in line for line in lines)
+    assert any("1,000,000" in line and "10.0" in line for line in lines)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_cpu_of_processes_below_counts_after_they_ended() -> None:
+    burn = "import time\nwhile time.process_time() < 0.3: pass"
+    _, took = timed(lambda: subprocess.run([sys.executable, "-c", burn], check=True))
+    assert took.cpu is not None
+    assert took.cpu >= 0.29  # clock ticks are coarse
+    _, idle = timed(lambda: None)
+    assert idle.cpu is not None
+    assert idle.cpu < 0.29
+
+
+@pytest.mark.slow
+def test_the_command_measures_every_figure() -> None:
+    done = mist("bench", "pipeline", "--messages", "20000", "--subscriptions", "500", "--json")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)["pipeline"]
+    assert [row["job"] for row in rows] == ["match", "match_one_core", "rollup", "compact"]
+    assert all(row["messages_per_second"] > 0 for row in rows)
