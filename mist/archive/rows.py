@@ -205,7 +205,8 @@ def _numbers(column: Sequence[int]) -> Numbers:
     """A copy of a block's column; see `mist.history.columns.unpack` for what it may be."""
     if isinstance(column, bytes):
         return np.zeros(len(column), np.int64)
-    return np.asarray(column).astype(np.int64)
+    numbers: Numbers = np.asarray(column).astype(np.int64)
+    return numbers
 
 
 def _numbered(columns: Sequence[Numbers], sizes: Sequence[int]) -> Numbers:
@@ -213,7 +214,8 @@ def _numbered(columns: Sequence[Numbers], sizes: Sequence[int]) -> Numbers:
     if len(columns) == 1:
         return columns[0]
     before = np.cumsum([0, *sizes[:-1]])
-    return np.concatenate(columns) + np.repeat(before, [len(each) for each in columns])
+    numbers: Numbers = np.concatenate(columns)
+    return numbers + np.repeat(before, [len(each) for each in columns])
 
 
 def _of_sections(parts: Sequence[Part], values: str, numbers: str) -> tuple[list[Any], Numbers]:

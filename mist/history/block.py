@@ -167,11 +167,13 @@ class ColumnPage:
     Attributes:
         parts: what matched, by ascending ids. May be none, as with `Page`.
         after, complete: see `Page`.
+        size: bytes of the wires they would be.
     """
 
     parts: Sequence[Part]
     after: int
     complete: bool
+    size: int = 0
 
     @property
     def count(self) -> int:

@@ -36,7 +36,7 @@ def read_page(
     """See `History.read`. A block that is damaged ends the page before it, or is raised."""
     stored: list[Stored] = []
 
-    def take(block: Block, part: Part) -> None:
+    def take(block: Block, part: Part, _: int) -> None:
         stored.extend(block.stored(part))
 
     after, complete = _walk(shelf, tag_lists, selection, after, upto, limit, max_bytes, take)
@@ -54,12 +54,14 @@ def column_page(
 ) -> ColumnPage:
     """See `History.columns`. As `read_page`, but for what it makes of a block."""
     parts: list[Part] = []
+    sizes: list[int] = []
 
-    def take(block: Block, part: Part) -> None:
+    def take(_: Block, part: Part, size: int) -> None:
         parts.append(part)
+        sizes.append(size)
 
     after, complete = _walk(shelf, tag_lists, selection, after, upto, limit, max_bytes, take)
-    return ColumnPage(parts, after, complete)
+    return ColumnPage(parts, after, complete, sum(sizes))
 
 
 def _walk(
@@ -70,9 +72,12 @@ def _walk(
     upto: int,
     limit: int,
     max_bytes: int,
-    take: Callable[[Block, Part], None],
+    take: Callable[[Block, Part, int], None],
 ) -> tuple[int, bool]:
     """Go up the blocks and hand over what is wanted of each, as much as is a page.
+
+    Args:
+        take: gets a block, what is wanted of it, and how many bytes of wires that is.
 
     Returns:
         Where to go on, and whether nothing is left.
@@ -90,10 +95,10 @@ def _walk(
             part = block.part(selection, after, upto, limit, max_bytes)
             size = 0
             if part is not None:
-                take(block, part)
+                size = part.size
+                take(block, part, size)
                 taken = True
                 limit -= part.count
-                size = part.size
                 max_bytes -= size
                 if limit <= 0 or max_bytes <= 0:
                     return part.last, False

@@ -1,18 +1,20 @@
 """Pages of the log as Arrow streams: from the history, and from the archive where it has more.
 
 A page is made in worker threads, a few at a time, since each takes some times its 16 MiB; the
-event loop only sends it, in pieces.
+event loop only sends it, in pieces. Nor do the threads keep the interpreter from it: what they
+do at a time, in numpy or Arrow, is a megabyte and less than a millisecond or two.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from io import BytesIO
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import attrs
 import trio
 
 from mist.errors import HistoryDamaged
-from mist.history import Page, Selection
+from mist.history import ColumnPage, Part, Selection
 from mist.http.staging import no_arrow
 from mist.hub import Hub
 from mist.message import TagSet
@@ -28,7 +30,8 @@ T = TypeVar("T")
 
 _SIZE: Final = 16 * 1024 * 1024  # bytes of data in a page, about
 _AT_ONCE: Final = 4  # pages that are being made; more wait
-_READ: Final = 2 * 1024 * 1024  # bytes of a page of the history
+_HELD: Final = 8 * 1024 * 1024  # bytes of blocks that wait to be made rows, about
+_BATCH: Final = 1024 * 1024  # bytes of blocks that become rows at a time, about
 _MOST_LOST: Final = 50  # ranges told apart
 
 Ranges = tuple[tuple[int, int], ...]
@@ -71,12 +74,23 @@ class LogPage:
 
 @attrs.define
 class _Gathering:
-    """A page in the making."""
+    """A page in the making.
+
+    Attributes:
+        place: up to which id all is in it.
+        rows, size: that it still takes; bytes.
+        batches: what is rows already.
+        parts: what comes behind that and waits to be made rows, together, since each trip to a
+            thread and back is a wait for the event loop.
+        held: bytes of the blocks that the parts hold on to.
+    """
 
     place: int
-    rows: int  # that it still takes
-    size: int  # bytes, likewise
+    rows: int
+    size: int
     batches: list[Any] = attrs.field(factory=list)
+    parts: list[Part] = attrs.field(factory=list)
+    held: int = 0
     lost: list[tuple[int, int]] = attrs.field(factory=list)
 
     @property
@@ -87,6 +101,18 @@ class _Gathering:
         self.batches.append(batch)
         self.rows -= len(batch)
         self.size -= batch.nbytes
+
+    def add_columns(self, page: ColumnPage) -> None:
+        self.parts += page.parts
+        self.held += sum(len(part.columns.data) for part in page.parts)
+        self.rows -= page.count
+        self.size -= page.size
+
+    def settle(self) -> None:
+        """Make rows of what waits. For a thread."""
+        self.batches += _batches(self.parts)
+        self.parts.clear()
+        self.held = 0
 
 
 class LogReader:
@@ -147,7 +173,7 @@ class LogReader:
             found = _Gathering(wanted.after, wanted.limit, _SIZE)
             while found.place < bound and not found.full:
                 await self._add(found, wanted, selection, bound)
-            body = await self._in_thread(partial(_stream, found.batches, wanted.is_service))
+            body = await self._in_thread(partial(_stream, found, wanted.is_service))
         lost = _joined(found.lost)
         return LogPage(body, max(found.place, wanted.after), found.place >= bound, lost)
 
@@ -161,8 +187,8 @@ class LogReader:
             await self._add_sealed(found, wanted, min(bound, self.sealed))
             return
         try:
-            page = await self._history.read(
-                selection, after=place, upto=bound, limit=found.rows, max_bytes=_READ
+            page = await self._history.columns(
+                selection, after=place, upto=bound, limit=found.rows, max_bytes=found.size
             )
         except HistoryDamaged as damage:
             if damage.last <= place:
@@ -180,9 +206,10 @@ class LogReader:
             return  # and the archive has it: once more, from there
         if place < expired and not await self._history.recovered(selection, place):
             found.lost.append((place + 1, min(expired, page.after)))
-        if page.stored:
-            found.add(await self._in_thread(partial(_batch, page)))
+        found.add_columns(page)
         found.place = page.after
+        if found.held >= _HELD:
+            await self._in_thread(found.settle)
 
     async def _add_sealed(self, found: _Gathering, wanted: Wanted, upto: int) -> None:
         sealer = self._sealer
@@ -204,6 +231,8 @@ class LogReader:
         found.lost += piece.lost
         found.place = piece.after
         if piece.batch is not None:
+            if found.parts:
+                await self._in_thread(found.settle)
             found.add(piece.batch)
 
     async def _segments(self, sealer: "Sealer") -> "Segments":
@@ -224,27 +253,38 @@ def _open(sealer: "Sealer") -> "Segments":
     return Segments(sealer.archive.messages)
 
 
-def _batch(page: Page) -> Any:
+def _batches(parts: Sequence[Part]) -> Iterator[Any]:
     try:
-        from mist.archive.rows import to_batch
+        from mist.archive.rows import parts_to_batch
     except ModuleNotFoundError as error:
         raise no_arrow() from error
-    return to_batch(page.stored)
+    some: list[Part] = []
+    size = 0
+    for part in parts:
+        some.append(part)
+        size += len(part.columns.data)
+        if size >= _BATCH:
+            yield parts_to_batch(some)
+            some, size = [], 0
+    if some:
+        yield parts_to_batch(some)
 
 
-def _stream(batches: Iterable[Any], is_service: bool) -> bytes:
+def _stream(found: _Gathering, is_service: bool) -> bytes:
     try:
         import pyarrow as pa
 
         from mist.archive.schema import MESSAGES
     except ModuleNotFoundError as error:
         raise no_arrow() from error
-    sink = pa.BufferOutputStream()
+    found.settle()
+    # Python's own buffer: what is written to one of Arrow's would have to be copied out of it,
+    # all 16 MiB at once, and meanwhile the event loop waits for the interpreter.
+    sink = BytesIO()
     with pa.ipc.new_stream(sink, MESSAGES) as writer:
-        for batch in batches:
+        for batch in found.batches:
             writer.write_batch(batch if is_service else _blanked(batch))
-    body: bytes = sink.getvalue().to_pybytes()
-    return body
+    return sink.getvalue()
 
 
 def _blanked(batch: Any) -> Any:

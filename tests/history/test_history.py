@@ -280,6 +280,7 @@ async def compare(url, appends, erased, selection, bounds):
             assert found == list(expected.messages())
             assert (page.after, page.complete) == (expected.after, expected.complete)
             assert page.count == expected.count
+            assert page.size == sum(each.size for each in expected.stored)
             after, complete = page.after, page.complete
 
 

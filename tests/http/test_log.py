@@ -308,14 +308,14 @@ async def test_a_right_lost_between_two_pages_ends_the_reading(granted):
 
 async def test_a_right_lost_while_the_page_is_made_counts(granted):
     history = granted.hub.sequencer.history
-    plain = history.read
+    plain = history.columns
 
-    async def read(*about, **more):
+    async def columns(*about, **more):
         page = await plain(*about, **more)
         await granted.hub.registry.execute([RemoveTags("t", frozenset("a"))])
         return page
 
-    history.read = read
+    history.columns = columns
     assert code(await get(granted, "?subscribe=a", TOKEN)) == (403, "not_granted")
 
 
