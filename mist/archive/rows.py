@@ -214,8 +214,9 @@ def _numbered(columns: Sequence[Numbers], sizes: Sequence[int]) -> Numbers:
     if len(columns) == 1:
         return columns[0]
     before = np.cumsum([0, *sizes[:-1]])
-    numbers: Numbers = np.concatenate(columns)
-    return numbers + np.repeat(before, [len(each) for each in columns])
+    bases = np.repeat(before, [len(each) for each in columns])
+    numbers: Numbers = np.concatenate(columns) + bases
+    return numbers
 
 
 def _of_sections(parts: Sequence[Part], values: str, numbers: str) -> tuple[list[Any], Numbers]:
