@@ -105,6 +105,33 @@ def test_an_archive_that_cannot_be_is_told_in_one_line(
     assert len(result.stderr.strip().splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    ("history", "says"),
+    [
+        ("memory://", "memory:// is a new one at each start"),
+        ("sqlite:///{}/other.db", "put that one back, or use another folder for this one"),
+    ],
+)
+def test_an_archive_of_another_history_is_told_in_one_line(
+    tmp_path: Path, history: str, says: str
+) -> None:
+    archive = tmp_path / "archive"
+    url = history.format(tmp_path)
+    first = "memory://" if url == "memory://" else f"sqlite:///{tmp_path}/history.db"
+    options = ("--archive", str(archive), "--history")
+    with serving(tmp_path, *options, first) as server, connect(server.urls[0]) as sock:
+        sock.sendall(b"publish a 1\nping\n")
+        assert sock.recv(5) == b"pong\n"
+        assert server.stop() == 0
+    for _ in range(2):
+        result = mist("serve", "--data", str(tmp_path), *LISTEN, *options, url)
+        assert result.returncode == 2
+        assert f"archive {archive}: of another history" in result.stderr
+        assert says in result.stderr
+        assert len(result.stderr.strip().splitlines()) == 1
+    assert archived(archive) == [(1, "1")]
+
+
 def test_a_server_without_pyarrow_says_how_to_get_it(tmp_path: Path) -> None:
     (tmp_path / "pyarrow.py").write_text("raise ImportError('no', name='pyarrow')")
     result = mist(

@@ -11,12 +11,14 @@ from functools import partial
 from pathlib import Path
 
 import attrs
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import trio
 from trio.testing import MockClock
 
 from mist.archive import Archive, ArchiveError
+from mist.archive.filling import Filling
 from mist.archive.sealer import Sealer, SealPolicy, open_sealer
 from mist.archive.segments import SegmentWriter, read_segment
 from mist.errors import HistoryUnavailable
@@ -317,22 +319,30 @@ async def test_what_is_erased_before_it_is_sealed_never_is(
 
 
 async def test_an_attempt_that_is_cancelled_leaves_nothing_twice(
-    archive: Archive, history: History
+    archive: Archive, history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for _ in range(20):
-        await history.append([some(500), some(500, time=NOON + DAY)])
-        await history.append([some(500, time=NOON + DAY)])
-    policy = SealPolicy(rows=700)
-    async with sealing(archive, history, policy) as sealer:
-        for turn in range(1, 60, 4):
-            with trio.CancelScope() as scope:
-                async with trio.open_nursery() as nursery:
-                    nursery.start_soon(sealer.run)
-                    for _ in range(turn):
-                        await trio.lowlevel.checkpoint()
-                    scope.cancel()
-        assert await sealer.seal_now() == 30_000
-    assert rows(archive) == list(range(1, 30_001))
+    await history.append([some(9_000), some(500, time=NOON + DAY)])
+    real = Filling.add
+    scope = trio.CancelScope()
+    added = 0
+
+    def add(filling: Filling, batch: pa.RecordBatch) -> int:
+        nonlocal added
+        added += 1
+        if added == deadly:
+            trio.from_thread.run_sync(scope.cancel)
+        return real(filling, batch)
+
+    monkeypatch.setattr(Filling, "add", add)
+    async with sealing(archive, history, SealPolicy(rows=700)) as sealer:
+        for deadly in range(1, 5):  # noqa: B007  # `add` looks at it
+            added, scope = 0, trio.CancelScope()
+            with scope, trio.fail_after(60):
+                await sealer.run()
+            assert scope.cancelled_caught
+        deadly = 0
+        assert await sealer.seal_now() == 9_500
+    assert rows(archive) == list(range(1, 9_501))
 
 
 # archive and log that don't fit
