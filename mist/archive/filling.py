@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 
 from mist.archive.manifest import Segment, Table
-from mist.archive.rows import to_batch
+from mist.archive.rows import parts_to_batch
 from mist.archive.schema import MESSAGES, ROW_GROUP
 from mist.archive.segments import SegmentWriter, day_of
-from mist.history import Page
+from mist.history import ColumnPage
 
 __all__ = ["Filling", "Piece", "SealPolicy", "cut"]
 
@@ -57,7 +57,7 @@ class Piece:
     day: date
 
 
-def cut(page: Page, after: int, expired: int) -> tuple[list[Piece], list[Range]]:
+def cut(page: ColumnPage, after: int, expired: int) -> tuple[list[Piece], list[Range]]:
     """A page as rows, day by day, and which ids are missing from it.
 
     Args:
@@ -65,7 +65,7 @@ def cut(page: Page, after: int, expired: int) -> tuple[list[Piece], list[Range]]
         expired: the highest id that retention has taken. Ids that aren't there up to this one
             are missing; beyond it they have been erased, or were never given.
     """
-    batch = to_batch(page.stored)
+    batch = parts_to_batch(page.parts)
     if not batch.num_rows:
         return [], _gaps(np.empty(0, np.int64), after, page.after, expired)
     days = batch.column("time").cast(pa.int64()).to_numpy() // _DAY

@@ -32,7 +32,7 @@ from mist.archive.kinship import settle
 from mist.archive.manifest import Archive, ArchiveError, Manifest, Segment
 from mist.archive.rows import to_batch
 from mist.errors import HistoryDamaged, HistoryUnavailable
-from mist.history import Erased, Erasure, History, Page
+from mist.history import ColumnPage, Erased, Erasure, History
 
 __all__ = ["SealPolicy", "Sealer", "open_sealer"]
 
@@ -207,7 +207,7 @@ class Sealer:
         while self._after < newest:
             began = trio.current_time()
             try:
-                page = await self.history.read(after=self._after, upto=newest, limit=_PAGE)
+                page = await self.history.columns(after=self._after, upto=newest, limit=_PAGE)
             except HistoryDamaged as damage:
                 if damage.last <= self._after:
                     raise
@@ -223,7 +223,7 @@ class Sealer:
             if not self._hurried:
                 await trio.sleep(trio.current_time() - began)
 
-    async def _add(self, page: Page) -> None:
+    async def _add(self, page: ColumnPage) -> None:
         # Asked after it was read: what went before is known to have gone.
         expired = (await self.history.position()).expired
         if expired <= self._forgiven:

@@ -558,7 +558,7 @@ async def test_a_log_that_fails_loses_nothing(
 
     async with sealing(archive, history) as sealer:
         with monkeypatch.context() as patch:
-            patch.setattr(type(history), "read", unwell)
+            patch.setattr(type(history), "columns", unwell)
             with pytest.raises(HistoryUnavailable):
                 await sealer.seal_now()
         assert await sealer.seal_now() == 3
