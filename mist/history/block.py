@@ -151,13 +151,12 @@ class Part:
     def size(self) -> int:
         """Bytes of the messages' wires. O(runs)."""
         columns, runs = self.columns, self.runs
-        lengths = [len(each) + _HEAD_LENGTH for each in columns.lists]
-        numbers, counts, sizes = (
-            _pick(each, runs) for each in (columns.run_lists, columns.counts, columns.sizes)
-        )
-        size: int = sum(sizes) + sum(map(mul, map(lengths.__getitem__, numbers), counts))
-        size -= self.skipped + self.skip * lengths[numbers[0]]
-        return size - self.unreached - self.beyond * lengths[numbers[-1]]
+        lists, numbers = columns.lists, _pick(columns.run_lists, runs)
+        tags = map(len, map(lists.__getitem__, numbers))
+        size: int = sum(map(mul, tags, _pick(columns.counts, runs)))
+        size -= self.skip * len(lists[numbers[0]]) + self.beyond * len(lists[numbers[-1]])
+        data = sum(_pick(columns.sizes, runs)) - self.skipped - self.unreached
+        return size + data + self.count * _HEAD_LENGTH
 
 
 @attrs.frozen
