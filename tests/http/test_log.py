@@ -131,6 +131,26 @@ async def test_what_is_asked_for_comes(server, sealed, query, expected, after, c
     assert response.headers["mist-first"] == "1"
 
 
+@pytest.mark.parametrize("most", [1, 20, 1_000_000])
+async def test_a_page_is_one_however_little_becomes_rows_at_a_time(server, monkeypatch, most):
+    monkeypatch.setattr("mist.http.log_pages._HELD", most)
+    monkeypatch.setattr("mist.http.log_pages._BATCH", most)
+    monkeypatch.setattr("mist.history.replay._MAX_BLOCKS", 2)
+    for number in range(12):
+        await append(server, some("a" if number % 3 else "b", 2))
+        if number == 7:
+            await server.hub.sealer.seal_now()
+    await trim(server, 16)  # the rest comes from the archive
+    assert (await server.hub.sequencer.history.position()).first == 9
+    response = await get(server)
+    assert ids(response) == list(range(1, 25))
+    assert told(response) == (24, True, None)
+    assert table(response)["data"].to_pylist() == [b"0", b"1"] * 12
+    response = await get(server, "?after=3&limit=13&subscribe=a")
+    assert ids(response) == [n for n in range(4, 24) if (n - 1) // 2 % 3][:13]
+    assert told(response)[1:] == (False, None)
+
+
 @pytest.mark.parametrize(
     ("query", "expected"),
     [
