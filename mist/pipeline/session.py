@@ -16,6 +16,7 @@ taken for another; so Java gets SIGTERM instead, upon which Spark cleans up behi
 import contextlib
 import logging
 import os
+import py_compile
 import re
 import signal
 import subprocess
@@ -194,12 +195,23 @@ def _own_folder(context: "SparkContext") -> Path:
 
 
 def _package(folder: Path) -> Path:
-    """The package as a zip for executors elsewhere: all but what only browsers read."""
+    """The package as a zip for executors elsewhere: all but what only browsers read.
+
+    Sources, and beside them compiled code for executors that run the same Python: nothing that
+    is imported out of a zip is compiled for good, and each new process would do it again.
+    """
     root = Path(mist.__path__[0])
     path = folder / "mist.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for source in sorted(root.rglob("*.py")):
-            archive.write(source, source.relative_to(root.parent))
+            name = source.relative_to(root.parent)
+            archive.write(source, name)
+            compiled = folder / "compiled.pyc"
+            mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
+            py_compile.compile(
+                str(source), str(compiled), str(name), doraise=True, invalidation_mode=mode
+            )
+            archive.write(compiled, name.with_suffix(".pyc"))
     return path
 
 
