@@ -28,13 +28,17 @@ General layout, from the bottom up; a module imports only what stands before it:
 Nothing below `auth` does I/O or knows trio; nothing below `transports` knows a socket.
 """
 
-from mist.broker import Broker
-from mist.config import Config, Listen, load_config
-from mist.errors import MistError
-from mist.hub import Hub
-from mist.local import subscribe
-from mist.message import Message
-from mist.server import Server, open_server, serve
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from mist.broker import Broker
+    from mist.config import Config, Listen, load_config
+    from mist.errors import MistError
+    from mist.hub import Hub
+    from mist.local import subscribe
+    from mist.message import Message
+    from mist.server import Server, open_server, serve
 
 __all__ = [
     "Broker",
@@ -52,3 +56,31 @@ __all__ = [
 ]
 
 __version__ = "0.1.0"
+
+_HOMES: Final = {
+    "Broker": "broker",
+    "Config": "config",
+    "Hub": "hub",
+    "Listen": "config",
+    "Message": "message",
+    "MistError": "errors",
+    "Server": "server",
+    "load_config": "config",
+    "open_server": "server",
+    "serve": "server",
+    "subscribe": "local",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # On demand, since each of Spark's Python workers imports this package, and the server takes
+    # half a second of processor that none of them needs.
+    if name not in _HOMES:
+        raise AttributeError(f"module 'mist' has no attribute {name!r}")
+    value = getattr(import_module(f"mist.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

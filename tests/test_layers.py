@@ -1,6 +1,8 @@
 """The layers hold: imports point down, and the core does no I/O."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -99,3 +101,17 @@ def test_the_core_does_no_io(path: Path) -> None:
 
 def test_every_layer_that_exists_is_seen() -> None:
     assert {part_of(path) for path in MODULES} >= CORE | {"auth", "hub", "server"}
+
+
+def test_the_package_itself_costs_nothing_to_import() -> None:
+    code = "import sys, mist; print(sorted(name for name in sys.modules if 'mist' in name))"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.stdout == "['mist']\n"
+
+
+def test_every_public_name_is_there() -> None:
+    for name in mist.__all__:
+        assert name in dir(mist)
+        assert getattr(mist, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'surely_not'"):
+        _ = mist.surely_not

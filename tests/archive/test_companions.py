@@ -229,7 +229,7 @@ async def test_an_empty_server_writes_nothing(tmp_path: Path, autojump_clock: Mo
 
 async def test_a_server_with_an_archive_keeps_them(tmp_path: Path) -> None:
     async with running(
-        tmp_path / "data", history="sqlite:///log.db", archive=tmp_path / "archive"
+        tmp_path / "data", history=f"sqlite:///{tmp_path}/log.db", archive=tmp_path / "archive"
     ) as server:
         host, port = server.urls[0].removeprefix("tcp://").split(":")
         stream = await trio.open_tcp_stream(host, int(port))
