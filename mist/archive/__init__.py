@@ -1,7 +1,7 @@
 """The archive: what has been published, as Parquet, for whoever works on all of it.
 
     schema      the columns of each table, and how they are written
-    rows        messages of a log as rows, and rows as what can be published
+    rows        messages of a log as rows; `publishing`: rows as what can be published
     segments    one Parquet file: written so that it is whole or not there
     manifest    which segments a table consists of, one generation after the other
     sealer      the task that moves a log's messages into segments

@@ -1,4 +1,4 @@
-"""Messages of a log as rows, and rows as what can be published.
+"""Messages of a log as rows.
 
 A log stores columns, and so does Arrow: `parts_to_batch` goes from the ones to the others with
 numpy, and nothing is done by Python for each message. What a log calls a list, a section or a
@@ -8,20 +8,20 @@ are the offsets.
 `to_batch` makes the same of messages that are there as wires already.
 """
 
-from collections.abc import Mapping, Sequence
-from itertools import accumulate, chain, pairwise, repeat
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from mist.archive.schema import MESSAGES, TIME
-from mist.errors import CommandError, DataTooLong, HistoryDamaged
-from mist.history import Part, Publication, Stored
+from mist.errors import HistoryDamaged
+from mist.history import Part, Stored
 from mist.history.layout import MICROSECONDS
-from mist.message import Entry, Limits, TagList, TagSet, parse_tags
+from mist.message import TagList
 
-__all__ = ["InvalidRow", "parts_to_batch", "to_batch", "to_publications"]
+__all__ = ["parts_to_batch", "to_batch"]
 
 _TAGS: Final = MESSAGES.field("tags").type
 _META: Final = MESSAGES.field("meta").type
@@ -31,22 +31,6 @@ _PIECE: Final = 256 * 1024  # bytes worked on at a time, with the interpreter he
 _MOST: Final = 2**31 - 1  # bytes of data in a batch: its offsets have 32 bits
 
 Numbers = np.ndarray[Any, np.dtype[Any]]
-
-
-class InvalidRow(CommandError):
-    """A row that can't be published.
-
-    Attributes:
-        row: its number in the batch, from 0.
-        error: what is wrong with it.
-    """
-
-    code = "invalid_row"
-
-    def __init__(self, row: int, error: CommandError) -> None:
-        self.row = row
-        self.error = error
-        super().__init__(f"row {row}: {error}")
 
 
 def parts_to_batch(parts: Sequence[Part]) -> pa.RecordBatch:
@@ -332,76 +316,3 @@ def _repeated(values: list[object], sizes: list[int], kind: pa.DataType) -> pa.A
         return pa.nulls(sum(sizes), kind)
     places = np.repeat(np.arange(len(values)), sizes)
     return pa.array(values, kind).take(pa.array(places))
-
-
-def to_publications(
-    batch: pa.RecordBatch,
-    time: float,
-    publisher: str,
-    limits: Limits,
-    known: dict[tuple[str, ...], TagList] | None = None,
-) -> list[Publication]:
-    """Rows as what can be published, in their order.
-
-    Args:
-        batch: `tags` list<string> and `data` binary; `audience` and `meta` may be there, with
-            the types of `MESSAGES`. Other columns count for nothing.
-        time, publisher: of all of them, see `Publication`.
-        limits: of tags and data.
-        known: tag lists that have been checked, to be shared by the batches of a stream.
-
-    Returns:
-        Rows that stand together and have the same audience and meta are one publication.
-
-    Raises:
-        InvalidRow: for the first row that breaks a rule.
-    """
-    rows = batch.num_rows
-    columns = batch.schema.names
-    all_data = batch.column("data").to_pylist()
-    all_tags = batch.column("tags").to_pylist()
-    audiences = (
-        batch.column("audience").to_pylist() if "audience" in columns else repeat(None, rows)
-    )
-    metas = batch.column("meta").to_pylist() if "meta" in columns else repeat(None, rows)
-    known = {} if known is None else known
-    found: list[Publication] = []
-    run: list[Entry] = []
-    current: tuple[str | None, Mapping[str, bytes] | None] = (None, None)
-    framable = True
-
-    def close() -> None:
-        if run:
-            audience, meta = current
-            found.append(Publication(tuple(run), time, publisher, framable, audience, meta))
-            run.clear()
-
-    for row, (tags, data, audience, pairs) in enumerate(
-        zip(all_tags, all_data, audiences, metas, strict=True)
-    ):
-        try:
-            tag_list = _tag_list(tags, limits, known)
-            if data is None or len(data) > limits.data:
-                raise DataTooLong
-        except CommandError as error:
-            raise InvalidRow(row, error) from None
-        extras = (audience, None if pairs is None else dict(pairs))
-        if extras != current or framable != (b"\n" not in data):
-            close()
-            current, framable = extras, b"\n" not in data
-        run.append((tag_list, b"%b%b\n" % (tag_list.head, data), 1))
-    close()
-    return found
-
-
-def _tag_list(
-    tags: list[str] | None, limits: Limits, known: dict[tuple[str, ...], TagList]
-) -> TagList:
-    key = tuple(tags or ())
-    found = known.get(key)
-    if found is None:
-        checked: TagSet = parse_tags(
-            chain(["" if tag is None else tag for tag in key]), limits.message_tags
-        )
-        found = known[key] = TagList(checked)
-    return found

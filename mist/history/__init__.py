@@ -21,7 +21,8 @@ How it is made, from the outside in:
     keys        what tells a repeated publication from a new one
     commits     large batches of writers that may ask again
     erasing     what somebody has a right to see gone
-    layout      a block as bytes: `encoding` makes it, `block` reads it. `postings`, `columns`
+    layout      a block as bytes: `encoding` makes it, `block` and `part` read it. `postings`,
+                `columns`
     joining     small blocks made large, so that a log that came in slowly is read fast
 
 A message is in the log before anyone gets it. So nobody ever holds an id that a crash could
@@ -36,10 +37,10 @@ from typing import Final, Self
 import attrs
 
 from mist.errors import HistoryDamaged, HistoryUnavailable, StartupError
-from mist.history.block import ColumnPage, Part
 from mist.history.commits import Bulk, Commit, Mark
 from mist.history.erasing import Erased, Erasure
 from mist.history.keys import Kept, Key
+from mist.history.part import ColumnPage, Part
 from mist.history.record import (
     MAX_ID,
     Page,

@@ -1,8 +1,4 @@
-"""A block that is read: which of its messages are wanted, and those with the wires they had.
-
-What is wanted is a `Part`: numbers of runs and where the first and last are cut. That is all
-there is to choosing; who wants wires has them made of it, who wants columns has them already.
-"""
+"""A block that is read: which of its messages are wanted, and those with the wires they had."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
@@ -11,20 +7,18 @@ from itertools import accumulate
 from operator import add, mul
 from typing import Final
 
-import attrs
 import msgspec
 
 from mist.errors import HistoryDamaged
-from mist.history.columns import unpack
-from mist.history.layout import MICROSECONDS, Body, Head, Row, checksum, decode_body
+from mist.history.layout import MICROSECONDS, Row, checksum, decode_body
+from mist.history.part import HEAD_LENGTH, Columns, Part, pick
 from mist.history.postings import Postings, pack_postings
 from mist.history.record import MAX_ID, Stored
 from mist.history.selection import Selection
 from mist.message import Entry, TagList
 
-__all__ = ["Block", "ColumnPage", "Columns", "Part", "TagLists"]
+__all__ = ["Block", "TagLists"]
 
-_HEAD_LENGTH: Final = len("publish  ")  # what a message's wire has beside tags and data
 _FEW_LISTS: Final = 16  # compared one by one rather than looked up
 _FEW_SCANS: Final = 4  # tag lists whose runs are searched one after the other
 _MAX_KNOWN: Final = 64 * 1024 * 1024  # bytes of tag lists kept for the next block
@@ -51,140 +45,6 @@ class TagLists:
             found = TagList(frozenset(canonical.decode().split(",")))
             self._known[canonical] = found
         return found
-
-
-class Columns:
-    """A body, unpacked: what every run and every section has, each kind in one column.
-
-    Numbers are arrays of the width they are stored in, or bytes where all of them are 0.
-
-    Attributes:
-        lists: the tag lists, canonical.
-        text: the same, LF between them.
-        publishers, extras: see `layout.Extra`; named by number.
-        postings: see `layout`.
-        data: the messages' data end to end, LF behind each.
-        section_runs: how many runs each section has; `section_ends` is their sum so far.
-        section_times: microseconds after the head's oldest.
-        section_publishers, section_extras, section_framable: of each section.
-        run_lists: number of each run's tag list.
-        counts: messages of each run; several only where no data of them holds LF.
-        sizes: bytes of each run's data, with the LF.
-        gaps: ids left out before each run; the first doesn't count.
-
-    Raises:
-        ValueError: its parts don't fit together.
-    """
-
-    __slots__ = (
-        "counts",
-        "data",
-        "extras",
-        "gaps",
-        "lists",
-        "postings",
-        "publishers",
-        "run_lists",
-        "section_ends",
-        "section_extras",
-        "section_framable",
-        "section_publishers",
-        "section_runs",
-        "section_times",
-        "sizes",
-        "text",
-    )
-
-    def __init__(self, body: Body) -> None:
-        self.text = body.lists
-        self.lists = body.lists.split(b"\n")
-        self.publishers = body.publishers
-        self.extras = body.extras
-        self.postings = body.postings
-        self.data = body.data
-        sections, runs = body.sections, body.runs
-        self.section_runs = unpack(*body.section_runs, sections)
-        self.section_ends = list(accumulate(self.section_runs))
-        self.section_times = unpack(*body.section_times, sections)
-        self.section_publishers = unpack(*body.section_publishers, sections)
-        self.section_extras = unpack(*body.section_extras, sections)
-        self.section_framable = unpack(*body.section_framable, sections)
-        self.run_lists = unpack(*body.run_lists, runs)
-        self.counts = unpack(*body.run_counts, runs)
-        self.sizes = unpack(*body.run_sizes, runs)
-        self.gaps = unpack(*body.run_gaps, runs)
-        if (
-            not sections
-            or not runs
-            or self.section_ends[-1] != runs
-            or max(self.run_lists) >= len(self.lists)
-            or max(self.section_publishers) >= len(self.publishers)
-            or max(self.section_extras) >= len(self.extras)
-        ):
-            raise ValueError("numbers out of range")
-
-
-@attrs.frozen
-class Part:
-    """What is wanted of a block, as its columns have it: some runs, the outer ones maybe cut.
-
-    Attributes:
-        head, columns: of the whole block.
-        runs: the numbers of the runs, ascending; at least one.
-        count: messages.
-        last: the highest id.
-        skip, beyond: messages of the first run, and of the last, that don't belong to it.
-        skipped, unreached: bytes of their data, with the LF.
-    """
-
-    head: Head
-    columns: Columns
-    runs: Sequence[int]
-    count: int
-    last: int
-    skip: int = 0
-    beyond: int = 0
-    skipped: int = 0
-    unreached: int = 0
-
-    @property
-    def size(self) -> int:
-        """Bytes of the messages' wires. O(runs)."""
-        columns, runs = self.columns, self.runs
-        lists, numbers = columns.lists, _pick(columns.run_lists, runs)
-        tags = map(len, map(lists.__getitem__, numbers))
-        size: int = sum(map(mul, tags, _pick(columns.counts, runs)))
-        size -= self.skip * len(lists[numbers[0]]) + self.beyond * len(lists[numbers[-1]])
-        data = sum(_pick(columns.sizes, runs)) - self.skipped - self.unreached
-        return size + data + self.count * _HEAD_LENGTH
-
-
-@attrs.frozen
-class ColumnPage:
-    """A piece of a replay, as columns.
-
-    Attributes:
-        parts: what matched, by ascending ids. May be none, as with `Page`.
-        after, complete: see `Page`.
-        size: bytes of the wires they would be.
-    """
-
-    parts: Sequence[Part]
-    after: int
-    complete: bool
-    size: int = 0
-
-    @property
-    def count(self) -> int:
-        """Number of messages. O(parts)."""
-        return sum([part.count for part in self.parts])
-
-
-def _pick(column: Sequence[int], runs: Sequence[int]) -> Sequence[int]:
-    """The values of some runs, as a copy."""
-    if isinstance(runs, range):
-        return column[runs.start : runs.stop]
-    return [column[run] for run in runs]
 
 
 class Block:
@@ -281,7 +141,7 @@ class Block:
         firsts, counts = self._firsts, self.columns.counts
         skip = max(after + 1 - firsts[runs[0]], 0)
         runs = self._fit(runs, skip + limit, max_bytes)
-        messages = sum(_pick(counts, runs)) - skip
+        messages = sum(pick(counts, runs)) - skip
         end = firsts[runs[-1]] + counts[runs[-1]] - 1
         # Only the runs at both ends can be there in part.
         beyond = max(end - upto, messages - limit, 0)
@@ -299,7 +159,7 @@ class Block:
 
     def stored(self, part: Part) -> list[Stored]:
         """A part of this block as publications. O(runs)."""
-        firsts = list(_pick(self._firsts, part.runs))
+        firsts = list(pick(self._firsts, part.runs))
         firsts[0] += part.skip
         return self._sections(part.runs, firsts, self._entries(part))
 
@@ -312,8 +172,8 @@ class Block:
         if limit < self.head.messages:
             reached = accumulate([body.counts[run] for run in chosen])
             chosen = chosen[: bisect_left(list(reached), limit) + 1]
-        if max_bytes < len(body.data) + self.head.messages * (self._longest + _HEAD_LENGTH):
-            lengths = [len(each) + _HEAD_LENGTH for each in self._lists]
+        if max_bytes < len(body.data) + self.head.messages * (self._longest + HEAD_LENGTH):
+            lengths = [len(each) + HEAD_LENGTH for each in self._lists]
             heads = map(mul, map(lengths.__getitem__, body.run_lists), body.counts)
             wires = list(map(add, body.sizes, heads))
             sizes = (
@@ -327,9 +187,9 @@ class Block:
     def _entries(self, part: Part) -> list[Entry]:
         """Runs with the wires they came with."""
         runs, columns = part.runs, self.columns
-        numbers = _pick(columns.run_lists, runs)
-        counts = _pick(columns.counts, runs)
-        starts = _pick(self._offsets, runs)
+        numbers = pick(columns.run_lists, runs)
+        counts = pick(columns.counts, runs)
+        starts = pick(self._offsets, runs)
         if isinstance(runs, range):
             ends = self._offsets[runs.start + 1 : runs.stop + 1]
         else:

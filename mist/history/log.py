@@ -19,7 +19,7 @@ import trio
 
 from mist.errors import HistoryDamaged, HistoryUnavailable
 from mist.history import MAX_GROUP, Durability, History, HistoryStatistics
-from mist.history.block import ColumnPage, TagLists
+from mist.history.block import TagLists
 from mist.history.clock import Clock
 from mist.history.commits import Bulk, Commit, Mark
 from mist.history.encoding import assign, encode
@@ -31,6 +31,7 @@ from mist.history.joining import Joining, plan_joining
 from mist.history.keeping import Plan, make_plan
 from mist.history.keys import Kept
 from mist.history.layout import MICROSECONDS, Head, Row
+from mist.history.part import ColumnPage
 from mist.history.record import MAX_ID, Page, Position, Problem, Publication, Trimmed
 from mist.history.replay import column_page, find_last, find_time, read_page
 from mist.history.retention import Policy

@@ -9,8 +9,9 @@ from contextlib import closing
 from typing import Final
 
 from mist.errors import HistoryDamaged
-from mist.history.block import Block, ColumnPage, Part, TagLists
+from mist.history.block import Block, TagLists
 from mist.history.layout import MICROSECONDS
+from mist.history.part import ColumnPage, Part
 from mist.history.record import Page, Stored
 from mist.history.selection import Selection
 from mist.history.shelf import Shelf

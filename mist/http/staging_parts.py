@@ -18,7 +18,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mist.archive.rows import InvalidRow, to_publications
+from mist.archive.publishing import InvalidRow, to_publications
 from mist.errors import CommandError
 from mist.history import Publication
 from mist.history.commits import make_blocks, pack_blocks

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mist.archive import Archive, ArchiveDamaged
-from mist.archive.rows import InvalidRow, parts_to_batch, to_batch, to_publications
+from mist.archive.publishing import InvalidRow, to_publications
+from mist.archive.rows import parts_to_batch, to_batch
 from mist.archive.schema import MESSAGES
 from mist.archive.segments import day_of, iter_batches, read_segment, write_segment
 from mist.history import HistoryDamaged, Part, Publication, Selection, Stored

@@ -1,0 +1,153 @@
+"""The columns of a block, and what is wanted of them.
+
+A `Part` is numbers of runs and where the first and last of them are cut. That is all there is
+to choosing; who wants wires has them made of it (`block`), who wants columns has them already.
+"""
+
+from collections.abc import Sequence
+from itertools import accumulate
+from operator import mul
+from typing import Final
+
+import attrs
+
+from mist.history.columns import unpack
+from mist.history.layout import Body, Head
+
+__all__ = ["HEAD_LENGTH", "ColumnPage", "Columns", "Part", "pick"]
+
+HEAD_LENGTH: Final = len("publish  ")  # what a message's wire has beside tags and data
+
+
+class Columns:
+    """A body, unpacked: what every run and every section has, each kind in one column.
+
+    Numbers are arrays of the width they are stored in, or bytes where all of them are 0.
+
+    Attributes:
+        lists: the tag lists, canonical.
+        text: the same, LF between them.
+        publishers, extras: see `layout.Extra`; named by number.
+        postings: see `layout`.
+        data: the messages' data end to end, LF behind each.
+        section_runs: how many runs each section has; `section_ends` is their sum so far.
+        section_times: microseconds after the head's oldest.
+        section_publishers, section_extras, section_framable: of each section.
+        run_lists: number of each run's tag list.
+        counts: messages of each run; several only where no data of them holds LF.
+        sizes: bytes of each run's data, with the LF.
+        gaps: ids left out before each run; the first doesn't count.
+
+    Raises:
+        ValueError: its parts don't fit together.
+    """
+
+    __slots__ = (
+        "counts",
+        "data",
+        "extras",
+        "gaps",
+        "lists",
+        "postings",
+        "publishers",
+        "run_lists",
+        "section_ends",
+        "section_extras",
+        "section_framable",
+        "section_publishers",
+        "section_runs",
+        "section_times",
+        "sizes",
+        "text",
+    )
+
+    def __init__(self, body: Body) -> None:
+        self.text = body.lists
+        self.lists = body.lists.split(b"\n")
+        self.publishers = body.publishers
+        self.extras = body.extras
+        self.postings = body.postings
+        self.data = body.data
+        sections, runs = body.sections, body.runs
+        self.section_runs = unpack(*body.section_runs, sections)
+        self.section_ends = list(accumulate(self.section_runs))
+        self.section_times = unpack(*body.section_times, sections)
+        self.section_publishers = unpack(*body.section_publishers, sections)
+        self.section_extras = unpack(*body.section_extras, sections)
+        self.section_framable = unpack(*body.section_framable, sections)
+        self.run_lists = unpack(*body.run_lists, runs)
+        self.counts = unpack(*body.run_counts, runs)
+        self.sizes = unpack(*body.run_sizes, runs)
+        self.gaps = unpack(*body.run_gaps, runs)
+        if (
+            not sections
+            or not runs
+            or self.section_ends[-1] != runs
+            or max(self.run_lists) >= len(self.lists)
+            or max(self.section_publishers) >= len(self.publishers)
+            or max(self.section_extras) >= len(self.extras)
+        ):
+            raise ValueError("numbers out of range")
+
+
+@attrs.frozen
+class Part:
+    """What is wanted of a block, as its columns have it: some runs, the outer ones maybe cut.
+
+    Attributes:
+        head, columns: of the whole block.
+        runs: the numbers of the runs, ascending; at least one.
+        count: messages.
+        last: the highest id.
+        skip, beyond: messages of the first run, and of the last, that don't belong to it.
+        skipped, unreached: bytes of their data, with the LF.
+    """
+
+    head: Head
+    columns: Columns
+    runs: Sequence[int]
+    count: int
+    last: int
+    skip: int = 0
+    beyond: int = 0
+    skipped: int = 0
+    unreached: int = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes of the messages' wires. O(runs)."""
+        columns, runs = self.columns, self.runs
+        lists, numbers = columns.lists, pick(columns.run_lists, runs)
+        tags = map(len, map(lists.__getitem__, numbers))
+        size: int = sum(map(mul, tags, pick(columns.counts, runs)))
+        size -= self.skip * len(lists[numbers[0]]) + self.beyond * len(lists[numbers[-1]])
+        data = sum(pick(columns.sizes, runs)) - self.skipped - self.unreached
+        return size + data + self.count * HEAD_LENGTH
+
+
+@attrs.frozen
+class ColumnPage:
+    """A piece of a replay, as columns.
+
+    Attributes:
+        parts: what matched, by ascending ids. May be none, as with `Page`.
+        after, complete: see `Page`.
+        size: bytes of the wires they would be.
+    """
+
+    parts: Sequence[Part]
+    after: int
+    complete: bool
+    size: int = 0
+
+    @property
+    def count(self) -> int:
+        """Number of messages. O(parts)."""
+        return sum([part.count for part in self.parts])
+
+
+def pick(column: Sequence[int], runs: Sequence[int]) -> Sequence[int]:
+    """The values of some runs, as a copy."""
+    if isinstance(runs, range):
+        return column[runs.start : runs.stop]
+    return [column[run] for run in runs]
