@@ -117,7 +117,7 @@ def make_session(
     """
     require_java()
     require_spark()
-    logging.getLogger().addFilter(_is_worth_saying)
+    _hush(True)
     try:
         spark = _start(_settings(master, conf or {}, name), verbose)
         if not is_local(master):
@@ -216,10 +216,9 @@ def _package(folder: Path) -> Path:
 
 
 def _register(spark: "SparkSession") -> None:
-    with contextlib.suppress(ImportError):
-        from mist.pipeline.source import MistDataSource
+    from mist.pipeline.source import MistDataSource
 
-        spark.dataSource.register(MistDataSource)
+    spark.dataSource.register(MistDataSource)
 
 
 def _end_java(*, terminate: bool) -> None:
@@ -243,13 +242,23 @@ def _end_java(*, terminate: bool) -> None:
         process.kill()
         process.wait()
     if not terminate:
-        logging.getLogger().removeFilter(_is_worth_saying)
+        _hush(False)
     SparkContext._gateway = SparkContext._jvm = None
     SparkContext._active_spark_context = None
 
 
+def _hush(quiet: bool) -> None:
+    """Whether the line to Java may log what it raises as well: Ctrl-C, and that Java has gone, at
+    the length of tracebacks."""
+    logging.getLogger("py4j").setLevel(logging.CRITICAL if quiet else logging.NOTSET)
+    if quiet:
+        logging.getLogger().addFilter(_is_worth_saying)
+    else:
+        logging.getLogger().removeFilter(_is_worth_saying)
+
+
 def _is_worth_saying(record: logging.LogRecord) -> bool:
-    # The line to Java logs Ctrl-C with a traceback, and that Java has gone, besides raising it.
+    # Some of it py4j logs as nobody in particular.
     return not str(record.msg).endswith("while sending command.")
 
 

@@ -33,6 +33,7 @@ from mist.pipeline.html.scales import (
     share,
     short,
     size,
+    size_ticks,
     span,
     time_ticks,
 )
@@ -151,6 +152,19 @@ def test_ticks_are_few_and_reach_the_largest(largest: float) -> None:
     assert 2 <= len(ticks) <= 7
     steps = {round(b - a, 9) for a, b in pairwise(ticks)}
     assert math.isclose(max(steps), min(steps), rel_tol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("largest", "shown"),
+    [
+        (150_000, ["0 B", "50 KiB", "100 KiB", "150 KiB"]),
+        (1000, ["0 B", "250 B", "500 B", "750 B", "1000 B"]),
+        (3 << 30, ["0 B", "1 GiB", "2 GiB", "3 GiB"]),
+    ],
+)
+def test_ticks_of_bytes_are_round_in_their_unit(largest: int, shown: list[str]) -> None:
+    texts = [size(tick).replace("\N{NO-BREAK SPACE}", " ") for tick in size_ticks(largest, 4)]
+    assert texts == shown
 
 
 @given(st.integers(0, 2**31), st.integers(60, 10 * 365 * 86400), st.integers(3, 12))
