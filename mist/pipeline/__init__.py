@@ -1,10 +1,13 @@
 """What was published, worked on by Spark: the extra `mist-pubsub[spark]`.
 
-    session, java   a Spark session as the jobs want it, and the Java below it
+    session         a Spark session as the jobs want it; `java` below it, kept `quiet`
+    failures        what went wrong, in a line; `errors`, what is raised
     selection       which messages: by tags, ids, times
     reading         an archive as a DataFrame, or by segments, the unit of work
+    origin          where a job's messages come from; `companions`, the accounts beside them
     kernels/        what touches rows: numpy and Arrow, no Spark
-    jobs/           match, compact, the reports …: each a `run`
+    jobs/           match, compact, the reports, export, erase …: each a `run`
+    erasure/        taking messages out of log, archive and `exports`; `delta`
     source/         `spark.read.format("mist")`, streams and the sink
     html/           reports as pages for people
 

@@ -14,7 +14,6 @@ taken for another; so Java gets SIGTERM instead, upon which Spark cleans up behi
 """
 
 import contextlib
-import logging
 import os
 import py_compile
 import re
@@ -23,15 +22,14 @@ import subprocess
 import sys
 import threading
 import zipfile
-from collections import deque
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import mist
 from mist.pipeline.errors import JobFailed, NotInstalled
-from mist.pipeline.failures import explain
 from mist.pipeline.java import require_java
+from mist.pipeline.quiet import LastWords, hush, uninterrupted
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -49,7 +47,6 @@ DEFAULTS: Final = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
 LOOPBACK: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-LAST_WORDS: Final = 50  # lines of Java's that are kept
 PATIENCE: Final = 20.0  # seconds for Java to go by itself
 
 
@@ -117,7 +114,7 @@ def make_session(
     """
     require_java()
     require_spark()
-    _hush(True)
+    hush(True)
     try:
         spark = _start(_settings(master, conf or {}, name), verbose)
         if not is_local(master):
@@ -170,12 +167,14 @@ def _start(settings: Mapping[str, str], verbose: bool) -> "SparkSession":
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     configured = SparkConf(loadDefaults=False).setAll(list(settings.items()))
     interrupt = signal.getsignal(signal.SIGINT)
-    words = _LastWords(verbose)
+    words = LastWords(verbose)
     try:
-        with words.listening() as output:
+        # Interrupted in here, Java would be left behind: nobody knows its process yet.
+        with uninterrupted(), words.listening() as output:
             gateway = launch_gateway(  # type: ignore[no-untyped-call]
                 configured, {"stdout": output, "stderr": output}
             )
+            SparkContext._gateway, SparkContext._jvm = gateway, gateway.jvm
         context = SparkContext(conf=configured, gateway=gateway)
         context.setLogLevel("WARN" if verbose else "OFF")
         warehouse = str(_own_folder(context) / "warehouse")  # else one in the current folder
@@ -242,61 +241,6 @@ def _end_java(*, terminate: bool) -> None:
         process.kill()
         process.wait()
     if not terminate:
-        _hush(False)
+        hush(False)
     SparkContext._gateway = SparkContext._jvm = None
     SparkContext._active_spark_context = None
-
-
-def _hush(quiet: bool) -> None:
-    """Whether the line to Java may log what it raises as well: Ctrl-C, and that Java has gone, at
-    the length of tracebacks."""
-    logging.getLogger("py4j").setLevel(logging.CRITICAL if quiet else logging.NOTSET)
-    if quiet:
-        logging.getLogger().addFilter(_is_worth_saying)
-    else:
-        logging.getLogger().removeFilter(_is_worth_saying)
-
-
-def _is_worth_saying(record: logging.LogRecord) -> bool:
-    # Some of it py4j logs as nobody in particular.
-    return not str(record.msg).endswith("while sending command.")
-
-
-class _LastWords:
-    """What Java says on its output: read to its end, whoever cares.
-
-    Attributes:
-        lines: the last of them.
-    """
-
-    def __init__(self, verbose: bool) -> None:
-        self.lines: deque[str] = deque(maxlen=LAST_WORDS)
-        self._verbose = verbose
-        self._reader: threading.Thread | None = None
-
-    @contextlib.contextmanager
-    def listening(self) -> Iterator[int]:
-        """The end of a pipe that Java is to write to; to be handed on within the block."""
-        ours, theirs = os.pipe()
-        # A daemon: Java's workers may hold the pipe a moment longer than we live.
-        self._reader = threading.Thread(target=self._read, args=(ours,), daemon=True)
-        self._reader.start()
-        try:
-            yield theirs
-        finally:
-            os.close(theirs)
-
-    def _read(self, pipe: int) -> None:
-        with open(pipe, encoding="utf-8", errors="replace") as output:
-            for line in output:
-                self.lines.append(line.rstrip())
-                if self._verbose:
-                    sys.stderr.write(line)
-
-    def reason(self, error: Exception) -> str:
-        """One line for why it doesn't start: what Java died of, else the cause it names."""
-        text = str(error)
-        if self._reader is not None and "JAVA_GATEWAY_EXITED" in text:
-            self._reader.join(1.0)
-            text = "\n".join(self.lines)
-        return explain(text) or "it says nothing; try --verbose"
