@@ -5,10 +5,15 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
+from click.testing import CliRunner
 
+from mist.archive.segments import read_segment
+from mist.cli.pipeline import pipeline as pipeline_group
 from mist.pipeline.errors import NotInstalled
 from mist.pipeline.java import require_java
 from tests.pipeline.archives import Told, add_accounts, make_archive
@@ -168,6 +173,38 @@ def test_retention_runs_without_java(data: Path) -> None:
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout)
     assert {table["table"] for table in summary["tables"]} == {"messages", "deliveries"}
+
+
+def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from commands(command, (*path, name))
+        else:
+            yield (*path, name)
+
+
+@pytest.mark.parametrize("path", list(commands(pipeline_group)), ids=" ".join)
+def test_no_two_options_of_a_command_have_one_name(path: tuple[str, ...]) -> None:
+    # click warns, which is an error here.
+    result = CliRunner().invoke(pipeline_group, [*path, "--help"], catch_exceptions=False)
+    assert result.exit_code == 0
+    assert "Usage:" in result.output
+
+
+def test_what_a_token_published_is_erased_by_its_id(tmp_path: Path, java: None) -> None:
+    token = "0123456789abcdef"
+    told = [Told("a", b"theirs", publisher=token), Told("a", b"ours"), Told("b", publisher=token)]
+    archive = make_archive(tmp_path / "archive", told).messages
+    result = pipeline(
+        *("erase", "--archive", "archive", "--token", token, "--no-log", "--receipt", "r.json"),
+        *SMALL,
+        cwd=tmp_path,
+    )
+    assert result.returncode == 0, result.stderr
+    assert json.loads((tmp_path / "r.json").read_text())
+    (segment,) = archive.current().segments
+    assert read_segment(archive, segment, ["data"]).to_pylist() == [{"data": b"ours"}]
+    assert len(list(tmp_path.glob("archive/date=*/*.parquet"))) == 1
 
 
 def test_a_report_gives_json_parquet_and_a_page(data: Path, java: None) -> None:

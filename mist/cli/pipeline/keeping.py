@@ -10,7 +10,7 @@ from typing import Any, Final
 import click
 
 from mist.cli.common import REFUSED
-from mist.cli.pipeline.options import Spark, archive_option, credentials, spark_options
+from mist.cli.pipeline.options import Spark, archive_option, secret_option, spark_options
 from mist.cli.pipeline.running import Html, Run, running
 
 __all__ = ["compact", "erase", "retain"]
@@ -80,7 +80,9 @@ def retain(archive: Path, days: int, tables: tuple[str, ...], grace: float, as_j
 @click.option("--tag", metavar="TAGS", help="What carries it; a,b is what carries both")
 @click.option("--publisher", metavar="NAME", help="What it published: a token's id or a listener")
 @click.option(
-    "--token", "of_token", metavar="TOKEN", help="What this token published; - reads it from stdin"
+    "--token",
+    metavar="TOKEN",
+    help="What this token published, by text or id; - reads it from stdin",
 )
 @click.option("--accounts", is_flag=True, help="What the accounts say of it, too")
 @click.option("--url", metavar="URL", help="The server whose log it is, http://host:8080")
@@ -94,21 +96,20 @@ def retain(archive: Path, days: int, tables: tuple[str, ...], grace: float, as_j
     type=click.Path(path_type=Path, dir_okay=False),
     help="Where the receipt goes; standard output unless given",
 )
-@credentials
+@secret_option
 @spark_options
 def erase(
     settings: Spark,
     archive: Path,
     tag: str | None,
     publisher: str | None,
-    of_token: str | None,
+    token: str | None,
     accounts: bool,
     url: str | None,
     history: str | None,
     no_log: bool,
     receipt: Path | None,
     secret: str | None,
-    token: str | None,
 ) -> None:
     """Take messages out of everything: log, archive, and the exports the archive knows of.
 
@@ -116,7 +117,7 @@ def erase(
     removed at once, without the grace that others get: a job that reads them fails, and is run
     again. Exit code 1 where something could not be looked into; the receipt says what.
     """
-    if sum(each is not None for each in (tag, publisher, of_token)) != 1:
+    if sum(each is not None for each in (tag, publisher, token)) != 1:
         raise click.UsageError("give --tag, --publisher or --token: one of them")
     if sum((url is not None, history is not None, no_log)) > 1:
         raise click.UsageError("--url, --history and --no-log: give one of them")
@@ -130,8 +131,8 @@ def erase(
         opened = Archive.open(archive)
         require_java()  # before the log is changed: half of it helps nobody
         require_spark()
-        erasure = _erasure(tag, publisher, _id_of(of_token, archive))
-        hot = None if no_log else _erase_log(run, erasure, archive, url, history, secret, token)
+        erasure = _erasure(tag, publisher, _id_of(token, archive))
+        hot = None if no_log else _erase_log(run, erasure, archive, url, history, secret)
         with run.spark() as spark:
             result = erasing.run(
                 spark,
@@ -197,14 +198,13 @@ def _erase_log(
     url: str | None,
     history: str | None,
     secret: str | None,
-    token: str | None,
 ) -> dict[str, Any]:
     from mist.pipeline.erasure.hot import erase_by_file, erase_by_server
     from mist.pipeline.errors import BadInput
     from mist.pipeline.source.address import Address
 
     if url is not None:
-        address = Address.parse(url, secret, token)
+        address = Address.parse(url, secret, None)
         run.progress(f"erasing at {address.name}")
         return erase_by_server(address, erasure)
     file = archive.parent / "history.db"

@@ -16,7 +16,15 @@ if TYPE_CHECKING:
     from mist.pipeline.origin import Origin
     from mist.pipeline.reading import Messages
 
-__all__ = ["Source", "Spark", "archive_option", "out_options", "source_options", "spark_options"]
+__all__ = [
+    "Source",
+    "Spark",
+    "archive_option",
+    "out_options",
+    "secret_option",
+    "source_options",
+    "spark_options",
+]
 
 Command = Callable[..., Any]
 FOLDER = click.Path(path_type=Path, file_okay=False)
@@ -165,8 +173,8 @@ _archive = click.option(
 )
 
 
-def credentials(function: Command) -> Command:
-    """`--secret`, `--secret-file`, `--token`, as arguments `secret` and `token`."""
+def secret_option(function: Command) -> Command:
+    """`--secret` and `--secret-file`, as the argument `secret`."""
 
     @click.option(
         "--secret",
@@ -180,17 +188,26 @@ def credentials(function: Command) -> Command:
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
         help="File that holds the secret",
     )
-    @click.option("--token", metavar="TEXT", envvar="MIST_TOKEN", help="A token instead")
     @functools.wraps(function)
-    def command(
-        *args: Any, secret: str | None, secret_file: Path | None, token: str | None, **kwargs: Any
-    ) -> Any:
+    def command(*args: Any, secret: str | None, secret_file: Path | None, **kwargs: Any) -> Any:
         if secret_file is not None:
             secret = secret_file.read_text().removesuffix("\n")
-        elif token is not None and secret is not None:
+        return function(*args, secret=secret, **kwargs)
+
+    return command
+
+
+def credentials(function: Command) -> Command:
+    """`--secret`, `--secret-file`, `--token`, as arguments `secret` and `token`."""
+
+    @secret_option
+    @click.option("--token", metavar="TEXT", envvar="MIST_TOKEN", help="A token instead")
+    @functools.wraps(function)
+    def command(*args: Any, secret: str | None, token: str | None, **kwargs: Any) -> Any:
+        context = click.get_current_context()
+        if token is not None and secret is not None and context.params["secret_file"] is None:
             # Of two that lie about in the environment the one that was typed is meant.
-            typed = click.get_current_context().get_parameter_source("token")
-            if typed is ParameterSource.COMMANDLINE:
+            if context.get_parameter_source("token") is ParameterSource.COMMANDLINE:
                 secret = None
             else:
                 token = None
