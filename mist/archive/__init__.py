@@ -2,6 +2,7 @@
 
     schema      the columns of each table, and how they are written
     rows        messages of a log as rows; `publishing`: rows as what can be published
+    matching    which rows are wanted by their tags
     segments    one Parquet file: written so that it is whole or not there
     manifest    which segments a table consists of, one generation after the other
     sealer      the task that moves a log's messages into segments

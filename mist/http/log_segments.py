@@ -8,7 +8,7 @@ Needs pyarrow and numpy, and is to be imported and called in threads.
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import Final
 
 import attrs
@@ -18,10 +18,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from mist.archive import ArchiveDamaged, Manifest, Segment, Table
+from mist.archive.matching import matching
 from mist.archive.schema import MESSAGES
 from mist.message import TagSet
 
-__all__ = ["Piece", "Segments", "matching"]
+__all__ = ["Piece", "Segments"]
 
 _KEPT: Final = 2  # row groups in memory
 _ID: Final = MESSAGES.get_field_index("id")
@@ -55,7 +56,7 @@ class Segments:
         manifest: Manifest,
         after: int,
         upto: int,
-        alternatives: Iterable[TagSet] | None,
+        alternatives: Collection[TagSet] | None,
         limit: int,
         size: int,
     ) -> Piece:
@@ -137,24 +138,6 @@ class Segments:
             while len(self._kept) > _KEPT:
                 self._kept.popitem(last=False)
         return batch
-
-
-def matching(tags: pa.ListArray, alternatives: Iterable[TagSet]) -> np.ndarray:
-    """Which rows carry all tags of one of some tag sets."""
-    tag_sets = list(alternatives)
-    names = sorted({tag for each in tag_sets for tag in each})
-    found = pc.index_in(tags.flatten(), value_set=pa.array(names, pa.string()))
-    numbers = found.fill_null(-1).to_numpy(zero_copy_only=False)
-    parents = pc.list_parent_indices(tags).to_numpy(zero_copy_only=False)
-    carried: dict[str, np.ndarray] = {}
-    for number, name in enumerate(names):
-        carries = np.zeros(len(tags), bool)
-        carries[parents[numbers == number]] = True
-        carried[name] = carries
-    wanted = np.zeros(len(tags), bool)
-    for each in tag_sets:
-        wanted |= np.logical_and.reduce([carried[tag] for tag in each])
-    return wanted
 
 
 def _fit(rows: pa.RecordBatch, limit: int, size: int) -> int:

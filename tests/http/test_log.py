@@ -5,11 +5,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from mist.archive.matching import matching
 from mist.archive.schema import MESSAGES
 from mist.commands import Register, RemoveTags, Unregister
 from mist.config import Listen
 from mist.history import Erasure, Policy
-from mist.http.log_segments import matching
 from tests.history.messages import publication, run, some
 from tests.http.arrow import ARROW
 from tests.http.client import request

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mist.archive.matching import matching
 from mist.pipeline.selection import (
     InvalidSelection,
     Range,
     Selection,
     format_alternatives,
-    matching,
     parse_alternatives,
     parse_id,
     parse_time,

@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from mist.archive.matching import matching
 from mist.history.erasing import Erasure
-from mist.pipeline.selection import matching
 
 __all__ = ["columns_for", "doomed"]
 
