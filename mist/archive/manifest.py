@@ -118,6 +118,29 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Bytes of all segments."""
         return sum(segment.bytes for segment in self.segments)
 
+    @property
+    def first(self) -> int:
+        """The lowest id that can be had; `sealed + 1` where none can."""
+        return self.segments[0].first if self.segments else self.sealed + 1
+
+    def following(self, after: int, upto: int) -> Segment | None:
+        """The first segment with ids in `(after, upto]`."""
+        for segment in self.segments:
+            if segment.last > after and segment.first <= upto:
+                return segment
+        return None
+
+    def gone(self, after: int, upto: int) -> tuple[tuple[int, int], ...]:
+        """What of `(after, upto]` was never sealed, or went with the oldest segments.
+
+        Ids missing between two segments have been erased, which is no loss.
+        """
+        return tuple(
+            (max(first, after + 1), min(last, upto))
+            for first, last in ((0, self.first - 1), *self.lost)
+            if first <= upto and last > after
+        )
+
     def plus(self, *segments: Segment) -> "Manifest":
         """With further segments, each at its place."""
         merged = sorted((*self.segments, *segments), key=lambda each: (each.first, each.last))

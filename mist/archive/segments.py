@@ -7,6 +7,7 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -14,7 +15,14 @@ import pyarrow.parquet as pq
 from mist.archive.manifest import ArchiveDamaged, ArchiveError, Segment, Table, sync_folder
 from mist.archive.schema import ROW_GROUP, TIME, writer_options
 
-__all__ = ["SegmentWriter", "day_of", "iter_batches", "read_segment", "write_segment"]
+__all__ = [
+    "SegmentWriter",
+    "day_of",
+    "iter_batches",
+    "older_than",
+    "read_segment",
+    "write_segment",
+]
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -207,3 +215,20 @@ def _groups(metadata: pq.FileMetaData, first: int, last: int) -> list[int]:
         return known is None or not known.has_min_max or (known.max >= first and known.min <= last)
 
     return [number for number in range(metadata.num_row_groups) if may_hold(number)]
+
+
+def older_than(table: Table, segment: Segment, moment: int) -> int:
+    """The highest id of a segment that is older than a moment; the one before its first if none is.
+
+    Args:
+        moment: microseconds since 1970.
+
+    Raises:
+        ArchiveDamaged: it can't be read.
+    """
+    if segment.oldest >= moment:
+        return segment.first - 1
+    rows = read_segment(table, segment, ["id", "time"])
+    times = rows.column("time").cast(pa.int64()).to_numpy()
+    place = int(np.searchsorted(times, moment, "left"))
+    return int(rows.column("id")[place - 1].as_py()) if place else segment.first - 1

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from mist.archive import ArchiveDamaged, Manifest, Segment, Table
 from mist.archive.matching import matching
 from mist.archive.schema import MESSAGES
+from mist.archive.segments import older_than
 from mist.message import TagSet
 
 __all__ = ["Piece", "Segments"]
@@ -70,11 +71,9 @@ class Segments:
         Raises:
             ArchiveDamaged: a segment can't be read.
         """
-        segment = next((each for each in manifest.segments if each.last > after), None)
-        first = segment.first if segment is not None else upto + 1
-        if first > upto:
-            return Piece(None, upto, _lost(manifest, after, upto))
-        assert segment is not None
+        segment = manifest.following(after, upto)
+        if segment is None:
+            return Piece(None, upto, manifest.gone(after, upto))
         try:
             batch, end = self._group(segment, after)
         except (OSError, pa.ArrowException) as error:
@@ -90,25 +89,14 @@ class Segments:
         if kept < len(rows):
             rows = rows.slice(0, kept)
             reached = rows.column(_ID)[kept - 1].as_py()
-        return Piece(rows if kept else None, reached, _lost(manifest, after, reached))
+        return Piece(rows if kept else None, reached, manifest.gone(after, reached))
 
     def older(self, manifest: Manifest, moment: int) -> int | None:
         """The highest id older than `moment` (microseconds); None where no segment has younger."""
         segment = next((each for each in manifest.segments if each.newest >= moment), None)
         if segment is None:
             return None
-        if segment.oldest >= moment:
-            return segment.first - 1
-        try:
-            columns = pq.read_table(
-                self._table.path(segment), columns=["id", "time"], partitioning=None
-            )
-        except (OSError, pa.ArrowException) as error:
-            text = str(error).partition("\n")[0]
-            raise ArchiveDamaged(f"archive {self._table.path(segment)}: {text}") from error
-        times = columns["time"].cast(pa.int64()).to_numpy()
-        place = int(np.searchsorted(times, moment, "left"))
-        return int(columns["id"][place - 1].as_py())
+        return older_than(self._table, segment, moment)
 
     def _group(self, segment: Segment, after: int) -> tuple[pa.RecordBatch, int]:
         """The row group that has what follows `after`, and up to which id that answers."""
@@ -147,17 +135,3 @@ def _fit(rows: pa.RecordBatch, limit: int, size: int) -> int:
         return 0
     sizes = np.cumsum(pc.binary_length(rows.column("data").slice(0, kept)).to_numpy())
     return max(min(kept, int(np.searchsorted(sizes, size, "right"))), 1)
-
-
-def _lost(manifest: Manifest, after: int, upto: int) -> tuple[tuple[int, int], ...]:
-    """What of `(after, upto]` was never sealed, or went with the oldest segments.
-
-    Ids missing between two segments have been erased, which is no loss.
-    """
-    beginning = manifest.segments[0].first if manifest.segments else manifest.sealed + 1
-    ranges = [(0, beginning - 1), *manifest.lost]
-    return tuple(
-        (max(first, after + 1), min(last, upto))
-        for first, last in ranges
-        if first <= upto and last > after
-    )

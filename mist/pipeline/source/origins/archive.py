@@ -9,22 +9,20 @@ Ids below the first segment were in no archive, or have been retained or erased 
 """
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mist.archive.manifest import Archive, Manifest, Segment, Table
+from mist.archive.manifest import Archive, Table
+from mist.archive.segments import older_than
 from mist.pipeline.selection import Alternatives, Bounds, Range, Selection
 from mist.pipeline.source.errors import DataLoss
 from mist.pipeline.source.origins import Losses, Origin, Standing
 from mist.pipeline.source.splitting import Stretch
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 __all__ = ["ArchiveOrigin"]
 
@@ -41,11 +39,10 @@ class ArchiveOrigin(Origin):
         table = self._table()
         manifest = table.current()
         segments = manifest.segments
-        first = segments[0].first if segments else manifest.sealed + 1
         after = None
         if moment is not None and segments:
-            after = Range(until=moment).resolve(segments, _edge(table)).upto
-        return Standing(manifest.epoch, first, manifest.sealed, after)
+            after = Range(until=moment).resolve(segments, partial(older_than, table)).upto
+        return Standing(manifest.epoch, manifest.first, manifest.sealed, after)
 
     def segments(self, stretch: Stretch) -> Sequence[Bounds]:
         return [
@@ -70,11 +67,12 @@ class ArchiveOrigin(Origin):
                 f" {stretch.after + 1} to {stretch.upto} of the former can't be had any more"
             )
             return
-        _tell_lost(manifest, stretch, losses)
+        for first, last in manifest.gone(stretch.after, stretch.upto):
+            losses.found(f"messages {first} to {last} can't be had any more")
         wanted = sorted({"id", "tags", *columns} if alternatives else {"id", *columns})
         at = stretch.after
         failed = 0
-        while (segment := _next(manifest, at, stretch.upto)) is not None:
+        while (segment := manifest.following(at, stretch.upto)) is not None:
             selection = Selection(Range(at, stretch.upto), alternatives)
             try:
                 yield from _rows(table.path(segment), selection, wanted, batch_size)
@@ -98,22 +96,6 @@ class ArchiveOrigin(Origin):
         return Archive.open(Path(self.path)).messages
 
 
-def _next(manifest: Manifest, after: int, upto: int) -> Segment | None:
-    for segment in manifest.segments:
-        if segment.last > after and segment.first <= upto:
-            return segment
-    return None
-
-
-def _tell_lost(manifest: Manifest, stretch: Stretch, losses: Losses) -> None:
-    first = manifest.segments[0].first if manifest.segments else manifest.sealed + 1
-    gone = [(stretch.after + 1, min(stretch.upto, first - 1)), *manifest.lost]
-    for low, high in gone:
-        low, high = max(low, stretch.after + 1), min(high, stretch.upto)
-        if low <= high:
-            losses.found(f"messages {low} to {high} can't be had any more")
-
-
 def _rows(
     path: Path, selection: Selection, columns: list[str], batch_size: int
 ) -> Iterator[pa.RecordBatch]:
@@ -134,13 +116,3 @@ def _groups(metadata: Any, wanted: Range) -> list[int]:
         return known.max > wanted.after and (wanted.upto is None or known.min <= wanted.upto)
 
     return [n for n in range(metadata.num_row_groups) if touched(n)]
-
-
-def _edge(table: Table) -> "Callable[[Segment, int], int]":
-    def edge(segment: Segment, moment: int) -> int:
-        rows = pq.read_table(table.path(segment), columns=["id", "time"])
-        times = rows.column("time").cast(pa.int64()).to_numpy()
-        older = int(np.searchsorted(times, moment, side="left"))
-        return int(rows.column("id")[older - 1].as_py()) if older else segment.first - 1
-
-    return edge
