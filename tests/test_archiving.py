@@ -1,8 +1,7 @@
 """A server that keeps an archive, as a process of its own: killed, restarted, started wrongly."""
 
 import random
-import signal
-import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from mist.archive import Archive
 from mist.archive.segments import read_segment
 from tests.processes import LISTEN, mist, serving
-from tests.test_durability import connect, store_until_the_end
+from tests.test_durability import assert_all_there_once, connect, store_through_kills
 
 
 def archived(folder: Path) -> list[tuple[int, str]]:
@@ -27,33 +26,11 @@ def survive_kills(folder: Path, kills: int) -> None:
     archive = folder / "archive"
     # So little is kept that segments are made, and their messages trimmed, all the time.
     options = ("--archive", str(archive), "--keep-bytes", "2MiB", "--durability", "process")
-    stored: dict[int, str] = {}
-    repeated: list[int] = []
-    for kill in range(kills):
-        with serving(folder / "data", *options) as server:
-            writers = [
-                threading.Thread(
-                    target=store_until_the_end,
-                    args=(server.urls[0], f"k{kill}w{n}", stored, repeated),
-                )
-                for n in range(2)
-            ]
-            for writer in writers:
-                writer.start()
-            goal = len(stored) + random.randint(5_000, 30_000)
-            while len(stored) < goal:
-                writers[0].join(0.001)
-                assert all(writer.is_alive() for writer in writers)
-            server.stop(signal.SIGKILL)
-            for writer in writers:
-                writer.join()
-    assert repeated == []
+    goals = partial(random.randint, 5_000, 30_000)
+    stored = store_through_kills(folder / "data", *options, kills=kills, writers=2, goals=goals)
     with serving(folder / "data", *options) as server:
         assert server.stop() == 0
-    found = archived(archive)
-    ids = [id_ for id_, _ in found]
-    assert ids == sorted(set(ids))
-    assert stored.items() <= dict(found).items()
+    assert_all_there_once(archived(archive), stored)
     assert len(Archive.open(archive).messages.current().segments) > kills
     assert Archive.open(archive).messages.current().lost == ()
 

@@ -4,6 +4,8 @@ import re
 import signal
 import socket
 import threading
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -53,36 +55,53 @@ def read_back(url: str) -> list[tuple[int, str]]:
         return found
 
 
-def survive_kills(folder: Path, durability: str, kills: int) -> None:
-    random = Random(kills)
-    options = ("--history", f"sqlite:///{folder}/history.db", "--durability", durability)
+def store_through_kills(
+    folder: Path, *options: str, kills: int, writers: int, goals: Callable[[], int]
+) -> dict[int, str]:
+    """Kill a server in full flight again and again; what was acknowledged, no id twice.
+
+    Args:
+        writers: store at once.
+        goals: after how many more acknowledged messages to kill.
+    """
     stored: dict[int, str] = {}
     repeated: list[int] = []
     for kill in range(kills):
         with serving(folder, *options) as server:
-            writers = [
+            threads = [
                 threading.Thread(
                     target=store_until_the_end,
                     args=(server.urls[0], f"k{kill}w{n}", stored, repeated),
                 )
-                for n in range(3)
+                for n in range(writers)
             ]
-            for writer in writers:
-                writer.start()
-            goal = len(stored) + random.randint(1, 3_000)
+            for thread in threads:
+                thread.start()
+            goal = len(stored) + goals()
             while len(stored) < goal:
-                writers[0].join(0.001)
-                assert all(writer.is_alive() for writer in writers)
+                threads[0].join(0.001)
+                assert all(thread.is_alive() for thread in threads)
             server.stop(signal.SIGKILL)
-            for writer in writers:
-                writer.join()
+            for thread in threads:
+                thread.join()
     assert repeated == []
-    with serving(folder, *options) as server:
-        found = read_back(server.urls[0])
-        assert server.stop() == 0
+    return stored
+
+
+def assert_all_there_once(found: list[tuple[int, str]], stored: dict[int, str]) -> None:
     ids = [id_ for id_, _ in found]
     assert ids == sorted(set(ids))
     assert stored.items() <= dict(found).items()
+
+
+def survive_kills(folder: Path, durability: str, kills: int) -> None:
+    goals = partial(Random(kills).randint, 1, 3_000)
+    options = ("--history", f"sqlite:///{folder}/history.db", "--durability", durability)
+    stored = store_through_kills(folder, *options, kills=kills, writers=3, goals=goals)
+    with serving(folder, *options) as server:
+        found = read_back(server.urls[0])
+        assert server.stop() == 0
+    assert_all_there_once(found, stored)
 
 
 @pytest.mark.parametrize("durability", ["power", "process"])
