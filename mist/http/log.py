@@ -7,7 +7,6 @@ POST /v1/log/erase          takes messages out of the history for good
 """
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated, Any, Final
 
@@ -18,7 +17,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
 from mist.archive import ArchiveError
-from mist.errors import EmptyTag, HistoryOff, NotGranted, TooManySubscriptions
+from mist.errors import HistoryOff, NotGranted
 from mist.history import MAX_ID, Erasure
 from mist.http.access import Caller
 from mist.http.bodies import ARROW, answer, read_body
@@ -39,8 +38,8 @@ from mist.http.publications import TAGS as TAG_LIST
 from mist.http.queries import Query
 from mist.http.staging import NO_ARROW
 from mist.hub import Hub
-from mist.message import Limits, TagSet, parse_tag_list, parse_tags
-from mist.protocols.positions import MAX_ALTERNATIVES
+from mist.message import Limits, TagSet, parse_tags
+from mist.protocols.selections import parse_alternative, parse_moment, split_alternatives
 from mist.sequencer import Sequencer
 
 __all__ = ["OPERATIONS", "routes"]
@@ -48,7 +47,6 @@ __all__ = ["OPERATIONS", "routes"]
 _LIMIT: Final = 20_000  # rows
 _MOST: Final = 200_000
 _CHUNK: Final = 256 * 1024  # bytes sent at a time
-_LAST_TIME: Final = 4_102_444_800_000  # ms: the year 2100
 
 
 class LogPosition(msgspec.Struct, frozen=True):
@@ -206,17 +204,8 @@ def _number(query: Query, name: str, least: int, most: int) -> int | None:
 
 
 def _alternatives(text: str, limits: Limits) -> frozenset[TagSet]:
-    """`a,b; c` is (a and b) or c; spaces around tags don't count."""
-    found: set[TagSet] = set()
-    parts = text.split(";")
-    if len(parts) > MAX_ALTERNATIVES:
-        raise TooManySubscriptions
-    for part in parts:
-        if not part.strip(" "):
-            raise EmptyTag
-        tags = ",".join(tag.strip(" ") for tag in part.split(","))
-        found.add(parse_tag_list(tags.encode(), limits.subscription_tags))
-    return frozenset(found)
+    most = limits.subscription_tags
+    return frozenset(parse_alternative(part, most) for part in split_alternatives(text))
 
 
 def _check_granted(hub: Hub, caller: Caller, wanted: Wanted) -> None:
@@ -229,18 +218,11 @@ def _check_granted(hub: Hub, caller: Caller, wanted: Wanted) -> None:
 
 
 def _time(text: str) -> float:
-    """Unix seconds of ISO 8601 (UTC where it says nothing else) or milliseconds since 1970."""
+    """Unix seconds."""
     try:
-        if text.isascii() and text.isdecimal() and len(text) <= 15:
-            milliseconds = int(text)
-        else:
-            moment = datetime.fromisoformat(text)
-            if moment.tzinfo is None:
-                moment = moment.replace(tzinfo=UTC)
-            return min(max(moment.timestamp(), 0.0), _LAST_TIME / 1000)
-    except (ValueError, OverflowError):
+        return parse_moment(text) / 1_000_000
+    except ValueError:
         raise Problem(400, "invalid_time", "time is ISO 8601 or ms since 1970") from None
-    return min(milliseconds, _LAST_TIME) / 1000
 
 
 def _erasure(asked: ErasureRequest, limits: Limits) -> Erasure:

@@ -16,7 +16,6 @@ numpy and pyarrow only: no Spark here, so that all of it is tested without a JVM
 
 import operator
 from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol, TypeVar
 
 import attrs
@@ -24,7 +23,9 @@ import pyarrow as pa
 
 from mist.archive.matching import matching
 from mist.errors import MistError
-from mist.message import MAX_SUBSCRIPTION_TAGS, TagSet, format_tags, parse_tags
+from mist.message import MAX_SUBSCRIPTION_TAGS, TagSet, format_tags
+from mist.protocols.positions import MAX_ID
+from mist.protocols.selections import parse_alternative, parse_moment, split_alternatives
 
 __all__ = [
     "MAX_ID",
@@ -39,9 +40,7 @@ __all__ = [
     "parse_time",
 ]
 
-MAX_ID = 2**63 - 1
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-MICROSECOND = timedelta(microseconds=1)
+MAX_SHOWN = 80  # characters of what is wrong, in an error
 
 Alternatives = tuple[TagSet, ...]
 """A message is wanted where one of these is a subset of its tags; empty wants everything."""
@@ -75,8 +74,7 @@ AnyBounds = TypeVar("AnyBounds", bound=Bounds)
 def parse_alternatives(text: str | None) -> Alternatives:
     """`"a,b; c"` → `({a, b}, {c})`; None and blank text want everything.
 
-    Spaces around a tag and around `;` don't count, and neither does a last `;`. Order is kept,
-    repeats are not.
+    As `mist.protocols.selections` has it. Order is kept, repeats are not.
 
         "a,b; c"    matches {a, b, x} and {c}
                     does not match {a}
@@ -85,21 +83,18 @@ def parse_alternatives(text: str | None) -> Alternatives:
 
     Raises:
         InvalidSelection: a tag that breaks the rules of `mist.message`, more of them in one
-            alternative than a subscription may have, or an empty alternative.
+            alternative than a subscription may have, an empty alternative, or a thousand.
     """
     if text is None or not text.strip():
         return ()
-    parts = text.split(";")
-    if not parts[-1].strip():
-        parts.pop()
-    return tuple(dict.fromkeys(_parse_alternative(part) for part in parts))
-
-
-def _parse_alternative(text: str) -> TagSet:
+    part = text
     try:
-        return parse_tags((tag.strip() for tag in text.split(",")), MAX_SUBSCRIPTION_TAGS)
+        parts = split_alternatives(text)
+        found = [parse_alternative(part := each, MAX_SUBSCRIPTION_TAGS) for each in parts]
     except MistError as error:
-        raise InvalidSelection(f"subscribe: {error} in {text.strip()!r}") from None
+        shown = part.strip() if len(part) <= MAX_SHOWN else f"{part[:MAX_SHOWN]}…"
+        raise InvalidSelection(f"subscribe: {error} in {shown!r}") from None
+    return tuple(dict.fromkeys(found))
 
 
 def format_alternatives(alternatives: Iterable[TagSet]) -> str:
@@ -111,10 +106,11 @@ def parse_id(text: str | int) -> int:
     """A message's id, from 1.
 
     Raises:
-        InvalidSelection: not a number of decimal digits, 0, or beyond 2^63 - 1.
+        InvalidSelection: not a number of decimal digits, 0, or beyond 2^53 - 1.
     """
     digits = str(text).strip()
-    if not (digits.isascii() and digits.isdecimal()) or not 1 <= int(digits) <= MAX_ID:
+    plain = digits.isascii() and digits.isdecimal() and len(digits) <= len(str(MAX_ID))
+    if not plain or not 1 <= int(digits) <= MAX_ID:
         raise InvalidSelection(f"not an id: {text!r}; ids are 1, 2, 3 …")
     return int(digits)
 
@@ -122,28 +118,15 @@ def parse_id(text: str | int) -> int:
 def parse_time(text: str | float) -> int:
     """A moment as microseconds since 1970: ISO 8601, or milliseconds since 1970.
 
-    `2026-11-21`, `2026-11-21T12:00:00Z`, `2026-11-21 13:00+01:00`, `1795262400000`. Without an
-    offset it is UTC, whatever the machine's zone, as everything in an archive is.
+    As `mist.protocols.selections.parse_moment` has it: UTC where it says nothing else.
 
     Raises:
         InvalidSelection: neither of these, or outside the years 1970 to 9999.
     """
-    words = str(text).strip()
     try:
-        if words.isascii() and words.isdecimal():
-            moment = EPOCH + timedelta(milliseconds=int(words))
-        else:
-            moment = datetime.fromisoformat(words)
-    except (ValueError, OverflowError):
-        raise InvalidSelection(
-            f"not a time: {text!r}; try 2026-11-21T12:00:00Z or milliseconds since 1970"
-        ) from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    micros = (moment - EPOCH) // MICROSECOND
-    if micros < 0:
-        raise InvalidSelection(f"not a time after 1970: {text!r}")
-    return micros
+        return parse_moment(str(text))
+    except ValueError as error:
+        raise InvalidSelection(str(error)) from None
 
 
 @attrs.frozen

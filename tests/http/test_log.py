@@ -113,6 +113,7 @@ async def test_rows_come_with_all_that_is_known_of_them(server):
         ("?subscribe=a", [1, 2, 3, 4], 9, True),
         ("?subscribe=a,b%3Bd", [4, 8, 9], 9, True),
         ("?subscribe=a%20,b%3B%20d", [4, 8, 9], 9, True),
+        ("?subscribe=a,b%3Bd%3B", [4, 8, 9], 9, True),
         ("?subscribe=zz", [], 9, True),
         ("?subscribe=a&limit=3", [1, 2, 3], 3, False),
     ],
@@ -163,7 +164,8 @@ async def test_a_page_is_one_however_little_becomes_rows_at_a_time(server, monke
         ("limit=200001", "invalid_limit"),
         ("after=1&after=2", "invalid_query"),
         ("subscribe=", "empty_tag"),
-        ("subscribe=a%3B", "empty_tag"),
+        ("subscribe=%3B", "empty_tag"),
+        ("subscribe=a%3B%3Bb", "empty_tag"),
         ("subscribe=a,,b", "empty_tag"),
         ("subscribe=a%20b", "invalid_tag"),
         ("subscribe=a*", "invalid_tag"),
@@ -303,6 +305,12 @@ async def granted(server):
     return server
 
 
+async def test_a_thousand_alternatives_are_as_many_as_can_be_asked_for(server):
+    assert (await get(server, "?subscribe=" + "%3B".join(["a"] * 1000))).status == 200
+    response = await get(server, "?subscribe=" + "%3B".join(["a"] * 1001))
+    assert code(response) == (429, "too_many_subscriptions")
+
+
 async def test_a_token_reads_what_it_may_subscribe_to_and_is_told_no_more(granted):
     response = await get(granted, "?subscribe=a", TOKEN)
     assert ids(response) == [1, 3]
@@ -372,17 +380,16 @@ async def test_where_the_log_stands_and_where_a_time_is_in_it(server, sealed):
         ("1970-01-01T01:03:20.500000%2B01:00", 4),
         ("1970-01-01T00:03:20.500001%2B00:00", 6),
         ("2030-01-01", 8),
-        ("0001-01-01", 0),
-        ("9999-12-31T23:59:59-23:59", None),
+        ("253402300799999", 8),
     ]:
         response = await request(server, "GET", f"/v1/log/position?time={time}")
-        if after is None:
-            assert response.status in (200, 400)
-        else:
-            assert response.json()["after"] == after, time
+        assert response.json()["after"] == after, time
 
 
-@pytest.mark.parametrize("time", ["", "x", "-1", "1e3", "2026-13-01", "9" * 16])
+@pytest.mark.parametrize(
+    "time",
+    ["", "x", "-1", "1e3", "2026-13-01", "1969-12-31", "9999-12-31T23:59:59-23:59", "9" * 16],
+)
 async def test_times_that_are_none_are_refused(server, time):
     response = await request(server, "GET", f"/v1/log/position?time={time}")
     assert code(response) == (400, "invalid_time")

@@ -69,6 +69,13 @@ def test_an_alternative_has_no_more_tags_than_a_subscription() -> None:
         parse_alternatives(",".join(map(str, range(17))))
 
 
+def test_of_many_alternatives_the_wrong_one_is_named() -> None:
+    with pytest.raises(InvalidSelection, match=r"subscribe: Invalid tag in 'x y'$"):
+        parse_alternatives("a,b; x y; c")
+    with pytest.raises(InvalidSelection, match=r"Too many subscriptions in 'a;a;.*…'$"):
+        parse_alternatives("a;" * 1001)
+
+
 def test_alternatives_are_written_canonically() -> None:
     assert format_alternatives(parse_alternatives("b,a; c;")) == "a,b;c"
 
@@ -134,7 +141,7 @@ def test_what_is_no_time_is_refused(text: str) -> None:
         parse_time(text)
 
 
-@pytest.mark.parametrize("text", ["", "0", "-1", "1.5", "x", "²", str(2**63)])
+@pytest.mark.parametrize("text", ["", "0", "-1", "1.5", "x", "²", str(2**53), "1" * 5000])
 def test_what_is_no_id_is_refused(text: str) -> None:
     with pytest.raises(InvalidSelection, match="not an id"):
         parse_id(text)
