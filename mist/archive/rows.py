@@ -4,8 +4,6 @@ A log stores columns, and so does Arrow: `parts_to_batch` goes from the ones to 
 numpy, and nothing is done by Python for each message. What a log calls a list, a section or a
 run becomes a number that is repeated; data has its line ends taken out, and where they were
 are the offsets.
-
-`to_batch` makes the same of messages that are there as wires already.
 """
 
 from collections.abc import Sequence
@@ -17,11 +15,9 @@ import pyarrow as pa
 
 from mist.archive.schema import MESSAGES, TIME
 from mist.errors import HistoryDamaged
-from mist.history import Part, Stored
-from mist.history.layout import MICROSECONDS
-from mist.message import TagList
+from mist.history import Part
 
-__all__ = ["parts_to_batch", "to_batch"]
+__all__ = ["parts_to_batch"]
 
 _TAGS: Final = MESSAGES.field("tags").type
 _META: Final = MESSAGES.field("meta").type
@@ -34,7 +30,7 @@ Numbers = np.ndarray[Any, np.dtype[Any]]
 
 
 def parts_to_batch(parts: Sequence[Part]) -> pa.RecordBatch:
-    """Messages as rows of `MESSAGES`, in the order given: what `to_batch` makes of them.
+    """Messages as rows of `MESSAGES`, in the order given.
 
     O(bytes + messages) in C, and O(runs) in Python where a part is not a stretch of its block
     or data in it may hold LF.
@@ -44,7 +40,7 @@ def parts_to_batch(parts: Sequence[Part]) -> pa.RecordBatch:
         ValueError: more than 2 GiB of data.
     """
     if not parts:
-        return to_batch([])
+        return pa.RecordBatch.from_pylist([], MESSAGES)
     stretches = [_Stretch(part) for part in parts]
     counts = np.concatenate([each.counts for each in stretches])
     ends = np.cumsum(counts)
@@ -253,66 +249,3 @@ def _data_array(stretches: Sequence[_Stretch], rows: int) -> pa.Array:
 def _from_buffers(kind: pa.DataType, offsets: Numbers, values: pa.Buffer) -> pa.Array:
     buffers = [None, pa.py_buffer(offsets.astype(np.int32)), values]
     return pa.Array.from_buffers(kind, len(offsets) - 1, buffers)
-
-
-def to_batch(stored: Sequence[Stored]) -> pa.RecordBatch:
-    """Messages as rows of `MESSAGES`, in the order given.
-
-    O(messages), a quarter of a microsecond for each.
-    """
-    data: list[bytes] = []
-    firsts: list[int] = []
-    counts: list[int] = []  # of each run
-    numbers: list[int] = []  # of each run's tag list
-    lists: dict[bytes, int] = {}
-    tag_lists: list[TagList] = []
-    sizes: list[int] = []  # of each publication
-    for each in stored:
-        firsts += each.firsts
-        before = len(data)
-        for tag_list, wire, count in each.entries:
-            if count == 1:  # as most of them are; spelled out, since `split` takes a call
-                data.append(wire[len(tag_list.head) : -1])
-            else:
-                data += tag_list.split(wire, count)
-            counts.append(count)
-            number = lists.setdefault(tag_list.canonical, len(lists))
-            if number == len(tag_lists):
-                tag_lists.append(tag_list)
-            numbers.append(number)
-        sizes.append(len(data) - before)
-    rows = len(data)
-    ids = np.ones(rows, np.int64)
-    if rows:
-        starts = np.cumsum([0, *counts[:-1]])
-        ids[0] = firsts[0]
-        last = np.asarray(firsts[:-1], np.int64) + np.asarray(counts[:-1], np.int64) - 1
-        ids[starts[1:]] = np.asarray(firsts[1:], np.int64) - last
-        np.cumsum(ids, out=ids)
-    times = np.repeat(
-        np.asarray([round(each.time * MICROSECONDS) for each in stored], np.int64), sizes
-    )
-    tags = pa.array([sorted(each.tags) for each in tag_lists], _TAGS)
-    return pa.record_batch(
-        [
-            pa.array(ids),
-            pa.array(times).cast(TIME),
-            tags.take(pa.array(np.repeat(np.asarray(numbers, np.int64), counts))),
-            pa.array(data, pa.binary()),
-            _repeated([each.publisher for each in stored], sizes, pa.string()),
-            _repeated([each.audience for each in stored], sizes, pa.string()),
-            _repeated(
-                [None if each.meta is None else list(each.meta.items()) for each in stored],
-                sizes,
-                _META,
-            ),
-        ],
-        schema=MESSAGES,
-    )
-
-
-def _repeated(values: list[object], sizes: list[int], kind: pa.DataType) -> pa.Array:
-    if not any(value is not None for value in values):
-        return pa.nulls(sum(sizes), kind)
-    places = np.repeat(np.arange(len(values)), sizes)
-    return pa.array(values, kind).take(pa.array(places))

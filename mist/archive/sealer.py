@@ -30,7 +30,7 @@ import trio
 from mist.archive.filling import Filling, Piece, SealPolicy, cut
 from mist.archive.kinship import settle
 from mist.archive.manifest import Archive, ArchiveError, Manifest, Segment
-from mist.archive.rows import to_batch
+from mist.archive.rows import parts_to_batch
 from mist.errors import HistoryDamaged, HistoryUnavailable
 from mist.history import ColumnPage, Erased, Erasure, History
 
@@ -331,7 +331,7 @@ async def open_sealer(
     try:
         # With its first array, pyarrow imports pandas where there is one. That takes half a
         # second, and better now than beside peers.
-        await trio.to_thread.run_sync(to_batch, [])
+        await trio.to_thread.run_sync(parts_to_batch, [])
         manifest = await settle(archive, history)
         # Of an archive in which nothing is yet, the log may have rules, and so gaps, of before.
         forgiven = 0 if manifest.segments else (await history.position()).expired

@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 
 from mist.archive import Archive, ArchiveDamaged
 from mist.archive.publishing import InvalidRow, to_publications
-from mist.archive.rows import parts_to_batch, to_batch
+from mist.archive.rows import parts_to_batch
 from mist.archive.schema import MESSAGES
 from mist.archive.segments import day_of, iter_batches, read_segment, write_segment
 from mist.history import HistoryDamaged, Part, Publication, Selection, Stored
 from mist.history.block import Block, TagLists
 from mist.history.encoding import encode
 from mist.message import Entry, Limits, TagList
+from tests.archive.stored import to_batch
 
 TAGS = st.frozensets(st.sampled_from(["a", "b", "room:1", "ä"]), min_size=1, max_size=3)
 LINES = st.binary(max_size=9).filter(lambda data: b"\n" not in data)
@@ -59,23 +60,6 @@ def logs(draw: st.DrawFn) -> list[Stored]:
         )
         time += draw(st.sampled_from([0.0, 0.000001, 12.5]))
     return found
-
-
-@given(logs())
-def test_rows_are_the_messages_one_by_one(stored: list[Stored]) -> None:
-    batch = to_batch(stored)
-    assert batch.schema.equals(MESSAGES)
-    batch.validate(full=True)
-    messages = [message for each in stored for message in each.messages()]
-    assert batch.column("id").to_pylist() == [each.id for each in messages]
-    assert batch.column("tags").to_pylist() == [sorted(each.tags) for each in messages]
-    assert batch.column("data").to_pylist() == [each.data for each in messages]
-    assert batch.column("publisher").to_pylist() == [each.publisher for each in messages]
-    assert batch.column("audience").to_pylist() == [each.audience for each in messages]
-    times = batch.column("time").cast(pa.int64()).to_pylist()
-    assert times == [round(each.time * 1e6) for each in messages]
-    metas = batch.column("meta").to_pylist()
-    assert [meta and dict(meta) for meta in metas] == [each.meta for each in messages]
 
 
 def blocks(stored: list[Stored], cuts: set[int]) -> list[Block]:
@@ -230,7 +214,10 @@ def test_any_rows_come_back_from_the_disk(stored: list[Stored]) -> None:
 
 def test_columns_are_written_as_their_values_ask(tmp_path: Path) -> None:
     table = Archive.create(tmp_path).messages
-    segment = write_segment(table, to_batch(messages(250_000)), MESSAGES, 1, 250_000)
+    (block,) = blocks(messages(250_000), set())
+    part = block.part()
+    assert part is not None
+    segment = write_segment(table, parts_to_batch([part]), MESSAGES, 1, 250_000)
     metadata = pq.read_metadata(table.path(segment))
     assert [metadata.row_group(n).num_rows for n in range(3)] == [100_000, 100_000, 50_000]
     columns = {

@@ -7,11 +7,11 @@ import pyarrow.parquet as pq
 from pyspark.sql.types import _parse_datatype_string
 
 from mist.archive import Archive
-from mist.archive.rows import to_batch
 from mist.archive.schema import DELIVERIES, MESSAGES, SPARK_MESSAGES, SUBSCRIPTIONS, TOKENS
 from mist.archive.segments import write_segment
 from mist.history import Stored
 from mist.message import TagList
+from tests.archive.stored import to_batch
 
 NOON = 1_795_262_400.0  # 2026-11-21 12:00 UTC
 
