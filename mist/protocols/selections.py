@@ -76,6 +76,6 @@ def parse_moment(text: str) -> int:
         moment = None
     if moment is None or moment < _BEGIN:
         raise ValueError(
-            f"not a time since 1970: {text!r}; try 2026-11-21T12:00:00Z or milliseconds"
+            f"not a time: {text!r}; try 2026-11-21T12:00:00Z or milliseconds since 1970"
         )
     return (moment - _BEGIN) // _MICROSECOND

@@ -85,5 +85,5 @@ def test_times_are_read_as_utc_to_the_microsecond(text: str, moment: int) -> Non
     ],
 )
 def test_what_is_no_time_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="not a time since 1970"):
+    with pytest.raises(ValueError, match="not a time"):
         parse_moment(text)
