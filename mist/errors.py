@@ -10,6 +10,7 @@ person who reads it, and never holds a token or a secret.
     │   ├── EmptyTag, InvalidTag, TooManyTags, NotGranted
     │   ├── LineTooLong, DataTooLong
     │   ├── InvalidToken, TokenNotFound, TokenExists, RegistryUnavailable
+    │   ├── InvalidAudience, ClientTaken
     │   ├── TooManySubscriptions
     │   ├── HistoryOff, InvalidPosition
     │   ├── HistoryUnavailable
@@ -28,6 +29,7 @@ from typing import ClassVar
 __all__ = [
     "ClientClosed",
     "ClientError",
+    "ClientTaken",
     "CommandError",
     "ConfigError",
     "ConnectError",
@@ -38,6 +40,7 @@ __all__ = [
     "HistoryDamaged",
     "HistoryOff",
     "HistoryUnavailable",
+    "InvalidAudience",
     "InvalidPosition",
     "InvalidTag",
     "InvalidToken",
@@ -194,6 +197,23 @@ class RegistryUnavailable(CommandError):
 
     code = "registry_unavailable"
     message = "Registry is unavailable"
+
+
+class InvalidAudience(CommandError):
+    """Not an audience, or not the attributes of a token: see `mist.audience`.
+
+    The text may say what is wrong with it, without quoting it.
+    """
+
+    code = "invalid_audience"
+    message = "Invalid audience"
+
+
+class ClientTaken(CommandError):
+    """The client id belongs to another token, for as long as that one's client is alive."""
+
+    code = "client_taken"
+    message = "Client id is taken"
 
 
 class TooManySubscriptions(CommandError):
