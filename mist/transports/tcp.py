@@ -1,14 +1,17 @@
-"""The TCP listener's sessions: the line protocol over any stream of bytes."""
+"""A TCP listener's sessions: a text protocol over any stream of bytes.
+
+Which one, the first bytes may tell (`mist.transports.dialects`); after them nobody looks again.
+"""
 
 import logging
 
 import trio
 
-from mist.dialogue import Credential, Dialogue
+from mist.dialogue import Credential
 from mist.hub import Hub
-from mist.protocols.line import LineProtocol
 from mist.session import GONE, Ending
 from mist.transports.connection import Connection
+from mist.transports.dialects import Conversation, Protocols, Undecided, lines
 from mist.transports.gate import Gate
 from mist.transports.streams import peer_address, ready_stream
 
@@ -18,13 +21,15 @@ log = logging.getLogger("mist.transports.tcp")
 
 
 class TcpTransport:
-    """Runs a session of the line protocol for each stream it is given.
+    """Runs a session of a text protocol for each stream it is given.
 
     Args:
         hub: what all sessions share.
         gate: who may connect.
         name: the kind of listener, for logs and counts.
         handshake_seconds: for the TLS handshake, and again for `auth` where there is a secret.
+        protocols: finds the protocol of each connection.
+        credential: what a peer authenticates with, where there is a secret.
     """
 
     def __init__(
@@ -34,11 +39,15 @@ class TcpTransport:
         *,
         name: str = "tcp",
         handshake_seconds: float = 10.0,
+        protocols: Protocols = lines,
+        credential: Credential = Credential.SECRET,
     ) -> None:
         self._hub = hub
         self._gate = gate
         self._name = name
         self._handshake_seconds = handshake_seconds
+        self._protocols = protocols
+        self._credential = credential
 
     async def handle(self, stream: trio.abc.Stream, nursery: trio.Nursery) -> None:
         """Serve one connection until it ends. Raises nothing but `trio.Cancelled`.
@@ -66,19 +75,21 @@ class TcpTransport:
     async def _serve(self, stream: trio.abc.Stream, address: str, nursery: trio.Nursery) -> None:
         hub = self._hub
         stranger = hub.needs_secret
-        session = Dialogue(
+        protocol = self._protocols(b"", hub.limits, stranger)
+        session = Conversation(
             hub,
-            LineProtocol(hub.limits, stranger=stranger),
+            protocol or Undecided(),
             transport=self._name,
             peer=address,
-            credential=Credential.SECRET,
+            credential=self._credential,
             patience=self._handshake_seconds if stranger else None,
         )
         connection = Connection(stream, session.outbox, nursery)
         hub.attach(session)
         try:
             with session.scope:
-                rested = False
+                first = b"" if protocol else await self._decide(session, connection)
+                rested = bool(first) and await session.receive(first)
                 while data := await connection.receive(hub.pacer.read_size, rested=rested):
                     rested = await session.receive(data)
             if session.scope.cancelled_caught and session.ended is None:
@@ -89,6 +100,22 @@ class TcpTransport:
         finally:
             connection.abandon()
             await session.aclose()
+
+    async def _decide(self, session: Conversation, connection: Connection) -> bytes:
+        """Have the session speak what its peer does.
+
+        Returns:
+            What told so, all of it still to be received. Empty where the peer is gone.
+        """
+        hub = self._hub
+        first = b""
+        while data := await connection.receive(hub.pacer.read_size):
+            first += data
+            protocol = self._protocols(first, hub.limits, hub.needs_secret)
+            if protocol is not None:
+                session.speak(protocol)
+                return first
+        return b""
 
 
 async def _refuse(stream: trio.abc.Stream) -> None:
