@@ -22,10 +22,12 @@ given twice, a bare `,`, `+` or `=` in a value (`users=1,2`, `users=1;groups=3`)
 Nothing said is an error as well: a list of receivers that came out empty shall not reach everyone.
 
 Ids are texts, compared whole; 7 in JSON is "7". Nothing here knows what they stand for.
+
+One module, though a long one: both kinds have one grammar, and what reads it is private to them.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from functools import cached_property, lru_cache
 from types import MappingProxyType
 from typing import Final, Self
@@ -35,7 +37,16 @@ import attrs
 
 from mist.errors import InvalidAudience
 
-__all__ = ["MAX_AUDIENCE", "MAX_IDS", "NO_ATTRIBUTES", "Attributes", "Audience"]
+__all__ = [
+    "MAX_AUDIENCE",
+    "MAX_IDS",
+    "NO_ATTRIBUTES",
+    "Attributes",
+    "Audience",
+    "change_of_json",
+    "format_change",
+    "parse_change",
+]
 
 MAX_AUDIENCE = 16_384  # bytes of the text of an audience, or of a token's attributes
 MAX_IDS = 1_000  # values in all, in either
@@ -45,7 +56,8 @@ _NAME: Final = re.compile(r"[a-z0-9_.-]{1,64}")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _WRITTEN: Final = re.compile(r"(?:[^\x00- \x7f-\x9f&;=,+%]|%[0-9A-Fa-f]{2})+")
 # In an audience or of a session; the same in both, so that a name never means two things.
-_RESERVED: Final = frozenset({"client", "clients", "user", "users", "groups", "except"})
+_OF_ATTRIBUTES: Final = frozenset({"client", "user", "groups"})
+_RESERVED: Final = _OF_ATTRIBUTES | {"clients", "users", "except"}
 _INTEGERS: Final = range(-(2**63), 2**64)  # what every JSON reader can tell from its neighbours
 
 _Fields = dict[str, list[str]]
@@ -224,9 +236,11 @@ class Attributes:
         Raises:
             InvalidAudience: it isn't one, or it is too long.
         """
-        if not text:
-            return cls()
-        fields = _read(text)
+        return cls.of_fields(_read(text)) if text else cls()
+
+    @classmethod
+    def of_fields(cls, fields: _Fields) -> Self:
+        """From a text that has been taken apart. Takes out of `fields` what it takes in."""
         groups = frozenset(fields.pop("groups", ()))
         single = {name: _only(values) for name, values in fields.items()}
         return cls(single.pop("client", ""), single.pop("user", ""), groups, single)
@@ -245,6 +259,20 @@ class Attributes:
             _check_value(value)
         return cls(single.pop("client", ""), single.pop("user", ""), groups, single)
 
+    def amended(self, given: "Attributes", unset: Set[str] = frozenset()) -> Self:
+        """These after a change: what is `given` is set, what is `unset` forgotten, the rest stays.
+
+        Raises:
+            InvalidAudience: they are too many now, or too long.
+        """
+        others = {**self.others, **given.others}
+        return type(self)(
+            "" if "client" in unset else given.client or self.client,
+            "" if "user" in unset else given.user or self.user,
+            frozenset() if "groups" in unset else given.groups or self.groups,
+            {name: value for name, value in others.items() if name not in unset},
+        )
+
     def as_json(self) -> dict[str, str | list[str]]:
         """What `of_json` reads; what isn't known is left out."""
         found: dict[str, str | list[str]] = {}
@@ -259,6 +287,42 @@ class Attributes:
 
 NO_ATTRIBUTES: Final = Attributes()
 """Of services, and of tokens that say nothing of whom they are for."""
+
+
+def parse_change(text: str) -> tuple[Attributes, frozenset[str]]:
+    """A change of attributes, `user=1&plan=`: what to set, and the names of what to unset.
+
+    Raises:
+        InvalidAudience: it isn't one, it is too long, or it says nothing.
+    """
+    _check_text(text)
+    fields = text.split("&")
+    # A value holds no `=` of its own, so at the end of a field it has nothing behind it.
+    gone = [field[:-1] for field in fields if field.endswith("=")]
+    rest = [field for field in fields if not field.endswith("=")]
+    return _change(Attributes.of_fields(_read("&".join(rest))) if rest else NO_ATTRIBUTES, gone)
+
+
+def change_of_json(mapping: Mapping[str, object]) -> tuple[Attributes, frozenset[str]]:
+    """As `parse_change`, from `{"user": 1, "plan": null}`; this may say nothing."""
+    gone = [name for name, value in mapping.items() if value is None]
+    rest = {name: value for name, value in mapping.items() if value is not None}
+    return _change(Attributes.of_json(rest), gone)
+
+
+def format_change(given: Attributes, unset: Set[str]) -> str:
+    """What `parse_change` reads."""
+    return "&".join([*filter(None, [given.text]), *(f"{name}=" for name in sorted(unset))])
+
+
+def _change(given: Attributes, gone: list[str]) -> tuple[Attributes, frozenset[str]]:
+    unset = frozenset(gone)
+    for name in unset - _OF_ATTRIBUTES:
+        _check_name(name)
+    if len(unset) < len(gone) or not unset.isdisjoint(given.as_json()):
+        raise _error("a name is given twice")
+    _check_count(len(unset))
+    return given, unset
 
 
 @attrs.frozen

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 import attrs
 
+from mist.audience import Attributes
 from mist.errors import MistError
 from mist.message import Batch, TagSet
 
@@ -43,6 +44,7 @@ __all__ = [
     "Resume",
     "Resumed",
     "Revoked",
+    "SetAttributes",
     "ShowTags",
     "Since",
     "Store",
@@ -231,6 +233,21 @@ class RemoveTags(TokenCommand):
     """Take tags from a token; subscriptions that are no longer allowed end."""
 
     tags: TagSet
+
+
+@attrs.define
+class SetAttributes(TokenCommand):
+    """Say more of whom a token is for, or take it back; what isn't named stays as it is.
+
+    Live sessions of the token have what is said at once.
+
+    Attributes:
+        attributes: what to set. Groups take the place of those it had.
+        unset: names of attributes to be forgotten, none of them also in `attributes`.
+    """
+
+    attributes: Attributes
+    unset: frozenset[str] = frozenset()
 
 
 @attrs.define

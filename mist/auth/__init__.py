@@ -2,6 +2,7 @@
 
     Registry        the tokens. The truth, in memory; see `registry`
     Record, Grant   one token; what its tags allow
+    Change          what can be done to one; see `changes`
     TokenStore      the contract of what makes the registry last, and its members:
                     memory://                     lasts as long as the process
                     sqlite:///relative.db         a file, and a key file beside it
@@ -18,19 +19,23 @@ from typing import ClassVar, Self
 
 import trio
 
+from mist.auth.changes import Amend, Change, Enroll, Outcome, Remove
 from mist.auth.grant import Grant
 from mist.auth.record import Record
-from mist.auth.registry import MAX_TAGS, Change, Outcome, Registry, RegistryStatistics
+from mist.auth.registry import MAX_TAGS, Registry, RegistryStatistics
 from mist.errors import StartupError
 
 __all__ = [
     "MAX_TAGS",
+    "Amend",
     "Change",
+    "Enroll",
     "Grant",
     "Outcome",
     "Record",
     "Registry",
     "RegistryStatistics",
+    "Remove",
     "TokenStore",
     "open_registry",
     "open_store",

@@ -4,6 +4,7 @@ from functools import cached_property
 
 import attrs
 
+from mist.audience import NO_ATTRIBUTES, Attributes
 from mist.auth.grant import Grant
 from mist.message import TagSet
 
@@ -22,12 +23,14 @@ class Record:
         tags: in the form given, marks (`*`, `>`) included. May be empty: a token whose last
             tag was taken is still known, and lets nobody in.
         created: when it was registered, Unix seconds.
+        attributes: whom it is for; see `mist.audience`.
     """
 
     id: str
     digest: bytes = attrs.field(repr=False)
     tags: TagSet
     created: float
+    attributes: Attributes = NO_ATTRIBUTES
 
     @cached_property
     def grant(self) -> Grant:

@@ -25,10 +25,13 @@ from typing import TYPE_CHECKING, Self, assert_never
 import attrs
 import trio
 
+from mist.audience import NO_ATTRIBUTES, Attributes
+from mist.auth.changes import Amend, ById, Change, Enroll, Outcome, Remove
 from mist.auth.record import Record
-from mist.commands import AddTags, Register, RemoveTags, Unregister
+from mist.commands import AddTags, Register, RemoveTags, SetAttributes, Unregister
 from mist.errors import (
     CommandError,
+    InvalidAudience,
     InvalidToken,
     RegistryUnavailable,
     TokenExists,
@@ -40,43 +43,10 @@ from mist.message import TagSet, check_token
 if TYPE_CHECKING:
     from mist.auth import TokenStore
 
-__all__ = [
-    "MAX_TAGS",
-    "Change",
-    "Outcome",
-    "Registry",
-    "RegistryStatistics",
-    "Remove",
-    "Retag",
-    "Watcher",
-]
+__all__ = ["MAX_TAGS", "Registry", "RegistryStatistics", "Watcher"]
 
 MAX_TAGS = 1_000  # tags that one token may have in all
 
-
-@attrs.frozen
-class Retag:
-    """Change the tags of the token with this id; one that is both added and removed is removed."""
-
-    id: str
-    add: TagSet
-    remove: TagSet
-
-
-@attrs.frozen
-class Remove:
-    """Forget the token with this id."""
-
-    id: str
-
-
-Change = Register | Unregister | AddTags | RemoveTags | Retag | Remove
-"""What can be done to a token: by its text, as the commands say it, or by its id."""
-
-_ById = Retag | Remove
-
-Outcome = Record | None | CommandError
-"""What a change came to: the token's record, None where there is none any more, or why not."""
 
 Watcher = Callable[[Record, Record | None], None]
 """Called as `watcher(old, new)` when a token has changed; `new` is None where it is gone."""
@@ -222,13 +192,14 @@ class Registry:
         refused doesn't stop the others. One that changes nothing writes and announces
         nothing.
 
-        Tags are taken as they are; whoever made the changes has checked them
-        (`mist.message.parse_tags`).
+        Tags, and names of attributes to unset, are taken as they are; whoever made the changes
+        has checked them (`mist.message.parse_tags`, `mist.audience.parse_change`).
 
         Returns:
             An outcome for each change, in order. An unknown token is no error to
             `Unregister`, an unknown id is one to `Remove`. InvalidToken, TokenExists,
-            TokenNotFound and TooManyTags (more than `max_tags` in all) are returned, not raised.
+            TokenNotFound, TooManyTags (more than `max_tags` in all) and InvalidAudience (more
+            attributes in all than there may be) are returned, not raised.
 
         Raises:
             RegistryUnavailable: the store failed. Nothing was changed, of any of them.
@@ -251,7 +222,7 @@ class Registry:
         planned: dict[bytes, Record | None] = {}
         unknown: CommandError
         for change in changes:
-            if isinstance(change, _ById):
+            if isinstance(change, ById):
                 digest, unknown = self._digests.get(change.id), TokenNotFound()
             else:
                 digest, unknown = self._digest(change.token), InvalidToken()
@@ -259,7 +230,7 @@ class Registry:
                 outcomes.append(unknown)
                 continue
             old = planned[digest] if digest in planned else self._records.get(digest)
-            if isinstance(change, _ById) and old is not None and old.id != change.id:
+            if isinstance(change, ById) and old is not None and old.id != change.id:
                 old = None  # unregistered and registered anew before it
             outcome = self._outcome(change, digest, old)
             outcomes.append(outcome)
@@ -276,23 +247,28 @@ class Registry:
                 return None
             case Register(tags=tags):
                 return TokenExists() if old is not None else self._new(digest, tags)
+            case Enroll(tags=tags, attributes=given):
+                return TokenExists() if old is not None else self._new(digest, tags, given)
             case AddTags(tags=tags):
                 return TokenNotFound() if old is None else self._retagged(old, old.tags | tags)
             case RemoveTags(tags=tags):
                 return TokenNotFound() if old is None else self._retagged(old, old.tags - tags)
-            case Retag(add=add, remove=remove):
+            case SetAttributes(attributes=given, unset=unset):
+                return TokenNotFound() if old is None else _amended(old, given, unset)
+            case Amend(add=add, remove=remove, attributes=given, unset=unset):
                 if old is None:
                     return TokenNotFound()
-                return self._retagged(old, (old.tags | add) - remove)
+                new = self._retagged(old, (old.tags | add) - remove)
+                return _amended(new, given, unset) if isinstance(new, Record) else new
             case Remove():
                 return TokenNotFound() if old is None else None
             case _:
                 assert_never(change)
 
-    def _new(self, digest: bytes, tags: TagSet) -> Outcome:
+    def _new(self, digest: bytes, tags: TagSet, attributes: Attributes = NO_ATTRIBUTES) -> Outcome:
         if len(tags) > self._max_tags:
             return TooManyTags(self._max_tags)
-        return Record(secrets.token_hex(8), digest, tags, self._clock())
+        return Record(secrets.token_hex(8), digest, tags, self._clock(), attributes)
 
     def _retagged(self, old: Record, tags: TagSet) -> Outcome:
         # Only growth is refused: where the limit was lowered, a token that is over it can
@@ -374,3 +350,10 @@ class Registry:
         except InvalidToken:
             return None
         return hmac.digest(self._key, token.encode(), "sha256")
+
+
+def _amended(old: Record, given: Attributes, unset: frozenset[str]) -> Outcome:
+    try:
+        return attrs.evolve(old, attributes=old.attributes.amended(given, unset))
+    except InvalidAudience as error:
+        return error.with_traceback(None)

@@ -1,9 +1,9 @@
 """`sqlite:///…`: the registry in a file that one server has for itself.
 
-A token is one row, its tags in their canonical form. A table of tags beside it would be the
-textbook's way; but nothing ever asks the database about a tag, and a row a tag is a statement
-a tag, each of which may wait for the interpreter lock beside a busy event loop. For the same
-reason rows are written hundreds at a time.
+A token is one row, its tags and attributes in their canonical forms. A table of tags beside it
+would be the textbook's way; but nothing ever asks the database about a tag, and a row a tag is
+a statement a tag, each of which may wait for the interpreter lock beside a busy event loop. For
+the same reason rows are written hundreds at a time.
 
 Locked exclusively for as long as it is open: the registry answers from memory, so a second
 process that writes would be a truth of its own. Whoever wants to change tokens asks the
@@ -16,38 +16,48 @@ from itertools import islice
 from pathlib import Path
 from typing import Final, Self
 
+from mist.audience import NO_ATTRIBUTES, Attributes
 from mist.auth import Record, TokenStore
 from mist.auth.key import create_key, read_key, warn_if_open
-from mist.errors import RegistryUnavailable, StartupError
+from mist.errors import InvalidAudience, RegistryUnavailable, StartupError
 from mist.message import format_tags
 from mist.sqlite import DAMAGED, Kind, Place, connect, create, transaction
 
 __all__ = ["SqliteStore"]
 
-_REGISTRY: Final = Kind("token registry", application_id=0x6D73746B, version=1)  # "mstk"
+_REGISTRY: Final = Kind("token registry", application_id=0x6D73746B, version=2)  # "mstk"
 
-_ROWS: Final = 200  # a statement; four parameters each, and some builds take only 999
+_ROWS: Final = 190  # a statement; five parameters each, and some builds take only 999
 _PATIENCE: Final = 0.5  # seconds for a server that is just stopping to let go of the file
 
-_SCHEMA: Final = """
+# What version 2 has and version 1 had not.
+_ATTRIBUTES: Final = "attributes TEXT NOT NULL DEFAULT ''"  # see Attributes.text
+_SCHEMA: Final = f"""
     CREATE TABLE token (
         digest BLOB NOT NULL PRIMARY KEY CHECK (length(digest) = 32),
         id TEXT NOT NULL UNIQUE,
         tags TEXT NOT NULL, -- sorted, joined by commas
-        created REAL NOT NULL -- Unix seconds
+        created REAL NOT NULL, -- Unix seconds
+        {_ATTRIBUTES}
     ) STRICT
 """
+_COLUMNS: Final = "digest, id, tags, created, attributes"
 
-_Row = tuple[bytes, str, str, float]
+_Row = tuple[bytes, str, str, float, str]
 
 
 def _rows(records: Iterable[Record]) -> Iterator[_Row]:
-    return ((each.digest, each.id, format_tags(each.tags), each.created) for each in records)
+    return (
+        (each.digest, each.id, format_tags(each.tags), each.created, each.attributes.text)
+        for each in records
+    )
 
 
 def _record(row: _Row) -> Record:
-    digest, name, tags, created = row
-    return Record(name, digest, frozenset(tags.split(",") if tags else ()), created)
+    digest, name, tags, created, text = row
+    # Most tokens have none, and a million need not have a million times nothing.
+    attributes = Attributes.parse(text) if text else NO_ATTRIBUTES
+    return Record(name, digest, frozenset(tags.split(",") if tags else ()), created, attributes)
 
 
 class SqliteStore(TokenStore):
@@ -87,8 +97,12 @@ class SqliteStore(TokenStore):
 
     def load(self) -> Iterable[Record]:
         with _REGISTRY.explained(self._path):
-            rows = self._connection.execute("SELECT digest, id, tags, created FROM token")
-            return list(map(_record, rows))
+            rows = self._connection.execute(f"SELECT {_COLUMNS} FROM token")  # noqa: S608
+            try:
+                return list(map(_record, rows))
+            except InvalidAudience as error:
+                # Without them the token would get what isn't for it, or others what is.
+                raise StartupError(f"token registry {self._path}: {DAMAGED}") from error
 
     def write(self, changes: Mapping[bytes, Record | None]) -> None:
         gone = [digest for digest, record in changes.items() if record is None]
@@ -112,12 +126,12 @@ class SqliteStore(TokenStore):
 
     def _put(self, rows: Iterator[_Row]) -> None:
         while some := list(islice(rows, _ROWS)):
-            marks = ",".join(["(?, ?, ?, ?)"] * len(some))
+            marks = ",".join(["(?, ?, ?, ?, ?)"] * len(some))
             # Not OR REPLACE: that would silently remove another token with the same id.
             self._connection.execute(
-                f"INSERT INTO token (digest, id, tags, created) VALUES {marks} "  # noqa: S608
-                "ON CONFLICT (digest) DO UPDATE SET "
-                "id = excluded.id, tags = excluded.tags, created = excluded.created",
+                f"INSERT INTO token ({_COLUMNS}) VALUES {marks} "  # noqa: S608
+                "ON CONFLICT (digest) DO UPDATE SET id = excluded.id, tags = excluded.tags, "
+                "created = excluded.created, attributes = excluded.attributes",
                 [value for row in some for value in row],
             )
 
@@ -128,13 +142,25 @@ class SqliteStore(TokenStore):
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     """Lock the database, see that it is ours and sound, make it ours where it is new."""
     connection.execute("PRAGMA locking_mode = EXCLUSIVE")
-    is_new = _REGISTRY.is_new(connection, path)
+    is_old = _is_old(connection)
+    is_new = not is_old and _REGISTRY.is_new(connection, path)
     if connection.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
         raise StartupError(f"token registry {path}: {DAMAGED}")
     _REGISTRY.write_ahead(connection, path)
     if is_new:
         with _REGISTRY.founding(connection):
             connection.execute(_SCHEMA)
+    elif is_old:
+        with transaction(connection):
+            connection.execute(f"ALTER TABLE token ADD COLUMN {_ATTRIBUTES}")
+            connection.execute(f"PRAGMA user_version = {_REGISTRY.version}")
+
+
+def _is_old(connection: sqlite3.Connection) -> bool:
+    """Whether it is a registry of the version before, and has to be made one of this."""
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    return (application, version) == (_REGISTRY.application_id, 1)
 
 
 def _key(connection: sqlite3.Connection, path: Path) -> bytes:

@@ -14,8 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from mist.auth import Change, Outcome, Record
-from mist.auth.registry import Remove, Retag
+from mist.auth import Amend, Change, Outcome, Record, Remove
 from mist.commands import Register
 from mist.errors import MistError
 from mist.http.bodies import answer, read_body
@@ -136,7 +135,7 @@ def routes(context: Context) -> Sequence[BaseRoute]:
     async def change(request: Request, name: str) -> Response:
         wanted = await read_body(request, TokenChange)
         add, remove = (parse(tags) if tags else frozenset() for tags in (wanted.add, wanted.remove))
-        record = await execute(Retag(name, add, remove))
+        record = await execute(Amend(name, add, remove))
         assert record is not None
         return answer(_describe(record))
 

@@ -1,4 +1,4 @@
-"""The registry against a dict of sets, whatever is done to it in whatever batches."""
+"""The registry against a dict of plain values, whatever is done to it in whatever batches."""
 
 import tempfile
 
@@ -6,9 +6,10 @@ import attrs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mist.auth import Record, Registry, open_registry
+from mist.audience import Attributes
+from mist.auth import Enroll, Record, Registry, open_registry
 from mist.auth.memory import MemoryStore
-from mist.commands import AddTags, Register, RemoveTags, Unregister
+from mist.commands import AddTags, Register, RemoveTags, SetAttributes, Unregister
 from mist.errors import RegistryUnavailable, TokenExists, TokenNotFound, TooManyTags
 from tests.auth.stores import Failing
 
@@ -17,10 +18,19 @@ TOKENS = ["t", "u", "ü"]
 
 tokens = st.sampled_from(TOKENS)
 tag_sets = st.frozensets(st.sampled_from("abcdef"), max_size=5)
+attributes = st.builds(
+    Attributes,
+    user=st.sampled_from(["", "1", "ü"]),
+    groups=st.frozensets(st.sampled_from("gh")),
+    others=st.dictionaries(st.sampled_from(["plan", "site"]), st.sampled_from("xy")),
+)
+names = st.frozensets(st.sampled_from(["user", "groups", "plan", "client"]))
 changes = st.one_of(
     st.builds(Register, tokens, tag_sets),
     st.builds(AddTags, tokens, tag_sets),
     st.builds(RemoveTags, tokens, tag_sets),
+    st.builds(Enroll, tokens, tag_sets, attributes),
+    st.builds(SetAttributes, tokens, attributes, names),
     st.builds(Unregister, tokens),
 )
 batches = st.lists(st.lists(changes, max_size=5), max_size=6)
@@ -28,25 +38,29 @@ batches = st.lists(st.lists(changes, max_size=5), max_size=6)
 
 def expected(model, change):
     """Carry a change out on the model; what should come of it, an error as its class."""
-    has = model.get(change.token)
+    has, known = model.get(change.token, (None, {}))
     match change:
         case Unregister(token=token):
             model.pop(token, None)
             return None
-        case Register():
+        case Register() | Enroll():
             if has is not None:
                 return TokenExists
             after = change.tags
+            known = {} if isinstance(change, Register) else change.attributes.as_json()
         case _ if has is None:
             return TokenNotFound
         case AddTags():
             after = has | change.tags
         case RemoveTags():
             after = has - change.tags
+        case SetAttributes():
+            known = {**known, **change.attributes.as_json()}
+            after, known = has, {name: known[name] for name in known.keys() - change.unset}
     if len(after) > LIMIT:
         return TooManyTags
-    model[change.token] = after
-    return after
+    model[change.token] = after, known
+    return after, known
 
 
 def plain(outcome):
@@ -54,14 +68,14 @@ def plain(outcome):
         case None:
             return None
         case Record():
-            return outcome.tags
+            return outcome.tags, outcome.attributes.as_json()
         case _:
             return type(outcome)
 
 
 def contents(registry):
     found = {token: registry.lookup(token) for token in TOKENS}
-    return {token: record.tags for token, record in found.items() if record is not None}
+    return {token: plain(record) for token, record in found.items() if record is not None}
 
 
 class Mirror:
@@ -75,8 +89,8 @@ class Mirror:
         assert self.records.pop(old.id, old) == old
         if new is not None:
             assert new.id == old.id
-            assert attrs.evolve(new, tags=old.tags) == old
-            assert new.tags != old.tags
+            assert attrs.evolve(new, tags=old.tags, attributes=old.attributes) == old
+            assert new != old
             self.records[new.id] = new
 
 

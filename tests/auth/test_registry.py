@@ -8,11 +8,12 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from mist.auth import Registry, open_registry
+from mist.audience import MAX_IDS, NO_ATTRIBUTES, Attributes, parse_change
+from mist.auth import Amend, Enroll, Registry, Remove, open_registry
 from mist.auth.memory import MemoryStore
-from mist.auth.registry import Remove, Retag
-from mist.commands import AddTags, Register, RemoveTags, Unregister
+from mist.commands import AddTags, Register, RemoveTags, SetAttributes, Unregister
 from mist.errors import (
+    InvalidAudience,
     InvalidToken,
     RegistryUnavailable,
     StartupError,
@@ -302,7 +303,7 @@ async def test_page_goes_on_behind_a_record_that_is_gone(registry):
 
 async def test_tags_change_by_id_in_one_step(registry, seen):
     old = await one(registry, Register("t", A))
-    new = await one(registry, Retag(old.id, add=frozenset("bc"), remove=frozenset("ac")))
+    new = await one(registry, Amend(old.id, add=frozenset("bc"), remove=frozenset("ac")))
     assert new.tags == B == registry.tags("t")
     assert new.id == old.id
     assert seen == [(old, new)]
@@ -314,13 +315,13 @@ async def test_token_is_removed_by_id(registry, seen):
     assert registry.lookup("t") is None
     assert seen == [(record, None)]
     assert isinstance(await one(registry, Remove(record.id)), TokenNotFound)
-    assert isinstance(await one(registry, Retag(record.id, A, NONE)), TokenNotFound)
+    assert isinstance(await one(registry, Amend(record.id, A, NONE)), TokenNotFound)
 
 
 async def test_id_of_a_token_that_was_registered_anew_means_nothing(registry):
     old = await one(registry, Register("t", A))
     outcomes = await registry.execute(
-        [Unregister("t"), Remove(old.id), Register("t", B), Retag(old.id, A, NONE), Remove(old.id)]
+        [Unregister("t"), Remove(old.id), Register("t", B), Amend(old.id, A, NONE), Remove(old.id)]
     )
     assert [type(outcomes[n]) for n in (1, 3, 4)] == [TokenNotFound] * 3
     assert registry.tags("t") == B
@@ -329,10 +330,123 @@ async def test_id_of_a_token_that_was_registered_anew_means_nothing(registry):
 async def test_limit_on_tags_holds_by_id_too():
     registry = Registry(MemoryStore(), max_tags=2)
     record = await one(registry, Register("t", A))
-    outcome = await one(registry, Retag(record.id, frozenset("bc"), NONE))
+    outcome = await one(registry, Amend(record.id, frozenset("bc"), NONE))
     assert isinstance(outcome, TooManyTags)
-    outcome = await one(registry, Retag(record.id, frozenset("bc"), A))
+    outcome = await one(registry, Amend(record.id, frozenset("bc"), A))
     assert outcome.tags == frozenset("bc")
+
+
+# attributes
+
+
+async def test_token_is_enrolled_with_tags_and_attributes_at_once(registry, seen):
+    record = await one(registry, Enroll("t", A, Attributes(user="1")))
+    assert registry.lookup("t") is record
+    assert (record.tags, record.attributes) == (A, Attributes(user="1"))
+    assert isinstance(await one(registry, Enroll("t", B, NO_ATTRIBUTES)), TokenExists)
+    assert registry.lookup("t") is record
+    assert seen == []
+
+
+async def test_registered_token_says_nothing_of_whom_it_is_for(registry):
+    record = await one(registry, Register("t", A))
+    assert record.attributes == NO_ATTRIBUTES
+
+
+async def test_attributes_that_are_not_named_stay(registry):
+    await one(registry, Enroll("t", A, Attributes.parse("user=1&groups=a;b&plan=pro&site=x")))
+    for change, after in [
+        ("plan=basic", "groups=a;b&plan=basic&site=x&user=1"),
+        ("groups=c&client=q", "client=q&groups=c&plan=basic&site=x&user=1"),
+        ("user=", "client=q&groups=c&plan=basic&site=x"),
+        ("groups=&plan=&new=1", "client=q&new=1&site=x"),
+        ("plan=", "client=q&new=1&site=x"),
+        ("client=&new=&site=", ""),
+    ]:
+        record = await one(registry, SetAttributes("t", *parse_change(change)))
+        assert record.attributes.text == after
+        assert registry.lookup("t") == record
+        assert record.tags == A
+
+
+async def test_change_of_attributes_is_announced(registry, seen):
+    old = await one(registry, Register("t", A))
+    new = await one(registry, SetAttributes("t", Attributes(user="1")))
+    await one(registry, SetAttributes("t", Attributes(user="1")))
+    await one(registry, SetAttributes("t", NO_ATTRIBUTES, frozenset(["plan"])))
+    assert seen == [(old, new)]
+    assert new.id == old.id
+    assert registry.statistics().changes == 2
+
+
+async def test_change_of_tags_leaves_attributes(registry):
+    await one(registry, Enroll("t", A, Attributes(user="1")))
+    for change in [AddTags("t", B), RemoveTags("t", A)]:
+        assert (await one(registry, change)).attributes == Attributes(user="1")
+
+
+async def test_token_that_is_registered_anew_has_none_of_its_old_attributes(registry):
+    await one(registry, Enroll("t", A, Attributes(user="1")))
+    outcomes = await registry.execute([Unregister("t"), Register("t", A)])
+    assert outcomes[1].attributes == NO_ATTRIBUTES
+
+
+async def test_attributes_of_an_unknown_token_cannot_be_set(registry):
+    change = SetAttributes("t", Attributes(user="1"))
+    assert isinstance(await one(registry, change), TokenNotFound)
+    assert isinstance(await one(registry, SetAttributes("a b", change.attributes)), InvalidToken)
+    assert registry.statistics().tokens == 0
+
+
+async def test_tags_and_attributes_change_by_id_in_one_step(registry, seen):
+    old = await one(registry, Enroll("t", A, Attributes.parse("plan=pro&site=x")))
+    change = Amend(old.id, B, A, Attributes(user="1"), frozenset(["plan"]))
+    new = await one(registry, change)
+    assert (new.tags, new.attributes.text) == (B, "site=x&user=1")
+    assert seen == [(old, new)]
+    assert isinstance(await one(registry, Amend("0" * 16, B)), TokenNotFound)
+
+
+@pytest.mark.parametrize("by_id", [False, True])
+async def test_attributes_that_become_too_many_are_refused_and_nothing_is_changed(
+    registry, seen, by_id
+):
+    full = Attributes(groups=frozenset(map(str, range(MAX_IDS))))
+    old = await one(registry, Enroll("t0ken", A, full))
+    more = Attributes(others={"plan": "pro"})
+    change = Amend(old.id, B, A, more) if by_id else SetAttributes("t0ken", more)
+    outcome = await one(registry, change)
+    assert isinstance(outcome, InvalidAudience)
+    # Its frames would hold the token's text.
+    assert outcome.__traceback__ is None
+    assert outcome.__context__ is None
+    assert registry.lookup("t0ken") is old
+    assert seen == []
+
+
+async def test_attributes_are_durable_before_anybody_hears_of_them():
+    store = Recording()
+    registry = Registry(store)
+    await one(registry, Register("t", A))
+    heard = []
+    registry.watch(lambda old, new: heard.append((new, list(store.store.load()))))
+    new = await one(registry, SetAttributes("t", Attributes(user="1")))
+    assert heard == [(new, [new])]
+
+
+async def test_attributes_that_cannot_be_stored_are_not_set():
+    store = Failing(MemoryStore())
+    registry = Registry(store)
+    old = await one(registry, Register("t", A))
+    store.full = True
+    with pytest.raises(RegistryUnavailable):
+        await one(registry, SetAttributes("t", Attributes(user="1")))
+    assert registry.lookup("t") is old
+
+
+def test_token_is_in_no_repr_of_a_change():
+    for change in [Enroll("t0ken", A, NO_ATTRIBUTES), SetAttributes("t0ken", NO_ATTRIBUTES)]:
+        assert "t0ken" not in repr(change)
 
 
 # storage

@@ -13,12 +13,14 @@ import attrs
 import pytest
 import trio
 
-from mist.auth import Registry, open_registry, open_store
-from mist.commands import AddTags, Register, RemoveTags, Unregister
+from mist.audience import NO_ATTRIBUTES, Attributes
+from mist.auth import Enroll, Registry, open_registry, open_store
+from mist.commands import AddTags, Register, RemoveTags, SetAttributes, Unregister
 from mist.errors import RegistryUnavailable, StartupError, TokenExists
 
 A = frozenset("a")
 B = frozenset("b")
+ODD = Attributes("c;d", "ü&=%\u2028", frozenset(["';", "b c"]), {"site": "x", "a.b": "+"})
 TOKEN = "a-t0ken-that-nobody-may-find"
 
 
@@ -102,6 +104,72 @@ async def test_second_server_is_refused_while_the_first_runs(url):
     async with await open_registry(url):
         assert "in use by another process" in await refusal(url)
     await fill(url, t=A)
+
+
+async def test_attributes_last(url):
+    async with await open_registry(url) as registry:
+        await registry.execute([Enroll("t", A, ODD), Register("u", A)])
+        made = await registry.execute([SetAttributes("u", Attributes(user="7")), AddTags("t", B)])
+    async with await open_registry(url) as registry:
+        assert registry.lookup("u") == made[0]
+        assert registry.lookup("u").attributes == Attributes(user="7")
+        assert registry.lookup("t").attributes == ODD
+        await registry.execute([SetAttributes("t", NO_ATTRIBUTES, frozenset(ODD.as_json()))])
+    async with await open_registry(url) as registry:
+        assert registry.lookup("t").attributes == NO_ATTRIBUTES
+        assert registry.tags("t") == A | B
+
+
+# the version before
+
+VERSION_1 = [
+    """
+    CREATE TABLE old (
+        digest BLOB NOT NULL PRIMARY KEY CHECK (length(digest) = 32),
+        id TEXT NOT NULL UNIQUE,
+        tags TEXT NOT NULL, -- sorted, joined by commas
+        created REAL NOT NULL -- Unix seconds
+    ) STRICT
+    """,
+    "INSERT INTO old SELECT digest, id, tags, created FROM token",
+    "DROP TABLE token",
+    "ALTER TABLE old RENAME TO token",
+    "PRAGMA user_version = 1",
+]
+
+
+async def test_registry_of_version_1_opens_and_keeps_its_tokens(url, path):
+    made = await fill(url, t=A, u=frozenset(), v=A | B)
+    run_sql(path, *VERSION_1)
+    async with await open_registry(url) as registry:
+        assert [registry.lookup(token) for token in "tuv"] == made
+        changed = await registry.execute([SetAttributes("t", ODD), Enroll("w", B, ODD)])
+    async with await open_registry(url) as registry:
+        assert [registry.lookup(token) for token in "tuvw"] == [changed[0], *made[1:], changed[1]]
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (2,)
+        assert connection.execute("PRAGMA quick_check").fetchone() == ("ok",)
+
+
+async def test_registry_of_version_1_without_its_key_is_still_refused(url, path, key_path):
+    await fill(url, t=A)
+    run_sql(path, *VERSION_1)
+    key = key_path.read_bytes()
+    key_path.unlink()
+    assert "tokens.db.key is missing" in await refusal(url)
+    key_path.write_bytes(key)
+    key_path.chmod(0o600)
+    async with await open_registry(url) as registry:
+        assert registry.tags("t") == A
+
+
+async def test_what_only_says_that_it_is_version_1_is_refused_and_left_alone(url, path):
+    await fill(url, t=A)
+    run_sql(path, "PRAGMA user_version = 1")
+    assert "duplicate column" in await refusal(url)
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+        assert connection.execute("SELECT count(*) FROM token").fetchone() == (1,)
 
 
 # secrecy
@@ -251,11 +319,19 @@ async def test_another_programs_database_is_refused_and_left_alone(url, path, ke
         path.unlink()
 
 
-@pytest.mark.parametrize("version", [0, 2, 77])
+@pytest.mark.parametrize("version", [0, 3, 77])
 async def test_another_schema_version_is_refused(url, path, version):
     await fill(url, t=A)
     run_sql(path, f"PRAGMA user_version = {version}")
-    assert f"schema version {version}, but this mist knows 1" in await refusal(url)
+    assert f"schema version {version}, but this mist knows 2" in await refusal(url)
+
+
+@pytest.mark.parametrize("text", ["user=", "user", "users=1", "plan=a;b", "\x01", "a=%00"])
+async def test_attributes_that_mean_nothing_are_refused(url, path, text):
+    await fill(url, t=A)
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("UPDATE token SET attributes = ?", [text])
+    assert str(path) in await refusal(url)
 
 
 async def test_row_that_means_nothing_is_refused(url, path):

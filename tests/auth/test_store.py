@@ -1,7 +1,9 @@
 """The contract of `TokenStore`, over every member of the family."""
 
+import attrs
 import pytest
 
+from mist.audience import Attributes
 from mist.auth import Record, open_store
 
 
@@ -41,6 +43,14 @@ def test_what_was_written_is_loaded(store, tags):
     one = record(1, *tags)
     put(store, one)
     assert held(store) == {one.digest: one}
+
+
+@pytest.mark.parametrize("text", ["", "user=1", "client=c&groups=a;b%26;%C3%BC&plan=pro&site=x"])
+def test_attributes_that_were_written_are_loaded(store, text):
+    one = attrs.evolve(record(1, "a"), attributes=Attributes.parse(text))
+    put(store, record(1), record(2))
+    put(store, one)
+    assert held(store) == {one.digest: one, record(2).digest: record(2)}
 
 
 def test_thousands_are_written_at_once(store):
