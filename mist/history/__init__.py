@@ -20,6 +20,7 @@ How it is made, from the outside in:
     keeper      the task that does all of this now and then
     keys        what tells a repeated publication from a new one
     commits     large batches of writers that may ask again
+    numbering   messages counted in each channel: a tag that begins with /. `channels`: over a shelf
     erasing     what somebody has a right to see gone
     layout      a block as bytes: `encoding` makes it, `block` and `part` read it. `postings`,
                 `columns`
@@ -30,7 +31,7 @@ take back, and a subscriber that says where it was gets exactly what came after.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from enum import Enum
 from typing import Final, Self
 
@@ -40,6 +41,7 @@ from mist.errors import HistoryDamaged, HistoryUnavailable, StartupError
 from mist.history.commits import Bulk, Commit, Mark
 from mist.history.erasing import Erased, Erasure
 from mist.history.keys import Kept, Key
+from mist.history.numbering import ChannelPosition
 from mist.history.part import ColumnPage, Part
 from mist.history.record import (
     MAX_ID,
@@ -58,6 +60,7 @@ __all__ = [
     "MAX_GROUP",
     "MAX_ID",
     "Bulk",
+    "ChannelPosition",
     "ColumnPage",
     "Commit",
     "Durability",
@@ -202,6 +205,7 @@ class History(ABC):
         upto: int | None = None,
         limit: int = 2 * MAX_GROUP,
         max_bytes: int = 2 << 20,
+        numbered: bool = False,
     ) -> Page:
         """The next piece of a replay.
 
@@ -219,6 +223,8 @@ class History(ABC):
             limit: most messages, at least 1.
             max_bytes: of wires; the page ends with the entry that reaches it. So a page
                 takes up to this and one entry, which is no larger than what was appended.
+            numbered: whether to say each message's number in its channels, see
+                `Stored.numbers`. Where these are lost, that is damage.
 
         Raises:
             HistoryDamaged: all that was wanted ahead of the block has been read before.
@@ -250,6 +256,21 @@ class History(ABC):
         Returns:
             What to give to `read` as `after`, to get exactly those; or all that match, where
             they are fewer. An id rather than the messages, since `n` may be a million.
+        """
+
+    @abstractmethod
+    async def channels(self, names: Collection[str]) -> dict[str, ChannelPosition]:
+        """Where channels stand: tags that begin with `/`, for each of which messages that carry
+        it are numbered from 1 on, with no gap and never again. O(names).
+
+        A number is given by the append or commit that stores a message, durably with it. It
+        stays whatever becomes of other messages, and after all of them are gone.
+        """
+
+    @abstractmethod
+    async def channel_after(self, name: str, number: int) -> int:
+        """What to give to `read` as `after`, to get exactly those messages of a channel whose
+        numbers in it are higher. O(log ids) blocks, and mostly one.
         """
 
     @abstractmethod

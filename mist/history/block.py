@@ -3,14 +3,16 @@
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from itertools import accumulate
+from itertools import accumulate, islice
 from operator import add, mul
 from typing import Final
 
+import attrs
 import msgspec
 
 from mist.errors import HistoryDamaged
 from mist.history.layout import MICROSECONDS, Row, checksum, decode_body
+from mist.history.numbering import Numbers, has_channels, raised, unpack_numbers
 from mist.history.part import HEAD_LENGTH, Columns, Part, pick
 from mist.history.postings import Postings, pack_postings
 from mist.history.record import MAX_ID, Stored
@@ -113,10 +115,29 @@ class Block:
         upto: int = MAX_ID,
         limit: int = MAX_ID,
         max_bytes: int = MAX_ID,
+        *,
+        numbers: Sequence[Numbers] | None = None,
     ) -> list[Stored]:
         """The messages of a `part`, by ascending ids, with the wires they came with."""
         part = self.part(selection, after, upto, limit, max_bytes)
-        return [] if part is None else self.stored(part)
+        return [] if part is None else self.stored(part, numbers)
+
+    @property
+    def has_channels(self) -> bool:
+        """Whether some of its messages have numbers."""
+        return has_channels(self.columns.text)
+
+    def numbers(self, packed: bytes) -> list[Numbers]:
+        """The numbers of each run, as `numbering` has packed them. O(runs).
+
+        Raises:
+            HistoryDamaged: they aren't what was written.
+        """
+        columns = self.columns
+        try:
+            return unpack_numbers(packed, columns.lists, columns.run_lists, columns.counts)
+        except ValueError as error:
+            raise HistoryDamaged(self.head.first, str(error), self.head.last) from error
 
     def part(
         self,
@@ -157,11 +178,25 @@ class Block:
             _length_of_last(beyond, self._data(runs[-1])) if beyond else 0,
         )
 
-    def stored(self, part: Part) -> list[Stored]:
-        """A part of this block as publications. O(runs)."""
+    def stored(self, part: Part, numbers: Sequence[Numbers] | None = None) -> list[Stored]:
+        """A part of this block as publications. O(runs).
+
+        Args:
+            numbers: of each run of the block, to be given out with it.
+        """
         firsts = list(pick(self._firsts, part.runs))
         firsts[0] += part.skip
-        return self._sections(part.runs, firsts, self._entries(part))
+        sections = self._sections(part.runs, firsts, self._entries(part))
+        if numbers is None:
+            return sections
+        chosen = iter([numbers[run] for run in part.runs])
+        found = [
+            attrs.evolve(each, numbers=list(islice(chosen, len(each.entries)))) for each in sections
+        ]
+        if part.skip and found[0].numbers:
+            own = [raised(found[0].numbers[0], part.skip), *found[0].numbers[1:]]
+            found[0] = attrs.evolve(found[0], numbers=own)
+        return found
 
     def _data(self, run: int) -> bytes:
         return self.columns.data[self._offsets[run] : self._offsets[run + 1]]

@@ -67,7 +67,7 @@ class Cursor:
         self._history = history
         self._trimmed = 0  # up to which id the reader knows of what retention has taken
 
-    async def begin(self, since: Since, selection: Selection, upto: int) -> bool:
+    async def begin(self, since: Since, selection: Selection | None, upto: int) -> bool:
         """Find the place.
 
         Args:
@@ -100,16 +100,17 @@ class Cursor:
 
     async def read(
         self,
-        selection: Selection,
+        selection: Selection | None,
         upto: int,
         *,
         limit: int = 2 * MAX_GROUP,
         max_bytes: int = 2 << 20,
+        numbered: bool = False,
     ) -> Piece:
         """The next piece. The place stays; see `take`.
 
         Args:
-            upto, limit, max_bytes: see `History.read`.
+            upto, limit, max_bytes, numbered: see `History.read`.
 
         Raises:
             HistoryUnavailable: it can't be read now.
@@ -120,7 +121,12 @@ class Cursor:
         try:
             for _ in range(_TRIES):
                 page = await history.read(
-                    selection, after=self.place, upto=upto, limit=limit, max_bytes=max_bytes
+                    selection,
+                    after=self.place,
+                    upto=upto,
+                    limit=limit,
+                    max_bytes=max_bytes,
+                    numbered=numbered,
                 )
                 before, trimmed = trimmed, (await history.position()).trimmed
                 if trimmed == before:
@@ -147,7 +153,7 @@ class Cursor:
         # What has been trimmed beyond that is said where it would have come.
         self._trimmed = min(piece.trimmed, self.place)
 
-    async def _missing(self, selection: Selection, trimmed: int) -> int | None:
+    async def _missing(self, selection: Selection | None, trimmed: int) -> int | None:
         """The lowest id that is kept, where something wanted has been trimmed before a page."""
         known = max(self.place, self._trimmed)
         if trimmed <= known or await self._history.recovered(selection, known):

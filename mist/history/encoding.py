@@ -4,13 +4,33 @@ from collections.abc import Hashable, Iterable, Sequence
 from operator import add, sub
 from typing import TypeVar
 
+import attrs
+import msgspec
+
 from mist.history.clock import Clock
 from mist.history.columns import pack
-from mist.history.layout import MICROSECONDS, Body, Extra, Head, Row, checksum, encode_body
+from mist.history.layout import (
+    MICROSECONDS,
+    Body,
+    Extra,
+    Head,
+    Row,
+    checksum,
+    decode_body,
+    encode_body,
+)
+from mist.history.numbering import (
+    Numbers,
+    add_up,
+    bound_of,
+    has_channels,
+    pack_numbers,
+)
+from mist.history.part import Columns
 from mist.history.postings import pack_postings
 from mist.history.record import Publication, Stored
 
-__all__ = ["assign", "encode"]
+__all__ = ["assign", "counted", "encode"]
 
 K = TypeVar("K", bound=Hashable)
 
@@ -55,6 +75,8 @@ def encode(stored: Sequence[Stored], *, first: int | None = None, last: int | No
     O(entries + tags of distinct tag lists), and bytes at the speed of memory.
 
     Args:
+        stored: with numbers where it is written anew, and its messages have some; those of
+            all of them are known, or none is kept.
         first, last: the ids the block answers for, where retention took messages at its ends.
     """
     lists: _Numbering[bytes] = _Numbering()
@@ -76,9 +98,10 @@ def encode(stored: Sequence[Stored], *, first: int | None = None, last: int | No
     section_publishers = pack([publishers[each.publisher] for each in stored])
     section_extras = pack([extras[_extra(each)] for each in stored])
     hashes, postings = pack_postings(lists, len(lists))
+    text = b"\n".join(lists)
     body = encode_body(
         Body(
-            lists=b"\n".join(lists),
+            lists=text,
             publishers=list(publishers),
             extras=list(extras),
             sections=len(stored),
@@ -105,7 +128,48 @@ def encode(stored: Sequence[Stored], *, first: int | None = None, last: int | No
         newest=times[-1],
         size=len(hashes) + len(body),
     )
-    return Row(head, hashes, checksum(hashes, body), body)
+    row = Row(head, hashes, checksum(hashes, body), body)
+    if not has_channels(text):
+        return row
+    if first is None:
+        bounds = _bounds(stored)
+        return attrs.evolve(row, tally=add_up(lists, run_lists, counts, bounds))
+    numbers: list[Numbers] = []
+    for publication in stored:
+        if publication.numbers is None:
+            return row
+        numbers += publication.numbers
+    return attrs.evolve(row, numbers=pack_numbers(lists, run_lists, counts, numbers))
+
+
+def counted(row: Row) -> Row:
+    """A block that came as bytes, with what it adds to its channels.
+
+    Raises:
+        ValueError: it can't be read.
+    """
+    if row.tally is not None:
+        return row
+    try:
+        body = decode_body(row.body)
+    except msgspec.MsgspecError as error:
+        raise ValueError(str(error)) from None
+    if not has_channels(body.lists):
+        return row
+    columns = Columns(body)
+    return attrs.evolve(row, tally=add_up(columns.lists, columns.run_lists, columns.counts))
+
+
+def _bounds(stored: Sequence[Stored]) -> list[tuple[int, int | None, int | None]]:
+    bounds = []
+    run = 0
+    for publication in stored:
+        size, age = bound_of(publication.meta)
+        for _ in publication.entries:
+            if size is not None or age is not None:
+                bounds.append((run, size, age))
+            run += 1
+    return bounds
 
 
 def _extra(publication: Publication) -> Extra:

@@ -13,6 +13,7 @@ import attrs
 
 from mist.errors import HistoryDamaged
 from mist.history.block import Block, TagLists
+from mist.history.channels import renewable
 from mist.history.encoding import encode
 from mist.history.layout import Head, Row
 from mist.history.record import Stored
@@ -113,7 +114,7 @@ def make_plan(
         for looked_at, row in enumerate(rows, 1):
             head = row.head
             try:
-                _look(Block(row, tag_lists), erasure, selection, plan)
+                _look(shelf, Block(row, tag_lists), erasure, plan)
             except HistoryDamaged as error:
                 if not error.first:
                     raise
@@ -127,24 +128,24 @@ def make_plan(
     return plan
 
 
-def _look(block: Block, erasure: Erasure, selection: Selection | None, plan: Plan) -> None:
+def _look(shelf: Shelf, block: Block, erasure: Erasure, plan: Plan) -> None:
     if not block.has_publisher(erasure.publisher):
         return
     gone: list[tuple[int, int]] = []
     kept: list[Stored] = []
-    for stored in block.select():
+    for stored in renewable(shelf, block):
         if erasure.publisher not in (None, stored.publisher):
             kept.append(stored)
             continue
-        entries, firsts = [], []
-        for first, entry in zip(stored.firsts, stored.entries, strict=True):
+        taken = []
+        for place, (first, entry) in enumerate(zip(stored.firsts, stored.entries, strict=True)):
             if erasure.tags is None or erasure.tags <= entry[0].tags:
                 gone.append((first, entry[2]))
             else:
-                entries.append(entry)
-                firsts.append(first)
-        if entries:
-            kept.append(attrs.evolve(stored, entries=entries, firsts=firsts))
+                taken.append((place, 0))
+        left = stored.keep(taken)
+        if left is not None:
+            kept.append(left)
     if not gone:
         return
     head = block.head

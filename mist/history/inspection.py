@@ -6,6 +6,7 @@ from typing import Final
 
 from mist.errors import HistoryDamaged, HistoryUnavailable
 from mist.history.block import Block, TagLists
+from mist.history.channels import numbers_of
 from mist.history.layout import Head
 from mist.history.record import Problem
 from mist.history.shelf import Shelf
@@ -37,7 +38,9 @@ def _look(shelf: Shelf, tag_lists: TagLists, head: Head) -> Iterator[Problem]:
         row = shelf.row(head.first)
         if row is None:  # joined with its neighbours, or trimmed, since it was listed
             return
-        reason = Block(row, tag_lists).check()
+        block = Block(row, tag_lists)
+        reason = block.check()
+        numbers_of(shelf, block)
     except HistoryDamaged as error:
         reason = error.reason
     except HistoryUnavailable as error:

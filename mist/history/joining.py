@@ -14,8 +14,10 @@ import attrs
 
 from mist.errors import HistoryDamaged
 from mist.history.block import Block, TagLists
+from mist.history.channels import numbers_of
 from mist.history.encoding import encode
 from mist.history.layout import Head
+from mist.history.record import Stored
 from mist.history.shelf import Change, Shelf
 
 __all__ = ["TARGET", "Joining", "plan_joining"]
@@ -50,9 +52,14 @@ def plan_joining(shelf: Shelf, tag_lists: TagLists, settled: int) -> Joining | N
         return None
     try:
         blocks = [Block(row, tag_lists) for row in shelf.rows(heads)]
+        stored = [
+            each for block in blocks for each in block.select(numbers=numbers_of(shelf, block))
+        ]
     except HistoryDamaged:  # `verify` tells
         return None
-    stored = [each for block in blocks for each in block.select()]
+    if any(block.has_channels for block in blocks):
+        # One that has none says so for each message, where another has some.
+        stored = [each if each.numbers is not None else _unnumbered(each) for each in stored]
     row = encode(stored, first=heads[0].first, last=heads[-1].last)
     return Joining(heads, Change([head.first for head in heads], [row]))
 
@@ -77,3 +84,7 @@ def _group(heads: Sequence[Head], below: int, enough: int | None) -> Sequence[He
         if is_full or place + 1 - start == enough:
             return heads[start : place + 1]
     return ()
+
+
+def _unnumbered(stored: Stored) -> Stored:
+    return attrs.evolve(stored, numbers=[{}] * len(stored.entries))

@@ -12,6 +12,7 @@ import attrs
 
 from mist.errors import HistoryDamaged
 from mist.history.block import Block, TagLists
+from mist.history.channels import renewable
 from mist.history.clock import Moment
 from mist.history.encoding import encode
 from mist.history.layout import Head, Row
@@ -117,7 +118,8 @@ class _Thinning:
             _remove(head, plan)
             plan.untracked = head.last
             return
-        thinned = thin(block, self._policy, self._now, self._cutoff)
+        stored = renewable(self._shelf, block)
+        thinned = thin(stored, self._policy, self._now, self._cutoff)
         if not thinned.removed:
             return
         plan.remove.append(head.first)

@@ -26,6 +26,7 @@ from zlib import crc32
 import attrs
 import msgspec
 
+from mist.history.numbering import Tally
 from mist.history.postings import Packed
 
 __all__ = [
@@ -79,12 +80,18 @@ class Row:
         hashes: of every tag in it, sorted, 32 bits each; tells without reading `body`
             whether it can hold what somebody looks for.
         checksum: CRC-32 of hashes and body.
+        tally: what it adds to its channels, where it is to be put behind all others; None
+            where that is nothing.
+        numbers: those of its messages in their channels, where it is to be put in the place of
+            others; see `numbering`. None where they have none.
     """
 
     head: Head
     hashes: bytes
     checksum: int
     body: bytes
+    tally: Tally | None = None
+    numbers: bytes | None = None
 
     def moved(self, by: int) -> "Row":
         """The same with every id higher by `by`."""

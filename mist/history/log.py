@@ -9,7 +9,7 @@ each time, since somebody else is writing.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial, reduce
 from itertools import islice
 from typing import Final, TypeVar
@@ -20,9 +20,10 @@ import trio
 from mist.errors import HistoryDamaged, HistoryUnavailable
 from mist.history import MAX_GROUP, Durability, History, HistoryStatistics
 from mist.history.block import TagLists
+from mist.history.channels import find_number
 from mist.history.clock import Clock
 from mist.history.commits import Bulk, Commit, Mark
-from mist.history.encoding import assign, encode
+from mist.history.encoding import assign, counted, encode
 from mist.history.erasing import Erased, Erasure
 from mist.history.erasing import Plan as ErasurePlan
 from mist.history.erasing import make_plan as make_erasure
@@ -31,6 +32,7 @@ from mist.history.joining import Joining, plan_joining
 from mist.history.keeping import Plan, make_plan
 from mist.history.keys import Kept
 from mist.history.layout import MICROSECONDS, Head, Row
+from mist.history.numbering import ChannelPosition, channel_key
 from mist.history.part import ColumnPage
 from mist.history.record import MAX_ID, Page, Position, Problem, Publication, Trimmed
 from mist.history.replay import column_page, find_last, find_time, read_page
@@ -135,7 +137,7 @@ class Log(History):
                 heads.clear()
                 newest = survey.newest
                 for row in bulk.blocks():
-                    placed = row.placed(newest, moment)
+                    placed = counted(row).placed(newest, moment)
                     newest = placed.head.last
                     heads.append(placed.head)
                     yield placed
@@ -199,9 +201,11 @@ class Log(History):
         upto: int | None = None,
         limit: int = 2 * MAX_GROUP,
         max_bytes: int = 2 << 20,
+        numbered: bool = False,
     ) -> Page:
         empty = Page([], after, True)
-        return await self._page(read_page, empty, selection, after, upto, limit, max_bytes)
+        make = partial(read_page, numbered=numbered)
+        return await self._page(make, empty, selection, after, upto, limit, max_bytes)
 
     async def columns(
         self,
@@ -278,6 +282,19 @@ class Log(History):
         if after >= survey.state.gone:
             return find_out()
         return await self._read(lambda shelf: find_out(), selection)
+
+    # channels
+
+    async def channels(self, names: Collection[str]) -> dict[str, ChannelPosition]:
+        keys = {channel_key(name): name for name in names}
+        found = await self._read(lambda shelf: shelf.channels(list(keys)))
+        return {name: found.get(key, ChannelPosition()) for key, name in keys.items()}
+
+    async def channel_after(self, name: str, number: int) -> int:
+        newest = (await self._current()).newest
+        return await self._read(
+            lambda shelf: find_number(shelf, self._tag_lists, name, number, newest)
+        )
 
     async def _current(self) -> Survey:
         if self._read_only:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Final, TypeVar
 
+import attrs
 import trio
 
 from mist.history import Durability, History
@@ -17,6 +18,13 @@ from mist.history.commits import MAX_WRITERS, Commit, Mark
 from mist.history.keys import Kept, Keys
 from mist.history.layout import Head, Row
 from mist.history.log import Log
+from mist.history.numbering import (
+    ChannelPosition,
+    Tally,
+    advanced,
+    channel_key,
+    pack_befores,
+)
 from mist.history.postings import has_hash
 from mist.history.record import Problem
 from mist.history.selection import Selection
@@ -47,6 +55,7 @@ class MemoryShelf(Shelf):
         self._tracked: dict[str, int] = {}
         self._firsts: list[int] = []  # of the rows, ascending
         self._rows: dict[int, Row] = {}
+        self._channels: dict[str, ChannelPosition] = {}
         self._keys = Keys()
         self._commits: dict[tuple[str, str], Commit] = {}  # that of the longest silence first
 
@@ -56,6 +65,7 @@ class MemoryShelf(Shelf):
         copy._tracked = self._tracked.copy()
         copy._firsts = self._firsts.copy()
         copy._rows = self._rows.copy()
+        copy._channels = self._channels.copy()
         return copy
 
     def load(self) -> tuple[State, dict[str, int]]:
@@ -63,9 +73,20 @@ class MemoryShelf(Shelf):
 
     def append(self, row: Row, keys: Sequence[Kept] = ()) -> None:
         self._firsts.append(row.head.first)
+        if row.tally:
+            row = self._numbered(row, row.tally)
         self._rows[row.head.first] = row
         for kept in keys:
             self._keys.add(kept)
+
+    def _numbered(self, row: Row, tally: Tally) -> Row:
+        befores = []
+        for name, added in tally.items():
+            key = channel_key(name)
+            before = self._channels.get(key, ChannelPosition())
+            befores.append(before.last)
+            self._channels[key] = advanced(before, added, row.head.first, row.head.newest)
+        return attrs.evolve(row, tally=None, numbers=pack_befores(befores))
 
     def commit(self, rows: Iterable[Row], mark: Mark, commit: Commit) -> None:
         for row in list(rows):
@@ -78,6 +99,13 @@ class MemoryShelf(Shelf):
 
     def committed(self, owner: str, writer: str) -> Commit | None:
         return self._commits.get((owner, writer))
+
+    def channels(self, keys: Sequence[str]) -> dict[str, ChannelPosition]:
+        return {key: self._channels[key] for key in keys if key in self._channels}
+
+    def numbers(self, first: int) -> bytes | None:
+        row = self._rows.get(first)
+        return None if row is None else row.numbers
 
     def recall(self, name: bytes) -> Kept | None:
         return self._keys.get(name)

@@ -11,6 +11,7 @@ from operator import itemgetter
 import attrs
 
 from mist.history.keys import Key
+from mist.history.numbering import Numbers, raised
 from mist.message import Entry, TagSet
 
 __all__ = [
@@ -85,9 +86,12 @@ class Stored(Publication):
     Attributes:
         firsts: the id of each entry's first message, ascending. Within an entry the ids are
             consecutive.
+        numbers: of each entry's first message in its channels, where they were asked for;
+            within an entry they are consecutive, too.
     """
 
     firsts: Sequence[int]
+    numbers: Sequence[Numbers] | None = None
 
     def messages(self) -> Iterator[StoredMessage]:
         """Each message by itself, in the order of their ids."""
@@ -102,6 +106,27 @@ class Stored(Publication):
                     self.audience,
                     self.meta,
                 )
+
+    def keep(self, taken: Sequence[tuple[int, int]]) -> "Stored | None":
+        """What is left where others are taken out; None where nothing is.
+
+        Args:
+            taken: which entries stay, and how many messages go at the beginning of each.
+        """
+        if not taken:
+            return None
+        entries, firsts = self.entries, self.firsts
+        kept = [
+            cut(entries[place], gone, entries[place][2] - gone) if gone else entries[place]
+            for place, gone in taken
+        ]
+        numbers = self.numbers
+        return attrs.evolve(
+            self,
+            entries=kept,
+            firsts=[firsts[place] + gone for place, gone in taken],
+            numbers=numbers and [raised(numbers[place], gone) for place, gone in taken],
+        )
 
 
 @attrs.frozen

@@ -4,13 +4,15 @@ Both walk over the blocks that may hold what is wanted and stop as soon as they 
 so neither's memory nor its first result depends on how long the log is.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import Final
 
 from mist.errors import HistoryDamaged
 from mist.history.block import Block, TagLists
+from mist.history.channels import numbers_of
 from mist.history.layout import MICROSECONDS
+from mist.history.numbering import Numbers
 from mist.history.part import ColumnPage, Part
 from mist.history.record import Page, Stored
 from mist.history.selection import Selection
@@ -33,14 +35,18 @@ def read_page(
     upto: int,
     limit: int,
     max_bytes: int,
+    *,
+    numbered: bool = False,
 ) -> Page:
     """See `History.read`. A block that is damaged ends the page before it, or is raised."""
     stored: list[Stored] = []
 
-    def take(block: Block, part: Part, _: int) -> None:
-        stored.extend(block.stored(part))
+    def take(block: Block, part: Part, _: int, numbers: Sequence[Numbers] | None) -> None:
+        stored.extend(block.stored(part, numbers))
 
-    after, complete = _walk(shelf, tag_lists, selection, after, upto, limit, max_bytes, take)
+    after, complete = _walk(
+        shelf, tag_lists, selection, after, upto, limit, max_bytes, take, numbered=numbered
+    )
     return Page(stored, after, complete)
 
 
@@ -57,7 +63,7 @@ def column_page(
     parts: list[Part] = []
     sizes: list[int] = []
 
-    def take(_: Block, part: Part, size: int) -> None:
+    def take(_: Block, part: Part, size: int, __: object) -> None:
         parts.append(part)
         sizes.append(size)
 
@@ -73,12 +79,16 @@ def _walk(
     upto: int,
     limit: int,
     max_bytes: int,
-    take: Callable[[Block, Part, int], None],
+    take: Callable[[Block, Part, int, Sequence[Numbers] | None], None],
+    *,
+    numbered: bool = False,
 ) -> tuple[int, bool]:
     """Go up the blocks and hand over what is wanted of each, as much as is a page.
 
     Args:
-        take: gets a block, what is wanted of it, and how many bytes of wires that is.
+        take: gets a block, what is wanted of it, how many bytes of wires that is, and the
+            block's numbers.
+        numbered: whether these are wanted.
 
     Returns:
         Where to go on, and whether nothing is left.
@@ -89,6 +99,7 @@ def _walk(
         for looked_at, row in enumerate(rows, 1):
             try:
                 block = Block(row, tag_lists)
+                numbers = numbers_of(shelf, block) if numbered else None
             except HistoryDamaged:
                 if not taken:
                     raise
@@ -97,7 +108,7 @@ def _walk(
             size = 0
             if part is not None:
                 size = part.size
-                take(block, part, size)
+                take(block, part, size, numbers)
                 taken = True
                 limit -= part.count
                 max_bytes -= size

@@ -14,6 +14,7 @@ import attrs
 from mist.history.commits import Commit, Mark
 from mist.history.keys import Kept
 from mist.history.layout import Head, Row
+from mist.history.numbering import ChannelPosition
 from mist.history.record import Problem
 from mist.history.selection import Selection
 
@@ -108,8 +109,9 @@ class Shelf(ABC):
 
     @abstractmethod
     def append(self, row: Row, keys: Sequence[Kept] = ()) -> None:
-        """Add a block behind all others, and the keys of publications in it, each in the place
-        of an older one of its name. Durable on return, or not there."""
+        """Add a block behind all others, what it adds to its channels, and the keys of
+        publications in it, each in the place of an older one of its name. Durable on return, or
+        not there."""
 
     @abstractmethod
     def commit(self, rows: Iterable[Row], mark: Mark, commit: Commit) -> None:
@@ -124,6 +126,15 @@ class Shelf(ABC):
     @abstractmethod
     def change(self, change: Change) -> None:
         """Carry out a change. Durable on return, or not made."""
+
+    @abstractmethod
+    def channels(self, keys: Sequence[str]) -> dict[str, ChannelPosition]:
+        """Where channels stand, by their keys; see `numbering`. Those without a message are
+        left out."""
+
+    @abstractmethod
+    def numbers(self, first: int) -> bytes | None:
+        """The numbers of the block with this key in its channels; see `Row.numbers`."""
 
     @abstractmethod
     def recall(self, name: bytes) -> Kept | None:

@@ -11,10 +11,9 @@ from collections.abc import Callable, Sequence
 
 import attrs
 
-from mist.history.block import Block
 from mist.history.clock import Moment
 from mist.history.layout import MICROSECONDS, Head
-from mist.history.record import MAX_ID, Stored, cut
+from mist.history.record import MAX_ID, Stored
 from mist.history.retention import Policy
 from mist.history.shelf import Totals
 from mist.message import TagList
@@ -72,17 +71,17 @@ def is_out(head: Head, newer: Totals, policy: Policy, now: Moment) -> bool:
     )
 
 
-def thin(block: Block, policy: Policy, now: Moment, cutoff: Cutoff) -> Thinned:
+def thin(stored_in_block: Sequence[Stored], policy: Policy, now: Moment, cutoff: Cutoff) -> Thinned:
     """Keep of a block below the floor what some rule keeps. O(entries · rules of their tags)."""
     ruled: dict[TagList, list[tuple[str, int | None, float | None]]] = {}
     kept: list[Stored] = []
     removed = highest = 0
     tracked: dict[str, int] = {}
-    for stored in block.select():
-        entries, firsts = [], []
+    for stored in stored_in_block:
+        taken: list[tuple[int, int]] = []
         age = now.age(round(stored.time * MICROSECONDS)) / MICROSECONDS
-        for first, entry in zip(stored.firsts, stored.entries, strict=True):
-            tag_list, _, count = entry
+        pairs = zip(stored.firsts, stored.entries, strict=True)
+        for place, (first, (tag_list, _, count)) in enumerate(pairs):
             limits = ruled.get(tag_list)
             if limits is None:
                 limits = ruled[tag_list] = [
@@ -101,8 +100,8 @@ def thin(block: Block, policy: Policy, now: Moment, cutoff: Cutoff) -> Thinned:
                 for tag, _, _ in limits:
                     tracked[tag] = highest
             if gone < count:
-                entries.append(cut(entry, gone, count - gone) if gone else entry)
-                firsts.append(first + gone)
-        if entries:
-            kept.append(attrs.evolve(stored, entries=entries, firsts=firsts))
+                taken.append((place, gone))
+        left = stored.keep(taken)
+        if left is not None:
+            kept.append(left)
     return Thinned(kept, removed, highest, tracked)

@@ -6,6 +6,7 @@ What it is made of, from the outside in:
     files       what is open, and the lock of the one who writes
     shelf       blocks over one connection: `rows` writes and reads them, `search` finds them
     keys        the table of keys
+    channels    the tables of channels and of blocks' numbers in them
 directory   which blocks hold a tag
     chores      housekeeping, in pieces
     presence    whether the file is still there

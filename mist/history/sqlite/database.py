@@ -9,7 +9,7 @@ when any descriptor of the database is closed.
 import fcntl
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -20,7 +20,7 @@ from mist.sqlite import Kind
 
 __all__ = ["LOG", "boot_id", "connect", "explained", "lock", "prepare", "translated"]
 
-LOG: Final = Kind("history", application_id=0x6D736869, version=3)  # "mshi": mist history
+LOG: Final = Kind("history", application_id=0x6D736869, version=4)  # "mshi": mist history
 
 _PATIENCE: Final = 2.0  # seconds for another process that is reading or recovering
 _PAGE: Final = 8192  # bytes; rows are large, and each page of one is a step
@@ -56,10 +56,29 @@ _ERASURE: Final = """
         upto INTEGER NOT NULL        -- see State.erased, no row where nothing was
     ) STRICT
 """
+# What version 4 has and version 3 had not.
+_CHANNEL: Final = """
+    CREATE TABLE channel (           -- see ChannelPosition for this and the following
+        name TEXT PRIMARY KEY,       -- its key
+        last INTEGER NOT NULL,
+        id INTEGER NOT NULL,
+        time INTEGER NOT NULL,
+        floor INTEGER NOT NULL,
+        age INTEGER
+    ) STRICT, WITHOUT ROWID
+"""
+_NUMBERING: Final = """
+    CREATE TABLE numbering (         -- of blocks that hold messages of channels
+        first INTEGER PRIMARY KEY,   -- the block's key
+        numbers BLOB NOT NULL        -- see Row.numbers
+    ) STRICT
+"""
 _SCHEMA: Final = f"""
     {_KEYS};
     {_COMMITS};
     {_ERASURE};
+    {_CHANNEL};
+    {_NUMBERING};
     CREATE TABLE log (
         id INTEGER PRIMARY KEY CHECK (id = 1),
         epoch TEXT NOT NULL,
@@ -149,13 +168,19 @@ def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
     return sqlite.connect(path, _PATIENCE, read_only=read_only)
 
 
-def prepare(connection: sqlite3.Connection, path: Path, epoch: str | None) -> None:
+def prepare(
+    connection: sqlite3.Connection,
+    path: Path,
+    epoch: str | None,
+    number: Callable[[sqlite3.Connection], None],
+) -> None:
     """See that the database is a log, and make it one where it is new.
 
     Args:
         epoch: of the log, where it has to be made; None where it has to be there.
+        number: numbers what an older version has stored in its channels.
     """
-    _upgrade(connection, path, may_write=epoch is not None)
+    _upgrade(connection, path, number, may_write=epoch is not None)
     is_new = LOG.is_new(connection, path)
     if epoch is None:
         if is_new:
@@ -176,11 +201,20 @@ def prepare(connection: sqlite3.Connection, path: Path, epoch: str | None) -> No
             )
 
 
-def _upgrade(connection: sqlite3.Connection, path: Path, *, may_write: bool) -> None:
+_NEW_IN: Final = {2: (_KEYS,), 3: (_COMMITS, _ERASURE), 4: (_CHANNEL, _NUMBERING)}
+
+
+def _upgrade(
+    connection: sqlite3.Connection,
+    path: Path,
+    number: Callable[[sqlite3.Connection], None],
+    *,
+    may_write: bool,
+) -> None:
     """Make a log of an older version one of this, all at once; leave any other as it is."""
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if application != LOG.application_id or version not in (1, 2):
+    if application != LOG.application_id or version not in (1, 2, 3):
         return
     if not may_write:
         raise StartupError(
@@ -188,8 +222,10 @@ def _upgrade(connection: sqlite3.Connection, path: Path, *, may_write: bool) -> 
             f"a server that opens it makes it {LOG.version}"
         )
     with sqlite.transaction(connection):
-        for statement in ([_KEYS] if version == 1 else []) + [_COMMITS, _ERASURE]:
-            connection.execute(statement)
+        for new, statements in _NEW_IN.items():
+            for statement in statements if new > version else ():
+                connection.execute(statement)
+        number(connection)
         connection.execute(f"PRAGMA user_version = {LOG.version}")
 
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from mist.errors import HistoryDamaged, HistoryUnavailable
 from mist.history import Durability
+from mist.history.sqlite.channels import number_all
 from mist.history.sqlite.chores import Traffic
 from mist.history.sqlite.database import boot_id, connect, explained, lock, prepare
 from mist.history.sqlite.presence import Presence
@@ -48,7 +49,7 @@ class Files:
                 if read_only:
                     path.stat()
                     with closing(connect(path, read_only=True)) as connection:
-                        prepare(connection, path, None)
+                        prepare(connection, path, None, number_all)
                 else:
                     create(path)
                     self._lock = lock(path)
@@ -69,7 +70,7 @@ class Files:
     def _open_writer(self, path: Path, durability: Durability) -> None:
         connection = connect(path)
         self.writer = SqliteShelf(connection, self._traffic, Presence(Place.of(path)))
-        prepare(connection, path, random_epoch())
+        prepare(connection, path, random_epoch(), number_all)
         rows = connection.execute("SELECT durability, boot, clean FROM log").fetchall()
         if not rows:
             raise HistoryDamaged(0, DAMAGED)

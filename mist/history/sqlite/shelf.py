@@ -14,9 +14,11 @@ from mist.history import Durability
 from mist.history.commits import Commit, Mark
 from mist.history.keys import Kept
 from mist.history.layout import Head, Row
+from mist.history.numbering import ChannelPosition
 from mist.history.record import Problem
 from mist.history.selection import Selection
 from mist.history.shelf import Change, Shelf, State, Totals
+from mist.history.sqlite.channels import add, put_numbers, read_channels, read_numbers
 from mist.history.sqlite.chores import Traffic, due, empty_wal, give_back, missing
 from mist.history.sqlite.commits import put_commit, read_commit
 from mist.history.sqlite.database import translated
@@ -58,10 +60,11 @@ class SqliteShelf(Shelf):
     def append(self, row: Row, keys: Sequence[Kept] = ()) -> None:
         self._require_file()
         with translated():
-            if keys:
+            if keys or row.tally:
                 with transaction(self._connection):
-                    insert(self._connection, row)
-                    insert_keys(self._connection, keys)
+                    self._add(row)
+                    if keys:
+                        insert_keys(self._connection, keys)
             else:  # nearly always: one statement, and one wait for the interpreter lock
                 insert(self._connection, row)
         self._traffic.written += row.head.size
@@ -71,10 +74,15 @@ class SqliteShelf(Shelf):
         written = 0
         with translated(), transaction(self._connection):
             for row in rows:
-                insert(self._connection, row)
+                self._add(row)
                 written += row.head.size
             put_commit(self._connection, mark, commit)
         self._traffic.written += written
+
+    def _add(self, row: Row) -> None:
+        insert(self._connection, row)
+        if row.tally:
+            add(self._connection, row.head, row.tally)
 
     def _require_file(self) -> None:
         if self._presence is not None:
@@ -87,12 +95,15 @@ class SqliteShelf(Shelf):
         with translated(), self._wiping(change.wipe), transaction(self._connection):
             # Lists go in as one parameter: an append is waiting, and statements add up.
             if change.remove:
-                execute(
-                    "DELETE FROM block WHERE first IN (SELECT value FROM json_each(?))",
-                    (_json(change.remove),),
-                )
+                for table in ("block", "numbering"):
+                    execute(
+                        f"DELETE FROM {table} WHERE first IN (SELECT value FROM json_each(?))",  # noqa: S608
+                        (_json(change.remove),),
+                    )
             for row in change.put:
                 insert(self._connection, row)
+                if row.numbers is not None:
+                    put_numbers(self._connection, row.head.first, row.numbers)
             if change.forget:
                 execute("DELETE FROM tracked")
             if change.tracked:
@@ -134,6 +145,12 @@ class SqliteShelf(Shelf):
 
     def committed(self, owner: str, writer: str) -> Commit | None:
         return read_commit(self._connection, owner, writer)
+
+    def channels(self, keys: Sequence[str]) -> dict[str, ChannelPosition]:
+        return read_channels(self._connection, keys)
+
+    def numbers(self, first: int) -> bytes | None:
+        return read_numbers(self._connection, first)
 
     def recall(self, name: bytes) -> Kept | None:
         return read_key(self._connection, name)

@@ -1,0 +1,121 @@
+"""Channels over a shelf: what numbers its blocks have, and where a number is found.
+
+See `numbering` for what is kept.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+
+from mist.errors import HistoryDamaged
+from mist.history.block import Block, TagLists
+from mist.history.numbering import Numbers
+from mist.history.record import Stored
+from mist.history.selection import Selection
+from mist.history.shelf import Shelf
+
+__all__ = ["find_number", "numbers_of", "renewable"]
+
+
+def numbers_of(shelf: Shelf, block: Block) -> list[Numbers] | None:
+    """The numbers of each run of a block; None where none of its messages has a channel.
+
+    Raises:
+        HistoryDamaged: they are lost.
+    """
+    if not block.has_channels:
+        return None
+    packed = shelf.numbers(block.head.first)
+    if packed is None:
+        raise HistoryDamaged(
+            block.head.first, "the numbers of its channels are missing", block.head.last
+        )
+    return block.numbers(packed)
+
+
+def renewable(shelf: Shelf, block: Block) -> list[Stored]:
+    """All of a block, as it is to be written anew in parts.
+
+    Its messages are worth more than their numbers: without these where they are lost.
+    """
+    try:
+        numbers = numbers_of(shelf, block)
+    except HistoryDamaged:
+        numbers = None
+    return block.select(numbers=numbers)
+
+
+def find_number(shelf: Shelf, tag_lists: TagLists, channel: str, number: int, upto: int) -> int:
+    """The id behind which a channel's messages have higher numbers, and no others have.
+
+    The newest block is looked at first, since that is where it mostly is. Else the ids are
+    halved, with a look into the next block below that holds the channel: O(log ids) blocks.
+    Damaged blocks count as if they held nothing of it.
+
+    Args:
+        upto: ids beyond this one aren't looked at.
+
+    Returns:
+        0 where all have higher numbers.
+    """
+    low, high, found = 0, upto, 0
+    middle = high
+    with shelf.snapshot():
+        while low < high:
+            block = _next_below(shelf, tag_lists, channel, middle, low)
+            if block is None:
+                low = middle
+            else:
+                head, runs = block
+                if runs[0][2] > number:
+                    high = head - 1
+                else:
+                    first, count, own = next(run for run in reversed(runs) if run[2] <= number)
+                    found = first + min(number - own, count - 1)
+                    last = runs[-1][0] + runs[-1][1] - 1
+                    if found < last:
+                        return found
+                    low = max(last, middle)
+            middle = (low + high + 1) // 2
+    return found
+
+
+_Runs = Sequence[tuple[int, int, int]]
+
+
+def _next_below(
+    shelf: Shelf, tag_lists: TagLists, channel: str, upto: int, above: int
+) -> tuple[int, _Runs] | None:
+    """The next block at or below an id that holds something of a channel above another.
+
+    Returns:
+        Its key; and first id, messages and first number of each run of the channel.
+    """
+    selection = Selection([frozenset([channel])])
+    with closing(shelf.descend(upto, selection)) as rows:
+        for row in rows:
+            if row.head.last <= above:
+                return None
+            try:
+                block = Block(row, tag_lists)
+                runs = list(_runs(shelf, block, selection, channel))
+            except HistoryDamaged as error:
+                if not error.first:
+                    raise
+                continue
+            if runs:
+                return row.head.first, runs
+    return None
+
+
+def _runs(
+    shelf: Shelf, block: Block, selection: Selection, channel: str
+) -> Iterator[tuple[int, int, int]]:
+    part = block.part(selection)
+    if part is None:
+        return
+    for stored in block.stored(part, numbers_of(shelf, block)):
+        assert stored.numbers is not None
+        for first, entry, numbers in zip(
+            stored.firsts, stored.entries, stored.numbers, strict=True
+        ):
+            yield first, entry[2], numbers[channel]

@@ -1,0 +1,100 @@
+"""The tables `channel` and `numbering`: the statements that write and read them; see
+`mist.history.numbering`.
+
+Whatever number of channels a block has, it is one statement to read where they stand and one to
+write where they stand then: each statement, and each row that comes back, is a wait for the
+interpreter lock.
+"""
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from mist.history.encoding import counted
+from mist.history.layout import Head, Row
+from mist.history.numbering import (
+    ChannelPosition,
+    Tally,
+    advanced,
+    channel_key,
+    pack_befores,
+)
+from mist.history.sqlite.rows import checked, fetch
+
+__all__ = ["add", "number_all", "put_numbers", "read_channels", "read_numbers"]
+
+_READ: Final = (
+    "SELECT json_group_array(json_array(name, last, id, time, floor, age)) FROM channel "
+    "WHERE name IN (SELECT value FROM json_each(?))"
+)
+_WRITE: Final = (
+    "INSERT OR REPLACE INTO channel (name, last, id, time, floor, age) SELECT "
+    "json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]'), "
+    "json_extract(value, '$[3]'), json_extract(value, '$[4]'), json_extract(value, '$[5]') "
+    "FROM json_each(?)"
+)
+_decode: Final = msgspec.json.Decoder(list[tuple[str, int, int, int, int, int | None]]).decode
+_encode: Final = msgspec.json.Encoder().encode
+
+
+def read_channels(
+    connection: sqlite3.Connection, keys: Sequence[str]
+) -> dict[str, ChannelPosition]:
+    """Where channels stand, by their keys."""
+    ((packed,),) = fetch(connection, _READ, (_encode(keys).decode(),))
+    with checked():
+        return {
+            name: ChannelPosition(last, id_, time, floor, age)
+            for name, last, id_, time, floor, age in _decode(packed)
+        }
+
+
+def add(connection: sqlite3.Connection, head: Head, tally: Tally) -> None:
+    """Have channels go on with a block, and keep its numbers. Part of its transaction.
+
+    Raises:
+        sqlite3.Error: untranslated, since it is part of something larger.
+    """
+    befores = read_channels(connection, [channel_key(name) for name in tally])
+    values, numbers = [], []
+    for name, added in tally.items():
+        key = channel_key(name)
+        before = befores.get(key, ChannelPosition())
+        numbers.append(before.last)
+        after = advanced(before, added, head.first, head.newest)
+        values.append((key, after.last, after.id, after.time, after.floor, after.age))
+    connection.execute(_WRITE, (_encode(values).decode(),))
+    put_numbers(connection, head.first, pack_befores(numbers))
+
+
+def put_numbers(connection: sqlite3.Connection, first: int, numbers: bytes) -> None:
+    """Keep the numbers of a block. Part of its transaction; raises as `add`."""
+    connection.execute("INSERT INTO numbering VALUES (?, ?)", (first, numbers))
+
+
+def read_numbers(connection: sqlite3.Connection, first: int) -> bytes | None:
+    """The numbers of the block with this key."""
+    rows = fetch(connection, "SELECT numbers FROM numbering WHERE first = ?", (first,))
+    return bytes(rows[0][0]) if rows else None
+
+
+def number_all(connection: sqlite3.Connection) -> None:
+    """Number what was written by a version that didn't: what is kept of it, from 1.
+
+    Blocks that can't be read stay without. Reads the whole log, which is a matter of seconds for
+    a gigabyte. Part of a transaction; raises as `add`.
+    """
+    keys = connection.execute("SELECT first FROM block ORDER BY first").fetchall()
+    for (first,) in keys:
+        ((newest, body),) = connection.execute(
+            "SELECT newest, body FROM block WHERE first = ?", (first,)
+        ).fetchall()
+        head = Head(first, first, first, 1, newest, newest, 0)
+        try:
+            row = counted(Row(head, b"", 0, body))
+        except (ValueError, TypeError):  # `verify` tells
+            continue
+        if row.tally is not None:
+            add(connection, head, row.tally)
