@@ -19,7 +19,7 @@ __all__ = ["Export", "Format", "exports", "record"]
 
 FOLDER: Final = "_exports"
 
-Format = Literal["parquet", "jsonl", "delta"]
+Format = Literal["parquet", "jsonl", "delta", "lake"]
 
 
 class Export(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -27,7 +27,7 @@ class Export(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         path: of its folder, absolute.
-        format: of what is in it.
+        format: of what is in it. A lake is an archive by itself, which may be growing.
         made: when, Unix seconds.
         selected: which messages, as a person described them.
     """

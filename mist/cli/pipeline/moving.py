@@ -122,7 +122,7 @@ def replay(
     metavar="DIR",
     required=True,
     type=click.Path(path_type=Path),
-    help="The folder of Parquet files, by day",
+    help="The lake: a new or empty folder, or one of former runs",
 )
 @click.option(
     "--checkpoint",
@@ -138,7 +138,9 @@ def replay(
     show_default=True,
     help="Seconds between two batches",
 )
-@click.option("--most", type=click.IntRange(1), help="Messages of a batch")
+@click.option(
+    "--most", type=click.IntRange(1), help="Messages of a batch, at most  [default: 10000000]"
+)
 @source_options
 @spark_options
 def stream(
@@ -153,6 +155,12 @@ def stream(
     """Follow a live server into a lake, until interrupted: each message exactly once.
 
     Run again, it goes on where it was, whatever ended it.
+
+    The lake is a folder of Parquet files by day, for DuckDB, pandas and Spark; and an archive,
+    for every command here: --archive DIR. Each batch adds a few files, so an --every of some
+    seconds makes many small ones: `mist pipeline compact --archive DIR` makes few large ones of
+    them. For an hour it leaves the small ones to who is reading them, so that tools which take
+    all files of the folder find messages twice; readers of the archive don't.
     """
 
     def work(run: Run) -> None:
@@ -162,6 +170,7 @@ def stream(
         if source.url is None:
             raise BadInput("give --url: a stream follows a live server")
         origin = source.origin
+        streaming.check_target(lake)
         known_to = source.known_to
         if known_to is None:
             run.progress(UNRECORDED)
@@ -174,7 +183,7 @@ def stream(
                 checkpoint=checkpoint,
                 once=once,
                 every=every,
-                most=most,
+                most=most or streaming.MOST,
                 known_to=known_to,
                 progress=run.progress,
             )

@@ -3,7 +3,8 @@
     rows        which rows are to go: of messages, of accounts, of exports
     hot         the log that a server appends to
     tables      the archive: segments written anew, old ones removed at once
-    copies      exports that the archive knows of
+    lakes       what a running stream has read and not entered yet
+    copies      exports that the archive knows of, and its lakes
 
 `mist.pipeline.jobs.erase` does all of it in the order in which nothing can slip through.
 """

@@ -1,12 +1,11 @@
 """Erasure in exports: the files concerned are written anew in their places.
 
 An export has no manifest whose change all would see at once, so each file is replaced by a
-rename: who reads it goes on with the old one, who opens it gets the new one.
+rename: who reads it goes on with the old one, who opens it gets the new one. A lake has one, and
+is erased from as the archive itself is.
 """
 
 import glob
-import json
-import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -14,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import msgspec
-import pyarrow as pa
 
+from mist.archive import Archive
 from mist.history.erasing import Erasure
 from mist.pipeline.erasure.files import (
     Rewritten,
@@ -24,6 +23,9 @@ from mist.pipeline.erasure.files import (
     put_in_place,
     rewrite_parquet,
 )
+from mist.pipeline.erasure.lakes import clear_landing
+from mist.pipeline.erasure.tables import erase_table
+from mist.pipeline.errors import JobFailed
 from mist.pipeline.exports import Export
 from mist.pipeline.progress import Progress, silent
 
@@ -31,8 +33,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = ["CopyErased", "erase_copy"]
-
-STREAM_LOG: Final = "_spark_metadata"  # which files of a stream's sink count, with their sizes
 
 
 @attrs.frozen
@@ -73,9 +73,8 @@ def erase_copy(
 
 
 def _erase_parquet(spark: "SparkSession", folder: Path, erasure: Erasure) -> list[Rewritten]:
-    done = _rewrite_all(spark, folder, sorted(_files(folder, ".parquet")), erasure)
-    _mend_stream_log(folder, {name for name, _ in done})
-    return [what for _, what in done]
+    paths = sorted(_files(folder, ".parquet"))
+    return [what for _, what in _rewrite_all(spark, folder, paths, erasure)]
 
 
 def _rewrite_all(
@@ -144,10 +143,20 @@ def _erase_delta(spark: "SparkSession", folder: Path, erasure: Erasure) -> list[
     return [what for _, what in done]
 
 
+def _erase_lake(spark: "SparkSession", folder: Path, erasure: Erasure) -> list[Rewritten]:
+    busy = clear_landing(folder)
+    done = erase_table(spark, Archive(folder), "messages", erasure)
+    assert done is not None  # of messages it always can be told
+    if busy := [*busy, *done.unfinished]:
+        raise JobFailed(f"{busy[0]} is still being written; erase once more when it is done")
+    return list(done.files)
+
+
 _ERASERS: Final[dict[str, Callable[["SparkSession", Path, Erasure], list[Rewritten]]]] = {
     "parquet": _erase_parquet,
     "jsonl": _erase_jsonl,
     "delta": _erase_delta,
+    "lake": _erase_lake,
 }
 
 
@@ -160,34 +169,5 @@ def _spread(spark: "SparkSession", items: Sequence[Any], work: Callable[[Any], A
 def _files(folder: Path, *suffixes: str) -> Iterator[Path]:
     # All there are, whatever the folder's own records say: what nothing lists holds data too.
     for path in folder.rglob("*"):
-        if path.suffix in suffixes and path.is_file() and STREAM_LOG not in path.parts:
+        if path.suffix in suffixes and path.is_file():
             yield path
-
-
-def _mend_stream_log(folder: Path, changed: set[str]) -> None:
-    """Tell the log of a stream's sink how large its files are now, which readers rely on."""
-    log = folder / STREAM_LOG
-    if not changed or not log.is_dir():
-        return
-    for path in sorted(log.iterdir()):
-        if path.name.startswith("."):
-            continue
-        version, *lines = path.read_text("utf-8").splitlines()
-        mended = [version, *filter(None, (_mended(folder, line) for line in lines))]
-        if mended == [version, *lines]:
-            continue
-        temporary = log / f".{path.name}.tmp"
-        temporary.write_text("\n".join(mended), "utf-8")
-        with open(temporary, "rb+") as file:
-            os.fsync(file.fileno())
-        (log / f".{path.name}.crc").unlink(missing_ok=True)
-        temporary.rename(path)
-
-
-def _mended(folder: Path, line: str) -> str | None:
-    entry = json.loads(line)
-    path = Path(pa.fs.FileSystem.from_uri(entry["path"])[1])
-    if not path.exists():
-        return None
-    entry["size"] = path.stat().st_size
-    return json.dumps(entry, separators=(",", ":"))

@@ -22,6 +22,7 @@ import attrs
 from mist.archive import Archive
 from mist.history.erasing import Erasure
 from mist.pipeline.erasure.copies import CopyErased, erase_copy
+from mist.pipeline.erasure.lakes import clear_landing
 from mist.pipeline.erasure.tables import TableErased, erase_table
 from mist.pipeline.exports import exports
 from mist.pipeline.progress import Progress, silent
@@ -112,6 +113,7 @@ def run(
         JobFailed: others change it faster than it can be gone over.
     """
     names = ["messages", *(ACCOUNTS if accounts else ())]
+    landing = clear_landing(archive.folder)  # where it is a lake
     tables = [erase_table(spark, archive, name, erasure, progress=progress) for name in names]
     copies = [erase_copy(spark, each, erasure, progress=progress) for each in exports(archive)]
     return Result(
@@ -120,9 +122,15 @@ def run(
         now(),
         hot,
         str(archive.folder.absolute()),
-        [table for table in tables if table is not None],
+        [_with(table, landing) for table in tables if table is not None],
         copies,
     )
+
+
+def _with(table: TableErased, landing: list[str]) -> TableErased:
+    if table.table != "messages":
+        return table
+    return attrs.evolve(table, unfinished=[*table.unfinished, *landing])
 
 
 def _plain(value: Any) -> dict[str, Any]:

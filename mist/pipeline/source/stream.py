@@ -33,7 +33,7 @@ from mist.pipeline.source.splitting import Stretch
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["StreamReader"]
+__all__ = ["Offset", "StreamReader", "offset"]
 
 Offset = dict[str, Any]
 
@@ -56,7 +56,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise InvalidOption(
                 f"startingOffsets: the log ends at {standing.newest}; latest begins behind it"
             )
-        return _offset(standing.epoch, after)
+        return offset(standing.epoch, after)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """`maxOffsetsPerTrigger`."""
@@ -72,7 +72,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The end of the next batch; `start` itself where there is nothing for one."""
         epoch, after = _read_offset(start)
         standing = self._reading.origin.stands()
-        self._seen = _offset(standing.epoch, standing.newest)
+        self._seen = offset(standing.epoch, standing.newest)
         last = self._last(standing)
         if self._target is not None:
             if self._target[0] != standing.epoch:
@@ -82,17 +82,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             last = min(last, self._target[1])
         if epoch != standing.epoch:
             self._tell_epoch(epoch, standing)
-            after = 0
+            after = self._begins(after)
         elif standing.newest < after:
-            # A log only grows within its epoch: a folder put back from a backup doesn't.
-            self._reading.losses.found(
-                f"the log ends at {standing.newest}, before {after} that was read"
-            )
-            return _offset(epoch, standing.newest)
+            return self._tell_shorter(after, standing)
         end = min(last, after + limit.max_rows) if isinstance(limit, ReadMaxRows) else last
         if epoch == standing.epoch and end <= after:
             return start
-        return _offset(standing.epoch, end)
+        return offset(standing.epoch, end)
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802
         """For the query's progress: where the log stood when it was last looked at."""
@@ -102,7 +98,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """A batch, cut."""
         former, after = _read_offset(start)
         epoch, upto = _read_offset(end)
-        return [*self._reading.parts(Stretch(epoch, after if former == epoch else 0, upto))]
+        begin = after if former == epoch else self._begins(after)
+        return [*self._reading.parts(Stretch(epoch, begin, upto))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One partition's messages."""
@@ -115,6 +112,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return standing.newest
         return min(place_of(end, standing, self._reading.origin), standing.newest)
 
+    def _begins(self, after: int) -> int:
+        """Behind which id reading begins in a log that came after the one read up to `after`."""
+        return 0
+
+    def _tell_shorter(self, after: int, standing: Standing) -> Offset:
+        # A log only grows within its epoch: a folder put back from a backup doesn't.
+        self._reading.losses.found(
+            f"the log ends at {standing.newest}, before {after} that was read"
+        )
+        return offset(standing.epoch, standing.newest)
+
     def _tell_epoch(self, former: str, standing: Standing) -> None:
         # An archive has no epoch before its first segment: nothing of one was missed.
         if former not in ("", standing.epoch):
@@ -124,7 +132,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
 
 
-def _offset(epoch: str, after: int) -> Offset:
+def offset(epoch: str, after: int) -> Offset:
+    """Everything up to an id of a log."""
     return {"epoch": epoch, "id": after}
 
 

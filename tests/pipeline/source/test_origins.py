@@ -64,7 +64,7 @@ def test_a_lost_range_is_an_error_or_a_word(fake: Fake, caplog: pytest.LogCaptur
 
 
 def test_another_log_is_an_error_or_nothing(fake: Fake) -> None:
-    with pytest.raises(DataLoss, match="has begun another log: 1 to 100 of the former"):
+    with pytest.raises(DataLoss, match="has begun another log: messages 1 to 100"):
         ids(fake, Stretch("e0", 0, 100))
     assert ids(fake, Stretch("e0", 0, 100), losses=LAX) == []
 

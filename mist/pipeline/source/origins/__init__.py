@@ -61,6 +61,14 @@ class Losses:
             raise DataLoss(f"{what}; set failOnDataLoss to false to go on without it")
         log.warning("%s; going on without it", what)
 
+    def gone(self, first: int, last: int, why: str = "") -> None:
+        """The same of the messages from one id to another, both of them with it.
+
+        Args:
+            why: what happened, where that is known.
+        """
+        self.found(f"{why and f'{why}: '}messages {first} to {last} can't be had any more")
+
 
 class Origin(ABC):
     """A place to read from. Picklable, and safe to use from any process."""

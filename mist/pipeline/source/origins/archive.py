@@ -62,13 +62,11 @@ class ArchiveOrigin(Origin):
         table = self._table()
         manifest = table.current()
         if manifest.epoch != stretch.epoch:
-            losses.found(
-                f"{self.path} has become another log's archive: messages"
-                f" {stretch.after + 1} to {stretch.upto} of the former can't be had any more"
-            )
+            why = f"{self.path} has become another log's archive"
+            losses.gone(stretch.after + 1, stretch.upto, why)
             return
         for first, last in manifest.gone(stretch.after, stretch.upto):
-            losses.found(f"messages {first} to {last} can't be had any more")
+            losses.gone(first, last)
         wanted = sorted({"id", "tags", *columns} if alternatives else {"id", *columns})
         at = stretch.after
         failed = 0

@@ -50,15 +50,17 @@ class ServerOrigin(Origin):
     ) -> Iterator[pa.RecordBatch]:
         with Client(self.address) as client, ThreadPoolExecutor(1) as ahead:
             pages = _Pages(client, stretch, format_alternatives(alternatives), losses)
-            asked = ahead.submit(pages.fetch, stretch.after)
+            at = stretch.after
+            asked = ahead.submit(pages.fetch, at)
             while True:
                 try:
                     page = asked.result()
                 except ServerRefused as error:
                     if error.problem != "epoch_changed":
                         raise
-                    losses.found(f"{self.address.name} has begun another log: {_what(stretch)}")
+                    losses.gone(at + 1, stretch.upto, f"{self.address.name} has begun another log")
                     return
+                at = page.after
                 if not page.complete:
                     asked = ahead.submit(pages.fetch, page.after)
                 yield from page.batches(batch_size)
@@ -101,7 +103,7 @@ class _Pages:
             },
         )
         for first, last in _lost(answer):
-            self.losses.found(f"messages {first} to {last} can't be had any more")
+            self.losses.gone(first, last)
         reached = int(answer.headers["mist-after"])
         complete = answer.headers["mist-complete"] == "true"
         if not complete and reached <= after:
@@ -120,7 +122,3 @@ def _lost(answer: Answer) -> list[tuple[int, int]]:
 
 def _iso(moment: int) -> str:
     return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=moment)).isoformat()
-
-
-def _what(stretch: Stretch) -> str:
-    return f"{stretch.after + 1} to {stretch.upto} of the former can't be had any more"

@@ -1,0 +1,69 @@
+"""A stream in a process of its own, which does what a test wants in the middle of a batch.
+
+    python -m tests.pipeline.jobs.streaming URL FOLDER retried landed
+    python -m tests.pipeline.jobs.streaming URL FOLDER entered
+
+fills a lake `FOLDER/<name>` for each name, one after the other: `retried` to the end of the log;
+`landed` until the tasks of a batch have written, `entered` until a batch is in the manifest and
+not yet in the checkpoint. There it kills itself.
+"""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+BATCH = 40  # messages
+RETRIES = 4  # of a task
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _dying_before(enter: Callable[..., Any]) -> Callable[..., Any]:
+    def entering(lake: Any, landed: Any) -> Any:
+        if min(each.after for each in landed) >= BATCH:  # the second batch
+            _die()
+        return enter(lake, landed)
+
+    return entering
+
+
+def _dying_behind(enter: Callable[..., Any]) -> Callable[..., Any]:
+    def entering(lake: Any, landed: Any) -> Any:
+        entered = enter(lake, landed)
+        if min(each.after for each in landed) >= BATCH:
+            _die()
+        return entered
+
+    return entering
+
+
+WAYS: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
+    "retried": lambda enter: enter,
+    "landed": _dying_before,
+    "entered": _dying_behind,
+}
+
+
+def main(url: str, folder: Path, names: list[str]) -> None:
+    from mist.pipeline.jobs import stream
+    from mist.pipeline.landing.entering import enter
+    from mist.pipeline.origin import Origin
+    from mist.pipeline.session import session
+    from tests.pipeline.conftest import QUICK
+
+    with session(f"local[2,{RETRIES}]", QUICK, name="mist victim") as spark:
+        for name in names:
+            stream.enter = WAYS[name](enter)  # type: ignore[attr-defined]
+            stream.run(
+                spark, Origin(url=url), folder / name, now=time.time(), once=True, most=BATCH
+            )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3:])
