@@ -6,6 +6,7 @@
     history     history show, tail, stats, trim, verify, new-epoch
     bench       what this machine does
     pipeline    Spark over what was published
+    loading     commands are imported when they are asked for
     common      where the server is, what errors and exit codes mean
 
 Exit codes are for scripts, see `mist --help`.
@@ -13,17 +14,25 @@ Exit codes are for scripts, see `mist --help`.
 
 import click
 
-from mist.cli.bench import bench
-from mist.cli.history import history
-from mist.cli.messages import list_tags, ping, publish, subscribe, who
-from mist.cli.pipeline import pipeline
-from mist.cli.serve import serve
-from mist.cli.token import token
+from mist.cli.loading import Commands
 
 __all__ = ["main"]
 
 
 @click.group(
+    cls=Commands,
+    places={
+        "serve": ("mist.cli.serve:serve", "Run a server until it is told to stop."),
+        "publish": ("mist.cli.messages:publish", "Publish DATA to everyone subscribed to TAGS."),
+        "subscribe": ("mist.cli.messages:subscribe", "Show messages that carry all of TAGS."),
+        "ping": ("mist.cli.messages:ping", "Ask the server whether it is alive."),
+        "list": ("mist.cli.messages:list_tags", "List every tag that anyone is subscribed to."),
+        "who": ("mist.cli.messages:who", "Count the connections."),
+        "token": ("mist.cli.token:token", "Make, change and take back the tokens."),
+        "history": ("mist.cli.history:history", "Look at the message log and look after it."),
+        "bench": ("mist.cli.bench:bench", "Measure mist on this machine."),
+        "pipeline": ("mist.cli.pipeline:pipeline", "Work on what was published, with Spark."),
+    },
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="""\b
 Examples:
@@ -42,7 +51,3 @@ Exit codes:
 @click.version_option(package_name="mist-pubsub", prog_name="mist")
 def main() -> None:
     """Publish and subscribe by tags."""
-
-
-for command in (serve, publish, subscribe, ping, list_tags, who, token, history, bench, pipeline):
-    main.add_command(command)

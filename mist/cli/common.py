@@ -12,6 +12,7 @@ import attrs
 import click
 import trio
 
+from mist.cli.loading import INTERRUPTED
 from mist.client import BadArgument, Client, State, Unsupported, connect
 from mist.errors import (
     CommandError,
@@ -22,12 +23,11 @@ from mist.errors import (
     Unauthorized,
 )
 
-__all__ = ["REFUSED", "UNREACHABLE", "USAGE", "Server", "client_command", "fail"]
+__all__ = ["INTERRUPTED", "REFUSED", "UNREACHABLE", "USAGE", "Server", "client_command", "fail"]
 
 REFUSED: Final = 1
 USAGE: Final = 2
 UNREACHABLE: Final = 3
-INTERRUPTED: Final = 130
 
 P = ParamSpec("P")
 
