@@ -1,14 +1,15 @@
 """What goes wrong in the pipeline. Each text is one line, fit to print as it is.
 
-PipelineError       a job can't be done
-├── NotInstalled    Java or a package is missing: the text says how to get it
-├── BadInput        what was asked for can't be used: a file, an option, a folder
-└── JobFailed       Spark gave up on it
+PipelineError           a job can't be done
+├── NotInstalled        Java or a package is missing: the text says how to get it
+├── BadInput            what was asked for can't be used: a file, an option, a folder
+├── ClusterUnavailable  nobody is where Spark was to run
+└── JobFailed           Spark gave up on it
 """
 
 from mist.errors import MistError
 
-__all__ = ["BadInput", "JobFailed", "NotInstalled", "PipelineError"]
+__all__ = ["BadInput", "ClusterUnavailable", "JobFailed", "NotInstalled", "PipelineError"]
 
 
 class PipelineError(MistError):
@@ -27,6 +28,12 @@ class BadInput(PipelineError):
     """What was asked for can't be used as it is; asked again, it fails again."""
 
     code = "bad_input"
+
+
+class ClusterUnavailable(PipelineError):
+    """No answer from where Spark was to run."""
+
+    code = "cluster_unavailable"
 
 
 class JobFailed(PipelineError):

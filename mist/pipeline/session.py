@@ -16,7 +16,6 @@ taken for another; so Java gets SIGTERM instead, upon which Spark cleans up behi
 import contextlib
 import os
 import py_compile
-import re
 import signal
 import subprocess
 import sys
@@ -27,8 +26,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import mist
-from mist.pipeline.errors import JobFailed, NotInstalled
+from mist.pipeline.errors import ClusterUnavailable, JobFailed, NotInstalled
 from mist.pipeline.java import require_java
+from mist.pipeline.master import is_local, is_near, require_master
 from mist.pipeline.quiet import LastWords, hush, uninterrupted
 
 if TYPE_CHECKING:
@@ -48,6 +48,8 @@ DEFAULTS: Final = {
 }
 LOOPBACK: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 PATIENCE: Final = 20.0  # seconds for Java to go by itself
+# What Spark says when it has given up on a cluster, a minute after it was started.
+UNANSWERED: Final = "Cannot call methods on a stopped SparkContext"
 
 
 def require_spark() -> None:
@@ -110,10 +112,12 @@ def make_session(
 
     Raises:
         NotInstalled: no Java, one too old, or no PySpark.
-        JobFailed: it doesn't start: bad settings, a cluster out of reach.
+        ClusterUnavailable: there is no answer from it.
+        JobFailed: it doesn't start: bad settings.
     """
     require_java()
     require_spark()
+    require_master(master)
     hush(True)
     try:
         spark = _start(_settings(master, conf or {}, name), verbose)
@@ -138,16 +142,10 @@ def end_session(spark: "SparkSession", *, interrupted: bool = False) -> None:
     _end_java(terminate=interrupted)
 
 
-def is_local(master: str) -> bool:
-    """Whether tasks run beside the driver, and so import what it imports."""
-    return master == "local" or master.startswith("local[")
-
-
 def _settings(master: str, conf: Mapping[str, str], name: str) -> dict[str, str]:
-    near = is_local(master) or re.match(r"spark://(127\.|localhost\b|\[::1\])", master)
     return {
         **DEFAULTS,
-        **(LOOPBACK if near else {}),
+        **(LOOPBACK if is_near(master) else {}),
         **conf,
         "spark.master": master,
         "spark.app.name": name,
@@ -180,6 +178,9 @@ def _start(settings: Mapping[str, str], verbose: bool) -> "SparkSession":
         warehouse = str(_own_folder(context) / "warehouse")  # else one in the current folder
         return SparkSession.builder.config("spark.sql.warehouse.dir", warehouse).getOrCreate()
     except (PySparkException, Py4JError) as error:
+        if UNANSWERED in str(error) and not is_local(settings["spark.master"]):
+            why = f"no answer from {settings['spark.master']} that Spark understands"
+            raise ClusterUnavailable(why) from None
         raise JobFailed(f"Spark doesn't start: {words.reason(error)}", str(error)) from None
     finally:
         # PySpark's own handler talks to Java from wherever the signal comes, be it in the

@@ -34,7 +34,7 @@ Examples:
 
 \b
 Exit codes:
-  0  done                     3  no answer from the server
+  0  done                     3  no answer from the server or the cluster
   1  it went wrong          130  interrupted
   2  wrong usage, or something is missing""",
 )

@@ -17,7 +17,8 @@ from rich.console import Console
 from rich.status import Status
 
 from mist.archive import ArchiveMissing
-from mist.cli.common import INTERRUPTED, REFUSED, UNREACHABLE, USAGE, fail
+from mist.cli.common import REFUSED, UNREACHABLE, USAGE, fail
+from mist.cli.loading import INTERRUPTED, gone_at_once
 from mist.cli.pipeline.options import Spark
 from mist.errors import CommandError, MistError, StartupError
 
@@ -171,9 +172,10 @@ def running(settings: Spark, work: Callable[[Run], None], *, on_spark: bool = Tr
     run = Run(settings)
     with handled(verbose=settings.verbose):
         if on_spark:
-            from mist.pipeline.session import require_spark
+            with gone_at_once():
+                from mist.pipeline.session import require_spark
 
-            require_spark()
+                require_spark()
         work(run)
 
 
@@ -203,7 +205,7 @@ def _exit_code(error: MistError) -> int:
             return USAGE
         case _ if error.code in INPUT:
             return USAGE
-        case _ if error.code == "server_unavailable":
+        case _ if error.code in {"server_unavailable", "cluster_unavailable"}:
             return UNREACHABLE
         case _:
             return REFUSED
