@@ -58,7 +58,7 @@ _WRITTEN: Final = re.compile(r"(?:[^\x00- \x7f-\x9f&;=,+%]|%[0-9A-Fa-f]{2})+")
 # In an audience or of a session; the same in both, so that a name never means two things.
 _OF_ATTRIBUTES: Final = frozenset({"client", "user", "groups"})
 _RESERVED: Final = _OF_ATTRIBUTES | {"clients", "users", "except"}
-_INTEGERS: Final = range(-(2**63), 2**64)  # what every JSON reader can tell from its neighbours
+_INTEGERS: Final = range(-(2**63), 2**64)
 
 _Fields = dict[str, list[str]]
 
@@ -159,12 +159,14 @@ def _ids(values: object) -> frozenset[str]:
 
 
 def _id(value: object) -> str:
-    """A value as text. Not a bool, which is an int to Python, nor a number that has two texts."""
+    """A value as text. 7.0 is the same number as 7 in JSON; a bool is none but to Python."""
     if isinstance(value, str):
         return value
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)  # before `in`, which would count up to a float
     if isinstance(value, int) and not isinstance(value, bool) and value in _INTEGERS:
         return str(value)
-    raise _error("an id is a text or a whole number")
+    raise _error("an id is a text or a whole number of at most 64 bits")
 
 
 def _refuse_null(mapping: Mapping[str, object]) -> None:

@@ -181,6 +181,23 @@ def test_json_forms():
     assert NO_ATTRIBUTES.as_json() == {}
 
 
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0"),
+        (-1, "-1"),
+        (7.0, "7"),
+        (-0.0, "0"),
+        (1e18, "1" + "0" * 18),
+        (2**64 - 1, "18446744073709551615"),
+        (-(2**63), "-9223372036854775808"),
+    ],
+)
+def test_whole_number_is_a_text(value, text):
+    assert Audience.of_json({"users": [value]}) == Audience.of_json({"users": [text]})
+    assert Attributes.of_json({"user": value}).user == text
+
+
 def test_of_takes_texts_and_integers():
     assert Audience.of(users=[1, "2"], others={"plan": "pro"}).text == "plan=pro&users=1;2"
     assert Audience.of(excepted={"a"}).text == "except=a"
@@ -285,7 +302,11 @@ def test_text_that_is_no_attributes(text):
         {"users": 1},
         {"users": {"1": 1}},
         {"users": [True]},
-        {"users": [1.0]},
+        {"users": [1.5]},
+        {"users": [1e300]},
+        {"users": [float("inf")]},
+        {"users": [float("nan")]},
+        {"users": [-(2**63) - 1]},
         {"users": [None]},
         {"users": [[1]]},
         {"users": [""]},

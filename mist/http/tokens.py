@@ -7,15 +7,15 @@ nothing of it. Whatever is done takes effect at once on whoever uses the token, 
 import re
 import secrets
 from collections.abc import Sequence
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from mist.auth import Amend, Change, Outcome, Record, Remove
-from mist.commands import Register
+from mist.audience import MAX_IDS, Attributes, change_of_json
+from mist.auth import Amend, Change, Enroll, Outcome, Record, Remove
 from mist.errors import MistError
 from mist.http.bodies import answer, read_body
 from mist.http.context import Context
@@ -34,6 +34,45 @@ _GENERATED: Final = 32  # bytes of a token that is made here
 _TAG: Final = r"^(?!\.\.)[^ ,\u0000-\u001F\u007F-\u009F]+$"
 _TEXT: Final = r"^[^ \u0000-\u001F\u007F-\u009F]+$"
 
+# An attribute's value. Bounded in bytes as well, one by one and all together.
+_VALUE: Final = {
+    "anyOf": [
+        {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": 255,
+            "pattern": r"^[^\u0000-\u001F\u007F-\u009F]+$",
+        },
+        {"type": "integer", "minimum": -(2**63), "maximum": 2**64 - 1},
+    ]
+}
+_VALUES: Final = {"type": "array", "items": _VALUE, "minItems": 1, "maxItems": MAX_IDS}
+_NAME: Final = r"^(?!(clients|users|except)$)[a-z0-9_.-]{1,64}$"
+
+
+def _object(value: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "properties": {"client": value, "user": value, "groups": values},
+        "propertyNames": {"pattern": _NAME},
+        "additionalProperties": value,
+        "maxProperties": MAX_IDS,
+    }
+
+
+Given = Annotated[dict[str, Any], msgspec.Meta(extra_json_schema=_object(_VALUE, _VALUES))]
+"""What `mist.audience.Attributes.of_json` takes; whole numbers are texts to it."""
+
+_NULL: Final = {"type": "null"}
+Patch = Annotated[
+    dict[str, Any],
+    msgspec.Meta(
+        extra_json_schema=_object({"anyOf": [_VALUE, _NULL]}, {"anyOf": [_VALUES, _NULL]})
+    ),
+]
+"""What `mist.audience.change_of_json` takes: null forgets (as RFC 7396 has it)."""
+
+Known = dict[str, str | list[str]]
+
 Tag = Annotated[str, msgspec.Meta(extra_json_schema={"maxLength": 255, "pattern": _TAG})]
 Text = Annotated[str, msgspec.Meta(extra_json_schema={"maxLength": 255, "pattern": _TEXT})]
 
@@ -44,17 +83,25 @@ class TokenRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes:
         tags: what it grants: a tag, `room:*` for all that begin so, `>a` to publish as well.
         token: its text; left out, one is made of 32 random bytes, which is better.
+        attributes: whom it is for: `client`, `user`, `groups`, `site`, any others.
     """
 
     tags: Annotated[list[Tag], msgspec.Meta(extra_json_schema={"minItems": 1})]
     token: Text | msgspec.UnsetType = msgspec.UNSET
+    attributes: Given = {}
 
 
 class TokenChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Tags to be added to a token and removed from it; one that is in both is removed."""
+    """What becomes of a token, all of it or nothing.
+
+    Attributes:
+        add, remove: tags; one that is in both is removed.
+        attributes: to be set, those that are null to be forgotten; others stay as they are.
+    """
 
     add: list[Tag] = []
     remove: list[Tag] = []
+    attributes: Patch = {}
 
 
 class Token(msgspec.Struct, frozen=True):
@@ -63,6 +110,7 @@ class Token(msgspec.Struct, frozen=True):
     id: str
     tags: list[str]
     created: float
+    attributes: Known
 
 
 class NewToken(msgspec.Struct, frozen=True):
@@ -72,6 +120,7 @@ class NewToken(msgspec.Struct, frozen=True):
     token: str
     tags: list[str]
     created: float
+    attributes: Known
 
 
 class TokenList(msgspec.Struct, frozen=True):
@@ -109,9 +158,11 @@ def routes(context: Context) -> Sequence[BaseRoute]:
         text = wanted.token
         if text is msgspec.UNSET:
             text = secrets.token_urlsafe(_GENERATED)
-        record = await execute(Register(text, parse(wanted.tags)))
+        attributes = Attributes.of_json(wanted.attributes)
+        record = await execute(Enroll(text, parse(wanted.tags), attributes))
         assert record is not None
-        made = NewToken(record.id, text, sorted(record.tags), record.created)
+        it = _describe(record)
+        made = NewToken(it.id, text, it.tags, it.created, it.attributes)
         return answer(made, 201, {"Location": f"/v1/tokens/{record.id}"})
 
     async def one(request: Request) -> Response:
@@ -135,7 +186,7 @@ def routes(context: Context) -> Sequence[BaseRoute]:
     async def change(request: Request, name: str) -> Response:
         wanted = await read_body(request, TokenChange)
         add, remove = (parse(tags) if tags else frozenset() for tags in (wanted.add, wanted.remove))
-        record = await execute(Amend(name, add, remove))
+        record = await execute(Amend(name, add, remove, *change_of_json(wanted.attributes)))
         assert record is not None
         return answer(_describe(record))
 
@@ -157,10 +208,15 @@ def _settled(outcome: Outcome) -> Record | None:
 
 
 def _describe(record: Record) -> Token:
-    return Token(record.id, sorted(record.tags), record.created)
+    return Token(record.id, sorted(record.tags), record.created, record.attributes.as_json())
 
 
-_EXAMPLE: Final = {"id": "9f86d081884c7d65", "tags": ["news", "room:*"], "created": 1767225600.0}
+_EXAMPLE: Final = {
+    "id": "9f86d081884c7d65",
+    "tags": ["news", "room:*"],
+    "created": 1767225600.0,
+    "attributes": {"user": "7", "groups": ["staff"], "plan": "pro"},
+}
 _AN_ID: Final = parameter(
     "id",
     "As the registry names it.",
@@ -194,7 +250,13 @@ OPERATIONS: Final[Operations] = {
             summary="Make a token",
             details="The answer is the only one that ever holds the token's text.",
             who=SERVICE,
-            body=Body(TokenRequest, {"tags": ["news", "room:*"]}),
+            body=Body(
+                TokenRequest,
+                {
+                    "tags": ["news", "room:*"],
+                    "attributes": {"user": 7, "groups": ["staff"], "plan": "pro"},
+                },
+            ),
             answers={
                 201: Answer(
                     "The token.",
@@ -215,12 +277,19 @@ OPERATIONS: Final[Operations] = {
             problems={404: _NOT_FOUND},
         ),
         "patch": Operation(
-            summary="Change a token's tags",
+            summary="Change a token's tags and attributes",
             details="Subscriptions that it allows no longer end at once, and whoever uses it when "
-            "the last tag goes is disconnected.",
+            "the last tag goes is disconnected. Attributes hold at once, too.",
             who=SERVICE,
             parameters=[_AN_ID],
-            body=Body(TokenChange, {"add": ["room:1"], "remove": ["room:*"]}),
+            body=Body(
+                TokenChange,
+                {
+                    "add": ["room:1"],
+                    "remove": ["room:*"],
+                    "attributes": {"plan": "basic", "groups": None},
+                },
+            ),
             answers={200: Answer("The token as it is now.", Token, _EXAMPLE)},
             problems={404: _NOT_FOUND, 503: _UNAVAILABLE},
         ),

@@ -90,6 +90,30 @@ async def test_text_that_is_taken_is_refused_without_being_repeated(server):
         ({"tags": ["a"], "token": "x" * 256}, "invalid_token"),
         ({"tags": ["a"], "id": "0" * 16}, "invalid_body"),
         ([{"tags": ["a"]}], "invalid_body"),
+        ({"tags": ["a"], "attributes": None}, "invalid_body"),
+        ({"tags": ["a"], "attributes": []}, "invalid_body"),
+        ({"tags": ["a"], "attributes": "user=1"}, "invalid_body"),
+        ({"tags": ["a"], "attributes": {"user": "\ud800"}}, "invalid_body"),
+        ({"tags": ["a"], "attributes": {"user": None}}, "invalid_audience"),
+        ({"tags": ["a"], "attributes": {"user": ""}}, "invalid_audience"),
+        ({"tags": ["a"], "attributes": {"user": True}}, "invalid_audience"),
+        ({"tags": ["a"], "attributes": {"user": 1.5}}, "invalid_audience"),
+        ({"tags": ["a"], "attributes": {"user": 2**64}}, "invalid_audience"),
+        ({"tags": ["a"], "attributes": {"user": ["1"]}}, "invalid_audience"),
+        ({"tags": ["a"], "attributes": {"user": "a\x00"}}, "invalid_audience"),
+        ({"tags": ["a"], "attributes": {"user": "x" * 256}}, "invalid_audience"),
+        ({"tags": ["a"], "attributes": {"users": ["1"]}}, "invalid_audience"),
+        ({"tags": ["a"], "attributes": {"groups": []}}, "invalid_audience"),
+        ({"tags": ["a"], "attributes": {"groups": "staff"}}, "invalid_audience"),
+        ({"tags": ["a"], "attributes": {"groups": [["staff"]]}}, "invalid_audience"),
+        ({"tags": ["a"], "attributes": {"groups": list(range(1001))}}, "invalid_audience"),
+        ({"tags": ["a"], "attributes": {"Plan": "pro"}}, "invalid_audience"),
+        ({"tags": ["a"], "attributes": {"a=b&user": "1"}}, "invalid_audience"),
+        ({"tags": ["a"], "attributes": {"": "1"}}, "invalid_audience"),
+        (
+            {"tags": ["a"], "attributes": {"groups": [f"{n:0200}" for n in range(100)]}},
+            "invalid_audience",
+        ),
     ],
     ids=lambda value: str(value)[:40],
 )
@@ -99,10 +123,98 @@ async def test_what_cannot_be_a_token_is_refused(server, body, code):
     assert server.hub.registry.statistics().tokens == 0
 
 
+async def test_attributes_that_are_refused_are_not_repeated(server):
+    for value in ["s3cret\n", ["s3cret"], {"s3cret": 1}]:
+        body = {"tags": ["a"], "token": "t0ken", "attributes": {"user": value}}
+        response = await request(server, "PUT", "/v1/tokens", json=body)
+        assert response.status == 400
+        assert b"s3cret" not in response.body
+        assert b"t0ken" not in response.body
+
+
 @pytest.mark.parametrize("body", [b"", b"{", b"[" * 100_000, b'{"tags":["\xff"]}', b"null"])
 async def test_what_is_no_json_is_refused(server, body):
     response = await request(server, "PUT", "/v1/tokens", JSON, body)
     assert (response.status, response.json()["code"]) == (400, "invalid_body")
+
+
+# attributes
+
+
+async def test_a_token_has_the_attributes_it_is_made_with(server):
+    given = {"client": "q", "user": 7, "groups": ["b", 3, "a", "b"], "site": "ü;&=%", "level": -1}
+    known = {"client": "q", "user": "7", "groups": ["3", "a", "b"], "site": "ü;&=%", "level": "-1"}
+    made = await make(server, "a", attributes=given)
+    assert made["attributes"] == known
+    assert server.hub.registry.lookup(made["token"]).attributes.as_json() == known
+    assert (await request(server, "GET", f"/v1/tokens/{made['id']}")).json()["attributes"] == known
+    [listed] = (await request(server, "GET", "/v1/tokens")).json()["tokens"]
+    assert listed["attributes"] == known
+
+
+async def test_a_token_without_attributes_says_so(server):
+    made = await make(server, "a")
+    assert made["attributes"] == {}
+    assert (await make(server, "a", attributes={}))["attributes"] == {}
+
+
+async def test_of_a_token_that_is_taken_nothing_changes(server):
+    await make(server, "a", token="t0ken", attributes={"user": 1})
+    body = {"tags": ["a"], "token": "t0ken", "attributes": {"user": 2}}
+    assert (await request(server, "PUT", "/v1/tokens", json=body)).status == 409
+    assert server.hub.registry.lookup("t0ken").attributes.user == "1"
+
+
+async def test_attributes_that_are_given_are_set_and_those_that_are_null_forgotten(server):
+    made = await make(server, "a", attributes={"user": 1, "groups": ["g"], "plan": "pro"})
+    path = f"/v1/tokens/{made['id']}"
+    body = {"add": ["b"], "attributes": {"user": 2, "groups": None, "site": "x", "none": None}}
+    response = await request(server, "PATCH", path, json=body)
+    assert (response.status, response.json()) == (
+        200,
+        {
+            "id": made["id"],
+            "tags": ["a", "b"],
+            "created": made["created"],
+            "attributes": {"user": "2", "plan": "pro", "site": "x"},
+        },
+    )
+    assert (await request(server, "GET", path)).json() == response.json()
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [{"user": ""}, {"users": None}, {"groups": []}, {"Plan": None}, {"plan": ["a"]}, {"a&b": None}],
+    ids=str,
+)
+async def test_change_with_attributes_that_are_none_changes_nothing(server, attributes):
+    made = await make(server, "a", attributes={"user": 1})
+    path = f"/v1/tokens/{made['id']}"
+    body = {"add": ["b"], "attributes": attributes}
+    response = await request(server, "PATCH", path, json=body)
+    assert (response.status, response.json()["code"]) == (400, "invalid_audience")
+    record = server.hub.registry.lookup(made["token"])
+    assert (record.tags, record.attributes.text) == ({"a"}, "user=1")
+
+
+async def test_more_attributes_than_a_token_may_have_are_refused(server):
+    made = await make(server, "a", attributes={"groups": list(range(1000))})
+    path = f"/v1/tokens/{made['id']}"
+    body = {"attributes": {"user": 1, "plan": "pro"}}
+    response = await request(server, "PATCH", path, json=body)
+    assert (response.status, response.json()["code"]) == (400, "invalid_audience")
+    assert (await request(server, "GET", path)).json()["attributes"] == made["attributes"]
+
+
+async def test_sessions_know_the_attributes_of_their_token_at_once(server):
+    made = await make(server, "a", attributes={"user": 1})
+    session = await subscriber(server, made["token"])
+    assert session.record.attributes.text == "user=1"
+    body = {"attributes": {"user": None, "groups": ["g"]}}
+    await request(server, "PATCH", f"/v1/tokens/{made['id']}", json=body)
+    assert session.record.attributes.text == "groups=g"
+    assert session.ended is None
+    await session.aclose()
 
 
 # looking
@@ -119,7 +231,7 @@ async def test_no_answer_after_the_first_holds_the_text_or_the_digest(server):
         await request(server, "DELETE", path),
     ]
     assert [each.status for each in answers] == [200, 200, 200, 204]
-    assert set(answers[0].json()) == {"id", "tags", "created"}
+    assert set(answers[0].json()) == {"id", "tags", "created", "attributes"}
     for each in answers:
         assert b"s3cret" not in each.body
         assert digest.hex().encode() not in each.body
@@ -179,7 +291,12 @@ async def test_tags_are_added_and_removed_in_one_step(server):
     path = f"/v1/tokens/{made['id']}"
     response = await request(server, "PATCH", path, json={"add": ["c", "d"], "remove": ["a", "d"]})
     assert response.status == 200
-    assert response.json() == {"id": made["id"], "tags": ["b", "c"], "created": made["created"]}
+    assert response.json() == {
+        "id": made["id"],
+        "tags": ["b", "c"],
+        "created": made["created"],
+        "attributes": {},
+    }
     assert server.hub.registry.tags(made["token"]) == {"b", "c"}
     assert (await request(server, "GET", path)).json()["tags"] == ["b", "c"]
 
