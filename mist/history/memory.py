@@ -85,7 +85,9 @@ class MemoryShelf(Shelf):
             key = channel_key(name)
             before = self._channels.get(key, ChannelPosition())
             befores.append(before.last)
-            self._channels[key] = advanced(before, added, row.head.first, row.head.newest)
+            self._channels[key] = ChannelPosition(
+                *advanced(before.last, before.floor, added, row.head.first, row.head.newest)
+            )
         return attrs.evolve(row, tally=None, numbers=pack_befores(befores))
 
     def commit(self, rows: Iterable[Row], mark: Mark, commit: Commit) -> None:

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import accumulate
-from typing import Final
+from typing import Final, NamedTuple
 from zlib import crc32
 
 import attrs
@@ -75,19 +75,18 @@ class ChannelPosition:
     age: int | None = None
 
 
-@attrs.frozen
-class Added:
-    """What a block adds to a channel.
+class Added(NamedTuple):
+    """What a block adds to a channel. A tuple, since a block may have thousands of them.
 
     Attributes:
-        count: messages.
+        messages: how many.
         offset: the last one's id, from the block's first.
         floor: see `ChannelPosition`, from the channel's last number before the block; None where
             nothing is said.
         age: of the last message.
     """
 
-    count: int
+    messages: int
     offset: int
     floor: int | None = None
     age: int | None = None
@@ -100,16 +99,18 @@ Numbers = Mapping[str, int]
 """A message's channels, and its number in each; of a run, its first message's."""
 
 
-def advanced(before: ChannelPosition, added: Added, first: int, time: int) -> ChannelPosition:
-    """Where a channel stands behind a block.
+def advanced(
+    last: int, floor: int, added: Added, first: int, time: int
+) -> tuple[int, int, int, int, int | None]:
+    """The values of a `ChannelPosition` behind a block.
 
     Args:
+        last, floor: see there; before the block.
         first, time: the block's first id, and the time of its last message.
     """
-    floor = before.floor
     if added.floor is not None:
-        floor = max(floor, before.last + added.floor)
-    return ChannelPosition(before.last + added.count, first + added.offset, time, floor, added.age)
+        floor = max(floor, last + added.floor)
+    return last + added.messages, first + added.offset, time, floor, added.age
 
 
 def raised(numbers: Numbers, by: int) -> Numbers:
@@ -160,7 +161,7 @@ def add_up(
         for channel in channels:
             total[channel] = total.get(channel, 0) + messages[number]
             last[channel] = max(last.get(channel, 0), ends[number] - 1)
-    tally = {channel: Added(count, last[channel]) for channel, count in total.items()}
+    tally = {channel: Added(messages, last[channel]) for channel, messages in total.items()}
     if bounds:
         _bound(tally, by_list, run_lists, counts, bounds)
     return tally
@@ -179,11 +180,11 @@ def _bound(
         size, age = said.get(run, (None, None))
         for channel in by_list[number]:
             met[channel] += count
-            added = attrs.evolve(tally[channel], age=age)
+            added = tally[channel]._replace(age=age)
             if size is not None:
                 floor = met[channel] - size
-                added = attrs.evolve(
-                    added, floor=floor if added.floor is None else max(added.floor, floor)
+                added = added._replace(
+                    floor=floor if added.floor is None else max(added.floor, floor)
                 )
             tally[channel] = added
 

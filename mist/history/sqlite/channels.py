@@ -26,8 +26,8 @@ from mist.history.sqlite.rows import checked, fetch
 __all__ = ["add", "number_all", "put_numbers", "read_channels", "read_numbers"]
 
 _READ: Final = (
-    "SELECT json_group_array(json_array(name, last, id, time, floor, age)) FROM channel "
-    "WHERE name IN (SELECT value FROM json_each(?))"
+    "SELECT json_group_array(json_array(name, json_array(last, id, time, floor, age))) "
+    "FROM channel WHERE name IN (SELECT value FROM json_each(?))"
 )
 _WRITE: Final = (
     "INSERT OR REPLACE INTO channel (name, last, id, time, floor, age) SELECT "
@@ -35,7 +35,9 @@ _WRITE: Final = (
     "json_extract(value, '$[3]'), json_extract(value, '$[4]'), json_extract(value, '$[5]') "
     "FROM json_each(?)"
 )
-_decode: Final = msgspec.json.Decoder(list[tuple[str, int, int, int, int, int | None]]).decode
+_Values = tuple[int, int, int, int, int | None]  # of a ChannelPosition
+_NEW: Final = (0, 0, 0, 0, None)
+_decode: Final = msgspec.json.Decoder(list[tuple[str, _Values]]).decode
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -43,12 +45,13 @@ def read_channels(
     connection: sqlite3.Connection, keys: Sequence[str]
 ) -> dict[str, ChannelPosition]:
     """Where channels stand, by their keys."""
+    return {key: ChannelPosition(*values) for key, values in _read(connection, keys).items()}
+
+
+def _read(connection: sqlite3.Connection, keys: Sequence[str]) -> dict[str, _Values]:
     ((packed,),) = fetch(connection, _READ, (_encode(keys).decode(),))
     with checked():
-        return {
-            name: ChannelPosition(last, id_, time, floor, age)
-            for name, last, id_, time, floor, age in _decode(packed)
-        }
+        return dict(_decode(packed))
 
 
 def add(connection: sqlite3.Connection, head: Head, tally: Tally) -> None:
@@ -57,14 +60,13 @@ def add(connection: sqlite3.Connection, head: Head, tally: Tally) -> None:
     Raises:
         sqlite3.Error: untranslated, since it is part of something larger.
     """
-    befores = read_channels(connection, [channel_key(name) for name in tally])
+    keys = list(map(channel_key, tally))
+    befores = _read(connection, keys)
     values, numbers = [], []
-    for name, added in tally.items():
-        key = channel_key(name)
-        before = befores.get(key, ChannelPosition())
-        numbers.append(before.last)
-        after = advanced(before, added, head.first, head.newest)
-        values.append((key, after.last, after.id, after.time, after.floor, after.age))
+    for key, added in zip(keys, tally.values(), strict=True):
+        last, _, _, floor, _ = befores.get(key, _NEW)
+        numbers.append(last)
+        values.append((key, *advanced(last, floor, added, head.first, head.newest)))
     connection.execute(_WRITE, (_encode(values).decode(),))
     put_numbers(connection, head.first, pack_befores(numbers))
 
