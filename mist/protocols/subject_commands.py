@@ -1,0 +1,320 @@
+"""One control line of the NATS protocol to what it means. No I/O, and no payloads.
+
+Fields stand between spaces or tabs, as many as there may be; names of commands are taken in any
+case. What is wrong with a line is said in rtmb's words where it has some for it.
+"""
+
+import re
+from functools import lru_cache
+from typing import Final
+
+import attrs
+import msgspec
+
+from mist.commands import Command, Invalid, SubscribeNamed, UnsubscribeNamed
+from mist.errors import (
+    CommandError,
+    DataTooLong,
+    EmptyTag,
+    HistoryUnavailable,
+    InvalidTag,
+    LineTooLong,
+    NotGranted,
+    TooManySubscriptions,
+    Unauthorized,
+    UnknownCommand,
+    WrongArguments,
+)
+from mist.message import ASK, MAX_TAG, PUBLISH, check_tag
+from mist.protocols.subject_forms import subject_form
+
+__all__ = [
+    "Announced",
+    "InvalidField",
+    "InvalidSubject",
+    "Options",
+    "are_headers",
+    "error_text",
+    "parse_announcement",
+    "parse_options",
+    "parse_subscribe",
+    "parse_unsubscribe",
+    "remembered_announcement",
+]
+
+MAX_SIZE_DIGITS: Final = 15  # int() of many digits is slow
+_REMEMBERED: Final = 4096  # lines; a publisher uses few
+_REMEMBERED_BYTES: Final = 256  # in such a line
+_NUMBER: Final = re.compile(rb"-?[0-9]{1,%d}" % MAX_SIZE_DIGITS)
+_PLAIN_REPLY: Final = re.compile(rb"(?=.{1,254}\Z)[\w$-]+(?:\.[\w$-]+){0,19}")  # most are
+_HEAD: Final = re.compile(rb"NATS/1\.[0-9]")
+
+
+class InvalidSubject(InvalidTag):
+    """A subject that can't be published or subscribed to; the text says why."""
+
+
+class InvalidField(CommandError):
+    """A field of a control line that isn't what it should be; the text says why."""
+
+    code = "invalid_field"
+
+
+# CONNECT
+
+
+class Options(msgspec.Struct, frozen=True):
+    """What a CONNECT says; all else in it is of no concern here.
+
+    Attributes:
+        verbose: whether commands are answered with `+OK`. None, which is unsaid, is yes too, but
+            then the CONNECT itself isn't.
+        echo: whether the client gets what it publishes itself.
+        headers: whether it understands headers.
+        no_responders: whether it is told that a request has reached nobody.
+        auth_token: the secret or a token.
+        password: the same, where a user stands beside it, who is of no concern.
+    """
+
+    verbose: bool | None = None
+    echo: bool | None = None
+    headers: bool | None = None
+    no_responders: bool | None = None
+    auth_token: str | None = None
+    password: str | None = msgspec.field(default=None, name="pass")
+
+    @property
+    def credential(self) -> str:
+        """What proves who the client is; empty where it brought nothing."""
+        return self.auth_token or self.password or ""
+
+
+_read_options: Final = msgspec.json.Decoder(Options).decode
+
+
+def parse_options(raw: bytes) -> Options:
+    """What stands behind CONNECT.
+
+    Raises:
+        InvalidField: it is no object in JSON, or an option is of another type.
+    """
+    try:
+        return _read_options(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        # Not chained: those errors may quote the credential.
+        raise InvalidField("options are not a JSON object of the right types") from None
+
+
+# SUB and UNSUB
+
+
+def parse_subscribe(line: bytes, headers: bool) -> Command:
+    """`SUB subject [queue] sid`; `Invalid` where it isn't that.
+
+    Args:
+        headers: whether the client understands headers.
+    """
+    fields = line.split()[1:]
+    if len(fields) < 2:
+        return Invalid(WrongArguments(line), "SUB")
+    if len(fields) > 3:
+        return Invalid(InvalidField("too many arguments"), "SUB")
+    sid = fields[-1]
+    try:
+        tag = _subject_tag(fields[0], asked=True)
+        queue = _name(fields[1], "queue") if len(fields) == 3 else ""
+        _name(sid, "sid")
+    except CommandError as error:
+        return Invalid(error, "SUB")
+    return SubscribeNamed(frozenset((tag,)), sid, subject_form(sid, headers), queue)
+
+
+def parse_unsubscribe(line: bytes) -> Command:
+    """`UNSUB sid [max]`; `Invalid` where it isn't that. Without a max, or with 0, it is now."""
+    fields = line.split()[1:]
+    if not fields:
+        return Invalid(WrongArguments(line), "UNSUB")
+    if len(fields) > 2:
+        return Invalid(InvalidField("too many arguments"), "UNSUB")
+    most = 0
+    if len(fields) == 2 and (not _NUMBER.fullmatch(fields[1]) or (most := int(fields[1])) < 0):
+        return Invalid(InvalidField("max is not a number"), "UNSUB")
+    return UnsubscribeNamed(fields[0], most or None)
+
+
+def _name(raw: bytes, what: str) -> str:
+    """A sid or the name of a queue: up to 255 bytes of UTF-8 without control characters."""
+    try:
+        name = raw.decode()
+    except UnicodeDecodeError:
+        raise InvalidField(f"{what} is not UTF-8") from None
+    if len(raw) > MAX_TAG or not name.isprintable():
+        raise InvalidField(f"{what} is too long or not printable")
+    return name
+
+
+def _subject_tag(raw: bytes, *, asked: bool) -> str:
+    """The tag that stands for a subject.
+
+    Args:
+        asked: whether it may be a pattern.
+
+    Raises:
+        InvalidSubject: with the reason.
+    """
+    try:
+        subject = raw.decode()
+    except UnicodeDecodeError:
+        raise InvalidSubject("not UTF-8") from None
+    tokens = subject.split(".")
+    if "" in tokens:
+        raise InvalidSubject(f"empty token in subject at position {tokens.index('')}")
+    if asked and ">" in tokens[:-1]:
+        raise InvalidSubject("'>' wildcard must be last token")
+    if not asked and ("*" in subject or ">" in subject):
+        raise InvalidSubject("wildcards are not allowed")
+    try:
+        return check_tag(f".{subject}", ASK if asked else PUBLISH)
+    except (EmptyTag, InvalidTag):
+        raise InvalidSubject("too long, or with a character that it can't have") from None
+
+
+# PUB and HPUB
+
+
+@attrs.frozen
+class Announced:
+    """A PUB or HPUB whose payload follows.
+
+    Attributes:
+        name: of the command.
+        size: bytes of payload, its end not counted, headers included.
+        tag_list: what the subject is as a tag list.
+        head: with which the message begins as a line.
+        headers: bytes of it that are headers.
+        reply: the subject for answers; empty without one.
+        error: what is wrong with it, though its payload can be told.
+        plain: whether it is data for a subject and nothing else.
+    """
+
+    name: str
+    size: int
+    tag_list: bytes = b""
+    head: bytes = b""
+    headers: int = 0
+    reply: bytes = b""
+    error: CommandError | None = None
+    plain: bool = False
+
+
+def parse_announcement(line: bytes, limit: int) -> Announced | Invalid:
+    """`PUB subject [reply] size` or `HPUB subject [reply] header-size size`.
+
+    Args:
+        line: of one of these two; may have a CR at its end.
+        limit: bytes of payload.
+
+    Returns:
+        `Invalid` where it can't be told how much payload follows.
+    """
+    # A request's subject for answers is its own, so that its line doesn't come twice.
+    if len(line) <= _REMEMBERED_BYTES and len(line.split()) == 3:
+        return remembered_announcement(line, limit)
+    return _parse_announcement(line, limit)
+
+
+def _parse_announcement(line: bytes, limit: int) -> Announced | Invalid:
+    word, *fields = line.split()
+    name = word.upper().decode()
+    numbers = 2 if name == "HPUB" else 1
+    if len(fields) <= numbers:
+        return Invalid(WrongArguments(line), name)
+    if len(fields) > numbers + 2:
+        return Invalid(InvalidField("too many arguments"), name)
+    if not all(map(_NUMBER.fullmatch, fields[-numbers:])):
+        return Invalid(InvalidField("message length is not a number"), name)
+    sizes = [int(field) for field in fields[-numbers:]]
+    if min(sizes) < 0:
+        return Invalid(DataTooLong(f"message length {min(sizes)} out of bounds"), name)
+    size = sizes[-1]
+    subject, *replies = fields[:-numbers]
+    try:
+        if size > limit:
+            raise DataTooLong(f"message length {size} out of bounds")
+        if sizes[0] > size:
+            raise InvalidField("headers are longer than the message")
+        tag_list = _published_tag(subject)
+        if replies and not _PLAIN_REPLY.fullmatch(replies[0]):
+            # Who answers would publish to it, and would be the one whose fault it is.
+            _subject_tag(replies[0], asked=False)
+    except CommandError as error:
+        # Remembered with the line, so without the frames that a traceback holds.
+        return Announced(name, size, error=error.with_traceback(None))
+    return Announced(
+        name,
+        size,
+        tag_list,
+        b"publish %b " % tag_list,
+        headers=sizes[0] if numbers == 2 else 0,
+        reply=replies[0] if replies else b"",
+        plain=numbers == 1 and not replies,
+    )
+
+
+@lru_cache(_REMEMBERED)
+def _published_tag(subject: bytes) -> bytes:
+    return _subject_tag(subject, asked=False).encode()
+
+
+remembered_announcement: Final = lru_cache(_REMEMBERED)(_parse_announcement)
+"""As `parse_announcement`, for lines that are short; what it gives is nobody's to change."""
+
+
+def are_headers(block: bytes) -> bool:
+    """Whether these bytes are a block of headers, so far as whoever gets them relies on it."""
+    return _HEAD.match(block) is not None and block.endswith(b"\r\n\r\n")
+
+
+# errors
+
+
+def error_text(error: Exception, name: str | None, subject: str = "") -> str:
+    """What stands between the quotes of `-ERR '…'`.
+
+    Args:
+        error: what is wrong.
+        name: of the command.
+        subject: that it is about, where it is one that can be read.
+    """
+    match error:
+        case UnknownCommand(fields=fields):
+            return f"unknown command: {_quoted(fields)}"
+        case InvalidField():
+            return f"{name} command: {error}"
+        case WrongArguments():
+            return f"{name} command: insufficient arguments"
+        case InvalidSubject() if name == "SUB":
+            return f"failed to add subscriber: invalid subject: {error}"
+        case InvalidSubject():
+            return f"{name} command: invalid subject: {error}"
+        case DataTooLong():
+            return f"{name} command: {error}"
+        case Unauthorized():
+            return "Authorization Violation"
+        case NotGranted():
+            kind = "Publish to" if name == "PUB" else "Subscription to"
+            return f'Permissions Violation for {kind} "{subject}"'
+        case TooManySubscriptions():
+            return "maximum subscriptions exceeded"
+        case LineTooLong():
+            return "maximum control line exceeded"
+        case HistoryUnavailable():
+            return HistoryUnavailable.message  # its text is for whoever looks after the server
+        case _:
+            return str(error)
+
+
+def _quoted(raw: bytes) -> str:
+    """A word of the peer's, harmless: cut, and without what ends a line."""
+    text = raw[:64].decode("utf-8", "replace")
+    return "".join(letter if letter.isprintable() else "?" for letter in text)

@@ -1,0 +1,128 @@
+r"""How deliveries look to a NATS client: `MSG subject sid [reply] size`, then the data.
+
+    MSG foo.bar 7 5\r\nhello\r\n
+    HMSG foo.bar 7 _INBOX.a.1 12 17\r\nNATS/1.0\r\n\r\nhello\r\n
+
+A subscription has an id that its client chose, its *sid*, and each delivery says it. Clients
+count from 1, so that most of a thousand subscribers to one subject have the same: a form
+belongs to a sid, not to a client, and all who have it share their bytes.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+from weakref import WeakValueDictionary
+
+from mist.addresses import is_subject
+from mist.message import Entry, Envelope, TagList, TagSet
+from mist.protocols import WireForm
+
+__all__ = ["HEADERS", "REPLY", "SubjectForm", "message", "subject_form", "subject_of"]
+
+HEADERS: Final = "nats.headers"
+"""The name under which an envelope holds a message's headers: the block as it was sent."""
+REPLY: Final = "nats.reply"
+"""Where an envelope holds the subject that answers go to."""
+
+_SUBJECT: Final = "subject"  # where a tag list keeps what is made of it here
+
+
+def subject_of(tags: TagSet) -> str:
+    """The subject among published or asked-for tags, as NATS writes it; empty without one."""
+    return next((tag[1:] for tag in tags if is_subject(tag)), "")
+
+
+class SubjectForm(WireForm):
+    """Deliveries to the subscriptions with one sid. Made by `subject_form`.
+
+    Carries any data. A message that has no subject is left out.
+
+    Args:
+        sid: the client's name for its subscription.
+        headers: whether the client understands headers; else it gets messages without.
+    """
+
+    name = "subjects"
+
+    def __init__(self, sid: bytes, headers: bool) -> None:
+        self._sid = sid
+        self._headers = headers
+
+    def pieces(
+        self,
+        entries: Sequence[Entry],
+        *,
+        firsts: Sequence[int] | None = None,
+        envelope: Envelope | None = None,
+    ) -> list[bytes]:
+        reply = headers = b""
+        if envelope is not None and envelope.meta is not None:
+            reply = envelope.meta.get(REPLY, b"")
+            headers = envelope.meta.get(HEADERS, b"") if self._headers else b""
+        found: list[bytes] = []
+        for tag_list, wire, count in entries:
+            if subject := _subject(tag_list):
+                datas = tag_list.split(wire, count)
+                found += [message(subject, self._sid, data, reply, headers) for data in datas]
+        return found
+
+    def join(
+        self,
+        entries: Sequence[Entry],
+        *,
+        framable: bool,
+        firsts: Sequence[int] | None = None,
+        envelope: Envelope | None = None,
+    ) -> tuple[bytes, int]:
+        if envelope is not None and envelope.meta is not None:
+            return super().join(entries, framable=framable, envelope=envelope)
+        sid = self._sid
+        found: list[bytes] = []
+        total = 0
+        for tag_list, wire, count in entries:
+            subject = _subject(tag_list)
+            if not subject:
+                continue
+            total += count
+            if count == 1:
+                data = wire[len(tag_list.head) : -1]
+                found.append(b"MSG %b %b %d\r\n%b\r\n" % (subject, sid, len(data), data))
+                continue
+            datas = tag_list.split(wire, count)
+            start = b"MSG %b %b " % (subject, sid)
+            if len(set(map(len, datas))) == 1:
+                # What is published in one go is often of one size, and then it is one join.
+                start += b"%d\r\n" % len(datas[0])
+                found.append(b"%b%b\r\n" % (start, (b"\r\n" + start).join(datas)))
+            else:
+                found += [b"%b%d\r\n%b\r\n" % (start, len(data), data) for data in datas]
+        return (found[0] if len(found) == 1 else b"".join(found)), total
+
+
+def message(subject: bytes, sid: bytes, data: bytes, reply: bytes, headers: bytes) -> bytes:
+    """One delivery; `reply` and `headers` are empty where it has none."""
+    start = b"%b %b %b " % (subject, sid, reply) if reply else b"%b %b " % (subject, sid)
+    if headers:
+        size = len(headers)
+        return b"HMSG %b%d %d\r\n%b%b\r\n" % (start, size, size + len(data), headers, data)
+    return b"MSG %b%d\r\n%b\r\n" % (start, len(data), data)
+
+
+def _subject(tag_list: TagList) -> bytes:
+    found: bytes | None = tag_list.derived.get(_SUBJECT)
+    if found is None:
+        found = tag_list.derived[_SUBJECT] = subject_of(tag_list.tags).encode()
+    return found
+
+
+_forms: Final[WeakValueDictionary[tuple[bytes, bool], SubjectForm]] = WeakValueDictionary()
+
+
+def subject_form(sid: bytes, headers: bool = False) -> SubjectForm:
+    """The form of the subscriptions with a sid: the same one for as long as anybody has it.
+
+    So there are never more forms than subscriptions, and no client can push out another's.
+    """
+    found = _forms.get((sid, headers))
+    if found is None:
+        found = _forms[sid, headers] = SubjectForm(sid, headers)
+    return found

@@ -1,0 +1,352 @@
+r"""Subjects: the text protocol of NATS core, and rtmb's, which is nearly the same.
+
+    < INFO {"server_id":…}
+    > CONNECT {"verbose":false}
+    > SUB foo.* 1
+    > PUB foo.bar 5\r\nhello
+    < MSG foo.bar 1 5\r\nhello
+
+A subject is a tag with a dot before it (`mist.addresses`), so that a subscriber to tags hears of
+it as well, and the other way round. Where commands end is `subject_framing`'s, what their lines
+say `subject_commands`'s; here they become commands of a session, and its replies bytes.
+
+* *Consecutive publishes are one batch*, cut in bulk where they come so. Those with a subject for
+  answers, or with headers, are one each: both are the envelope's.
+* *A verbose client counts answers.* Publishes of one subject are one batch all the same; the
+  fence behind it, a `Ping`, is answered by as many `+OK`, or by none where the batch was refused.
+* *The peer is a stranger until its CONNECT was carried out*, whether there is a secret or not.
+  Nothing that it announces before is waited for.
+* *A line that can't be meant is answered, and the next one read.* Where it can't be told any more
+  what is a command and what is payload, and where a web page seems to be speaking, it ends.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import ClassVar, Final
+
+import attrs
+
+from mist.commands import (
+    Auth,
+    Command,
+    Done,
+    Echo,
+    Failed,
+    Hangup,
+    Invalid,
+    Ping,
+    Publish,
+    Reply,
+    Revoked,
+    SubscribeNamed,
+    UnsubscribeNamed,
+)
+from mist.errors import CommandError, Unauthorized, UnknownCommand, WrongArguments
+from mist.message import Batch, Envelope, Limits, Run
+from mist.protocols import Protocol, WireForm
+from mist.protocols.subject_commands import (
+    Announced,
+    InvalidField,
+    Options,
+    are_headers,
+    error_text,
+    parse_options,
+    parse_subscribe,
+    parse_unsubscribe,
+)
+from mist.protocols.subject_forms import HEADERS, REPLY, subject_form, subject_of
+from mist.protocols.subject_framing import PUBLISHING, Framing, FramingLost, cut_batch
+
+__all__ = ["PULSE", "SubjectProtocol"]
+
+PULSE: Final = 120.0  # seconds
+_MAX_BEATS: Final = 2  # that may stay unanswered
+
+_OK: Final = b"+OK\r\n"
+_OPEN: Final = frozenset({b"CONNECT", b"PING", b"PONG", b"+OK", b""})  # to strangers
+_KNOWN: Final = PUBLISHING | _OPEN | {b"SUB", b"UNSUB"}
+_FAREWELLS: Final = {
+    4008: "Slow Consumer",
+    4401: "User Authentication Revoked",
+    4408: "Stale Connection",
+}
+_STRANGERS_FAREWELLS: Final = {  # 4401 has been told
+    4408: "Authentication Timeout",
+    4429: "maximum connections exceeded",
+}
+_HTTP: Final = re.compile(rb"[A-Za-z]+ [^ ]* HTTP/|[Hh][Oo][Ss][Tt]:")
+
+
+@attrs.define
+class _Owed:
+    """What a verbose client is owed for a batch.
+
+    Attributes:
+        count: messages in it.
+        failed: whether it was refused, which was answered instead.
+    """
+
+    count: int
+    failed: bool = False
+
+
+class SubjectProtocol(Protocol):
+    """One connection's side of the protocol.
+
+    Args:
+        limits: of data; control lines have a limit of their own.
+        greeting: what the server says first: see `subject_info`.
+    """
+
+    pulse: ClassVar[float | None] = PULSE
+
+    def __init__(self, limits: Limits, greeting: bytes = b"") -> None:
+        self.form: WireForm = subject_form(b"0")  # no subscription here is without a sid
+        self._limits = limits
+        self._greeting = greeting
+        self._framing = Framing(limits.data)
+        self._stranger = True
+        self._options = Options()
+        self._beats = 0  # since anything came
+        self._runs: list[Run] = []  # published and not yet handed on
+        self._framable = True  # as for a batch of them
+        # Of subscriptions that don't end by themselves: subjects by sid, and sids by subject.
+        self._subjects: dict[bytes, bytes] = {}
+        self._sids: dict[bytes, dict[bytes, None]] = {}
+
+    def greeting(self) -> bytes:
+        return self._greeting
+
+    def beat(self) -> bytes | None:
+        self._beats += 1
+        return b"PING\r\n" if self._beats <= _MAX_BEATS else None
+
+    def farewell(self, code: int) -> bytes:
+        """What is said last, where clients know words for it.
+
+        Nothing where the server goes: a client that hears an error may not come back to the next.
+
+        Args:
+            code: why the session ended; see `mist.session.Ending`.
+        """
+        text = (_STRANGERS_FAREWELLS if self._stranger else _FAREWELLS).get(code)
+        return _refusal(text) if text else b""
+
+    def authenticated(self) -> None:
+        self._stranger = False
+
+    @property
+    def held(self) -> int:
+        """Bytes kept of a command that has not all come."""
+        return self._framing.held
+
+    @property
+    def _verbose(self) -> bool:
+        return self._options.verbose is not False
+
+    @property
+    def _one_by_one(self) -> bool:
+        """Whether a batch has one subject only, since it may be refused, or owes an answer."""
+        return self._verbose or bool(self._options.credential)
+
+    # reading
+
+    def receive(self, data: bytes) -> Iterator[Command]:
+        self._beats = 0
+        data = self._framing.take(data)
+        position = 0
+        if not self._stranger and (
+            found := cut_batch(data, self._limits.data, alike=self._one_by_one)
+        ):
+            batch, position = found
+            assert batch.whole is not None
+            yield from self._publish(batch, batch.whole[1])
+        try:
+            while position < len(data):
+                cut = self._framing.cut(data, position, payloads=not self._stranger)
+                if cut is None:
+                    break
+                position = cut.end
+                match cut.announced:
+                    case None:
+                        yield from self._flush()
+                        yield from self._command(cut.word, cut.line)
+                    case Announced(plain=True) as announced:
+                        if (
+                            self._one_by_one
+                            and self._runs
+                            and (self._runs[0][0] != announced.tag_list)
+                        ):
+                            yield from self._flush()
+                        self._gather(announced, cut.payload)
+                    case Announced() as announced:
+                        yield from self._flush()
+                        yield from self._special(announced, cut.payload)
+                    case invalid:
+                        yield from self._flush()
+                        yield invalid
+        except FramingLost as lost:
+            yield from self._flush()
+            if not _HTTP.match(lost.line):
+                yield lost.invalid
+            yield Hangup("framing lost on the subject protocol")
+            return
+        yield from self._flush()
+
+    def _gather(self, announced: Announced, data: bytes) -> None:
+        self._framable = self._framable and b"\n" not in data
+        self._runs.append((announced.tag_list, b"%b%b\n" % (announced.head, data), 1))
+
+    def _flush(self) -> Iterator[Command]:
+        """Hand on what was gathered."""
+        if self._runs:
+            runs, framable = self._runs, self._framable
+            self._runs, self._framable = [], True
+            yield from self._publish(Batch.of_runs(runs, framable=framable), len(runs))
+
+    def _publish(self, batch: Batch, count: int) -> Iterator[Command]:
+        if self._verbose:
+            owed = _Owed(count)
+            yield Publish(batch, ref=owed)
+            yield Ping(ref=owed)
+        else:
+            yield Publish(batch)
+
+    def _special(self, announced: Announced, payload: bytes) -> Iterator[Command]:
+        """A publish with something beside its data, or with something wrong about it."""
+        headers, data = payload[: announced.headers], payload[announced.headers :]
+        error = announced.error
+        if error is None and announced.name == "HPUB" and not are_headers(headers):
+            error = InvalidField("headers are not a block of NATS/1.0")
+        if error is not None:
+            yield Invalid(error, announced.name)
+            return
+        meta = {HEADERS: headers} if headers else {}
+        if announced.reply:
+            meta[REPLY] = announced.reply
+        run = announced.tag_list, b"%b%b\n" % (announced.head, data), 1
+        framable = b"\n" not in data
+        batch = Batch.of_runs([run], framable=framable, envelope=Envelope(meta=meta))
+        yield from self._publish(batch, 1)
+
+    def _command(self, word: bytes, line: bytes) -> Iterator[Command]:
+        if _HTTP.match(line):
+            yield Hangup("http on the subject protocol")
+        elif word not in _KNOWN:
+            yield Invalid(UnknownCommand(line.split(None, 1)[0]))
+        elif self._stranger and word not in _OPEN:
+            yield Invalid(Unauthorized(), word.decode())
+        elif word == b"PING":
+            yield Ping()
+        elif word == b"CONNECT":
+            yield from self._connect(line)
+        elif word == b"SUB":
+            command = parse_subscribe(line, bool(self._options.headers))
+            if isinstance(command, SubscribeNamed):
+                self._note(command)
+            yield command
+        elif word == b"UNSUB":
+            yield from self._unsubscribe(line)
+
+    def _connect(self, line: bytes) -> Iterator[Command]:
+        fields = line.split(None, 1)
+        try:
+            if len(fields) == 1:
+                raise WrongArguments(line)
+            options = parse_options(fields[1])
+            if options.no_responders and not options.headers:
+                raise InvalidField("no_responders requires headers")
+        except CommandError as error:
+            yield Invalid(error, "CONNECT")
+            return
+        # Set before it is carried out: whether that is answered is an option, too.
+        self._options = options
+        if self._stranger or options.credential:
+            yield Auth(options.credential)
+        elif options.verbose:
+            yield Ping(ref=_Owed(1))
+        if options.echo is not None:
+            yield Echo(options.echo)
+
+    # subscriptions by subject, which rtmb's clients end so
+
+    def _note(self, command: SubscribeNamed) -> None:
+        if command.name not in self._subjects:
+            subject = subject_of(command.tags).encode()
+            self._subjects[command.name] = subject
+            self._sids.setdefault(subject, {})[command.name] = None
+
+    def _forget(self, sid: bytes) -> None:
+        subject = self._subjects.pop(sid, None)
+        if subject is not None:
+            sids = self._sids[subject]
+            del sids[sid]
+            if not sids:
+                del self._sids[subject]
+
+    def _unsubscribe(self, line: bytes) -> Iterator[Command]:
+        command = parse_unsubscribe(line)
+        if not isinstance(command, UnsubscribeNamed):
+            yield command
+            return
+        sids = [command.name]
+        if command.name not in self._subjects:
+            sids = list(self._sids.get(command.name, sids))
+        for number, sid in enumerate(sids):
+            self._forget(sid)
+            # One answer, however many there were.
+            yield UnsubscribeNamed(sid, command.most, ref=number or None)
+
+    # writing
+
+    def reply(self, command: Command, reply: Reply) -> bytes:
+        match reply:
+            case Failed(error):
+                return self._refusal(command, error)
+            case Done():
+                return self._consent(command)
+            case _:
+                raise AssertionError(f"no line for {reply!r}")
+
+    def _refusal(self, command: Command, error: Exception) -> bytes:
+        name: str | None = None
+        subject = ""
+        match command:
+            case Invalid(error=wrong, name=name):
+                error = wrong  # a stranger hears what is wrong with it, too
+            case Publish(batch=batch, ref=owed):
+                name = "PUB"
+                subject = batch.tag_lists[0][1:].decode()
+                if isinstance(owed, _Owed):
+                    owed.failed = True
+            case SubscribeNamed(tags=tags, name=sid):
+                name = "SUB"
+                subject = subject_of(tags)
+                self._forget(sid)
+            case _:
+                pass
+        return _refusal(error_text(error, name, subject))
+
+    def _consent(self, command: Command) -> bytes:
+        match command:
+            case Ping(ref=_Owed(count=count, failed=failed)):
+                return b"" if failed else _OK * count
+            case Ping():
+                return b"PONG\r\n"
+            case Auth():
+                return _OK if self._options.verbose else b""
+            case SubscribeNamed() | UnsubscribeNamed(ref=None):
+                return _OK if self._verbose else b""
+            case _:
+                return b""
+
+    def notice(self, notice: Reply) -> bytes:
+        match notice:
+            case Revoked(tags=tags):
+                return _refusal(f'Permissions Violation for Subscription to "{subject_of(tags)}"')
+            case _:
+                return b""
+
+
+def _refusal(text: str) -> bytes:
+    return b"-ERR '%b'\r\n" % text.encode()
