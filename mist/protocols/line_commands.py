@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Final
 
+from mist.audience import parse_change
 from mist.commands import (
     AddTags,
     Auth,
@@ -18,6 +19,7 @@ from mist.commands import (
     Register,
     RemoveTags,
     Resume,
+    SetAttributes,
     ShowTags,
     Store,
     Subscribe,
@@ -29,6 +31,7 @@ from mist.errors import (
     CommandError,
     DataTooLong,
     ExpectedOnOff,
+    InvalidAudience,
     InvalidToken,
     TooManyTags,
     UnknownCommand,
@@ -102,6 +105,14 @@ def _with_tags(command: type[Register | AddTags | RemoveTags]) -> _Make:
     return make
 
 
+def _set_attributes(limits: Limits, fields: _Fields) -> Command:
+    token = _token(fields[0])
+    try:
+        return SetAttributes(token, *parse_change(fields[1].decode()))
+    except UnicodeDecodeError:
+        raise InvalidAudience from None
+
+
 def _store(limits: Limits, fields: _Fields) -> Command:
     # Looked at before the data's size, as in a publish: a bad tag is told of first.
     parse_tag_list(fields[0], limits.message_tags)
@@ -144,6 +155,7 @@ WORDS: Final[dict[bytes, tuple[tuple[int, ...], _Make]]] = {
     b"unregister": ((1,), lambda limits, fields: Unregister(_token(fields[0]))),
     b"set": ((2,), _with_tags(AddTags)),
     b"unset": ((2,), _with_tags(RemoveTags)),
+    b"set-attr": ((2,), _set_attributes),
     b"tags": ((1,), lambda limits, fields: ShowTags(_token(fields[0]))),
     b"ids": ((1,), lambda limits, fields: Ids(_switch(fields[0]))),
     b"store": ((2,), _store),

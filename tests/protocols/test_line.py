@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mist.audience import NO_ATTRIBUTES, format_change
 from mist.commands import (
     Auth,
     Command,
@@ -28,6 +29,7 @@ from mist.commands import (
     Reply,
     Resume,
     Resumed,
+    SetAttributes,
     ShowTags,
     Since,
     Store,
@@ -96,6 +98,8 @@ def show(command: Command) -> str:
             return error_line(error).decode("latin-1")
         case Hangup():
             return "hangup"
+        case SetAttributes(token=token, attributes=given, unset=unset):
+            return f"SetAttributes {token} {format_change(given, unset)}"
         case _:
             fields = [
                 ",".join(sorted(value)) if isinstance(value, frozenset) else str(value)
@@ -104,6 +108,12 @@ def show(command: Command) -> str:
             ]
             return " ".join([type(command).__name__, *fields])
 
+
+ATTRIBUTES = "error Invalid audience or attributes: "
+UNREADABLE = (
+    f"{ATTRIBUTES}a value has at least one character, "
+    "and is percent-encoded where it isn't letters and digits\n"
+)
 
 # What is sent, and the commands it means. A publish is shown as its line, an error as the one
 # that answers it.
@@ -187,6 +197,20 @@ TABLE: list[tuple[bytes, list[str]]] = [
     (b"tags \xff\n", ["error Invalid token\n"]),
     (b"set a t\n", ["AddTags a t"]),
     (b"unset a t\n", ["RemoveTags a t"]),
+    (b"set-attr t user=1&groups=b;a\r\n", ["SetAttributes t groups=a;b&user=1"]),
+    (
+        b"set-attr t plan=&user=%C3%BC%3B%26%3D%2B\n",
+        ["SetAttributes t user=%C3%BC%3B%26%3D%2B&plan="],
+    ),
+    ("set-attr ü user=ü\n".encode(), ["SetAttributes ü user=%C3%BC"]),
+    (b"set-attr t user=1 plan=pro\n", [UNREADABLE]),
+    (b"set-attr t user=\xff\n", ["error Invalid audience\n"]),
+    (
+        b"set-attr t user=%00\n",
+        [f"{ATTRIBUTES}a control character in a value\n"],
+    ),
+    (b"set-attr t \n", [f"{ATTRIBUTES}a field is name=value\n"]),
+    (b"set-attr t\n", ["error Incorrect number of arguments for '[set-attr t]'\n"]),
     (b"tags t\n", ["ShowTags t"]),
     (b"tags\n", ["error Incorrect number of arguments for '[tags]'\n"]),
     # extensions
@@ -462,6 +486,16 @@ JUDGED: list[tuple[bytes, str]] = [
     (b"unregister " + b"t" * 256 + b"\n", "error Invalid token\n"),
     (b"tags " + "ä".encode() * 128 + b"\n", "error Invalid token\n"),
     (b"tags a\x00b\n", "error Invalid token\n"),
+    (b"set-attr a\x00b user\n", "error Invalid token\n"),
+    (b"set-attr  user=1\n", "error Invalid token\n"),
+    (b"set-attr " + b"t" * 256 + b" user=1\n", "error Invalid token\n"),
+    (b"set-attr t user=" + b"x" * 255 + b"\n", "SetAttributes t user="),
+    (b"set-attr t user=" + b"x" * 256 + b"\n", ATTRIBUTES),
+    (b"set-attr t groups=" + b"x;" * 1_000 + b"x\n", ATTRIBUTES),
+    (b"set-attr t user=1&user=\n", f"{ATTRIBUTES}a name is given twice"),
+    (b"set-attr t users=1\n", f"{ATTRIBUTES}an audience has "),
+    (b"set-attr t %75ser=1\n", f"{ATTRIBUTES}a name is "),
+    (b"set-attr t " + b"x" * 100_000 + b"\n", f"{ATTRIBUTES}more than "),
     (b"ids \n", "error Expected on or off\n"),
     (b"subscribe " + TAGS_17 + b" x\n", "error Too many tags\n"),
     (b"resume 0 {" + TAGS_17 + b"} {a*}\n", "error Invalid tag\n"),
@@ -490,6 +524,7 @@ ANSWERS: list[tuple[Command, Reply, bytes]] = [
     (Unsubscribe(AB), Done(), b""),
     (Register("t", AB), Done(), b""),
     (Unregister("t"), Done(), b""),
+    (SetAttributes("t", NO_ATTRIBUTES), Done(), b""),
     (Auth("s"), Done(), b""),
     (Echo(on=True), Done(), b""),
     (ListSubscriptions(), Subscriptions(()), b"list \n"),
@@ -538,7 +573,9 @@ def test_every_answer_is_one_line_to_the_byte_or_none() -> None:
 
 
 def test_a_credential_and_a_token_are_in_no_repr() -> None:
-    commands = LineProtocol(Limits()).receive(b"auth sesame\nregister a sesame\ntags sesame\n")
+    commands = LineProtocol(Limits()).receive(
+        b"auth sesame\nregister a sesame\ntags sesame\nset-attr sesame user=1\n"
+    )
     assert "sesame" not in repr(list(commands))
 
 
