@@ -1,8 +1,9 @@
 """A standalone cluster out of the pip package: a master and two workers on loopback.
 
-    python -m tests.pipeline.cluster MASTER FOLDER WORKER-PID…
+    python -m tests.pipeline.cluster MASTER FOLDER URL WORKER-PID…
 
-runs every job on one, and kills an executor in the middle of the last; prints a line of JSON.
+runs every job on one, with the server at URL, and kills an executor in the middle of one of them;
+prints a line of JSON.
 """
 
 import json
@@ -29,10 +30,8 @@ CONF = {
     "spark.sql.shuffle.partitions": "2",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    # A new Python for each task makes them slow enough to be killed in the middle.
-    "spark.python.worker.reuse": "false",
 }
-SEGMENTS = 16
+SEGMENTS = 40
 SEGMENT = 25  # messages
 
 
@@ -125,7 +124,7 @@ class Killer(threading.Thread):
             time.sleep(0.02)
 
 
-def main(master: str, folder: Path, workers: list[int]) -> dict[str, Any]:
+def main(master: str, folder: Path, url: str, workers: list[int]) -> dict[str, Any]:
     """Every job; what each came to."""
     import pyarrow as pa
 
@@ -140,6 +139,8 @@ def main(master: str, folder: Path, workers: list[int]) -> dict[str, Any]:
         erase,
         export,
         match,
+        replay,
+        stream,
         tags,
         tokens,
         volume,
@@ -166,6 +167,7 @@ def main(master: str, folder: Path, workers: list[int]) -> dict[str, Any]:
         found["export"] = export.run(
             spark, origin, out, format="jsonl", now=1.0, known_to=archive
         ).summary
+        found["replay"] = replay.run(spark, origin, replay.Target(url)).summary
         killer = Killer(spark, workers)
         killer.start()
         what = Erasure(tags=frozenset({"user:1"}))
@@ -173,9 +175,12 @@ def main(master: str, folder: Path, workers: list[int]) -> dict[str, Any]:
         found["erase"] = {"complete": done.complete, "rows": done.tables[0].rows}
         found["killed"] = killer.at
         found["compact"] = compact.run(spark, archive).summary
+        lake = folder / "lake"
+        served = Origin(url=url)
+        found["stream"] = stream.run(spark, served, lake, now=1.0, once=True, most=300).summary
     return found
 
 
 if __name__ == "__main__":
-    result = main(sys.argv[1], Path(sys.argv[2]), [int(each) for each in sys.argv[3:]])
+    result = main(sys.argv[1], Path(sys.argv[2]), sys.argv[3], [int(each) for each in sys.argv[4:]])
     print(json.dumps(result, default=str))

@@ -6,12 +6,18 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyarrow.dataset import dataset
 
 from mist.archive import Archive
 from mist.archive.segments import read_segment
+from mist.pipeline.source.address import Address
+from mist.pipeline.source.client import Client
 from tests.pipeline.archives import Told, add_accounts, make_archive
 from tests.pipeline.cluster import SEGMENT, SEGMENTS, cluster
-from tests.processes import environment
+from tests.processes import environment, serving
 
 
 def messages() -> list[Told]:
@@ -24,9 +30,11 @@ def test_every_job_passes_and_a_killed_executor_changes_nothing(java: None, tmp_
     archive = make_archive(tmp_path / "archive", messages(), segment=SEGMENT)
     account = {"token": "t", "subscription": "news", "sent": 3, "dropped": 1, "bytes": 9}
     add_accounts(archive, "deliveries", [{"minute": 0, **account}])
-    with cluster(tmp_path) as spark:
+    listen = ("--listen", "http://127.0.0.1:0")
+    with cluster(tmp_path) as spark, serving(tmp_path / "data", listen=listen) as server:
+        (url,) = server.urls
         done = subprocess.run(
-            [sys.executable, "-m", "tests.pipeline.cluster", spark.master, str(tmp_path),
+            [sys.executable, "-m", "tests.pipeline.cluster", spark.master, str(tmp_path), url,
              *map(str, spark.workers)],
             capture_output=True,
             text=True,
@@ -35,7 +43,8 @@ def test_every_job_passes_and_a_killed_executor_changes_nothing(java: None, tmp_
             env=environment(PYTHONPATH=os.getcwd()),
             check=False,
         )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+        assert done.returncode == 0, done.stderr
+        published = log_of(url)
     found = json.loads(done.stdout)
     whole, ones = SEGMENTS * SEGMENT, SEGMENTS * SEGMENT // 5
     assert found["match"] == [
@@ -60,6 +69,15 @@ def test_every_job_passes_and_a_killed_executor_changes_nothing(java: None, tmp_
     completed, tasks = found["killed"]
     assert 0 < completed < tasks
     assert found["erase"] == {"complete": True, "rows": ones}
+    # What was replayed is in the server's log as it was in the archive, once and in its order,
+    # and what was streamed is in the lake as it is in the log.
+    assert found["replay"]["messages"] == whole
+    assert [(row["tags"], row["data"]) for row in published] == [
+        (sorted(told.tags.split(",")), told.data) for told in messages()
+    ]
+    assert found["stream"]["messages"] == whole
+    lake = dataset(tmp_path / "lake", partitioning="hive").to_table(list(published[0]))
+    assert lake.sort_by("id").to_pylist() == published
     left = [n + 1 for n in range(whole) if n % 5]
     assert ids(archive) == left
     lines = [
@@ -68,6 +86,15 @@ def test_every_job_passes_and_a_killed_executor_changes_nothing(java: None, tmp_
         for line in path.read_text().splitlines()
     ]
     assert sorted(line["id"] for line in lines) == left
+
+
+def log_of(url: str) -> list[dict[str, Any]]:
+    """All rows of a server's log."""
+    with Client(Address.parse(url, None, None)) as client:
+        answer = client.request("GET", "/v1/log", {"limit": 200_000})
+    assert answer.headers["mist-complete"] == "true"
+    rows: list[dict[str, Any]] = pa.ipc.open_stream(answer.body).read_all().to_pylist()
+    return rows
 
 
 def ids(archive: Archive) -> list[int]:
