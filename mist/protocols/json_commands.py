@@ -1,0 +1,259 @@
+"""JSON objects to commands: one at a time, publishes gathered to batches."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from mist.commands import (
+    AddTags,
+    Auth,
+    Command,
+    Invalid,
+    ListSubscriptions,
+    ListTags,
+    Ping,
+    Publish,
+    Register,
+    RemoveTags,
+    ShowTags,
+    Subscribe,
+    Unregister,
+    Unsubscribe,
+    Who,
+)
+from mist.errors import CommandError, DataTooLong, InvalidTag, UnknownCommand
+from mist.message import (
+    ASK,
+    GRANT,
+    PUBLISH,
+    Batch,
+    Limits,
+    TagSet,
+    TagUse,
+    check_token,
+    parse_tags,
+)
+from mist.protocols.json_objects import InvalidJson
+
+__all__ = ["NAMES", "Gathering", "Request", "parse_request", "read_many", "read_one"]
+
+
+class Request(msgspec.Struct, forbid_unknown_fields=True):
+    """What an object asks for. Null is as good as nothing.
+
+    Attributes:
+        command: what is to be done.
+        tags: of the message, the subscription, the token.
+        data: the message's data, the token, the secret.
+    """
+
+    command: str | None = None
+    tags: list[str] | None = None
+    data: str | None = None
+
+    def __repr__(self) -> str:
+        # `data` may be a secret or a token, which no log line shall hold.
+        return f"Request(command={self.command!r})"
+
+
+class _Fields(msgspec.Struct):
+    """The fields of an object, yet to be looked at; what else is in it means nothing here."""
+
+    command: msgspec.Raw = msgspec.Raw(b"null")
+    tags: msgspec.Raw = msgspec.Raw(b"null")
+    data: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class BadField(CommandError):
+    """A field of an object that isn't what it should be."""
+
+    code = "bad_field"
+
+
+class MissingTags(CommandError):
+    """A command that needs tags, and has none."""
+
+    code = "missing_tags"
+
+    def __init__(self, command: str) -> None:
+        super().__init__(f"Failed to {command}. Missing tags")
+
+
+_decode_many: Final = msgspec.json.Decoder(Request).decode_lines
+_decode_fields: Final = msgspec.json.Decoder(_Fields).decode
+_decode_text: Final = msgspec.json.Decoder(str | None).decode
+_decode_texts: Final = msgspec.json.Decoder(list[str] | None).decode
+
+
+def read_many(objects: bytes) -> list[Request] | None:
+    """What whole objects ask for, white space between them or not; the way to read many fast.
+
+    Returns:
+        None where they aren't all whole, or where one of them has to be looked at alone
+        (`read_one`): it has a field of another name or type, or is no object.
+    """
+    try:
+        return _decode_many(objects)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def read_one(object_: bytes, limits: Limits) -> Request | Invalid:
+    """What one object asks for.
+
+    Raises:
+        InvalidJson: it isn't JSON, or not in UTF-8, or no object.
+    """
+    try:
+        object_.decode()
+        fields = _decode_fields(object_)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        raise InvalidJson from None
+    command = None
+    try:
+        command = _field(fields.command, _decode_text, "command must be a string")
+        tags = _field(fields.tags, _decode_texts, "tags must be a list of strings")
+        data = _field(fields.data, _decode_text, "data must be a string")
+        if command == "publish" and data is not None and len(data.encode()) > limits.data:
+            raise DataTooLong
+    except CommandError as error:
+        return Invalid(error, command)
+    return Request(command, tags, data)
+
+
+def _field(raw: msgspec.Raw, decode: Callable[[msgspec.Raw], Any], error: str) -> Any:
+    try:
+        return decode(raw)
+    except msgspec.ValidationError:
+        raise BadField(error) from None
+
+
+class Gathering:
+    """Publishes in a row, on their way to be one batch."""
+
+    __slots__ = ("_alike", "_head", "_lines", "_tag_list", "_tag_lists", "_tags")
+
+    def __init__(self) -> None:
+        self._tags: list[str] = []  # of the newest one, and what is made of them
+        self._tag_list = b""
+        self._head = ""
+        self._tag_lists: list[bytes] = []  # of each
+        self._lines: list[str] = []  # each in line form
+        self._alike = True  # whether all have the same tags
+
+    def __bool__(self) -> bool:
+        return bool(self._lines)
+
+    def add(self, request: Request) -> bool:
+        """Add a publish; whether it could be: `parse_request` says what is wrong with it."""
+        tags = request.tags
+        if tags != self._tags or not tags:
+            if not tags:
+                return False
+            tag_list = ",".join(tags)
+            # A tag that holds one of these would be two, or end the line that stands for the
+            # message. Whether tags keep the other rules is seen where they are resolved.
+            if "\n" in tag_list or tag_list.count(",") != len(tags) - 1:
+                return False
+            self._tags = tags
+            self._tag_list = tag_list.encode()
+            self._head = f"publish {tag_list} "
+            self._alike = not self._lines
+        self._tag_lists.append(self._tag_list)
+        self._lines.append(f"{self._head}{request.data or ''}\n")
+        return True
+
+    def batch(self) -> Batch:
+        """All that was added, at least one."""
+        tag_lists, lines = self._tag_lists, self._lines
+        wire = "".join(lines).encode()
+        if wire.count(b"\n") == len(lines):
+            return Batch(tag_lists[:1] if self._alike else tag_lists, (wire, len(lines)))
+        runs = [(tags, line.encode(), 1) for tags, line in zip(tag_lists, lines, strict=True)]
+        return Batch.of_runs(runs, framable=False)
+
+
+def parse_request(request: Request, limits: Limits, *, administers: bool) -> Command:
+    """The command an object means; `Invalid` where it means none.
+
+    Args:
+        administers: whether the peer may know that there are commands on tokens.
+    """
+    name = request.command or ""
+    make = _COMMANDS.get(name)
+    if make is None and administers:
+        make = _TOKEN_COMMANDS.get(name)
+    if make is None:
+        return Invalid(UnknownCommand(), request.command, ref=request)
+    try:
+        return make(limits, request)
+    except CommandError as error:
+        return Invalid(error, name)
+
+
+def _tags(request: Request, limit: int, use: TagUse) -> TagSet:
+    if not request.tags:
+        raise MissingTags(request.command or "")
+    return parse_tags(request.tags, limit, use)
+
+
+def _publish(limits: Limits, request: Request) -> Command:
+    # Comes here only when it breaks a rule.
+    _tags(request, limits.message_tags, PUBLISH)
+    raise InvalidTag
+
+
+def _subscribe(limits: Limits, request: Request) -> Command:
+    return Subscribe(_tags(request, limits.subscription_tags, ASK))
+
+
+def _unsubscribe(limits: Limits, request: Request) -> Command:
+    return Unsubscribe(_tags(request, limits.subscription_tags, ASK))
+
+
+_Make = Callable[[Limits, Request], Command]
+
+
+def _with_tags(command: type[Register | AddTags | RemoveTags]) -> _Make:
+    def make(limits: Limits, request: Request) -> Command:
+        tags = _tags(request, limits.token_tags, GRANT)
+        return command(check_token(request.data or ""), tags)
+
+    return make
+
+
+_COMMANDS: Final[dict[str, _Make]] = {
+    "ping": lambda limits, request: Ping(),
+    "publish": _publish,
+    "subscribe": _subscribe,
+    "unsubscribe": _unsubscribe,
+    "list": lambda limits, request: ListSubscriptions(),
+    "listall": lambda limits, request: ListTags(),
+    "who": lambda limits, request: Who(),
+    "auth": lambda limits, request: Auth(request.data or ""),
+}
+_TOKEN_COMMANDS: Final[dict[str, _Make]] = {
+    "register": _with_tags(Register),
+    "unregister": lambda limits, request: Unregister(check_token(request.data or "")),
+    "set": _with_tags(AddTags),
+    "unset": _with_tags(RemoveTags),
+    "tags": lambda limits, request: ShowTags(check_token(request.data or "")),
+}
+
+NAMES: Final[dict[type[Command], str]] = {
+    Ping: "ping",
+    Publish: "publish",
+    Subscribe: "subscribe",
+    Unsubscribe: "unsubscribe",
+    ListSubscriptions: "list",
+    ListTags: "listall",
+    Who: "who",
+    Auth: "auth",
+    Register: "register",
+    Unregister: "unregister",
+    AddTags: "set",
+    RemoveTags: "unset",
+    ShowTags: "tags",
+}
+"""What the reply to a command calls it."""

@@ -1,0 +1,100 @@
+"""How deliveries look as JSON objects: a line each over TCP, a text frame each over WebSocket."""
+
+from collections.abc import Sequence
+from itertools import repeat
+from typing import Final
+
+import msgspec
+
+from mist.message import Entry, Envelope, TagList
+from mist.protocols import WireForm
+from mist.protocols.rfc6455 import text_frame
+
+__all__ = ["JSON_OBJECTS", "JSON_OBJECT_FRAMES", "JsonObjectFrames", "JsonObjects"]
+
+_DATA: Final = b',"data":'
+_END: Final = b"}\n"
+
+
+class JsonObjects(WireForm):
+    """`{"command":"publish","tags":["a","b"],"data":"…"}` and LF; without data no such key.
+
+    Bytes that are not UTF-8 become U+FFFD, as in `mist.message.Message.text`.
+    """
+
+    name = "json-objects"
+
+    def pieces(
+        self,
+        entries: Sequence[Entry],
+        *,
+        firsts: Sequence[int] | None = None,
+        envelope: Envelope | None = None,
+    ) -> list[bytes]:
+        beginnings: list[bytes] = []
+        texts: list[str] = []
+        for tag_list, wire, count in entries:
+            beginnings.extend(repeat(self._beginning(tag_list), count))
+            texts += _texts(tag_list, wire, count)
+        return [
+            beginning + (_DATA + data + _END if data != b'""' else _END)
+            for beginning, data in zip(beginnings, _encode(texts), strict=True)
+        ]
+
+    def join(
+        self,
+        entries: Sequence[Entry],
+        *,
+        framable: bool,
+        firsts: Sequence[int] | None = None,
+        envelope: Envelope | None = None,
+    ) -> tuple[bytes, int]:
+        if len(entries) == 1:
+            tag_list, wire, count = entries[0]
+            texts = _texts(tag_list, wire, count)
+            if "" not in texts:
+                # JSON writes LF as an escape, so what parts these lines stands in no data.
+                beginning = self._beginning(tag_list) + _DATA
+                between = _END + beginning
+                return beginning + _encode_lines(texts)[:-1].replace(b"\n", between) + _END, count
+        return super().join(entries, framable=framable)
+
+    def _beginning(self, tag_list: TagList) -> bytes:
+        found: bytes | None = tag_list.derived.get(self)
+        if found is None:
+            tags = msgspec.json.encode(sorted(tag_list.tags))
+            found = tag_list.derived[self] = b'{"command":"publish","tags":%b' % tags
+        return found
+
+
+def _texts(tag_list: TagList, wire: bytes, count: int) -> list[str]:
+    messages = tag_list.split(wire, count)
+    try:
+        return [data.decode() for data in messages]
+    except UnicodeDecodeError:
+        return [data.decode("utf-8", "replace") for data in messages]
+
+
+def _encode(texts: list[str]) -> list[bytes]:
+    """Each as JSON; one call for all."""
+    return _encode_lines(texts).split(b"\n")[:-1]
+
+
+class JsonObjectFrames(WireForm):
+    """What `JsonObjects` writes, each in a text frame of its own."""
+
+    name = "json-object-frames"
+
+    def pieces(
+        self,
+        entries: Sequence[Entry],
+        *,
+        firsts: Sequence[int] | None = None,
+        envelope: Envelope | None = None,
+    ) -> list[bytes]:
+        return list(map(text_frame, JSON_OBJECTS.pieces(entries)))
+
+
+_encode_lines: Final = msgspec.json.Encoder().encode_lines
+JSON_OBJECTS: Final = JsonObjects()
+JSON_OBJECT_FRAMES: Final = JsonObjectFrames()

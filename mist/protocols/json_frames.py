@@ -1,0 +1,70 @@
+"""The JSON dialect in WebSocket messages: subprotocol `mist.json`. See `json_protocol`."""
+
+from collections.abc import Iterator, Sequence
+
+from mist.commands import Bye, Command, Hangup, Ping, Reply
+from mist.message import Limits
+from mist.protocols import WireForm
+from mist.protocols.client_frames import Binary, Broken, Closed, FrameReader, Pinged, Text
+from mist.protocols.json_commands import Request, read_many
+from mist.protocols.json_forms import JSON_OBJECT_FRAMES
+from mist.protocols.json_objects import InvalidJson, ObjectReader
+from mist.protocols.json_protocol import STRANGER_OBJECT, JsonDialect
+from mist.protocols.rfc6455 import pong_frame, text_frame
+
+__all__ = ["JsonFrameProtocol"]
+
+
+class JsonFrameProtocol(JsonDialect):
+    """One WebSocket's side of the JSON dialect. Commands on tokens are none here.
+
+    Attributes:
+        goodbye: what the peer's close frame is to be answered with, once it came.
+    """
+
+    def __init__(self, limits: Limits, *, stranger: bool = False) -> None:
+        super().__init__(limits, stranger=stranger)
+        self.form: WireForm = JSON_OBJECT_FRAMES
+        self.goodbye = b""
+        self._frames = FrameReader(limits.frame)
+
+    def _requests(self, data: bytes) -> Iterator[Request | Command]:
+        for event in self._frames.receive(data):
+            match event:
+                case Text(data=message) | Binary(data=message):
+                    if self._stranger and len(message) > STRANGER_OBJECT:
+                        yield Hangup("first frame too long", 1009)
+                        return
+                    yield from self._read_message(message)
+                case Pinged():
+                    yield Ping(ref=event)
+                case Closed(answer=answer):
+                    self.goodbye = answer
+                    yield Bye()
+                case Broken(code=code, reason=reason):
+                    yield Hangup(reason, code)
+
+    def _read_message(self, message: bytes) -> Sequence[Request | Command]:
+        """The objects in a message: all of them, or none where one isn't whole."""
+        if len(message) <= self._limits.data and (many := read_many(message)) is not None:
+            return many
+        found = []
+        reader = ObjectReader(len(message))
+        reader.feed(message)
+        while (request := self._read(reader)) is not None:
+            found.append(request)
+        if not reader.idle:
+            raise InvalidJson
+        return found
+
+    def reply(self, command: Command, reply: Reply) -> bytes:
+        if isinstance(command.ref, Pinged):
+            return pong_frame(command.ref.payload)
+        return _framed(super().reply(command, reply))
+
+    def notice(self, notice: Reply) -> bytes:
+        return _framed(super().notice(notice))
+
+
+def _framed(answer: bytes) -> bytes:
+    return text_frame(answer) if answer else b""

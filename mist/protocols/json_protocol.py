@@ -1,0 +1,259 @@
+"""The JSON dialect: a stream of objects, over TCP or in the messages of a WebSocket.
+
+What a peer may say and what it is answered is the table in the README. Beyond the page it comes
+from, this was decided:
+
+* An object that isn't JSON ends the session, since nobody can say where the next one begins.
+  That goes for bytes that are no UTF-8, for halves of surrogate pairs, which are no text, and
+  for what is nested deeper than any command is. An object that is too long doesn't: it is
+  skipped. Nor does a field of the wrong type: it has an error of its own.
+* Of a key that comes twice, the last one counts. Null is as good as nothing, and what else is
+  in an object means nothing. A number is nowhere right, however large.
+* With a secret set, the first object is looked at for its `data` whatever its command is, and
+  carried out if that is the secret; else nothing is said. `auth` on its own says nothing, too.
+* A WebSocket message holds whole objects, one or several, in text or in binary; an answer or
+  a delivery is a text message of its own, LF and all.
+
+Most objects are publishes, so what has come is first read as if all of it were objects of the
+known fields, by one call; only where it isn't, object by object.
+"""
+
+import abc
+from collections.abc import Iterator, Sequence
+from typing import ClassVar, Final
+
+import msgspec
+
+from mist.commands import (
+    Auth,
+    Command,
+    Connections,
+    Done,
+    Failed,
+    Hangup,
+    Invalid,
+    Ping,
+    Publish,
+    Reply,
+    Resumed,
+    Revoked,
+    Subscriptions,
+    Tags,
+    TokenCommand,
+)
+from mist.errors import (
+    HistoryUnavailable,
+    LineTooLong,
+    MistError,
+    NotGranted,
+    TokenExists,
+    TokenNotFound,
+    Unauthorized,
+    UnknownCommand,
+)
+from mist.message import Limits
+from mist.protocols import Protocol, WireForm
+from mist.protocols.json_commands import (
+    NAMES,
+    Gathering,
+    Request,
+    parse_request,
+    read_many,
+    read_one,
+)
+from mist.protocols.json_forms import JSON_OBJECTS
+from mist.protocols.json_objects import InvalidJson, ObjectReader
+
+__all__ = ["STRANGER_OBJECT", "JsonDialect", "JsonProtocol"]
+
+STRANGER_OBJECT: Final = 4096  # bytes in an object of a peer that has not authenticated
+
+
+class JsonDialect(Protocol):
+    """What it is over TCP and over WebSocket alike: the commands and the answers.
+
+    Args:
+        limits: of objects, data and tags.
+        stranger: whether the peer has yet to prove who it is.
+    """
+
+    echoes: ClassVar[bool] = False
+
+    def __init__(self, limits: Limits, *, stranger: bool = False) -> None:
+        self._limits = limits
+        self._stranger = stranger
+        self._administers = False
+
+    def authenticated(self) -> None:
+        self._stranger = False
+
+    @abc.abstractmethod
+    def _requests(self, data: bytes) -> Iterator[Request | Command]:
+        """What objects ask for; commands where something else was said.
+
+        Raises:
+            InvalidJson: something is no object.
+        """
+
+    def receive(self, data: bytes) -> Iterator[Command]:
+        gathering = Gathering()
+        for request in self._said(data):
+            if isinstance(request, Request):
+                if self._stranger:
+                    yield Auth(request.data or "")
+                    if request.command == "auth":
+                        continue
+                if request.command == "publish" and gathering.add(request):
+                    continue
+            if gathering:
+                yield Publish(gathering.batch())
+                gathering = Gathering()
+            if isinstance(request, Request):
+                yield parse_request(request, self._limits, administers=self._administers)
+            else:
+                yield request
+        if gathering:
+            yield Publish(gathering.batch())
+
+    def _said(self, data: bytes) -> Iterator[Request | Command]:
+        try:
+            yield from self._requests(data)
+        except InvalidJson as error:
+            yield Invalid(error)
+            yield Hangup("invalid json")
+
+    def _read(self, reader: ObjectReader) -> Request | Command | None:
+        """The next object, alone. Raises as `read_one`."""
+        try:
+            found = reader.next()
+        except LineTooLong as error:
+            return Invalid(error)
+        return None if found is None else read_one(found, self._limits)
+
+    def reply(self, command: Command, reply: Reply) -> bytes:
+        name = command.name if isinstance(command, Invalid) else NAMES.get(type(command))
+        match reply:
+            case Failed(error):
+                return self._failed(command, name, error)
+            case Done() if isinstance(command, Ping):
+                return self._answer(name, data="pong")
+            case Done():
+                return b""
+            case Subscriptions(tag_lists):
+                subscriptions = [tag_list.decode() for tag_list in tag_lists]
+                lists = [subscription.split(",") for subscription in subscriptions]
+                return self._answer(name, data=" ".join(subscriptions), subscriptions=lists)
+            case Tags(tags) if isinstance(command, TokenCommand):
+                return self._answer(name, tags=sorted(tags), data=command.token)
+            case Tags(tags):
+                return self._answer(name, data=" ".join(sorted(tags)))
+            case Connections(connected, lifetime):
+                text = f"Lifetime  connections: {lifetime}\nSubscribers connected: {connected}"
+                return self._answer(name, data=text)
+            case _:
+                raise AssertionError(f"no object for {reply!r}")
+
+    def _failed(self, command: Command, name: str | None, error: MistError) -> bytes:
+        if isinstance(error, Unauthorized):
+            # The session ends. Said is only what was wrong with the object, if anything was.
+            if not isinstance(command, Invalid):
+                return b""
+            error = command.error
+        if isinstance(error, UnknownCommand) and isinstance(command.ref, Request):
+            request = command.ref
+            return self._answer(name, request.tags, request.data, error="Unknown Command")
+        return self._answer(name, error=_error_text(error))
+
+    def notice(self, notice: Reply) -> bytes:
+        match notice:
+            case Revoked(tags=tags):
+                return self._answer("revoked", sorted(tags), error=NotGranted.message)
+            case Resumed():
+                return b""  # nobody asks for what was
+            case _:
+                return b""
+
+    def _answer(
+        self,
+        command: str | None,
+        tags: list[str] | None = None,
+        data: str | None = None,
+        subscriptions: list[list[str]] | None = None,
+        error: str | None = None,
+    ) -> bytes:
+        fields = {
+            "command": command,
+            "tags": tags,
+            "data": data,
+            "subscriptions": subscriptions,
+            "error": error,
+        }
+        return msgspec.json.encode({key: value for key, value in fields.items() if value}) + b"\n"
+
+
+class JsonProtocol(JsonDialect):
+    """One connection's side of the JSON dialect, over TCP. A stranger may send short objects."""
+
+    def __init__(self, limits: Limits, *, stranger: bool = False) -> None:
+        super().__init__(limits, stranger=stranger)
+        self.form: WireForm = JSON_OBJECTS
+        limit = min(STRANGER_OBJECT, limits.line) if stranger else limits.line
+        self._reader = ObjectReader(limit)
+
+    def authenticated(self) -> None:
+        super().authenticated()
+        self._reader.limit = self._limits.line
+
+    @property
+    def held(self) -> int:
+        """Bytes kept of an object that has not ended."""
+        return self._reader.held
+
+    def _requests(self, data: bytes) -> Iterator[Request | Command]:
+        reader = self._reader
+        reader.feed(data)
+        bulk = True
+        while True:
+            if bulk and reader.idle and not self._stranger:
+                bulk = False
+                yield from self._read_bulk()
+            request = self._read(reader)
+            if request is None:
+                return
+            yield request
+
+    def _read_bulk(self) -> Sequence[Request]:
+        """All that has come whole, where it can be read at once, and no limit be broken."""
+        rest = self._reader.take()
+        end = _end_of_last(rest)
+        found = None
+        if end <= min(self._limits.line, self._limits.data):
+            found = read_many(rest[:end])
+        self._reader.feed(rest if found is None else rest[end:])
+        return found or ()
+
+    def reply(self, command: Command, reply: Reply) -> bytes:
+        if isinstance(command, Auth) and isinstance(reply, Done):
+            self._administers = True
+        return super().reply(command, reply)
+
+
+def _end_of_last(data: bytes) -> int:
+    """Where the last object ends that has come whole, as far as that can be guessed."""
+    if data.rstrip().endswith(b"}"):
+        return len(data)
+    return max(map(data.rfind, (b"}\n", b"}{", b"} ", b"}\r"))) + 1
+
+
+def _error_text(error: MistError) -> str:
+    match error:
+        case TokenExists():
+            return "Token already exists\n"
+        case TokenNotFound():
+            return "Token not found\n"
+        case UnknownCommand():
+            return "Unknown Command"
+        case HistoryUnavailable():  # its text is for whoever looks after the server
+            return HistoryUnavailable.message
+        case _:
+            return str(error)
