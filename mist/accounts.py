@@ -37,6 +37,7 @@ from itertools import islice
 from operator import attrgetter
 from typing import NamedTuple
 
+from mist.lanes import Lane
 from mist.message import Run
 from mist.outbox import Outbox
 from mist.routes import Group, Route, Routed
@@ -111,7 +112,7 @@ class _Ledger:
                 yield Delivered(owner, subscription, sent, dropped, size)
 
 
-def _account(outbox: Outbox, route: Route) -> Group | None:
+def _account(outbox: Outbox | Lane, route: Route) -> Group | None:
     """To whose account an outbox's deliveries along a route go."""
     for group in route.groups:
         if outbox in group:
@@ -195,17 +196,17 @@ class Accounts:
             route.messages += count
             route.bytes += len(wire)
 
-    def missed(self, outbox: Outbox, entries: Sequence[Routed]) -> None:
+    def missed(self, outbox: Outbox | Lane, entries: Sequence[Routed]) -> None:
         """An outbox didn't get these, of what was `published`, and didn't drop them either."""
         for route, wire, count in entries:
             self.correct(outbox, route, -count, 0, count * route.overhead - len(wire))
 
-    def dropped(self, outbox: Outbox, entries: Sequence[Routed]) -> None:
+    def dropped(self, outbox: Outbox | Lane, entries: Sequence[Routed]) -> None:
         """An outbox didn't get these, of what was `published`: they are dropped."""
         for route, wire, count in entries:
             self.correct(outbox, route, -count, count, count * route.overhead - len(wire))
 
-    def later(self, outbox: Outbox, entries: Sequence[Routed]) -> Callable[[], None]:
+    def later(self, outbox: Outbox | Lane, entries: Sequence[Routed]) -> Callable[[], None]:
         """What to call if an outbox gets these after all, of what it `missed`."""
         rows = [
             (group, count, len(wire) - count * route.overhead)
@@ -219,7 +220,9 @@ class Accounts:
 
         return got
 
-    def correct(self, outbox: Outbox, route: Route, sent: int, dropped: int, size: int) -> None:
+    def correct(
+        self, outbox: Outbox | Lane, route: Route, sent: int, dropped: int, size: int
+    ) -> None:
         """Add to an outbox's account; nothing happens where it isn't in the route's groups.
 
         Args:
@@ -228,6 +231,10 @@ class Accounts:
         group = _account(outbox, route)
         if group is not None:
             self._ledger(group).correct(outbox.owner, sent, dropped, size)
+
+    def credit(self, group: Group, owner: str, sent: int, dropped: int, size: int) -> None:
+        """Add to an owner's account for one subscription; see `correct`."""
+        self._ledger(group).correct(owner, sent, dropped, size)
 
     def _begin(self, route: Route) -> None:
         """Have a route's tally settled in time."""

@@ -20,21 +20,24 @@ an outbox in the order published.
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import attrgetter
 
 import attrs
 
 from mist.accounts import Accounts
+from mist.addresses import EVERYTHING, compile_asked, expand, is_pattern, is_topic
+from mist.audience import Attributes, Audience
 from mist.errors import CommandError
 from mist.fanout import FanOut, carried
 from mist.index import Index, Memo
-from mist.index.intern import Tag
+from mist.lanes import Lane, Queue
 from mist.message import Batch, Entry, Limits, TagSet, format_tags, parse_tag_list
 from mist.meters import Meters
 from mist.outbox import Outbox
 from mist.protocols import WireForm
-from mist.routes import Group, Route, Routed, Targets
+from mist.routes import Group, Route, Routed, Subscriber, Targets
 from mist.screening import Accepted, Rejected, screen
 
 __all__ = ["Accepted", "Broker", "BrokerStatistics", "Group", "Rejected"]
@@ -92,6 +95,8 @@ class Broker:
         self.ready = self._fan_out.ready
         self.dropped = self._fan_out.dropped
         self._accounts: Accounts | None = None
+        self._everything: Group | None = None  # of those who want every message
+        self._addresses: Counter[str] = Counter()  # patterns asked for, of how many groups
         self._published = 0
         self._published_inside = 0
         self._rejected = 0
@@ -103,23 +108,19 @@ class Broker:
 
     # subscriptions
 
-    def subscribe(self, outbox: Outbox, tags: TagSet) -> Group:
-        """Deliver messages that carry all of `tags` to `outbox`. Idempotent.
+    def subscribe(self, outbox: Subscriber, tags: TagSet) -> Group:
+        """Deliver messages that carry all of `tags`, as asked for, to `outbox`. Idempotent.
 
         Returns:
             the group, which `unsubscribe` takes.
         """
-        group = self._index.get(tags)
-        if group is None:
-            group = Group(format_tags(tags).encode())
-            self._index.add(tags, group)
-            self._memo.invalidate(tags)
+        group = self.find(tags) or self._open(tags)
         if self._accounts is not None and outbox not in group:
             self._accounts.joined(group, outbox.owner)
         group.add(outbox)
         return group
 
-    def unsubscribe(self, outbox: Outbox, group: Group) -> None:
+    def unsubscribe(self, outbox: Subscriber, group: Group) -> None:
         """Undo `subscribe`. Nothing happens where the outbox isn't in the group."""
         if outbox not in group:
             return
@@ -127,29 +128,137 @@ class Broker:
             self._accounts.left(group, outbox.owner)
         group.discard(outbox)
         if not group:
-            tags = group.tags
-            self._index.remove(tags)
-            self._memo.invalidate(tags)
+            self._close(group)
 
     def find(self, tags: TagSet) -> Group | None:
-        """The group of exactly this tag set, if anyone is subscribed to it."""
-        return self._index.get(tags)
+        """The group of exactly this tag set, as asked for, if anyone is subscribed to it."""
+        if tags == EVERYTHING:
+            return self._everything
+        return self._index.get(compile_asked(tags))
+
+    def _open(self, tags: TagSet) -> Group:
+        group = Group(format_tags(tags).encode())
+        compiled = compile_asked(tags)
+        if tags == EVERYTHING:
+            self._everything = group
+            self._memo.clear()  # there is no tag by which to find what it matches
+        else:
+            self._index.add(compiled, group)
+            self._memo.invalidate(compiled)
+        if compiled is not tags:
+            self._addresses.update(filter(is_pattern, tags))
+        return group
+
+    def _close(self, group: Group) -> None:
+        tags = group.tags
+        compiled = compile_asked(tags)
+        if tags == EVERYTHING:
+            self._everything = None
+            self._memo.clear()
+        else:
+            self._index.remove(compiled)
+            self._memo.invalidate(compiled)
+        if compiled is not tags:
+            for each in filter(is_pattern, tags):
+                self._addresses[each] -= 1
+                if not self._addresses[each]:
+                    del self._addresses[each]
+
+    def open_lane(self, lane: Lane, tags: TagSet, queue: str = "") -> None:
+        """Deliver messages that carry all of `tags` to a lane, or to one of those in a queue.
+
+        Args:
+            queue: its name; empty for none. A queue is of these tags: others of the same name
+                are none of its business.
+        """
+        if not queue:
+            lane.group = self.subscribe(lane, tags)
+        else:
+            group = self.find(tags)
+            shared = None if group is None else self._fan_out.queues.get(group, {}).get(queue)
+            if shared is None:
+                shared = Queue()
+                group = shared.group = self.subscribe(shared, tags)
+                self._fan_out.queues.setdefault(group, {})[queue] = shared
+            shared.add(lane)
+            lane.group = shared.group
+        self._fan_out.roster.enter(lane)
+
+    def close_lane(self, lane: Lane) -> None:
+        """Undo `open_lane`. Idempotent."""
+        group, queue = lane.group, lane.queue
+        if group is None:
+            return
+        lane.group = None
+        self._fan_out.roster.leave(lane)
+        if queue is None:
+            self.unsubscribe(lane, group)
+            return
+        queue.discard(lane)
+        if not queue.members:
+            named = self._fan_out.queues[group]
+            for name in [name for name, each in named.items() if each is queue]:
+                del named[name]
+            if not named:
+                del self._fan_out.queues[group]
+            self.unsubscribe(queue, group)
+
+    def describe(
+        self,
+        outbox: Outbox,
+        attributes: Attributes,
+        groups: Iterable[Group],
+        lanes: Sequence[Lane] = (),
+    ) -> None:
+        """Give an outbox attributes; `groups` and `lanes` are those it is in and has."""
+        if attributes == outbox.attributes:
+            return
+        roster = self._fan_out.roster
+        every: list[Outbox | Lane] = [outbox, *lanes]
+        for each in every:
+            roster.leave(each)
+        site = outbox.attributes.site
+        outbox.attributes = attributes
+        for each in every:
+            roster.enter(each)
+        if site != attributes.site:
+            for group in {*groups, *(lane.group for lane in lanes if lane.group is not None)}:
+                group.changed()
+
+    def listens(self, tags: TagSet) -> bool:
+        """Whether anybody would get a message with these tags that is for everyone."""
+        return any(group for group in self._match(tags))
 
     def tag_sets(self) -> int:
         """How many distinct tag sets are subscribed to. O(1)."""
-        return len(self._index)
+        return len(self._index) + (self._everything is not None)
 
     def tags(self) -> TagSet:
-        """Every distinct tag that anyone is subscribed to. O(tags)."""
-        return frozenset(self._index.tags())
+        """Every distinct tag that anyone is subscribed to, as asked for. O(tags)."""
+        # A topic that is in the index is a channel asked for by itself.
+        plain = [
+            f"={tag}" if is_topic(tag) else tag
+            for tag in self._index.tags()
+            if not tag.startswith("..")
+        ]
+        everything = () if self._everything is None else EVERYTHING
+        return frozenset(plain).union(self._addresses, everything)
 
     def groups(self) -> Iterator[list[Group]]:
         """All groups, some at a time; see `Index.slices`."""
-        return self._index.slices()
+        yield from self._index.slices()
+        if self._everything is not None:
+            yield [self._everything]
 
-    def tag_uses(self) -> Iterator[list[Tag[Group]]]:
-        """Distinct tags and how many tag sets have them, some at a time; see there, too."""
-        return self._index.tag_slices()
+    def tag_uses(self) -> Iterator[list[tuple[str, int]]]:
+        """Distinct tags, and how many tag sets have them, some at a time; see there, too."""
+        for some in self._index.tag_slices():
+            yield [
+                (f"={each.name}" if is_topic(each.name) else each.name, each.uses)
+                for each in some
+                if not each.name.startswith("..")
+            ]
+        yield list(self._addresses.items())
 
     # publishing
 
@@ -177,7 +286,12 @@ class Broker:
             messages accepted.
         """
         skip = None if source is None or source.echo else source
-        accepted = self._publish_whole(batch, skip, first)
+        envelope = batch.envelope
+        accepted: int | None
+        if envelope is not None and envelope.audience is not None:
+            accepted = self._publish_to(envelope.audience, batch, skip, on_error, first)
+        else:
+            accepted = self._publish_whole(batch, skip, first)
         if accepted is None:
             accepted = self._publish_each(batch, skip, on_error, first)
         self._published += accepted
@@ -291,6 +405,51 @@ class Broker:
             self._deliver(current, batch, entries, skip, start)
         return accepted
 
+    def _publish_to(
+        self,
+        audience: Audience,
+        batch: Batch,
+        skip: Outbox | None,
+        on_error: Callable[[CommandError], None],
+        first: int | None,
+    ) -> int:
+        """Deliver a batch run by run to those of its subscribers whom an audience admits."""
+        accepted = 0
+        for tag_list, wire, count in batch.runs:
+            try:
+                route = self._memo.entries.get(tag_list) or self._resolve(tag_list)
+            except CommandError as error:
+                self._rejected += count
+                for _ in range(count):
+                    on_error(error)
+                continue
+            targets = self._fan_out.aim_at(route, audience)
+            if not targets.by_form and not targets.queues:
+                self._unmatched += count
+            else:
+                if route.written is not None:
+                    wire = route.rewrite(route.written, wire, count)
+                if self._accounts is not None:
+                    self._note_addressed(targets, route, wire, count, skip)
+                start = None if first is None else first + accepted
+                self._fan_out.deliver(targets, batch, [(route, wire, count)], skip, start)
+            accepted += count
+        return accepted
+
+    def _note_addressed(
+        self, targets: Targets, route: Route, wire: bytes, count: int, skip: Outbox | None
+    ) -> None:
+        """Note for the accounts what some of a route's subscribers get."""
+        assert self._accounts is not None
+        size = len(wire) - count * route.overhead
+        for _, outboxes in targets.by_form:
+            for each in outboxes:
+                if each.outbox is not skip:
+                    self._accounts.correct(each, route, count, 0, size)
+        for queue in targets.queues:  # which takes it off again, and gives it to its members
+            if queue.group is not None:
+                self._accounts.credit(queue.group, queue.owner, count, 0, size)
+
     def _deliver(
         self,
         targets: Targets,
@@ -388,11 +547,17 @@ class Broker:
         route = self._route(tag_list, tags)
         if began and meters is not None:
             meters.match.end(began)
-        self._memo.admit(tag_list, tags, route)
+        self._memo.admit(tag_list, expand(tags), route)
         return route
 
+    def _match(self, tags: TagSet) -> list[Group]:
+        groups = self._index.match(expand(tags))
+        if self._everything is not None:
+            groups.append(self._everything)
+        return groups
+
     def _route(self, tag_list: bytes, tags: TagSet) -> Route:
-        groups = self._index.match(tags)
+        groups = self._match(tags)
         if self._accounts is not None and len(groups) > 1:
             groups = sorted(groups, key=attrgetter("tag_list"))  # the first one's account pays
         return Route(tag_list, tags, groups)

@@ -12,6 +12,7 @@ every chunk that arrives, and freezing would double what making it costs.
 """
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -19,16 +20,22 @@ from mist.audience import Attributes
 from mist.errors import MistError
 from mist.message import Batch, TagSet
 
+if TYPE_CHECKING:
+    from mist.protocols import WireForm
+
 __all__ = [
     "AddTags",
     "Auth",
     "Bye",
+    "CaughtUp",
     "Command",
     "Connections",
     "Done",
     "Echo",
     "Escape",
     "Failed",
+    "Fetch",
+    "Fetched",
     "Hangup",
     "Ids",
     "Invalid",
@@ -50,11 +57,13 @@ __all__ = [
     "Store",
     "Stored",
     "Subscribe",
+    "SubscribeNamed",
     "Subscriptions",
     "Tags",
     "TokenCommand",
     "Unregister",
     "Unsubscribe",
+    "UnsubscribeNamed",
     "Who",
 ]
 
@@ -128,10 +137,56 @@ class Resume(Command):
     Attributes:
         alternatives: at least one tag set.
         since: None for no replay.
+        counted: whether the answer is to say how many messages come.
     """
 
     alternatives: Sequence[TagSet]
     since: Since | None
+    counted: bool = False
+
+
+@attrs.define
+class SubscribeNamed(Command):
+    """Receive messages that carry all of `tags`, besides any other subscription to them.
+
+    Each of its messages comes for it alone, in a form that tells its name. One of a name that
+    is in use stays what it was.
+
+    Attributes:
+        name: what the peer calls it.
+        form: a `mist.protocols.WireForm`: how its deliveries are written.
+        queue: where it isn't empty, one of all that share it and `tags` gets each message.
+    """
+
+    tags: TagSet
+    name: bytes
+    form: "WireForm"
+    queue: str = ""
+
+
+@attrs.define
+class UnsubscribeNamed(Command):
+    """Undo a `SubscribeNamed`; nothing happens where there is none.
+
+    Attributes:
+        most: None for now; else when it has had so many messages since it was made.
+    """
+
+    name: bytes
+    most: int | None = None
+
+
+@attrs.define
+class Fetch(Command):
+    """What was, and nothing of what comes; see `Resume`.
+
+    Attributes:
+        most: messages, of the oldest; None for all.
+    """
+
+    tags: TagSet
+    since: Since
+    most: int | None = None
 
 
 @attrs.define
@@ -358,16 +413,43 @@ class Resumed(Reply):
         id: messages above it are live.
         recovered: whether everything that was asked for is there. Never True with a loss.
         first: the lowest id that is kept.
+        count: messages that come; None where nobody asked.
     """
 
     epoch: str
     id: int
     recovered: bool
     first: int
+    count: int | None = None
+
+
+@attrs.frozen
+class Fetched(Reply):
+    """What a `Fetch` begins with, before its first message.
+
+    Attributes:
+        epoch, recovered, first: as of `Resumed`.
+        count: messages that come.
+    """
+
+    epoch: str
+    recovered: bool
+    first: int
+    count: int
+
+
+@attrs.frozen
+class CaughtUp(Reply):
+    """What a `Resume` with a place, or a `Fetch`, ends with: all that was has been brought."""
 
 
 @attrs.frozen
 class Revoked(Reply):
-    """Not an answer but a notice: this subscription was ended by a change of its token."""
+    """Not an answer but a notice: this subscription was ended by a change of its token.
+
+    Attributes:
+        name: of one that has a name of its own.
+    """
 
     tags: TagSet
+    name: bytes | None = None

@@ -14,12 +14,14 @@ from mist.commands import (
     AddTags,
     Auth,
     Bye,
+    CaughtUp,
     Command,
     Connections,
     Done,
     Echo,
     Escape,
     Failed,
+    Fetch,
     Hangup,
     Ids,
     Invalid,
@@ -37,10 +39,12 @@ from mist.commands import (
     Store,
     Stored,
     Subscribe,
+    SubscribeNamed,
     Subscriptions,
     Tags,
     Unregister,
     Unsubscribe,
+    UnsubscribeNamed,
     Who,
 )
 from mist.errors import (
@@ -48,6 +52,7 @@ from mist.errors import (
     HistoryOff,
     MistError,
     NotAllowed,
+    NotGranted,
     RegistryUnavailable,
     Unauthorized,
 )
@@ -71,6 +76,7 @@ class Credential(Enum):
 
     SECRET = "secret"  # a kind, not a secret
     TOKEN = "token"
+    EITHER = "secret or token"
 
 
 class Dialogue(Session):
@@ -105,6 +111,7 @@ class Dialogue(Session):
             patience=patience,
             counted=protocol.counts_subscriptions,
         )
+        self.outbox.echo = protocol.echoes
         self.protocol = protocol
         self._credential = credential
         self._publisher: Publisher | None = None
@@ -180,7 +187,7 @@ class Dialogue(Session):
 
     @property
     def _may_administer(self) -> bool:
-        return self._credential is Credential.SECRET and not self.stranger
+        return self._credential is Credential.SECRET and self.record is None and not self.stranger
 
     async def carry_out(self, command: Command) -> None:
         """Carry out one command and queue its reply."""
@@ -199,6 +206,8 @@ class Dialogue(Session):
             await self._refuse(command)
         elif isinstance(command, Resume):
             await self._resume(command)
+        elif isinstance(command, Fetch):
+            await self._fetch(command)
         else:
             self._answer(command, self._execute(command))
 
@@ -212,6 +221,12 @@ class Dialogue(Session):
                     return Done()
                 case Unsubscribe(tags=tags):
                     self.subscriptions.remove(tags)
+                    return Done()
+                case SubscribeNamed(tags=tags, name=name, form=form, queue=queue):
+                    self.subscribe_named(tags, name, form, queue)
+                    return Done()
+                case UnsubscribeNamed(name=name, most=most):
+                    self.unsubscribe_named(name, most)
                     return Done()
                 case ListSubscriptions():
                     return self._list()
@@ -252,8 +267,10 @@ class Dialogue(Session):
 
         if isinstance(command, Store):
             answer(HistoryOff())
+        elif self.may_publish(command.batch):
+            self.hub.broker.publish(self.enveloped(command.batch), self.outbox, answer)
         else:
-            self.hub.broker.publish(command.batch, self.outbox, answer)
+            answer(NotGranted())
 
     async def _store(self, publisher: Publisher, command: Publish) -> None:
         """Publish by way of the history."""
@@ -269,9 +286,12 @@ class Dialogue(Session):
         def confirm(first: int) -> None:
             reading.in_turn(lambda: self._answer(command, Stored(first)))
 
+        if not self.may_publish(command.batch):
+            answer(NotGranted())
+            return
         name = "" if self.record is None else self.record.id
         confirmed = confirm if isinstance(command, Store) else None
-        await publisher.publish(command.batch, name, answer, confirmed)
+        await publisher.publish(self.enveloped(command.batch), name, answer, confirmed)
 
     async def _resume(self, command: Resume) -> None:
         try:
@@ -283,7 +303,22 @@ class Dialogue(Session):
                 command.alternatives,
                 command.since,
                 lambda answer: self._answer(command, answer),
+                counted=command.counted,
             )
+            self._answer(command, CaughtUp())
+        except CommandError as error:
+            if self.ended is None:
+                self._answer(command, Failed(error))
+
+    async def _fetch(self, command: Fetch) -> None:
+        try:
+            await self.fetch(
+                command.tags,
+                command.since,
+                command.most,
+                lambda answer: self._answer(command, answer),
+            )
+            self._answer(command, CaughtUp())
         except CommandError as error:
             if self.ended is None:
                 self._answer(command, Failed(error))
@@ -306,7 +341,8 @@ class Dialogue(Session):
     # authentication and the registry
 
     async def _authenticate(self, command: Auth) -> None:
-        if self._credential is Credential.TOKEN:
+        secret_will_do = self._credential is not Credential.TOKEN and self._is_service(command)
+        if self._credential is not Credential.SECRET and not secret_will_do:
             # Lookup and adoption without an await between: a revocation comes before both or
             # finds the session attached.
             record = self.hub.registry.lookup(command.credential)
@@ -314,11 +350,17 @@ class Dialogue(Session):
                 self.adopt(record)
                 self._answer(command, Done())
                 return
-        elif not self.hub.needs_secret or self.hub.is_secret(command.credential):
+        elif secret_will_do:
             self.welcome()
             self._answer(command, Done())
             return
         await self._refuse(command)
+
+    def _is_service(self, command: Auth) -> bool:
+        """Whether an `auth` presents the secret, or there is none that it would have to."""
+        if not self.hub.needs_secret:
+            return self._credential is Credential.SECRET or not command.credential
+        return self.hub.is_secret(command.credential)
 
     async def _refuse(self, command: Command) -> None:
         """Answer a stranger's wrong word, slowly, and end the session."""

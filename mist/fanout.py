@@ -12,15 +12,18 @@ in the way of publishing it, is `mist.broker`'s.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Final, TypeVar
 from weakref import WeakValueDictionary
 
 from mist.accounts import Accounts
-from mist.message import Batch, Entry
+from mist.audience import Audience
+from mist.lanes import Lane, Queue
+from mist.message import Batch, Entry, Envelope
 from mist.outbox import BURST, Outbox
 from mist.protocols import WireForm
-from mist.routes import Group, Route, Routed, Targets
+from mist.roster import Roster, reaches
+from mist.routes import Group, Route, Routed, Subscriber, Targets
 
 __all__ = ["FanOut", "carried"]
 
@@ -42,6 +45,8 @@ class FanOut:
         routes: those that are remembered, by the tag list as written. Looked at, never changed.
 
     Attributes:
+        roster: whom audiences choose among.
+        queues: of each group that has any, by name.
         ready: outboxes with something to flush.
         flushes: how often `flush` was called.
         dropped: messages not delivered, by reason.
@@ -55,9 +60,11 @@ class FanOut:
         self.dropped: Counter[str] = Counter()
         self.nobody = Targets(())
         self.accounts: Accounts | None = None
+        self.roster = Roster()
+        self.queues: dict[Group, dict[str, Queue]] = {}
         self._routes = routes
         self._unflushed = 0  # bytes, each once however many get them
-        self._targets: WeakValueDictionary[frozenset[Outbox] | frozenset[Group], Targets] = (
+        self._targets: WeakValueDictionary[frozenset[Subscriber] | frozenset[Group], Targets] = (
             WeakValueDictionary()
         )
         self._aimed = 0
@@ -66,9 +73,14 @@ class FanOut:
         """Find a route's targets anew, and have it keep them until a group of it changes."""
         groups = route.groups
         outboxes = dict.fromkeys(outbox for group in groups for outbox in group.members)
+        elsewhere: list[Subscriber] = []
+        if self.roster.bound and not route.everywhere:
+            elsewhere = [each for each in outboxes if _is_bound(each)]
+            for each in elsewhere:
+                del outboxes[each]
         if outboxes:
-            key: frozenset[Outbox] | frozenset[Group] = (
-                frozenset(outboxes) if len(outboxes) <= _SMALL else frozenset(groups)
+            key: frozenset[Subscriber] | frozenset[Group] = (
+                frozenset(outboxes) if elsewhere or len(outboxes) <= _SMALL else frozenset(groups)
             )
             found = self._targets.get(key)
             if found is None or found.stale:
@@ -79,11 +91,33 @@ class FanOut:
         for group in groups:
             group.watch(route)
         if self.accounts is not None:
-            route.repeats = _repeats(groups, len(outboxes))
+            route.repeats = _repeats(groups, len(outboxes), elsewhere)
         route.targets = targets
         return targets
 
-    def _make_targets(self, outboxes: Iterable[Outbox]) -> Targets:
+    def aim_at(self, route: Route, audience: Audience) -> Targets:
+        """The targets of a route for some of those behind it. Nothing is kept.
+
+        O(those whom the audience names · groups), or O(subscribers of the groups).
+        """
+        groups, everywhere = route.groups, route.everywhere
+        named, among = self.roster.named(audience, everywhere)
+        matching = sum(group.subscribers for group in groups)
+        found: Iterable[Subscriber]
+        if 0 <= named * len(groups) < matching:
+            # A queue has no attributes, so it isn't among them.
+            queues = (self.queues[group].values() for group in groups if group in self.queues)
+            named_ones = (each for each in among() if any(each in group for group in groups))
+            found = chain(named_ones, *queues)
+        else:
+            found = dict.fromkeys(each for group in groups for each in group.members)
+        return Targets(
+            each
+            for each in found
+            if isinstance(each, Queue) or reaches(audience, each.attributes, everywhere)
+        )
+
+    def _make_targets(self, outboxes: Iterable[Subscriber]) -> Targets:
         targets = Targets(outboxes)
         self._aimed += sum(len(members) for _, members in targets.by_form)
         if self._aimed > _MAX_AIMED:
@@ -103,6 +137,7 @@ class FanOut:
         """Queue `entries`, which are of `batch`, or with None the whole batch as it came.
 
         Args:
+            targets: those of all the entries.
             skip: an outbox that gets none of it.
             first: the id of the first message among them; they are consecutive.
         """
@@ -114,7 +149,9 @@ class FanOut:
                 entries = entries or self.entries_of(batch)
                 if form.numbered and first is not None:
                     firsts = list(accumulate([entry[2] for entry in entries[:-1]], initial=first))
-                wire, count = form.join(entries, framable=batch.framable, firsts=firsts)
+                wire, count = form.join(
+                    entries, framable=batch.framable, firsts=firsts, envelope=batch.envelope
+                )
                 if not batch.framable:
                     self._withhold(form, outboxes, skip, entries, firsts, count)
                 if not count:
@@ -124,12 +161,76 @@ class FanOut:
             self._unflushed += len(wire)
             if self._unflushed > BURST:
                 self.flush()
+            if skip is not None:
+                outboxes = tuple([each for each in outboxes if each.outbox is not skip])
             for outbox in outboxes:
-                if outbox is not skip and not outbox.put(wire, count):
+                if not outbox.put(wire, count):
                     if self.accounts is None and outbox.keep(wire, count):
                         continue
                     entries = entries or self.entries_of(batch)
-                    self._refused(outbox, form, wire, count, entries, firsts, first)
+                    self._refused(outbox, form, wire, count, entries, firsts, first, batch.envelope)
+        for queue in targets.queues:
+            self._deal(queue, batch, entries or self.entries_of(batch), skip, first)
+
+    def _deal(
+        self,
+        queue: Queue,
+        batch: Batch,
+        entries: list[Routed],
+        skip: Outbox | None,
+        first: int | None,
+    ) -> None:
+        """Give each message to one member of a queue."""
+        accounts = self.accounts
+        if accounts is not None and queue.group is not None:
+            for route, wire, count in entries:  # which was noted for the queue as for others
+                size = len(wire) - count * route.overhead
+                accounts.credit(queue.group, queue.owner, -count, 0, -size)
+        audience = None if batch.envelope is None else batch.envelope.audience
+        place = 0
+        for route, wire, count in entries:
+            everywhere = route.everywhere
+
+            def admits(lane: Lane, everywhere: bool = everywhere) -> bool:
+                return lane.outbox is not skip and reaches(audience, lane.attributes, everywhere)
+
+            asks = audience is not None or skip is not None or self.roster.bound
+            for data in route.split(wire, count):
+                entry = route, b"%b%b\n" % (route.head, data), 1
+                ids = None if first is None else [first + place]
+                place += 1
+                drawn = queue.draw(admits if asks else None)
+                self._offer(queue, drawn, entry, ids, batch)
+
+    def _offer(
+        self,
+        queue: Queue,
+        drawn: Sequence[Lane],
+        entry: Routed,
+        ids: list[int] | None,
+        batch: Batch,
+    ) -> None:
+        """Have the first that can take a message; the first of all drops it where none can."""
+        accounts, route = self.accounts, entry[0]
+        size = len(entry[1]) - route.overhead
+        pieces: list[bytes] = []
+        for lane in drawn:
+            pieces = lane.form.pieces([entry], firsts=ids, envelope=batch.envelope)
+            if not pieces:  # for none of them, since they speak one dialect
+                lane.dropped_unframable += 1
+                self.dropped["unframable"] += 1
+                return
+            if lane.put(pieces[0], 1):
+                if accounts is not None and queue.group is not None:
+                    accounts.credit(queue.group, lane.owner, 1, 0, size)
+                return
+        if drawn:
+            before = drawn[0].dropped_full
+            drawn[0].put_each(pieces)
+            lost = drawn[0].dropped_full - before
+            self.dropped["full"] += lost
+            if accounts is not None and queue.group is not None:
+                accounts.credit(queue.group, drawn[0].owner, 0, lost, 0)
 
     def entries_of(self, batch: Batch) -> list[Routed]:
         """A whole batch's runs with their routes, all of which are known."""
@@ -156,13 +257,14 @@ class FanOut:
 
     def _refused(
         self,
-        outbox: Outbox,
+        outbox: Outbox | Lane,
         form: WireForm,
         wire: bytes,
         count: int,
         entries: list[Routed],
         firsts: list[int] | None,
         first: int | None,
+        envelope: Envelope | None,
     ) -> None:
         """An outbox did not take `entries`, which are `wire` in its form, all together."""
         accounts = self.accounts
@@ -181,7 +283,7 @@ class FanOut:
                 accounts.missed(outbox, whole)
             return
         before = outbox.dropped_full
-        taken = outbox.put_each(form.pieces(entries, firsts=firsts))
+        taken = outbox.put_each(form.pieces(entries, firsts=firsts, envelope=envelope))
         self.dropped["full"] += outbox.dropped_full - before
         if accounts is not None:
             _note_drops(accounts, outbox, whole, taken)
@@ -189,7 +291,7 @@ class FanOut:
     def _withhold(
         self,
         form: WireForm,
-        outboxes: Iterable[Outbox],
+        outboxes: Iterable[Outbox | Lane],
         skip: Outbox | None,
         entries: list[Routed],
         firsts: list[int] | None,
@@ -204,7 +306,7 @@ class FanOut:
             () if accounts is None else carried(form, entries, firsts, count)[1]
         )
         for outbox in outboxes:
-            if outbox is skip:
+            if outbox.outbox is skip:
                 continue
             if outbox.muted and not outbox.holding:
                 # Counted when it is brought, if ever.
@@ -217,11 +319,17 @@ class FanOut:
                 accounts.dropped(outbox, lost)
 
 
-def _repeats(groups: Sequence[Group], outboxes: int) -> Sequence[tuple[Group, str, int]]:
-    """See `Route.repeats`; `outboxes` are distinct ones in the groups."""
+def _is_bound(subscriber: Subscriber) -> bool:
+    return not isinstance(subscriber, Queue) and bool(subscriber.attributes.site)
+
+
+def _repeats(
+    groups: Sequence[Group], outboxes: int, elsewhere: Iterable[Subscriber]
+) -> Sequence[tuple[Group, str, int]]:
+    """See `Route.repeats`; `outboxes` are distinct ones in the groups, without `elsewhere`."""
     if sum(group.subscribers for group in groups) == outboxes:
         return ()
-    seen: set[Outbox] = set()
+    seen: set[Subscriber] = set(elsewhere)
     found: Counter[tuple[Group, str]] = Counter()
     for group in groups:
         found.update((group, each.owner) for each in group.members if each in seen)
@@ -244,7 +352,7 @@ def carried(
 
 
 def _note_drops(
-    accounts: Accounts, outbox: Outbox, entries: Sequence[Routed], taken: list[bool]
+    accounts: Accounts, outbox: Outbox | Lane, entries: Sequence[Routed], taken: list[bool]
 ) -> None:
     """Tell the accounts what became of each message; see `Outbox.put_each`."""
     if not any(taken) and len(taken) == sum(entry[2] for entry in entries):

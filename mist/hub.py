@@ -22,10 +22,11 @@ import trio
 
 from mist.auth import Record, Registry
 from mist.broker import Accepted, Broker, BrokerStatistics
+from mist.clients import Clients
 from mist.errors import HistoryOff, HistoryUnavailable
 from mist.history import Key
 from mist.history.keys import Recent
-from mist.message import Batch, Limits, Run, TagSet, format_tags, parse_tags
+from mist.message import Batch, Envelope, Limits, Run, TagSet, format_tags, parse_tags
 from mist.meters import Meters
 from mist.outbox import Outbox, OutboxLimits
 from mist.pacing import Pacer
@@ -102,6 +103,7 @@ class Hub:
         sealer: what moves the history into the archive; None where there is none.
         companions: keeps the archive's other tables; None likewise.
         recent: carries out what has a key, where there is no history.
+        clients: which client ids are taken.
         meters: what is measured, by samples.
         accepted, refused: sessions and connections, by transport.
         endings: sessions that ended, by code.
@@ -133,6 +135,7 @@ class Hub:
         self.sealer: Sealer | None = None
         self.companions: Companions | None = None
         self.recent = Recent()
+        self.clients = Clients()
         self.accepted: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
         self.endings: Counter[int] = Counter()
@@ -165,12 +168,18 @@ class Hub:
         """
         return self.publish_all([(tags, data)])
 
-    def publish_all(self, messages: Sequence[tuple[TagSet, bytes]], publisher: str = "") -> int:
+    def publish_all(
+        self,
+        messages: Sequence[tuple[TagSet, bytes]],
+        publisher: str = "",
+        envelope: Envelope | None = None,
+    ) -> int:
         """Publish messages from inside the process, all or none, and flush; see `publish`.
 
         Args:
             messages: tags and data of each, in order; at least one.
             publisher: as in `mist.history.Publication`.
+            envelope: what all of them have beside tags and data.
 
         Returns:
             How many they are.
@@ -178,7 +187,7 @@ class Hub:
         Raises:
             EmptyTag, InvalidTag, TooManyTags: nothing was published.
         """
-        accepted = self._accept(messages)
+        accepted = self._accept(messages, envelope)
         if self.sequencer is None:
             self.broker.publish(accepted.batch)
             self.broker.flush()
@@ -204,6 +213,7 @@ class Hub:
         messages: Sequence[tuple[TagSet, bytes]],
         publisher: str = "",
         key: Key | None = None,
+        envelope: Envelope | None = None,
     ) -> int:
         """Publish messages from inside the process, durably, all or none; see `store`.
 
@@ -211,14 +221,14 @@ class Hub:
         such as a token, still holds.
 
         Args:
-            messages, publisher: as for `publish_all`. Up to `mist.history.MAX_GROUP` keep
+            messages, publisher, envelope: as for `publish_all`. Up to `mist.history.MAX_GROUP` keep
                 nobody waiting for long.
             key: stored with them; `Sequencer.repeats` asks for it.
 
         Returns:
             The id of the first; the others' follow it.
         """
-        accepted = self._accept(messages)
+        accepted = self._accept(messages, envelope)
         if self.sequencer is None:
             raise HistoryOff
         outcomes: list[int | HistoryUnavailable] = []
@@ -234,7 +244,9 @@ class Hub:
             raise outcomes[0]
         return outcomes[0]
 
-    def _accept(self, messages: Sequence[tuple[TagSet, bytes]]) -> Accepted:
+    def _accept(
+        self, messages: Sequence[tuple[TagSet, bytes]], envelope: Envelope | None
+    ) -> Accepted:
         """Messages as one batch, its tags checked."""
         runs: list[Run] = []
         framable = True
@@ -242,7 +254,8 @@ class Hub:
             tag_list = format_tags(parse_tags(tags, self.limits.message_tags)).encode()
             runs.append((tag_list, b"publish %b %b\n" % (tag_list, data), 1))
             framable = framable and b"\n" not in data
-        (accepted,) = self.broker.screen(Batch.of_runs(runs, framable=framable))
+        batch = Batch.of_runs(runs, framable=framable, envelope=envelope)
+        (accepted,) = self.broker.screen(batch)
         assert isinstance(accepted, Accepted)  # the tags have been looked at
         return accepted
 

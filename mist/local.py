@@ -14,7 +14,7 @@ from contextlib import contextmanager
 import trio
 
 from mist.hub import Hub
-from mist.message import Message, TagSet, parse_tags
+from mist.message import ASK, Message, TagSet, parse_tags
 from mist.outbox import Outbox
 from mist.protocols.line_forms import NUMBERED_ESCAPED, read_escaped
 
@@ -79,7 +79,7 @@ def subscribe(hub: Hub, tags: Iterable[str]) -> Iterator[LocalSubscription]:
     Raises:
         EmptyTag, InvalidTag, TooManyTags: see `mist.message`.
     """
-    found = parse_tags(tags, hub.limits.subscription_tags)
+    found = parse_tags(tags, hub.limits.subscription_tags, ASK)
     subscription = LocalSubscription(hub, found)
     group = hub.broker.subscribe(subscription.outbox, found)
     try:

@@ -13,16 +13,21 @@ with repeats. Its *canonical* form is sorted bytewise without repeats; code poin
 the same as the byte order of UTF-8, so `sorted()` on `str` is that order.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from io import BytesIO
 from itertools import repeat
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
+from mist.addresses import EVERYTHING, asks_well, is_subject, publishes_well
 from mist.errors import CommandError, EmptyTag, InvalidTag, InvalidToken, TooManyTags
 
+if TYPE_CHECKING:
+    from mist.audience import Audience
+
 __all__ = [
+    "ASK",
     "GRANT",
     "MAX_DATA",
     "MAX_MESSAGE_TAGS",
@@ -30,9 +35,10 @@ __all__ = [
     "MAX_TAG",
     "MAX_TOKEN",
     "MAX_TOKEN_TAGS",
-    "PLAIN",
+    "PUBLISH",
     "Batch",
     "Entry",
+    "Envelope",
     "Limits",
     "Message",
     "Run",
@@ -81,20 +87,42 @@ class Limits:
 class TagUse:
     """What a tag is used for; decides which beginnings and ends are reserved.
 
-    PLAIN (publish, subscribe): may not end in `*` (a grant's prefix mark), nor begin with
-    `..` (derived tags) or `>` (a right to publish).
+    PUBLISH: may not end in `*` (a grant's prefix mark), nor begin with `..` (derived tags) or
+    `>` (a right to publish). An address is one that something can be published to.
+    ASK (subscribe): the same, but for addresses that are patterns; and `*` alone is everything.
     GRANT (token commands): may not begin with `..`; both marks keep their meaning.
     """
 
-    __slots__ = ("reserved_ends", "reserved_starts")
+    __slots__ = ("address", "reserved_ends", "reserved_starts")
 
-    def __init__(self, reserved_starts: tuple[str, ...], reserved_ends: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        reserved_starts: tuple[str, ...],
+        reserved_ends: tuple[str, ...],
+        address: Callable[[str], bool],
+    ) -> None:
         self.reserved_starts = reserved_starts
         self.reserved_ends = reserved_ends
+        self.address = address
+
+    def allows(self, tag: str) -> bool:
+        """Whether a tag that isn't empty breaks none of its rules."""
+        if tag.startswith(_MARKS):
+            # What ends in a star is a subject's pattern, or a grant's prefix.
+            fits = self.address(tag)
+            return fits and (tag[0] == "." or not tag.endswith(self.reserved_ends))
+        return not (tag.startswith(self.reserved_starts) or tag.endswith(self.reserved_ends))
 
 
-PLAIN = TagUse(("..", ">"), ("*",))
-GRANT = TagUse(("..",), ())
+def _grants_well(tag: str) -> bool:
+    return asks_well(tag.removeprefix(">"))
+
+
+_MARKS: Final = ("/", ".", "=", ">")  # with which an address begins, or the right to publish to one
+
+PUBLISH = TagUse(("..", ">"), ("*",), lambda tag: tag[0] != ">" and publishes_well(tag))
+ASK = TagUse(("..", ">"), ("*",), lambda tag: tag[0] != ">" and asks_well(tag))
+GRANT = TagUse(("..",), (), _grants_well)
 
 
 @attrs.frozen
@@ -115,6 +143,23 @@ class Message:
     def text(self) -> str:
         """The data as text; bytes that are not UTF-8 become U+FFFD."""
         return self.data.decode("utf-8", "replace")
+
+
+@attrs.frozen
+class Envelope:
+    """What messages have beside tags and data; most have none of it.
+
+    Attributes:
+        time: when they were published, Unix seconds; None is now.
+        publisher: as in `mist.history.Publication`.
+        audience: who may get them; None is everyone.
+        meta: name to bytes, for the dialects: headers, an address for replies.
+    """
+
+    time: float | None = None
+    publisher: str = ""
+    audience: "Audience | None" = None
+    meta: Mapping[str, bytes] | None = None
 
 
 Run = tuple[bytes, bytes, int]
@@ -142,9 +187,10 @@ class Batch:
         runs: see `Run`. More than one message stands in a run only where no data holds LF.
             None where `whole` is given, and `tag_lists` are one for each line, or one that
             all have.
+        envelope: what all of its messages have beside.
     """
 
-    __slots__ = ("_runs", "framable", "tag_lists", "whole")
+    __slots__ = ("_runs", "envelope", "framable", "tag_lists", "whole")
 
     def __init__(
         self,
@@ -152,7 +198,9 @@ class Batch:
         whole: tuple[bytes, int] | None,
         framable: bool = True,
         runs: Sequence[Run] | None = None,
+        envelope: Envelope | None = None,
     ) -> None:
+        self.envelope = envelope
         self.tag_lists = tag_lists
         self.whole = whole
         self.framable = framable
@@ -166,9 +214,11 @@ class Batch:
         return cls.of_runs([(tag_list, wire, 1)], framable=b"\n" not in data)
 
     @classmethod
-    def of_runs(cls, runs: Sequence[Run], *, framable: bool = True) -> "Batch":
+    def of_runs(
+        cls, runs: Sequence[Run], *, framable: bool = True, envelope: Envelope | None = None
+    ) -> "Batch":
         """A batch of these runs."""
-        return cls([run[0] for run in runs], None, framable, runs)
+        return cls([run[0] for run in runs], None, framable, runs, envelope)
 
     @property
     def runs(self) -> Sequence[Run]:
@@ -231,11 +281,11 @@ def _utf8_length(text: str, error: type[CommandError]) -> int:
         raise error from None
 
 
-def check_tag(tag: str, use: TagUse = PLAIN) -> str:
+def check_tag(tag: str, use: TagUse = PUBLISH) -> str:
     """Return `tag` unchanged where the rules allow it for `use`.
 
     `room:1`, `Ä`, `/a/b`, `.x` pass; `a b`, `a,b`, a lone surrogate and `\\x00` do not;
-    `room:*` passes as GRANT but not as PLAIN.
+    `room:*` passes as GRANT but not as PUBLISH, `.x.*` and `=/a` as ASK and GRANT.
 
     Raises:
         EmptyTag: it has no characters.
@@ -246,23 +296,29 @@ def check_tag(tag: str, use: TagUse = PLAIN) -> str:
         raise EmptyTag
     if " " in tag or "," in tag or _has_control(tag):
         raise InvalidTag
-    if tag.startswith(use.reserved_starts) or tag.endswith(use.reserved_ends):
+    if not use.allows(tag):
         raise InvalidTag
     if _utf8_length(tag, InvalidTag) > MAX_TAG:
         raise InvalidTag
     return tag
 
 
-def parse_tags(tags: Iterable[str], limit: int, use: TagUse = PLAIN) -> TagSet:
+def parse_tags(tags: Iterable[str], limit: int, use: TagUse = PUBLISH) -> TagSet:
     """A tag set from texts, in any order and with repeats.
 
     Raises:
         EmptyTag, InvalidTag: for the first bad one in the order given, or if there is none.
+            Or two subjects, of which a message can have one.
         TooManyTags: more than `limit` distinct ones; looked at last.
     """
-    found = frozenset(check_tag(tag, use) for tag in tags)
+    given = list(tags)
+    if use is ASK and EVERYTHING.issuperset(given) and given:
+        return EVERYTHING
+    found = frozenset([check_tag(tag, use) for tag in given])
     if not found:
         raise EmptyTag
+    if use is not GRANT and len(found) > 1 and sum(map(is_subject, found)) > 1:
+        raise InvalidTag
     if len(found) > limit:
         raise TooManyTags(limit)
     return found
@@ -275,7 +331,7 @@ def _decode_tag(raw: bytes) -> str:
         raise InvalidTag from None
 
 
-def parse_tag_list(raw: bytes, limit: int, use: TagUse = PLAIN) -> TagSet:
+def parse_tag_list(raw: bytes, limit: int, use: TagUse = PUBLISH) -> TagSet:
     """A tag set from its wire form, `b"b,a,b"` → `{a, b}`. Raises as `parse_tags`."""
     return parse_tags(map(_decode_tag, raw.split(b",")), limit, use)
 

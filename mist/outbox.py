@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from mist.audience import NO_ATTRIBUTES
 from mist.backlog import BURST, Backlog
 
 if TYPE_CHECKING:
@@ -102,6 +103,7 @@ class Outbox(Backlog):
         flush: set by the transport: write what is queued as far as that goes without
             waiting. Must not raise.
         owner: whose account deliveries go to; see `mist.accounts`. `Broker.assign` sets it.
+        attributes: what an audience chooses by; `Broker.describe` sets it.
         echo: whether the peer receives what it publishes itself.
         on_behind: where set, called instead of dropping when a delivery doesn't fit, with the
             id of the last message before it: deliveries are then withheld, and whoever set
@@ -117,6 +119,7 @@ class Outbox(Backlog):
         "_on_dropping",
         "_on_overrun",
         "_spent",
+        "attributes",
         "dropped_full",
         "dropped_unframable",
         "echo",
@@ -138,6 +141,7 @@ class Outbox(Backlog):
         super().__init__(limits.bytes, limits.messages, ready)
         self.form = form
         self.owner = ""
+        self.attributes = NO_ATTRIBUTES
         self.echo = True
         self.flush: Callable[[], None] = _nothing
         self.dropped_full = 0
@@ -150,6 +154,11 @@ class Outbox(Backlog):
         self._held: list[tuple[bytes, int, Callable[[], None]]] | None = None  # see `hold`
         self._held_size = 0  # bytes
         self.on_behind: Callable[[int], None] | None = None
+
+    @property
+    def outbox(self) -> "Outbox":
+        """Itself; of a `mist.lanes.Lane`, the one that it leads to."""
+        return self
 
     @property
     def muted(self) -> bool:

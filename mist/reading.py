@@ -17,9 +17,10 @@ from typing import Final
 
 import trio
 
-from mist.commands import Resumed, Since
+from mist.commands import Fetched, Resumed, Since
 from mist.errors import HistoryUnavailable
 from mist.history import Page, Selection
+from mist.history.admission import admitted, envelope_of
 from mist.history.cursor import Cursor
 from mist.message import Entry, TagSet
 from mist.outbox import Outbox
@@ -106,6 +107,8 @@ class Reading:
         since: Since,
         subscribe: Callable[[], Iterable[TagSet]],
         answer: Callable[[Resumed], None],
+        *,
+        counted: bool = False,
     ) -> None:
         """Subscribe, bring what was since then, and go live.
 
@@ -114,6 +117,7 @@ class Reading:
             subscribe: makes the subscriptions and returns their tag sets, at least one. What
                 it raises is passed on, with nothing changed.
             answer: called before the first message.
+            counted: whether that is to say how many there are.
 
         Raises:
             HistoryUnavailable: it can't be read. Where deliveries are still withheld then, the
@@ -127,7 +131,9 @@ class Reading:
             start = self._sequencer.newest
             cursor = Cursor(self._sequencer.history)
             try:
-                answered = await self._begin(cursor, since, Selection(wanted), start)
+                answered = await self._begin(
+                    cursor, since, Selection.asked(wanted), start, counted=counted
+                )
             except HistoryUnavailable:
                 if self._sequencer.newest == start:
                     self._admit()
@@ -149,12 +155,71 @@ class Reading:
             await self._go_live(Cursor(self._sequencer.history, after))
 
     async def _begin(
-        self, cursor: Cursor, since: Since, selection: Selection, start: int
+        self,
+        cursor: Cursor,
+        since: Since,
+        selection: Selection | None,
+        start: int,
+        *,
+        counted: bool,
     ) -> Resumed:
         """Find the place, and what to say about it."""
         recovered = await cursor.begin(since, selection, start)
         position = await self._sequencer.history.position()
-        return Resumed(self._sequencer.epoch, start, recovered, position.first)
+        count = await self._count(cursor.place, selection, start) if counted else None
+        return Resumed(self._sequencer.epoch, start, recovered, position.first, count)
+
+    async def fetch(
+        self,
+        since: Since,
+        most: int | None,
+        tags: TagSet,
+        allowed: Callable[[], bool],
+        answer: Callable[[Fetched], None],
+    ) -> None:
+        """Bring what was, without subscribing. What is live comes in between.
+
+        Args:
+            since: where to begin.
+            most: messages.
+            tags: that they carry.
+            allowed: asked before each piece; where it says no, nothing more is brought.
+            answer: called before the first message.
+
+        Raises:
+            HistoryUnavailable: it can't be read. Some may have been brought.
+        """
+        async with self._turn:
+            selection = Selection.asked([tags])
+            upto = self._sequencer.newest
+            cursor = Cursor(self._sequencer.history)
+            recovered = await cursor.begin(since, selection, upto)
+            position = await self._sequencer.history.position()
+            left = await self._count(cursor.place, selection, upto, most)
+            answer(Fetched(self._sequencer.epoch, recovered, position.first, left))
+            while left and cursor.place < upto:
+                await self._room()
+                piece = await cursor.read(
+                    selection, upto, limit=left, max_bytes=self._outbox.most_to_bring
+                )
+                if self._outbox.closed or not allowed():
+                    return
+                left -= self._queue(piece.page)
+                cursor.take(piece)
+
+    async def _count(
+        self, after: int, selection: Selection | None, upto: int, most: int | None = None
+    ) -> int:
+        """How many messages come from `(after, upto]`; no more than `most`."""
+        cursor, count = Cursor(self._sequencer.history, after), 0
+        while cursor.place < upto and (most is None or count < most):
+            piece = await cursor.read(selection, upto)
+            for stored in piece.page.stored:
+                may = admitted(stored, self._outbox.attributes)
+                count += 0 if may is None else may.count
+            cursor.take(piece)
+            await trio.lowlevel.checkpoint()
+        return count if most is None else min(count, most)
 
     async def _go_live(self, cursor: Cursor) -> None:
         """Bring what was delivered meanwhile, until that is little; then have deliveries again."""
@@ -180,12 +245,12 @@ class Reading:
             await self._room()
             if self._outbox.closed:
                 return
-            if selection is None or subscriptions.version != version:
+            if subscriptions.version != version:
                 version = subscriptions.version
                 tag_sets = wanted()
                 if not tag_sets:
                     return
-                selection = Selection(tag_sets)
+                selection = Selection.asked(tag_sets)
             most = min(_PAGE, self._outbox.most_to_bring)
             piece = await cursor.read(selection, upto, max_bytes=most)
             if subscriptions.version != version:
@@ -198,14 +263,23 @@ class Reading:
             if piece.page.complete:
                 return
 
-    def _queue(self, page: Page) -> None:
+    def _queue(self, page: Page) -> int:
+        """Queue a page's messages, and say how many that were."""
+        total = 0
         outbox, broker = self._outbox, self._sequencer.broker
         brought: list[tuple[Sequence[Entry], Sequence[int] | None, int]] = []
-        for stored in page.stored:
+        for whole in page.stored:
+            stored = admitted(whole, outbox.attributes)
+            if stored is None:
+                continue
             wire, count = outbox.form.join(
-                stored.entries, framable=stored.framable, firsts=stored.firsts
+                stored.entries,
+                framable=stored.framable,
+                firsts=stored.firsts,
+                envelope=envelope_of(stored),
             )
             outbox.bring(wire, count)
+            total += stored.count
             brought.append((stored.entries, stored.firsts, count))
             missing = stored.count - count
             if missing:
@@ -213,6 +287,7 @@ class Reading:
                 broker.dropped["unframable"] += missing
         broker.note_brought(outbox, brought)
         broker.flush()
+        return total
 
     async def _room(self) -> None:
         """Wait until the peer has taken most of what is queued, or is gone."""

@@ -8,11 +8,17 @@ through it forget their targets; who makes all of them and keeps them is `mist.b
 from collections.abc import Iterable, Sequence
 from weakref import WeakSet
 
+from mist.lanes import Lane, Queue
 from mist.message import TagList, TagSet
 from mist.outbox import Outbox
 from mist.protocols import WireForm
+from mist.roster import is_global
 
-__all__ = ["Group", "Route", "Routed", "Targets"]
+__all__ = ["Group", "Route", "Routed", "Subscriber", "Targets"]
+
+
+Subscriber = Outbox | Lane | Queue
+"""What is in a group."""
 
 
 class Group:
@@ -28,7 +34,7 @@ class Group:
 
     def __init__(self, tag_list: bytes) -> None:
         self.tag_list = tag_list
-        self._members: Outbox | dict[Outbox, None] | None = None
+        self._members: Subscriber | dict[Subscriber, None] | None = None
         self._routes: WeakSet[Route] | None = None
 
     @property
@@ -37,7 +43,7 @@ class Group:
         return frozenset(self.tag_list.decode().split(","))
 
     @property
-    def members(self) -> Iterable[Outbox]:
+    def members(self) -> Iterable[Subscriber]:
         """The subscribers."""
         members = self._members
         if members is None:
@@ -54,7 +60,7 @@ class Group:
         members = self._members
         return outbox in members if isinstance(members, dict) else outbox is members
 
-    def add(self, outbox: Outbox) -> None:
+    def add(self, outbox: Subscriber) -> None:
         """Take a subscriber in; one who is in already stays where it is."""
         members = self._members
         if members is None:
@@ -65,7 +71,7 @@ class Group:
             self._members = {members: None, outbox: None}
         self.changed()
 
-    def discard(self, outbox: Outbox) -> None:
+    def discard(self, outbox: Subscriber) -> None:
         """Let a subscriber go; nothing happens where it isn't in."""
         members = self._members
         if members is outbox:
@@ -98,20 +104,27 @@ class Group:
 
 
 class Targets:
-    """The outboxes of a destination, by the form they want.
+    """The outboxes of a destination, by the form they want, and the queues.
 
     Attributes:
+        by_form: each form, and those who want it.
+        queues: which deal what they get.
         stale: whether a group behind them has changed since. Routes let go of stale targets
             at once; the mark keeps a new route from being handed them.
     """
 
-    __slots__ = ("__weakref__", "by_form", "stale")
+    __slots__ = ("__weakref__", "by_form", "queues", "stale")
 
-    def __init__(self, outboxes: Iterable[Outbox]) -> None:
+    def __init__(self, subscribers: Iterable[Subscriber]) -> None:
         self.stale = False
-        by_form: dict[WireForm, list[Outbox]] = {}
-        for outbox in outboxes:
-            by_form.setdefault(outbox.form, []).append(outbox)
+        by_form: dict[WireForm, list[Outbox | Lane]] = {}
+        queues: list[Queue] = []
+        for each in subscribers:
+            if isinstance(each, Queue):
+                queues.append(each)
+            else:
+                by_form.setdefault(each.form, []).append(each)
+        self.queues = tuple(queues)
         self.by_form = [(form, tuple(members)) for form, members in by_form.items()]
 
 
@@ -123,16 +136,18 @@ class Route(TagList):
             the canonical one; else None, and a line can be passed on as it came.
         groups: the groups it matches.
         targets: None where it has to be computed.
+        everywhere: whether its messages are for every site; see `mist.roster`.
         overhead: bytes of a canonical line beside the data.
         messages, bytes: that went along it as lines and are in no ledger yet; see
             `mist.accounts`.
         repeats: found with the targets, where there are accounts: a group, and how many
-            subscribers an owner has in it who are in a group before it, too.
+            subscribers an owner has in it who are in a group before it, too, or get nothing.
     """
 
     __slots__ = (
         "__weakref__",
         "bytes",
+        "everywhere",
         "groups",
         "messages",
         "overhead",
@@ -146,6 +161,7 @@ class Route(TagList):
         prefix = b"publish %b " % written
         self.written = None if prefix == self.head else prefix
         self.groups = groups
+        self.everywhere = is_global(tags)
         self.targets: Targets | None = None
         self.overhead = len(self.head) + 1
         self.messages = 0

@@ -63,10 +63,14 @@ def screen(
             runs.append((verdict.canonical, wire, count))
             continue
         if runs:
-            yield Accepted(Batch.of_runs(runs, framable=batch.framable), entries)
+            yield Accepted(_part(batch, runs), entries)
             runs, entries = [], []
         yield Rejected(verdict, count)
     if flawless:
         yield Accepted(batch, entries)
     elif runs:
-        yield Accepted(Batch.of_runs(runs, framable=batch.framable), entries)
+        yield Accepted(_part(batch, runs), entries)
+
+
+def _part(batch: Batch, runs: Sequence[Run]) -> Batch:
+    return Batch.of_runs(runs, framable=batch.framable, envelope=batch.envelope)

@@ -25,10 +25,11 @@ import trio
 from mist.broker import Accepted, Broker, Rejected
 from mist.errors import HistoryUnavailable, MistError
 from mist.history import MAX_GROUP, Bulk, Commit, History, Key, Mark, Publication, Stored
+from mist.history.admission import envelope_of
 from mist.history.block import Block, TagLists
 from mist.history.keys import Repeats
 from mist.history.layout import Row
-from mist.message import Batch
+from mist.message import Batch, Envelope
 from mist.outbox import Outbox
 
 __all__ = ["Publisher", "Sequencer", "Settled", "Submission"]
@@ -39,6 +40,7 @@ _MAX_GROUP_BYTES: Final = 4 * 1024 * 1024
 _SHARE: Final = 262_144  # bytes submitted by one session
 _CROWDED: Final = 32 * 1024 * 1024  # bytes submitted by all sessions together
 _SLICE: Final = 256  # entries of a large batch handed out without looking at the clock
+_PLAIN: Final = Envelope()
 _TURN: Final = 0.002  # seconds of handing out, after which others have theirs
 
 
@@ -193,16 +195,7 @@ class Sequencer:
         return group
 
     async def _settle(self, group: list[Submission]) -> None:
-        publications = [
-            Publication(
-                each.accepted.entries,
-                each.time,
-                each.publisher,
-                each.accepted.batch.framable,
-                key=each.key,
-            )
-            for each in group
-        ]
+        publications = [_publication(each) for each in group]
         meters = self.broker.meters
         began = 0.0 if meters is None else meters.commit.begin()
         try:
@@ -301,6 +294,20 @@ class Sequencer:
         await trio.lowlevel.checkpoint()
 
 
+def _publication(submission: Submission) -> Publication:
+    batch = submission.accepted.batch
+    envelope = batch.envelope or _PLAIN
+    return Publication(
+        submission.accepted.entries,
+        submission.time,
+        submission.publisher,
+        batch.framable,
+        None if envelope.audience is None else envelope.audience.text,
+        envelope.meta,
+        key=submission.key,
+    )
+
+
 def _slices(bulk: Bulk, commit: Commit) -> Iterator[list[tuple[Batch, int, int]]]:
     """What to hand out, a block at a time; to be asked in a thread."""
     tag_lists = TagLists()
@@ -322,7 +329,11 @@ def _cut(stored: Stored) -> Iterator[tuple[Batch, int, int]]:
         firsts = stored.firsts[start : start + step]
         runs = [(tag_list.canonical, wire, count) for tag_list, wire, count in entries]
         last = firsts[-1] + runs[-1][2] - 1
-        yield Batch.of_runs(runs, framable=stored.framable), firsts[0], last
+        envelope = None
+        if stored.audience is not None or stored.meta is not None:
+            envelope = envelope_of(stored)
+        batch = Batch.of_runs(runs, framable=stored.framable, envelope=envelope)
+        yield batch, firsts[0], last
 
 
 class Publisher:

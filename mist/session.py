@@ -12,19 +12,28 @@ calls `aclose` last.
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 import attrs
 import trio
 
+from mist.audience import NO_ATTRIBUTES, Attributes
 from mist.auth import Record
-from mist.commands import Resumed, Revoked, Since
-from mist.errors import HistoryOff, HistoryUnavailable, NotGranted
-from mist.message import TagSet
+from mist.commands import Fetched, Resumed, Revoked, Since
+from mist.errors import (
+    CommandError,
+    HistoryOff,
+    HistoryUnavailable,
+    NotGranted,
+    TooManySubscriptions,
+)
+from mist.lanes import Lane
+from mist.message import Batch, Envelope, TagSet, parse_tag_list
 from mist.outbox import Outbox
 from mist.protocols import WireForm
 from mist.reading import Reading
+from mist.roster import for_site
 from mist.subscriptions import SubscriptionSet
 
 if TYPE_CHECKING:
@@ -33,6 +42,7 @@ if TYPE_CHECKING:
 __all__ = ["GONE", "HISTORY_LOST", "Ending", "Session"]
 
 _CLEANUP_SLICE: Final = 500  # subscriptions removed between two checkpoints, some 5 ms
+_PUBLISHABLE: Final = 1_000  # tag lists remembered, with whether they may be published
 
 
 @attrs.frozen
@@ -79,7 +89,10 @@ class Session:
     """
 
     __slots__ = (
+        "_client",
+        "_lanes",
         "_notify",
+        "_publishable",
         "ended",
         "hub",
         "name",
@@ -113,6 +126,9 @@ class Session:
         self.ended: Ending | None = None
         self.scope = trio.CancelScope()
         self._notify = notify
+        self._lanes: dict[bytes, Lane] = {}
+        self._client: tuple[str, str] | None = None  # the id, and who claimed it
+        self._publishable: dict[bytes, bool] = {}  # tag lists that the token was asked about
         if patience is not None:
             self.scope.deadline = trio.current_time() + patience
             hub.meet(self)
@@ -144,7 +160,9 @@ class Session:
         """Give the session a token's grant, in the place of any other. Without an await."""
         self.hub.forget_token(self)
         self.record = record
+        self._publishable.clear()
         self.hub.broker.assign(self.outbox, record.id, self.subscriptions)
+        self._describe()
         self.welcome()
         self.hub.attach(self)
         self._recheck()
@@ -177,6 +195,12 @@ class Session:
         """
         self.end(GONE)
         self.outbox.close()
+        if self._client is not None:
+            self.hub.clients.release(*self._client)
+            self._client = None
+        for lane in list(self._lanes.values()):
+            self._end_lane(lane)
+        self.hub.broker.describe(self.outbox, NO_ATTRIBUTES, ())
         with trio.CancelScope(shield=True):
             while self.subscriptions and not self.hub.ending:
                 for group in list(itertools.islice(self.subscriptions, _CLEANUP_SLICE)):
@@ -193,15 +217,84 @@ class Session:
             self.end(Ending(4401, "token revoked"))
             return
         self.record = record
+        self._publishable.clear()
+        self._describe()
         self._recheck()
 
     def _recheck(self) -> None:
         """End subscriptions that the grant doesn't allow any more, and say so."""
+        for lane in list(self._lanes.values()):
+            tags = self._tags_of(lane)
+            if not self.is_granted(tags):
+                self._end_lane(lane)
+                self.outbox.reply(self._notify(Revoked(tags, lane.name)))
         for group in list(self.subscriptions):
             tags = group.tags
             if not self.is_granted(tags):
                 self.subscriptions.drop(group)
                 self.outbox.reply(self._notify(Revoked(tags)))
+
+    # who it is
+
+    @property
+    def attributes(self) -> Attributes:
+        """What an audience chooses by: the token's, with the client id that was chosen."""
+        return self.outbox.attributes
+
+    def be_client(self, client: str) -> None:
+        """Take a client id, in the place of any other.
+
+        Raises:
+            ClientTaken: it is another token's.
+            InvalidAudience: it can't be one.
+        """
+        owner = "" if self.record is None else self.record.id
+        self.hub.clients.claim(client, owner)
+        if self._client is not None:
+            self.hub.clients.release(*self._client)
+        self._client = client, owner
+        self._describe()
+
+    def _describe(self) -> None:
+        attributes = NO_ATTRIBUTES if self.record is None else self.record.attributes
+        if self._client is not None:
+            attributes = attrs.evolve(attributes, client=self._client[0])
+        lanes = list(self._lanes.values())
+        self.hub.broker.describe(self.outbox, attributes, self.subscriptions, lanes)
+
+    # publishing
+
+    def may_publish(self, batch: Batch) -> bool:
+        """Whether this session may publish with all of a batch's tag lists.
+
+        What can't be a tag list may be published: it is refused for that, further on.
+        """
+        record = self.record
+        if record is None:
+            return True
+        known = self._publishable
+        for tag_list in set(batch.tag_lists):
+            verdict = known.get(tag_list)
+            if verdict is None:
+                try:
+                    tags = parse_tag_list(tag_list, self.hub.limits.message_tags)
+                    verdict = record.grant.may_publish(tags)
+                except CommandError:
+                    verdict = True
+                if len(known) >= _PUBLISHABLE:
+                    known.clear()
+                known[tag_list] = verdict
+            if not verdict:
+                return False
+        return True
+
+    def enveloped(self, batch: Batch) -> Batch:
+        """A batch as this session publishes it: for its own site, where it is bound to one."""
+        site = self.outbox.attributes.site
+        if site:
+            envelope = batch.envelope or Envelope()
+            batch.envelope = attrs.evolve(envelope, audience=for_site(envelope.audience, site))
+        return batch
 
     # subscriptions
 
@@ -226,6 +319,44 @@ class Session:
             raise NotGranted
         self.subscriptions.add(tags, self._most)
 
+    def subscribe_named(self, tags: TagSet, name: bytes, form: WireForm, queue: str) -> None:
+        """As `subscribe`, by a name and besides all others; see `mist.commands.SubscribeNamed`.
+
+        Raises:
+            NotGranted, TooManySubscriptions: nothing has changed.
+        """
+        if not self.is_granted(tags):
+            raise NotGranted
+        if name in self._lanes:
+            return
+        if len(self.subscriptions) + len(self._lanes) >= self._most:
+            raise TooManySubscriptions
+        lane = Lane(self.outbox, form, name)
+        self._lanes[name] = lane
+        self.hub.broker.open_lane(lane, tags, queue)
+
+    def unsubscribe_named(self, name: bytes, most: int | None) -> None:
+        """Undo that now, or after so many messages. Nothing happens where there is no such one."""
+        lane = self._lanes.get(name)
+        if lane is None:
+            return
+        if most is None or lane.taken >= most:
+            self._end_lane(lane)
+        else:
+            lane.end_after(most, lambda: self._end_lane(lane))
+
+    def named(self) -> Iterator[tuple[bytes, TagSet]]:
+        """Subscriptions with names of their own, in the order made."""
+        return ((name, self._tags_of(lane)) for name, lane in self._lanes.items())
+
+    def _tags_of(self, lane: Lane) -> TagSet:
+        assert lane.group is not None
+        return lane.group.tags
+
+    def _end_lane(self, lane: Lane) -> None:
+        self._lanes.pop(lane.name, None)
+        self.hub.broker.close_lane(lane)
+
     def subscribe_all(self, tag_sets: Sequence[TagSet]) -> list[TagSet]:
         """Subscribe to all of these or to none, from now on.
 
@@ -240,7 +371,12 @@ class Session:
         return self.subscriptions.add_all(tag_sets, self._most)
 
     async def resume(
-        self, tag_sets: Sequence[TagSet], since: Since, answer: Callable[[Resumed], None]
+        self,
+        tag_sets: Sequence[TagSet],
+        since: Since,
+        answer: Callable[[Resumed], None],
+        *,
+        counted: bool = False,
     ) -> None:
         """Subscribe to all of these or to none: first what was, then what comes.
 
@@ -249,6 +385,7 @@ class Session:
 
         Args:
             answer: called before the first message.
+            counted: whether that is to say how many come from the history.
 
         Raises:
             NotGranted, TooManySubscriptions, HistoryOff, HistoryUnavailable: nothing has
@@ -267,7 +404,7 @@ class Session:
             answer(resumed)
 
         try:
-            await self.reading.resume(since, subscribe, tell)
+            await self.reading.resume(since, subscribe, tell, counted=counted)
         except HistoryUnavailable:
             self.hub.recoveries["failed"] += 1
             if self.outbox.muted:
@@ -276,6 +413,20 @@ class Session:
                 self.subscriptions.remove_all(made)
             raise
         self.outbox.on_behind = self._fell_behind
+
+    async def fetch(
+        self, tags: TagSet, since: Since, most: int | None, answer: Callable[[Fetched], None]
+    ) -> None:
+        """Bring what was, without subscribing; see `mist.commands.Fetch`.
+
+        Raises:
+            NotGranted, HistoryOff, HistoryUnavailable: nothing more is brought.
+        """
+        if self.reading is None:
+            raise HistoryOff
+        if not self.is_granted(tags):
+            raise NotGranted
+        await self.reading.fetch(since, most, tags, lambda: self.is_granted(tags), answer)
 
     def _fell_behind(self, after: int) -> None:
         reading = self.reading

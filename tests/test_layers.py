@@ -15,14 +15,16 @@ ROOT = Path(mist.__file__).parent
 # itself and those before it.
 LAYERS = [
     ["errors"],
+    ["addresses", "audience"],
     ["message"],
+    ["roster"],
     ["commands", "index"],
-    ["backlog", "outbox", "protocols"],
+    ["backlog", "lanes", "outbox", "protocols"],
     ["accounts", "meters", "routes", "screening", "fanout", "broker"],
     ["sqlite"],
     ["auth", "history"],
     ["archive"],
-    ["hub", "pacing", "sequencer", "subscriptions", "reading", "session", "dialogue", "local"],
+    ["clients", "hub", "pacing", "sequencer", "subscriptions", "reading", "session", "dialogue", "local"],
     ["config"],
     ["listening", "transports"],
     ["http"],
@@ -38,10 +40,14 @@ RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 CEILINGS = {"client": "protocols", "config": "history", "pipeline": "archive"}
 CORE = {
     "errors",
+    "addresses",
+    "audience",
     "message",
+    "roster",
     "commands",
     "index",
     "backlog",
+    "lanes",
     "outbox",
     "protocols",
     "accounts",

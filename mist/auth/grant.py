@@ -3,16 +3,21 @@
     room:1      the tag `room:1`
     room:*      every tag that begins with `room:`
     *           every tag
-    >room:1     publishing with the tag `room:1`; `>room:*` and `>*` likewise
+    /rooms      the topic, and all below it; `/rooms/*` what is below it
+    =/rooms     the channel alone
+    .foo.>      every subject, and pattern of subjects, that the pattern covers
+    >room:1     publishing with the tag `room:1`; `>room:*`, `>/rooms`, `>.foo.>`, `>*` likewise
 
-The right to subscribe and the right to publish are two lists that never help each other:
-a mark in front tells which one a tag is on.
+Addresses are judged as they are asked for, before anything is derived from them. The right to
+subscribe and the right to publish are two lists that never help each other: a mark in front
+tells which one a tag is on.
 """
 
 from collections.abc import Iterable
 
 import attrs
 
+from mist.addresses import EVERYTHING, covers_subject, is_subject, is_topic
 from mist.message import TagSet
 
 __all__ = ["Grant"]
@@ -27,16 +32,21 @@ _RESERVED = ("..", _PUBLISH)
 
 @attrs.frozen
 class _Cover:
-    """The tags that some of a token's tags stand for. One lookup and one `startswith`."""
+    """The tags that some of a token's tags stand for. One lookup and one `startswith`, and for
+    addresses one for each level, or each pattern granted."""
 
     exact: frozenset[str]
     prefixes: tuple[str, ...]
+    subjects: tuple[str, ...]
 
     @classmethod
     def of(cls, tags: Iterable[str]) -> "_Cover":
-        whole, marked = set[str](), set[str]()
+        whole, marked, subjects = set[str](), set[str](), set[str]()
         for tag in tags:
             if tag.startswith(_RESERVED):
+                continue
+            if is_subject(tag):
+                subjects.add(tag)  # where a star is one token, and no mark
                 continue
             (marked if tag.endswith(_ALL) else whole).add(tag)
         prefixes: list[str] = []
@@ -45,12 +55,27 @@ class _Cover:
             # last one is enough to leave out what adds nothing.
             if not prefixes or not prefix.startswith(prefixes[-1]):
                 prefixes.append(prefix)
-        return cls(frozenset(whole), tuple(prefixes))
+        return cls(frozenset(whole), tuple(prefixes), tuple(sorted(subjects)))
 
     def covers(self, tag: str) -> bool:
-        return tag in self.exact or (
-            tag.startswith(self.prefixes) and not tag.startswith(_RESERVED)
-        )
+        if tag.startswith(_RESERVED) or tag in EVERYTHING:
+            return False
+        if tag in self.exact or tag.startswith(self.prefixes):
+            return True
+        if is_subject(tag):
+            return any(covers_subject(granted, tag) for granted in self.subjects)
+        topic = tag.removeprefix("=")
+        return is_topic(topic) and self._covers_topic(topic)
+
+    def _covers_topic(self, topic: str) -> bool:
+        """Whether a topic, or one that it is below, is granted with all that is below it."""
+        if topic.startswith(self.prefixes) or "/" in self.exact:
+            return True
+        while topic:
+            if topic in self.exact:
+                return True
+            topic = topic.rpartition("/")[0]
+        return False
 
 
 def _publishing(tags: TagSet) -> Iterable[str]:
@@ -85,6 +110,8 @@ class Grant:
         granted `room:1`    covers `room:1`, not `room:2`
         granted `room:*`    covers `room:1`, `room:a:b` and `room:`, not `lobby`
         granted `*`         covers everything
+        granted `/rooms`    covers `/rooms`, `/rooms/1`, and `=/rooms/1`
+        granted `.foo.>`    covers `.foo.bar`, `.foo.*` and `.foo.>`
 
         Looks as if it should, but does not:
 
@@ -92,6 +119,9 @@ class Grant:
         granted `room:*`    `room`: the colon is part of the prefix
         granted `a*b`       `axb`: that `*` is a letter; `a*b` itself is covered
         granted `>room:1`   `room:1`: whoever may publish may not therefore listen
+        granted `=/rooms`   `/rooms`: which is all below it, too
+        granted `.foo.*`    `.foo.>`: which is more
+        granted `*`         `*` asked for: everything is for services
         granted `.*`        `..x`: tags that the server derives are never granted
         """
         return self._subscribe.covers(tag)
@@ -119,10 +149,13 @@ class Grant:
 
         granted `>room:*`          {room:1}, {room:1, room:2}: yes
         granted `>*`               any message: yes
+        granted `>/rooms`          {/rooms}, {/rooms/1}: yes; `>=/rooms`: {/rooms} alone
 
         Looks as if it should, but does not:
 
         granted `>room:*`          {room:1, urgent}: one right for one tag is not enough
         granted `room:1`, `*`      {room:1}: whoever may listen may not therefore publish
         """
-        return bool(tags) and all(map(self._publish.covers, tags))
+        # Published is a channel, and never all that is below it.
+        exact = [f"={tag}" if is_topic(tag) else tag for tag in tags]
+        return bool(exact) and all(map(self._publish.covers, exact))

@@ -33,7 +33,7 @@ from mist.history import (
     open_history,
 )
 from mist.history.retention import parse_age
-from mist.message import Limits, parse_tags
+from mist.message import ASK, Limits, parse_tags
 
 __all__ = ["history"]
 
@@ -113,7 +113,9 @@ async def _open(url: str, changes: bool) -> History:
 
 def _selection(tags: tuple[str, ...]) -> Selection | None:
     limit = Limits().subscription_tags
-    return Selection(parse_tags(each.split(","), limit) for each in tags) if tags else None
+    if not tags:
+        return None
+    return Selection.asked(parse_tags(each.split(","), limit, ASK) for each in tags)
 
 
 def _parsed(parse: Callable[[str], Any], expected: str = "") -> Callable[..., Any]:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from mist.client.address import Address
 from mist.client.errors import BadArgument
 from mist.errors import DataTooLong
-from mist.message import PLAIN, TagSet, TagUse, check_token, parse_tags
+from mist.message import PUBLISH, TagSet, TagUse, check_token, parse_tags
 
 __all__ = ["check_credentials", "payload", "several", "tag_set"]
 
@@ -42,7 +42,7 @@ def several(tags: Iterable[str]) -> Iterable[str]:
     return tags
 
 
-def tag_set(tags: Iterable[str], limit: int, use: TagUse = PLAIN) -> TagSet:
+def tag_set(tags: Iterable[str], limit: int, use: TagUse = PUBLISH) -> TagSet:
     """At most `limit` tags, by the rules of `mist.message`. Raises as `parse_tags`."""
     return parse_tags(several(tags), limit, use)
 

@@ -33,7 +33,7 @@ from mist.commands import (
     Unregister,
     Who,
 )
-from mist.message import GRANT, Batch, Limits, TagSet, check_token
+from mist.message import ASK, GRANT, Batch, Limits, TagSet, check_token
 
 __all__ = ["Client"]
 
@@ -174,7 +174,7 @@ class Client:
             HistoryOff, HistoryUnavailable: with `since`.
             RemoteError: the server refused it: not granted, too many subscriptions.
         """
-        found = tag_set(tags, self._limits.subscription_tags)
+        found = tag_set(tags, self._limits.subscription_tags, ASK)
         self._endpoint.check()
         subscription = Subscription(
             found,
@@ -196,7 +196,7 @@ class Client:
 
         Nothing happens where there are none. Leaving a `subscribe` block ends just that one.
         """
-        found = tag_set(tags, self._limits.subscription_tags)
+        found = tag_set(tags, self._limits.subscription_tags, ASK)
         self._endpoint.check()
         self._subscribing.unsubscribe(found)
         await trio.lowlevel.checkpoint()

@@ -25,6 +25,7 @@ from zlib import crc32
 
 from bitarray import bitarray
 
+from mist.addresses import derived
 from mist.history.columns import INDEXES, fixed, pack, unpack, unpack_all
 
 __all__ = ["Packed", "Postings", "has_hash", "pack_postings", "tag_hash", "terms"]
@@ -32,12 +33,19 @@ __all__ = ["Packed", "Postings", "has_hash", "pack_postings", "tag_hash", "terms
 Packed = tuple[tuple[str, bytes], tuple[str, bytes], list[int], list[bytes]]
 """Postings as stored: cumulated lengths, numbers, which are dense, and their bitmaps."""
 
+_ADDRESSES = (b"/", b".")
 _LIST_COST = 16  # bits that a number takes in a list, roughly; one bit in a bitmap
 
 
 def terms(canonical: bytes) -> list[bytes]:
-    """What a tag list is found by. The one place to add tags that are derived from others."""
-    return canonical.split(b",")
+    """What a tag list is found by: its tags, and those derived from addresses among them."""
+    found = canonical.split(b",")
+    if canonical.startswith(_ADDRESSES) or b",/" in canonical or b",." in canonical:
+        for tag in canonical.decode().split(","):
+            found += map(str.encode, derived(tag))
+        # Topics that are neighbours have levels in common.
+        return list(dict.fromkeys(found))
+    return found
 
 
 tag_hash = crc32  # of a tag's UTF-8

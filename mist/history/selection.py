@@ -7,6 +7,7 @@ of them is read once and everything comes in one order.
 
 from collections.abc import Iterable
 
+from mist.addresses import EVERYTHING, compile_asked
 from mist.history.postings import tag_hash, terms
 from mist.index import Index
 from mist.message import TagSet
@@ -34,7 +35,8 @@ class Selection:
     whichever thread that is: a session that catches up makes its selection on the event loop.
 
     Args:
-        alternatives: tag sets, at least one, none empty.
+        alternatives: tag sets as matching knows them, at least one, none empty. `asked`
+            takes them as subscriptions ask for them.
 
     Attributes:
         lookups: for each alternative, the hashes of its tags; None where there are so many
@@ -59,6 +61,14 @@ class Selection:
                 tuple(sorted({tag_hash(tag.encode()) for tag in tags}))
                 for tags in self.alternatives
             ]
+
+    @classmethod
+    def asked(cls, alternatives: Iterable[TagSet]) -> "Selection | None":
+        """What subscriptions to these would get; None is everything."""
+        asked = frozenset(alternatives)
+        if EVERYTHING in asked:
+            return None
+        return cls(frozenset(map(compile_asked, asked)))
 
     @property
     def is_large(self) -> bool:

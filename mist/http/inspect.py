@@ -165,8 +165,9 @@ def _group_key(group: Group) -> Key:
     return (-subscribers, group.tag_list.decode()) if subscribers else _GONE
 
 
-def _tag_key(tag: Tag[Group]) -> Key:
-    return (-tag.uses, tag.name) if tag.uses else _GONE
+def _tag_key(use: tuple[str, int]) -> Key:
+    tag, uses = use
+    return (-uses, tag) if uses else _GONE
 
 
 def _place(paging: Paging) -> Key | None:

@@ -112,7 +112,8 @@ def routes(context: Context) -> Sequence[BaseRoute]:
         limit = limit_of(Query(request))
         _check_reading(context.hub, caller.record, wanted.tag_sets)
         since = wanted.since or Since(after=0)
-        return answer(await _read(sequencer, Selection(wanted.tag_sets), since, limit, caller))
+        selection = Selection.asked(wanted.tag_sets)
+        return answer(await _read(sequencer, selection, since, limit, caller))
 
     async def either(request: Request) -> Response:
         return await (publish if request.method == "POST" else read)(request)
@@ -172,7 +173,7 @@ def _check_publishing(record: Record | None, found: Publications) -> None:
 
 
 async def _read(
-    sequencer: Sequencer, selection: Selection, since: Since, limit: int, caller: Caller
+    sequencer: Sequencer, selection: Selection | None, since: Since, limit: int, caller: Caller
 ) -> MessagePage:
     cursor, newest = Cursor(sequencer.history), sequencer.newest
     recovered = await cursor.begin(since, selection, newest)

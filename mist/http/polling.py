@@ -43,7 +43,7 @@ from mist.http.subscribers import (
     until_gone,
     why_refused,
 )
-from mist.message import Entry, TagSet
+from mist.message import Entry, Envelope, TagSet
 from mist.protocols import WireForm
 from mist.session import GONE, HISTORY_LOST, Ending
 
@@ -80,12 +80,21 @@ class _Nudges(WireForm):
     name = "nudges"
 
     def pieces(
-        self, entries: Sequence[Entry], *, firsts: Sequence[int] | None = None
+        self,
+        entries: Sequence[Entry],
+        *,
+        firsts: Sequence[int] | None = None,
+        envelope: Envelope | None = None,
     ) -> list[bytes]:
         return [b""] * sum(entry[2] for entry in entries)
 
     def join(
-        self, entries: Sequence[Entry], *, framable: bool, firsts: Sequence[int] | None = None
+        self,
+        entries: Sequence[Entry],
+        *,
+        framable: bool,
+        firsts: Sequence[int] | None = None,
+        envelope: Envelope | None = None,
     ) -> tuple[bytes, int]:
         return b"", sum(entry[2] for entry in entries)
 

@@ -11,7 +11,7 @@ from mist.commands import Since
 from mist.errors import EmptyTag, TooManySubscriptions
 from mist.http.openapi import Parameter, parameter
 from mist.http.problems import Problem
-from mist.message import Limits, TagSet, parse_tag_list
+from mist.message import ASK, Limits, TagSet, parse_tag_list
 from mist.protocols.positions import MAX_ALTERNATIVES, position_from_text
 
 __all__ = ["LAST", "SINCE", "TAGS", "Query", "Wanted"]
@@ -112,7 +112,7 @@ class Wanted:
             raise EmptyTag
         if len(lists) > MAX_ALTERNATIVES:
             raise TooManySubscriptions
-        tag_sets = [parse_tag_list(each.encode(), limits.subscription_tags) for each in lists]
+        tag_sets = [parse_tag_list(each.encode(), limits.subscription_tags, ASK) for each in lists]
         since = query.one("since")
         last = request.headers.getlist("last-event-id")
         if len(last) > 1:

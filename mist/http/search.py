@@ -40,6 +40,7 @@ class Search:
         self._cursor = Cursor(sequencer.history)
         self._begun = False
         self._wanted = wanted
+        self._asked: frozenset[TagSet] = frozenset()
         self._selected: Selection | None = None
 
     @property
@@ -66,7 +67,7 @@ class Search:
         piece = await cursor.read(
             selection, self._sequencer.newest, limit=_MOST, max_bytes=_MOST_BYTES
         )
-        if self._wanted() != selection.alternatives:
+        if self._wanted() != self._asked:
             return True  # a token has lost tags meanwhile; nothing for them may be told
         if piece.missing is not None:
             self.recovered = False
@@ -77,12 +78,13 @@ class Search:
         """Nothing wanted has been published since all was read."""
         self._cursor.place = self._sequencer.newest
 
-    async def _selection(self) -> Selection:
+    async def _selection(self) -> Selection | None:
         wanted = self._wanted()
         if not wanted:
             await trio.sleep_forever()
-        if self._selected is None or self._selected.alternatives != wanted:
-            self._selected = Selection(wanted)  # which learns as it goes: worth keeping
+        if self._asked != wanted:
+            self._asked = wanted
+            self._selected = Selection.asked(wanted)  # which learns as it goes: worth keeping
         return self._selected
 
     def _take(self, page: Page) -> int:

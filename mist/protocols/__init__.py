@@ -19,7 +19,7 @@ from itertools import chain
 from typing import ClassVar
 
 from mist.commands import Command, Reply
-from mist.message import Entry
+from mist.message import Entry, Envelope
 
 __all__ = ["Protocol", "WireForm", "ids_of"]
 
@@ -39,7 +39,11 @@ class WireForm(abc.ABC):
 
     @abc.abstractmethod
     def pieces(
-        self, entries: Sequence[Entry], *, firsts: Sequence[int] | None = None
+        self,
+        entries: Sequence[Entry],
+        *,
+        firsts: Sequence[int] | None = None,
+        envelope: Envelope | None = None,
     ) -> list[bytes]:
         """Each message of a fan-out in this form, in order.
 
@@ -49,19 +53,25 @@ class WireForm(abc.ABC):
             entries: see `mist.message.Entry`.
             firsts: the id of each entry's first message; those behind it count on from there.
                 None where there are no ids. A form that isn't `numbered` makes no use of it.
+            envelope: what all of them have beside, for dialects that tell it.
         """
 
     def join(
-        self, entries: Sequence[Entry], *, framable: bool, firsts: Sequence[int] | None = None
+        self,
+        entries: Sequence[Entry],
+        *,
+        framable: bool,
+        firsts: Sequence[int] | None = None,
+        envelope: Envelope | None = None,
     ) -> tuple[bytes, int]:
         """All messages of a fan-out in one bytes object, and how many they are.
 
         Args:
             entries: as for `pieces`.
             framable: whether no data holds LF, as `mist.message.Batch` says.
-            firsts: as for `pieces`.
+            firsts, envelope: as for `pieces`.
         """
-        pieces = self.pieces(entries, firsts=firsts)
+        pieces = self.pieces(entries, firsts=firsts, envelope=envelope)
         return b"".join(pieces), len(pieces)
 
 
@@ -86,6 +96,19 @@ class Protocol(abc.ABC):
     form: WireForm
     counts_subscriptions: ClassVar[bool] = False
     """Whether a subscription made twice has to be undone twice."""
+    echoes: ClassVar[bool] = True
+    """Whether a peer receives what it publishes itself, unless it says otherwise."""
+    pulse: ClassVar[float | None] = None
+    """Seconds without a byte from the peer after which it is asked for one (`beat`); None where
+    the network's own ways are enough."""
+
+    def greeting(self) -> bytes:
+        """What the server says first; empty where it waits to be spoken to."""
+        return b""
+
+    def beat(self) -> bytes | None:
+        """What a peer is sent that has been silent for a `pulse`; None ends its session."""
+        return b""
 
     @abc.abstractmethod
     def receive(self, data: bytes) -> Iterator[Command]:

@@ -20,7 +20,7 @@ from typing import Final
 import msgspec
 
 from mist.commands import Reply, Resumed, Revoked
-from mist.message import Entry, TagList
+from mist.message import Entry, Envelope, TagList
 from mist.protocols import WireForm, ids_of
 
 __all__ = ["COMMENT", "EventForm", "end_event", "json_messages", "notice_event", "ready_event"]
@@ -52,7 +52,11 @@ class EventForm(WireForm):
         self._head = b"" if epoch is None else b"id: %b:" % epoch.encode()
 
     def pieces(
-        self, entries: Sequence[Entry], *, firsts: Sequence[int] | None = None
+        self,
+        entries: Sequence[Entry],
+        *,
+        firsts: Sequence[int] | None = None,
+        envelope: Envelope | None = None,
     ) -> list[bytes]:
         messages = json_messages(entries, firsts)
         if firsts is None:

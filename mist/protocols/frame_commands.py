@@ -16,7 +16,7 @@ from mist.commands import (
     Unsubscribe,
 )
 from mist.errors import CommandError, NotAllowed, TooManySubscriptions, UnknownCommand
-from mist.message import Limits, TagSet, parse_tags
+from mist.message import ASK, Limits, TagSet, parse_tags
 from mist.protocols.positions import MAX_ALTERNATIVES, position_from_json
 
 __all__ = ["NAMES", "BinaryFrame", "parse_request"]
@@ -72,7 +72,7 @@ def _tags(limits: Limits, request: _Request) -> TagSet:
     tags = request.get("tags")
     if not _is_texts(tags):
         raise _BadField("tags must be a list of strings")
-    return parse_tags(tags, limits.subscription_tags)
+    return parse_tags(tags, limits.subscription_tags, ASK)
 
 
 def _alternatives(limits: Limits, request: _Request) -> list[TagSet]:
@@ -83,7 +83,7 @@ def _alternatives(limits: Limits, request: _Request) -> list[TagSet]:
         raise _BadField("subscriptions must be a list of lists of strings, and not empty")
     if len(found) > MAX_ALTERNATIVES:
         raise TooManySubscriptions
-    return [parse_tags(tags, limits.subscription_tags) for tags in found]
+    return [parse_tags(tags, limits.subscription_tags, ASK) for tags in found]
 
 
 def _subscribe(limits: Limits, request: _Request, ref: object) -> Command:

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from mist.message import Entry, TagSet
+from mist.message import Entry, Envelope, TagSet
 from mist.protocols import WireForm, ids_of
 from mist.protocols.rfc6455 import text_frame, text_frame_header
 
@@ -50,7 +50,11 @@ class JsonFrames(WireForm):
     numbered = True
 
     def pieces(
-        self, entries: Sequence[Entry], *, firsts: Sequence[int] | None = None
+        self,
+        entries: Sequence[Entry],
+        *,
+        firsts: Sequence[int] | None = None,
+        envelope: Envelope | None = None,
     ) -> list[bytes]:
         beginnings: list[_Beginning] = []
         messages: list[bytes] = []

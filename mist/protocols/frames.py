@@ -11,6 +11,7 @@ import msgspec
 
 from mist.commands import (
     Bye,
+    CaughtUp,
     Command,
     Done,
     Failed,
@@ -85,6 +86,8 @@ class FrameProtocol(Protocol):
     def reply(self, command: Command, reply: Reply) -> bytes:
         if isinstance(command.ref, Pinged):
             return pong_frame(command.ref.payload)
+        if isinstance(reply, CaughtUp):
+            return b""
         answer: dict[str, object] = {"success": not isinstance(reply, Failed)}
         name = command.name if isinstance(command, Invalid) else NAMES.get(type(command))
         if name is not None:

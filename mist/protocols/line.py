@@ -22,6 +22,7 @@ from io import BytesIO
 from typing import Final
 
 from mist.commands import (
+    CaughtUp,
     Command,
     Connections,
     Done,
@@ -236,6 +237,8 @@ class LineProtocol(Protocol):
                 return b"last %b %d\n" % (epoch.encode(), id_)
             case Resumed():
                 return self.notice(reply)
+            case CaughtUp():
+                return b""
             case _:
                 raise AssertionError(f"no line for {reply!r}")
 

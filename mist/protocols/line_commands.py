@@ -37,7 +37,7 @@ from mist.errors import (
     UnknownCommand,
     WrongArguments,
 )
-from mist.message import GRANT, Batch, Limits, check_token, parse_tag_list
+from mist.message import ASK, GRANT, Batch, Limits, check_token, parse_tag_list
 from mist.protocols.positions import MAX_ALTERNATIVES, position_from_text
 
 __all__ = ["WORDS", "parse_command"]
@@ -87,14 +87,14 @@ def _publish(limits: Limits, fields: _Fields) -> Command:
 
 
 def _subscribe(limits: Limits, fields: _Fields) -> Command:
-    tags = parse_tag_list(fields[0], limits.subscription_tags)
+    tags = parse_tag_list(fields[0], limits.subscription_tags, ASK)
     if len(fields) == 2:
         return Resume([tags], position_from_text(fields[1]))
     return Subscribe(tags)
 
 
 def _unsubscribe(limits: Limits, fields: _Fields) -> Command:
-    return Unsubscribe(parse_tag_list(fields[0], limits.subscription_tags))
+    return Unsubscribe(parse_tag_list(fields[0], limits.subscription_tags, ASK))
 
 
 def _with_tags(command: type[Register | AddTags | RemoveTags]) -> _Make:
@@ -130,7 +130,7 @@ def _resume(limits: Limits, fields: _Fields) -> Command:
         raise WrongArguments
     # No set can have more tags than it has bytes: how many they are is looked at last, when
     # the tags of the whole line are known to be good.
-    alternatives = [parse_tag_list(item[1:-1], len(item)) for item in items]
+    alternatives = [parse_tag_list(item[1:-1], len(item), ASK) for item in items]
     if max(map(len, alternatives)) > limits.subscription_tags:
         raise TooManyTags(limits.subscription_tags)
     return Resume(alternatives, position_from_text(fields[0]))

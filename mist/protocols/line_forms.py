@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar, Final
 
-from mist.message import Entry, Message, TagList
+from mist.message import Entry, Envelope, Message, TagList
 from mist.protocols import WireForm, ids_of
 
 __all__ = [
@@ -35,7 +35,11 @@ class PlainLines(WireForm):
     passes_lines = True
 
     def pieces(
-        self, entries: Sequence[Entry], *, firsts: Sequence[int] | None = None
+        self,
+        entries: Sequence[Entry],
+        *,
+        firsts: Sequence[int] | None = None,
+        envelope: Envelope | None = None,
     ) -> list[bytes]:
         found = []
         for tag_list, wire, count in entries:
@@ -48,7 +52,12 @@ class PlainLines(WireForm):
         return found
 
     def join(
-        self, entries: Sequence[Entry], *, framable: bool, firsts: Sequence[int] | None = None
+        self,
+        entries: Sequence[Entry],
+        *,
+        framable: bool,
+        firsts: Sequence[int] | None = None,
+        envelope: Envelope | None = None,
     ) -> tuple[bytes, int]:
         if not framable:
             return super().join(entries, framable=framable)
@@ -63,7 +72,11 @@ class EscapedLines(WireForm):
     name = "line-escaped"
 
     def pieces(
-        self, entries: Sequence[Entry], *, firsts: Sequence[int] | None = None
+        self,
+        entries: Sequence[Entry],
+        *,
+        firsts: Sequence[int] | None = None,
+        envelope: Envelope | None = None,
     ) -> list[bytes]:
         found = []
         for tag_list, wire, count in entries:
@@ -72,7 +85,12 @@ class EscapedLines(WireForm):
         return found
 
     def join(
-        self, entries: Sequence[Entry], *, framable: bool, firsts: Sequence[int] | None = None
+        self,
+        entries: Sequence[Entry],
+        *,
+        framable: bool,
+        firsts: Sequence[int] | None = None,
+        envelope: Envelope | None = None,
     ) -> tuple[bytes, int]:
         if not framable:
             return super().join(entries, framable=framable)
@@ -109,7 +127,11 @@ class NumberedLines(WireForm):
     _form: ClassVar[WireForm] = PlainLines()
 
     def pieces(
-        self, entries: Sequence[Entry], *, firsts: Sequence[int] | None = None
+        self,
+        entries: Sequence[Entry],
+        *,
+        firsts: Sequence[int] | None = None,
+        envelope: Envelope | None = None,
     ) -> list[bytes]:
         if firsts is None:
             return self._form.pieces(entries)
@@ -121,7 +143,12 @@ class NumberedLines(WireForm):
         return found
 
     def join(
-        self, entries: Sequence[Entry], *, framable: bool, firsts: Sequence[int] | None = None
+        self,
+        entries: Sequence[Entry],
+        *,
+        framable: bool,
+        firsts: Sequence[int] | None = None,
+        envelope: Envelope | None = None,
     ) -> tuple[bytes, int]:
         if firsts is None:
             return self._form.join(entries, framable=framable)

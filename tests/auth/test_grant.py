@@ -34,7 +34,7 @@ COVERS = [
     (["Ä*"], "Äpfel", True),
     # a star alone
     (["*"], "a", True),
-    (["*"], "*", True),
+    (["*"], "*", False),  # which is everything, and for services
     (["*"], "ü", True),
     # a star elsewhere is a letter
     (["a*b"], "a*b", True),
@@ -56,6 +56,35 @@ COVERS = [
     ([".*"], ".x", True),
     (["*"], ">room:1", False),
     (["..derived"], "..derived", False),
+    (["*"], "../foo", False),
+    # topics, and channels
+    (["/rooms"], "/rooms", True),
+    (["/rooms"], "/rooms/1", True),
+    (["/rooms"], "=/rooms", True),
+    (["/rooms"], "=/rooms/1", True),
+    (["/rooms"], "/roomservice", False),
+    (["/rooms"], "/", False),
+    (["/"], "/rooms/1", True),
+    (["/rooms/*"], "/rooms/1", True),
+    (["/rooms/*"], "=/rooms/1/2", True),
+    (["/rooms/*"], "/rooms", False),
+    (["=/rooms"], "=/rooms", True),
+    (["=/rooms"], "/rooms", False),
+    (["=/rooms"], "=/rooms/1", False),
+    (["=/rooms/*"], "=/rooms/1", True),
+    (["=/rooms/*"], "/rooms/1", False),
+    (["*"], "=/rooms/1", True),
+    # subjects
+    ([".foo.>"], ".foo.bar", True),
+    ([".foo.>"], ".foo.*.>", True),
+    ([".foo.>"], ".foo", False),
+    ([".foo.>"], ".>", False),
+    ([".foo.*"], ".foo.bar", True),
+    ([".foo.*"], ".foo.bar.baz", False),
+    ([".foo.*"], ".foo.>", False),
+    ([".foo"], ".foo", True),
+    ([".foo"], ".*", False),
+    (["*"], ".foo.>", True),
 ]
 
 
@@ -89,6 +118,13 @@ def test_permits(tags, subscription, expected, strict):
 
 # token's tags, message's tags, whether it may be published
 MAY_PUBLISH = [
+    ([">/rooms"], ["/rooms", "/rooms/1"], True),
+    ([">=/rooms"], ["/rooms"], True),
+    ([">=/rooms"], ["/rooms/1"], False),
+    ([">.foo.>"], [".foo.bar"], True),
+    ([">.foo.>"], [".foo"], False),
+    ([">.foo.>"], [".foo.bar", "urgent"], False),
+    (["/rooms", ".foo.>"], ["/rooms"], False),
     ([">room:1"], ["room:1"], True),
     ([">room:1"], ["room:12"], False),
     ([">room:*"], ["room:1", "room:2"], True),
@@ -120,10 +156,12 @@ def plainly(rights, tag):
     )
 
 
-texts = st.text("ab.*>", min_size=1, max_size=4)
+texts = st.text("ab.*>", min_size=1, max_size=4).filter(
+    lambda tag: not tag.lstrip(">").startswith(".")
+)
 
 
-@given(st.frozensets(texts, max_size=8), st.frozensets(texts, max_size=4))
+@given(st.frozensets(texts, max_size=8), st.frozensets(texts.filter("*".__ne__), max_size=4))
 def test_grant_agrees_with_the_plain_rule(tags, asked):
     grant = Grant(tags)
     covered = {tag: plainly(tags, tag) for tag in asked}

@@ -161,6 +161,11 @@ TABLE: list[tuple[bytes, list[str]]] = [
     (b"subscribe a*\n", ["error Invalid tag\n"]),
     (b"subscribe ..a\n", ["error Invalid tag\n"]),
     (b"subscribe >a\n", ["error Invalid tag\n"]),
+    (b"subscribe .a.*.>,b\n", ["Subscribe .a.*.>,b"]),
+    (b"subscribe =/a\n", ["Subscribe =/a"]),
+    (b"subscribe *\n", ["Subscribe *"]),
+    (b"subscribe *,a\n", ["error Invalid tag\n"]),
+    (b"publish .a.* x\n", ["publish .a.* x\n"]),  # judged when it is resolved
     (b"subscribe a,\xff\n", ["error Invalid tag\n"]),
     (b"subscribe a\tb\n", ["error Invalid tag\n"]),
     (b"subscribe ,a*\n", ["error Empty tag\n"]),
@@ -478,7 +483,9 @@ JUDGED: list[tuple[bytes, str]] = [
     (b"subscribe a\xc2\x85\n", "error Invalid tag\n"),  # a control character of C1
     (b"subscribe a\r,b\n", "error Invalid tag\n"),
     (b"subscribe \xed\xa0\x80\n", "error Invalid tag\n"),  # a surrogate
-    (b"subscribe .,.a,*a,a>\n", "Subscribe "),
+    (b"subscribe .a,*a,a>\n", "Subscribe "),
+    (b"subscribe .\n", "error Invalid tag\n"),  # a subject without a token
+    (b"subscribe .a,.b\n", "error Invalid tag\n"),  # a message has one at most
     (b"register ..a, t\n", "error Invalid tag\n"),
     (b"register a,, \n", "error Empty tag\n"),
     (b"register a " + b"t" * 255 + b"\n", "Register "),

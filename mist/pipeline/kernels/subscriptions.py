@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from mist.errors import MistError
-from mist.message import MAX_SUBSCRIPTION_TAGS, parse_tags
+from mist.message import ASK, MAX_SUBSCRIPTION_TAGS, parse_tags
 from mist.pipeline.errors import BadInput
 
 __all__ = ["BLOCK", "blocks", "parse_subscriptions", "read_file"]
@@ -49,7 +49,7 @@ def parse_subscriptions(lines: Iterable[bytes], name: str = "subscriptions") -> 
                 continue
             tags = set(text.split(","))
             if not tags <= good or len(tags) > MAX_SUBSCRIPTION_TAGS:
-                good |= parse_tags(tags, MAX_SUBSCRIPTION_TAGS)
+                good |= parse_tags(tags, MAX_SUBSCRIPTION_TAGS, ASK)
         except UnicodeDecodeError:
             raise BadInput(f"{name}, line {number}: not UTF-8") from None
         except MistError as error:

@@ -1,0 +1,176 @@
+"""Addresses: topics, channels and subjects, written as tags and compiled to tags.
+
+    /foo/bar     a topic, or channel: levels, parted by slashes
+    =/foo/bar    asked for: that channel alone, nothing below it
+    .foo.bar     a subject: tokens, parted by dots
+    .foo.*.baz   asked for: one token of any kind; `.foo.>`: one or more at the end
+    *            asked for: everything, which is for services alone
+
+A message that carries an address also carries tags *derived* from it, and a subscription asks
+for these; S ⊆ T is all that matching knows, live, in the history and on Spark:
+
+    address      a message carries, too              a subscription asks for
+    /foo/bar     ../  ../foo  ../foo/bar             ../foo/bar: it, and all below
+    =/foo/bar    (nothing is published so)           /foo/bar
+    .foo.bar     ..#2  ..0=foo  ..1=bar  ..+1  ..+2  .foo.bar
+    .foo.*                                           ..#2  ..0=foo
+    .foo.>                                           ..0=foo  ..+2
+
+`..#2` says how many tokens there are, `..+2` that there are as many and perhaps more. Derived
+tags begin with two dots, which no peer may say: no subject has an empty token, so none is
+mistaken for one. They are made where tags are looked at, and neither stored nor shown.
+"""
+
+from functools import lru_cache
+from typing import Final
+
+__all__ = [
+    "EVERYTHING",
+    "MAX_LEVELS",
+    "MAX_TOKENS",
+    "asks_well",
+    "compile_asked",
+    "covers_subject",
+    "derived",
+    "expand",
+    "is_pattern",
+    "is_subject",
+    "is_topic",
+    "publishes_well",
+]
+
+MAX_TOKENS: Final = 20  # of a subject
+MAX_LEVELS: Final = 32  # of a topic; each is a derived tag of every message to it
+
+EVERYTHING: Final = frozenset({"*"})
+"""What is asked for by who wants every message."""
+
+_ADDRESSES: Final = ("/", ".")
+_ASKED: Final = ("/", ".", "=/")
+_REMEMBERED: Final = 4096  # addresses, at up to 10 KB
+
+
+def is_topic(tag: str) -> bool:
+    """Whether a published tag is a topic, or channel."""
+    return tag.startswith("/")
+
+
+def is_pattern(tag: str) -> bool:
+    """Whether a tag asked for stands for several that are published: a topic with all below it,
+    a subject's pattern."""
+    return tag.startswith("/") or (
+        tag.startswith(".") and not {"*", ">"}.isdisjoint(tag[1:].split("."))
+    )
+
+
+def is_subject(tag: str) -> bool:
+    """Whether a tag, published or asked for, is a subject."""
+    return tag.startswith(".")
+
+
+# rules
+
+
+def publishes_well(tag: str) -> bool:
+    """Whether a tag, so far as it is an address, can be published.
+
+    `/`, `/foo//bar`, `.foo`: yes. `.`, `.foo.`, `.foo.*`, `.a>`, `=/foo`: no.
+    """
+    if tag.startswith("."):
+        tokens = tag[1:].split(".")
+        return len(tokens) <= MAX_TOKENS and all(tokens) and "*" not in tag and ">" not in tag
+    if tag.startswith("/"):
+        return tag.count("/") <= MAX_LEVELS
+    return not tag.startswith("=/")
+
+
+def asks_well(tag: str) -> bool:
+    """Whether a tag, so far as it is an address, can be asked for.
+
+    `/foo`, `=/foo`, `.foo.*.>`: yes. `.foo.>.bar`, `.foo*`, `.foo..bar`: no.
+    """
+    if tag.startswith("."):
+        tokens = tag[1:].split(".")
+        return (
+            len(tokens) <= MAX_TOKENS
+            and all(tokens)
+            and all(len(token) == 1 or not ("*" in token or ">" in token) for token in tokens)
+            and ">" not in tokens[:-1]
+        )
+    if tag.startswith("="):
+        return not tag.startswith("=/") or tag.count("/") <= MAX_LEVELS
+    return not tag.startswith("/") or tag.count("/") <= MAX_LEVELS
+
+
+def covers_subject(granted: str, asked: str) -> bool:
+    """Whether every subject that `asked` stands for, `granted` stands for, too.
+
+    granted `.foo.>`   `.foo.bar`, `.foo.*`, `.foo.*.>`, `.foo.>`: yes; `.foo`, `.*.bar`: no
+    granted `.foo.*`   `.foo.bar`, `.foo.*`: yes; `.foo.>`, `.foo.bar.baz`: no
+    """
+    have, want = granted[1:].split("."), asked[1:].split(".")
+    for place, token in enumerate(have):
+        if token == ">":
+            return len(want) > place
+        if place == len(want) or want[place] == ">":
+            return False
+        if token not in ("*", want[place]):
+            return False
+    return len(want) == len(have)
+
+
+# compiling
+
+
+@lru_cache(_REMEMBERED)
+def derived(tag: str) -> tuple[str, ...]:
+    """What a message that is published with this tag carries beside it.
+
+    `/foo/bar` → `../`, `../foo`, `../foo/bar`; nothing for what is no address.
+    """
+    if tag.startswith("/"):
+        ends = [place for place, letter in enumerate(tag) if letter == "/" and place]
+        # `/a//b` has two levels that end at the same letter as their parents' slash.
+        return tuple(dict.fromkeys(["../", *(".." + tag[:end] for end in ends), ".." + tag]))
+    if tag.startswith("."):
+        tokens = tag[1:].split(".")
+        return (
+            f"..#{len(tokens)}",
+            *(f"..{place}={token}" for place, token in enumerate(tokens)),
+            *(f"..+{number}" for number in range(1, len(tokens) + 1)),
+        )
+    return ()
+
+
+def expand(tags: frozenset[str]) -> frozenset[str]:
+    """Published tags, and all that are derived from them; the same object where none are."""
+    addresses = [tag for tag in tags if tag.startswith(_ADDRESSES)]
+    return tags.union(*map(derived, addresses)) if addresses else tags
+
+
+def compile_asked(tags: frozenset[str]) -> frozenset[str]:
+    """The tags that a message has to carry for a subscription, as matching knows them.
+
+    The same object where no address is asked for. Two subscriptions that are asked for
+    differently never come to the same. `EVERYTHING` isn't a matter of tags: ask for it before.
+    """
+    addresses = [tag for tag in tags if tag.startswith(_ASKED)]
+    if not addresses:
+        return tags
+    return tags.difference(addresses).union(*map(_compile, addresses))
+
+
+@lru_cache(_REMEMBERED)
+def _compile(tag: str) -> tuple[str, ...]:
+    if tag.startswith("="):
+        return (tag[1:],)
+    if tag.startswith("/"):
+        return (".." + tag,)
+    tokens = tag[1:].split(".")
+    if "*" not in tokens and tokens[-1] != ">":
+        return (tag,)
+    length = f"..+{len(tokens)}" if tokens[-1] == ">" else f"..#{len(tokens)}"
+    return (
+        length,
+        *(f"..{place}={token}" for place, token in enumerate(tokens) if token not in ("*", ">")),
+    )

@@ -1,0 +1,84 @@
+"""Which client ids are taken, and by whom.
+
+A client chooses its id itself, so that messages can be addressed to one tab of a browser. While
+it is alive, and for a while longer, the id belongs to the token that brought it first: another
+token that claims it is refused, or it would get what is meant for the first. That is routing
+and no secret: whoever knows the token may claim its clients' ids.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+import attrs
+import trio
+
+from mist.audience import Attributes
+from mist.errors import ClientTaken
+
+__all__ = ["Clients"]
+
+_LINGER: Final = 60.0  # seconds; a client that polls is gone in between
+_MOST_LINGERING: Final = 100_000  # ids; the oldest are let go before their time
+
+
+@attrs.define
+class _Claim:
+    owner: str
+    holders: int = 0
+    until: float = 0.0  # on trio's clock, where nobody holds it
+
+
+class Clients:
+    """See the module.
+
+    Args:
+        clock: seconds that never go back.
+    """
+
+    def __init__(self, clock: Callable[[], float] = trio.current_time) -> None:
+        self._claims: dict[str, _Claim] = {}
+        self._lingering: dict[str, None] = {}  # in the order of their ends
+        self._clock = clock
+
+    def __len__(self) -> int:
+        return len(self._claims)
+
+    def claim(self, client: str, owner: str) -> None:
+        """Take an id, or take it once more. Undo it with `release`.
+
+        Args:
+            owner: registry id of a token; empty for services.
+
+        Raises:
+            ClientTaken: it is another's.
+            InvalidAudience: it can't be an id.
+        """
+        Attributes(client=client)
+        self._forget()
+        claim = self._claims.get(client)
+        if claim is None:
+            claim = self._claims[client] = _Claim(owner)
+        elif claim.owner != owner:
+            raise ClientTaken
+        self._lingering.pop(client, None)
+        claim.holders += 1
+
+    def release(self, client: str, owner: str) -> None:
+        """Undo one `claim`; the id stays the owner's for a minute."""
+        claim = self._claims.get(client)
+        if claim is None or claim.owner != owner or not claim.holders:
+            return
+        claim.holders -= 1
+        if not claim.holders:
+            claim.until = self._clock() + _LINGER
+            self._lingering[client] = None
+            self._forget()
+
+    def _forget(self) -> None:
+        now = self._clock()
+        while self._lingering:
+            oldest = next(iter(self._lingering))
+            if self._claims[oldest].until > now and len(self._lingering) <= _MOST_LINGERING:
+                return
+            del self._lingering[oldest]
+            del self._claims[oldest]

@@ -1,0 +1,38 @@
+"""Who may get what is read from a history: the audience that a message was published for."""
+
+from itertools import compress
+
+import attrs
+
+from mist.audience import Attributes, Audience
+from mist.history.record import Stored
+from mist.message import Envelope
+from mist.roster import is_global, reaches
+
+__all__ = ["admitted", "envelope_of"]
+
+
+def envelope_of(stored: Stored) -> Envelope:
+    """What its messages have beside tags and data."""
+    return Envelope(stored.time, stored.publisher, _audience(stored), stored.meta)
+
+
+def admitted(stored: Stored, attributes: Attributes) -> Stored | None:
+    """What of it a session with these attributes may get; None for nothing."""
+    if stored.audience is None and not attributes.site:
+        return stored
+    audience = _audience(stored)
+    may = [
+        reaches(audience, attributes, is_global(tag_list.tags)) for tag_list, _, _ in stored.entries
+    ]
+    if all(may):
+        return stored
+    if not any(may):
+        return None
+    return attrs.evolve(
+        stored, entries=[*compress(stored.entries, may)], firsts=[*compress(stored.firsts, may)]
+    )
+
+
+def _audience(stored: Stored) -> Audience | None:
+    return None if stored.audience is None else Audience.parse(stored.audience)
