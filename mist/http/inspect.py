@@ -22,7 +22,6 @@ from mist.http.context import Context
 from mist.http.openapi import SERVICE, Answer, Operation, Operations
 from mist.http.paging import LIMIT, Paging, after_parameter
 from mist.http.stats import Connection, describe_session
-from mist.index.intern import Tag
 from mist.routes import Group
 from mist.session import Session
 
