@@ -324,6 +324,7 @@ def _change(given: Attributes, gone: list[str]) -> tuple[Attributes, frozenset[s
     if len(unset) < len(gone) or not unset.isdisjoint(given.as_json()):
         raise _error("a name is given twice")
     _check_count(len(unset))
+    _check_text(format_change(given, unset))
     return given, unset
 
 

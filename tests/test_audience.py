@@ -458,7 +458,15 @@ def test_change_in_json():
     given, unset = change_of_json({"user": 1, "plan": None, "groups": ["a"], "site": None})
     assert (given.text, unset) == ("groups=a&user=1", {"plan", "site"})
     assert change_of_json({}) == (NO_ATTRIBUTES, frozenset())
-    for mapping in [{"users": None}, {"Plan": None}, {"": None}, {"groups": []}, {"user": ""}]:
+    long = dict.fromkeys(f"{n:064}" for n in range(300))
+    for mapping in [
+        long,
+        {"users": None},
+        {"Plan": None},
+        {"": None},
+        {"groups": []},
+        {"user": ""},
+    ]:
         with pytest.raises(InvalidAudience):
             change_of_json(mapping)
 

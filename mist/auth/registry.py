@@ -144,10 +144,21 @@ class Registry:
         Raises:
             TokenNotFound: no such token.
         """
+        return self._known(token).tags
+
+    def attributes(self, token: str) -> Attributes:
+        """The attributes of a token.
+
+        Raises:
+            TokenNotFound: no such token.
+        """
+        return self._known(token).attributes
+
+    def _known(self, token: str) -> Record:
         record = self.lookup(token)
         if record is None:
             raise TokenNotFound
-        return record.tags
+        return record
 
     def find(self, record_id: str) -> Record | None:
         """The record with this id; None where there is none."""

@@ -48,8 +48,9 @@ async def test_unknown_token_is_not_found(registry):
     await one(registry, Register("t0ken", AB))
     for token in ["t0ke", "t0kenn", "T0ken", "tøken"]:
         assert registry.lookup(token) is None
-        with pytest.raises(TokenNotFound):
-            registry.tags(token)
+        for question in (registry.tags, registry.attributes):
+            with pytest.raises(TokenNotFound):
+                question(token)
 
 
 @pytest.mark.parametrize("token", ["", "a b", "a\n", "\x00", "x" * 256, "ü" * 128, "\ud800"])
@@ -343,6 +344,7 @@ async def test_token_is_enrolled_with_tags_and_attributes_at_once(registry, seen
     record = await one(registry, Enroll("t", A, Attributes(user="1")))
     assert registry.lookup("t") is record
     assert (record.tags, record.attributes) == (A, Attributes(user="1"))
+    assert registry.attributes("t") is record.attributes
     assert isinstance(await one(registry, Enroll("t", B, NO_ATTRIBUTES)), TokenExists)
     assert registry.lookup("t") is record
     assert seen == []
