@@ -155,8 +155,8 @@ class JsonDialect(Protocol):
 
     def _failed(self, command: Command, name: str | None, error: MistError) -> bytes:
         if isinstance(error, Unauthorized):
-            # The session ends. Said is only what was wrong with the object, if anything was.
-            if not isinstance(command, Invalid):
+            # The session ends, and without a word, unless it would have ended anyway.
+            if not (isinstance(command, Invalid) and isinstance(command.error, InvalidJson)):
                 return b""
             error = command.error
         if isinstance(error, UnknownCommand) and isinstance(command.ref, Request):

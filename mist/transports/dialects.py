@@ -6,15 +6,17 @@ is (`Conversation.speak`), before the first command.
 """
 
 from collections.abc import Callable, Iterator
+from typing import Final
 
 from mist.commands import Command, Reply
 from mist.dialogue import Dialogue
 from mist.message import Limits
 from mist.protocols import Protocol, WireForm
+from mist.protocols.json_protocol import JsonProtocol
 from mist.protocols.line import LineProtocol
 from mist.protocols.line_forms import PLAIN
 
-__all__ = ["Conversation", "Protocols", "Undecided", "lines"]
+__all__ = ["Conversation", "Protocols", "Undecided", "line_or_json"]
 
 Protocols = Callable[[bytes, Limits, bool], Protocol | None]
 """Finds the protocol of a connection.
@@ -24,9 +26,17 @@ peer sends; and with whether the peer has yet to prove who it is. None where mor
 tell. What it was called with is what the protocol then receives.
 """
 
+_BLANK: Final = b" \t\r\n"
+_MOST_BLANK: Final = 4096  # bytes; who says nothing for longer is taken at its word, for lines
 
-def lines(first: bytes, limits: Limits, stranger: bool) -> Protocol | None:
-    """The line protocol, whatever comes."""
+
+def line_or_json(first: bytes, limits: Limits, stranger: bool) -> Protocol | None:
+    """JSON objects where the first byte that is not white space is `{`, else lines."""
+    begun = first.lstrip(_BLANK)
+    if not begun and len(first) <= _MOST_BLANK:
+        return None
+    if begun.startswith(b"{"):
+        return JsonProtocol(limits, stranger=stranger)
     return LineProtocol(limits, stranger=stranger)
 
 
@@ -52,6 +62,6 @@ class Conversation(Dialogue):
         """Speak this from now on. Only before the first command."""
         self.protocol = protocol
         self.outbox.form = protocol.form
-        self.outbox.echo = getattr(protocol, "echoes", True)
+        self.outbox.echo = protocol.echoes
         self.subscriptions._counted = protocol.counts_subscriptions
         self._notify = protocol.notice

@@ -2,8 +2,8 @@
 
 A browser page can't set headers on a WebSocket, so a token may come in several ways; all of
 them lead to the same check. A browser also shows its scripts nothing of a refused handshake,
-so a client that offered `mist.v1` is let in and told by a close code, while anyone else gets
-a plain HTTP status.
+so a client that offered one of our subprotocols is let in and told by a close code, while anyone
+else gets a plain HTTP status.
 """
 
 import base64
@@ -17,9 +17,11 @@ import attrs
 
 from mist.config.addresses import parse_origin
 
-__all__ = ["SUBPROTOCOL", "Offer", "Origins", "Refusal", "read_offer"]
+__all__ = ["FRAMES", "JSON", "Offer", "Origins", "Refusal", "read_offer"]
 
-SUBPROTOCOL: Final = "mist.v1"
+FRAMES: Final = "mist.v1"
+JSON: Final = "mist.json"
+_SUBPROTOCOLS: Final = frozenset({FRAMES, JSON})
 _TOKEN_PREFIX: Final = "mist.token."  # a prefix, not a token
 
 
@@ -29,7 +31,7 @@ class Refusal:
 
     Attributes:
         status: for HTTP clients.
-        code: the close code for `mist.v1` clients.
+        code: the close code for clients that offered a subprotocol of ours.
         reason: short text for the close frame and the log.
     """
 
@@ -58,7 +60,7 @@ class Offer:
         ticket: what stands for a token in a URL. As `token`.
         ambiguous: two different credentials, or two origins.
         has_body: whether a body is announced; what comes next would not be frames.
-        speaks_mist: whether the client offered the subprotocol `mist.v1`.
+        subprotocol: the first one of ours among those offered; None where there is none.
     """
 
     path: str
@@ -67,7 +69,7 @@ class Offer:
     ticket: str | None = attrs.field(repr=False)
     ambiguous: bool
     has_body: bool
-    speaks_mist: bool
+    subprotocol: str | None
 
 
 def read_offer(
@@ -110,7 +112,7 @@ def read_offer(
         ticket=tickets[0] if tickets else None,
         ambiguous=len(set(tokens)) + len(tickets) > 1 or len(origins) > 1,
         has_body=has_body,
-        speaks_mist=SUBPROTOCOL in subprotocols,
+        subprotocol=next(filter(_SUBPROTOCOLS.__contains__, subprotocols), None),
     )
 
 

@@ -11,7 +11,7 @@ from mist.dialogue import Credential
 from mist.hub import Hub
 from mist.session import GONE, Ending
 from mist.transports.connection import Connection
-from mist.transports.dialects import Conversation, Protocols, Undecided, lines
+from mist.transports.dialects import Conversation, Protocols, Undecided, line_or_json
 from mist.transports.gate import Gate
 from mist.transports.streams import peer_address, ready_stream
 
@@ -29,7 +29,6 @@ class TcpTransport:
         name: the kind of listener, for logs and counts.
         handshake_seconds: for the TLS handshake, and again for `auth` where there is a secret.
         protocols: finds the protocol of each connection.
-        credential: what a peer authenticates with, where there is a secret.
     """
 
     def __init__(
@@ -39,15 +38,13 @@ class TcpTransport:
         *,
         name: str = "tcp",
         handshake_seconds: float = 10.0,
-        protocols: Protocols = lines,
-        credential: Credential = Credential.SECRET,
+        protocols: Protocols = line_or_json,
     ) -> None:
         self._hub = hub
         self._gate = gate
         self._name = name
         self._handshake_seconds = handshake_seconds
         self._protocols = protocols
-        self._credential = credential
 
     async def handle(self, stream: trio.abc.Stream, nursery: trio.Nursery) -> None:
         """Serve one connection until it ends. Raises nothing but `trio.Cancelled`.
@@ -81,7 +78,7 @@ class TcpTransport:
             protocol or Undecided(),
             transport=self._name,
             peer=address,
-            credential=self._credential,
+            credential=Credential.SECRET,
             patience=self._handshake_seconds if stranger else None,
         )
         connection = Connection(stream, session.outbox, nursery)

@@ -1,4 +1,4 @@
-"""The WebSocket listener's sessions: JSON frames, tokens, browsers.
+"""The WebSocket listener's sessions: JSON in frames, tokens, browsers.
 
 trio-websocket does the handshake (`upgrade`). From then on a WebSocket is served as a TCP
 connection is: what has come goes to the session, whose protocol reads frames, and everything
@@ -23,10 +23,12 @@ from mist.auth import Record
 from mist.dialogue import Credential, Dialogue
 from mist.hub import Hub
 from mist.protocols.frames import FrameProtocol
+from mist.protocols.json_frames import JsonFrameProtocol
 from mist.protocols.rfc6455 import close_frame, ping_frame
 from mist.session import GONE, Ending
 from mist.transports import handshake
 from mist.transports.connection import Connection
+from mist.transports.dialects import Conversation
 from mist.transports.gate import Gate
 from mist.transports.handshake import Offer, Origins, Refusal
 from mist.transports.streams import peer_address, ready_stream
@@ -54,7 +56,7 @@ class _Pulse:
 
 
 class WebSocketTransport:
-    """Runs a session of JSON frames for each stream it is given.
+    """Runs a session of frames for each stream it is given.
 
     Args:
         hub: what all sessions share.
@@ -69,7 +71,8 @@ class WebSocketTransport:
         auth_seconds: for the first frame of a client that brought no token.
         ping_seconds: between pings.
         idle_seconds: of silence after which a peer is taken for dead.
-        protocol: what understands a session's messages.
+        protocol: what understands a session's messages, unless its client asks for another
+            by a subprotocol.
     """
 
     def __init__(
@@ -151,10 +154,9 @@ class WebSocketTransport:
         refusal: Refusal | None,
     ) -> None:
         hub = self._hub
-        protocol = self._protocol(hub.limits, stranger=True)
-        session = Dialogue(
+        session = Conversation(
             hub,
-            protocol,
+            self._protocol(hub.limits, stranger=True),
             transport=self._name,
             peer=address,
             credential=Credential.TOKEN,
@@ -168,10 +170,11 @@ class WebSocketTransport:
                     await self._read(session, connection)
             session.end(Ending(4408, "no auth in time") if session.stranger else GONE)
             assert session.ended is not None
-            _say_goodbye(session, protocol, upgrade)
+            goodbye = _goodbye(session)
+            _say_goodbye(session, goodbye, upgrade)
             connection.flush()
             # Whoever has closed its WebSocket still has to read the answer to that.
-            linger = session.ended is not GONE or bool(protocol.goodbye)
+            linger = session.ended is not GONE or bool(goodbye)
             await connection.finish(session.ended.grace, linger=linger)
         finally:
             self._open.pop(session, None)
@@ -187,7 +190,7 @@ class WebSocketTransport:
             rested = await session.receive(data)
 
     async def _upgrade(
-        self, session: Dialogue, stream: UpgradeStream, refusal: Refusal | None
+        self, session: Conversation, stream: UpgradeStream, refusal: Refusal | None
     ) -> bool:
         """Have the handshake done and judged; whether it was accepted."""
         try:
@@ -208,7 +211,7 @@ class WebSocketTransport:
 
     async def _welcome(
         self,
-        session: Dialogue,
+        session: Conversation,
         request: WebSocketRequest,
         stream: UpgradeStream,
         refusal: Refusal | None,
@@ -220,8 +223,10 @@ class WebSocketTransport:
             request.proposed_subprotocols,
             query_token=self._query_token,
         )
+        if offer.subprotocol == handshake.JSON:
+            session.speak(JsonFrameProtocol(self._hub.limits, stranger=True))
         refusal = refusal or self._judge(session, offer)
-        if refusal is not None and (not offer.speaks_mist or refusal is handshake.NOT_FOUND):
+        if refusal is not None and (offer.subprotocol is None or refusal is handshake.NOT_FOUND):
             headers = [(b"Connection", b"close")]
             if refusal is handshake.TOO_MANY:
                 headers.append((b"Retry-After", b"5"))
@@ -229,7 +234,7 @@ class WebSocketTransport:
             session.end(Ending(refusal.code, refusal.reason))
             return False
         stream.accepting = True
-        await request.accept(subprotocol=handshake.SUBPROTOCOL if offer.speaks_mist else None)
+        await request.accept(subprotocol=offer.subprotocol)
         if refusal is not None:
             session.end(Ending(refusal.code, refusal.reason))
             return False
@@ -254,7 +259,7 @@ class WebSocketTransport:
         elif offer.token is not None:
             record = self._hub.registry.lookup(offer.token)
         else:
-            return None if offer.speaks_mist else self._unauthorized()
+            return None if offer.subprotocol is not None else self._unauthorized()
         if record is None or not record.tags:
             return self._unauthorized()
         session.adopt(record)
@@ -265,13 +270,20 @@ class WebSocketTransport:
         return handshake.UNAUTHORIZED
 
 
-def _say_goodbye(session: Dialogue, protocol: FrameProtocol, upgrade: UpgradeStream) -> None:
+def _goodbye(session: Dialogue) -> bytes:
+    """What answers the peer's close frame; empty where none came."""
+    protocol = session.protocol
+    assert isinstance(protocol, FrameProtocol | JsonFrameProtocol)
+    return protocol.goodbye
+
+
+def _say_goodbye(session: Dialogue, goodbye: bytes, upgrade: UpgradeStream) -> None:
     """Queue the last word: a close frame, or a status where the handshake was not answered."""
     ending = session.ended
     assert ending is not None
     if upgrade.accepted:
-        if protocol.goodbye:
-            session.outbox.reply(protocol.goodbye)
+        if goodbye:
+            session.outbox.reply(goodbye)
         elif ending is not GONE:
             session.outbox.reply(close_frame(ending.code, ending.reason))
     elif 4400 <= ending.code < 4500:

@@ -54,9 +54,9 @@ def subprotocol(token: str) -> str:
 
 def test_a_token_comes_by_header_subprotocol_or_where_allowed_in_the_url() -> None:
     header = read_offer("/x", [(b"x-auth-token", b"t")], [], query_token=False)
-    assert (header.token, header.speaks_mist, header.path) == ("t", False, "/x")
+    assert (header.token, header.subprotocol, header.path) == ("t", None, "/x")
     offered = read_offer("/x", [], ["mist.v1", subprotocol("tö?ken")], query_token=False)
-    assert (offered.token, offered.speaks_mist) == ("tö?ken", True)
+    assert (offered.token, offered.subprotocol) == ("tö?ken", "mist.v1")
     target = "/x?x-auth-token=a%20b"
     assert read_offer(target, [], [], query_token=False).token is None
     assert read_offer(target, [], [], query_token=True).token == "a b"
