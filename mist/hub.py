@@ -22,6 +22,7 @@ import trio
 
 from mist.auth import Record, Registry
 from mist.broker import Accepted, Broker, BrokerStatistics
+from mist.bus.filters import ClientFilters
 from mist.clients import Clients
 from mist.errors import HistoryOff, HistoryUnavailable
 from mist.history import Key
@@ -104,6 +105,7 @@ class Hub:
         companions: keeps the archive's other tables; None likewise.
         recent: carries out what has a key, where there is no history.
         clients: which client ids are taken.
+        client_filters: which messages of channels clients are given, by `mist.bus`.
         meters: what is measured, by samples.
         accepted, refused: sessions and connections, by transport.
         endings: sessions that ended, by code.
@@ -136,6 +138,7 @@ class Hub:
         self.companions: Companions | None = None
         self.recent = Recent()
         self.clients = Clients()
+        self.client_filters = ClientFilters()
         self.accepted: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
         self.endings: Counter[int] = Counter()

@@ -273,6 +273,21 @@ class Config:
         default=MAX_TOKEN_TAGS, metadata=about(kinds.count(), "Tags in one command about a token")
     )
 
+    bus_backlog_size: int = attrs.field(
+        default=1_000,
+        metadata=about(kinds.count(), "Messages of a channel shown to MessageBus clients"),
+    )
+    bus_backlog_total: int = attrs.field(
+        default=2_000,
+        metadata=about(kinds.count(), "Messages of all channels together, likewise"),
+    )
+    bus_backlog_age: float = attrs.field(
+        default=7 * 86_400.0,
+        metadata=about(
+            kinds.seconds(), "Silence of a channel, after which nothing of it is shown, likewise"
+        ),
+    )
+
     handshake_seconds: float = attrs.field(
         default=10.0,
         metadata=about(kinds.seconds(), "Time for a handshake, and for auth over TCP"),

@@ -6,6 +6,7 @@ import trio
 from starlette.applications import Starlette
 
 from mist.http import (
+    bus,
     description,
     health,
     inspect,
@@ -58,6 +59,7 @@ class Site:
 def _application(context: Context) -> Starlette:
     app = Starlette(
         routes=[
+            *bus.routes(context),
             *description.routes(context),
             *health.routes(context),
             *inspect.routes(context),

@@ -9,13 +9,14 @@ from starlette.responses import Response
 
 from mist.http.problems import Problem
 
-__all__ = ["ARROW", "JSON", "NDJSON", "answer", "read_body"]
+__all__ = ["ARROW", "FORM", "JSON", "NDJSON", "answer", "read_body"]
 
 T = TypeVar("T")
 
 JSON: Final = "application/json"
 NDJSON: Final = "application/x-ndjson"
 ARROW: Final = "application/vnd.apache.arrow.stream"
+FORM: Final = "application/x-www-form-urlencoded"
 
 
 async def read_body(request: Request, kind: type[T]) -> T:

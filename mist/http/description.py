@@ -13,6 +13,7 @@ from starlette.routing import BaseRoute, Route
 
 import mist
 from mist.http import (
+    bus,
     health,
     inspect,
     log,
@@ -40,6 +41,7 @@ OPERATIONS: Final[Operations] = {
 }
 
 GROUPS: Final = (
+    bus.OPERATIONS,
     health.OPERATIONS,
     inspect.OPERATIONS,
     log.OPERATIONS,

@@ -20,7 +20,7 @@ from structlog.contextvars import bound_contextvars
 
 from mist.config import Listen
 from mist.config.addresses import parse_host
-from mist.http.bodies import ARROW, JSON, NDJSON
+from mist.http.bodies import ARROW, FORM, JSON, NDJSON
 from mist.http.problems import Problem
 from mist.http.rates import Rates
 from mist.transports.gate import Gate
@@ -39,7 +39,8 @@ log = logging.getLogger("mist.http")
 _CHANGING: Final = {"POST", "PUT", "PATCH", "DELETE"}
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _ALLOWED_HEADERS: Final = (
-    "Authorization, Content-Type, Idempotency-Key, Last-Event-ID, X-Auth-Token, X-Request-Id"
+    "Authorization, Content-Type, Dont-Chunk, Idempotency-Key, Last-Event-ID, X-Auth-Token, "
+    "X-Request-Id, X-SILENCE-LOGGER"
 )
 _PREFLIGHT_SECONDS: Final = "600"
 
@@ -101,7 +102,7 @@ class Guard:
             try:
                 self._check(scope, headers)
                 if scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
-                    await _answer_preflight(response)
+                    await _answer_preflight(response, 200 if _is_bus(scope) else 204)
                 else:
                     await self._app(scope, body, response)
             except Problem as problem:
@@ -134,7 +135,7 @@ class Guard:
                 raise Problem(403, "origin_not_allowed", "pages of this origin may not do that")
             kind = headers.get("content-type", "").partition(";")[0].strip().lower()
             # No page can send a foreign server a DELETE without asking first (Fetch, 3.2.2).
-            expected = (ARROW,) if _takes_arrow(scope) else (JSON, NDJSON)
+            expected = _kinds_taken(scope, headers)
             if kind not in expected and (kind or scope["method"] != "DELETE"):
                 raise Problem(415, "unsupported_media_type", f"expected {' or '.join(expected)}")
         asker = self._gate.counted(scope["state"]["peer"])
@@ -187,19 +188,28 @@ class Guard:
         }
 
 
-def _takes_arrow(scope: Scope) -> bool:
-    # No page can send that to a foreign server without asking first, either.
-    return scope["method"] == "PUT" and str(scope["path"]).startswith("/v1/log/stage/")
+def _kinds_taken(scope: Scope, headers: Headers) -> Collection[str]:
+    # None of these can a page send to a foreign server without asking first; but for a form,
+    # which therefore needs a header that can't be sent so, either.
+    if scope["method"] == "PUT" and str(scope["path"]).startswith("/v1/log/stage/"):
+        return (ARROW,)
+    if _is_bus(scope):
+        return (JSON, FORM) if "x-auth-token" in headers else (JSON,)
+    return (JSON, NDJSON)
 
 
-async def _answer_preflight(send: Send) -> None:
+def _is_bus(scope: Scope) -> bool:
+    return str(scope["path"]).startswith("/message-bus/")
+
+
+async def _answer_preflight(send: Send, status: int) -> None:
     # Without an allowed origin the browser ignores these, and refuses.
     headers = [
         (b"access-control-allow-methods", b"GET, POST, PUT, PATCH, DELETE"),
         (b"access-control-allow-headers", _ALLOWED_HEADERS.encode()),
         (b"access-control-max-age", _PREFLIGHT_SECONDS.encode()),
     ]
-    await send({"type": "http.response.start", "status": 204, "headers": headers})
+    await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": b""})
 
 

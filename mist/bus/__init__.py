@@ -1,0 +1,25 @@
+"""Channels as MessageBus has them: a backlog, numbers in it, and messages for some people.
+
+    Bus             the Python API, in the process of a server
+    BusMessage      what comes out
+    BacklogLimits   how much of channels is shown
+    ClientFilters   predicates that withhold messages from clients
+
+A channel is a topic asked for by itself; its numbers are the history's (`mist.history`). So
+nothing is kept here: what is shown is read from the history, by all doors through one `feed`.
+`mist.http.bus` is the door for browsers.
+
+    messages    a message as this dialect knows it, and its data as JSON
+    shown       how much of a channel is shown
+    feed        one reader's way through some channels: the backlog, then what comes
+    nudges      deliveries that only say that there is something to read
+    filters     the predicates
+    inside      the Python API
+"""
+
+from mist.bus.filters import ClientFilters
+from mist.bus.inside import Bus
+from mist.bus.messages import BusMessage
+from mist.bus.shown import BacklogLimits
+
+__all__ = ["BacklogLimits", "Bus", "BusMessage", "ClientFilters"]

@@ -1,0 +1,294 @@
+"""One reader's way through some channels: what was since where it had been, then what comes.
+
+Where a reader has been is a number in each channel. First it is found out which channels have
+gone on since, and how much of that is shown. That is read from the history in the order of ids,
+some channels at a time and each from where it is behind: so nothing is read that isn't for this
+reader, however busy the others are. Then all channels are read together, from what was the
+newest when it began; whatever was told already is known by its number.
+
+What is withheld (it is for others, a filter says so, it isn't shown any more) is passed over.
+Where that leaves a reader behind, it is told how far the channel is, in a *status*: it would
+ask for the same again otherwise, for ever.
+"""
+
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Final
+
+import attrs
+
+from mist.audience import Attributes, Audience
+from mist.bus.filters import ClientFilters
+from mist.bus.messages import BusMessage, json_of, mark_of
+from mist.bus.shown import BacklogLimits, Window
+from mist.history import ChannelPosition, Page, Selection, Stored
+from mist.history.cursor import Cursor
+from mist.roster import is_global, reaches
+from mist.sequencer import Sequencer
+
+__all__ = ["Feed", "Reader"]
+
+_MOST: Final = 1_000  # messages told at a time
+_MOST_BYTES: Final = 1 << 20  # of their JSON; one that is larger comes alone
+_TOGETHER: Final = 32  # channels whose backlogs are read together; the history looks so many up
+_NEAR: Final = 10_000  # ids; channels that are no further apart are read from the same place
+
+
+@attrs.frozen
+class Reader:
+    """Who reads.
+
+    Attributes:
+        channels: those that may be read, asked again and again: a token may lose some.
+        attributes: what an audience chooses by, likewise; None is told everything.
+        filters: of clients; None for others.
+    """
+
+    channels: Callable[[], Collection[str]]
+    attributes: Callable[[], Attributes] | None = None
+    filters: ClientFilters | None = None
+
+
+class Feed:
+    """See the module.
+
+    Args:
+        sequencer: of the history.
+        asked: channel to where the reader has been. Up to a number n that is at least 0; -1 is
+            now, and -k the last k - 1. Beyond the last number is now.
+        reader: who reads.
+        limits, window: how much is shown.
+        clock: Unix seconds.
+
+    Attributes:
+        messages: to be told, in the order of their ids.
+    """
+
+    def __init__(
+        self,
+        sequencer: Sequencer,
+        asked: Mapping[str, int],
+        reader: Reader,
+        limits: BacklogLimits,
+        window: Window,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.messages: list[BusMessage] = []
+        self._sequencer = sequencer
+        self._history = sequencer.history
+        self._asked = asked
+        self._reader = reader
+        self._limits = limits
+        self._window = window
+        self._clock = clock
+        self._size = 0  # of the messages, in bytes
+        self._status: dict[str, int] = {}
+        self._seen: dict[str, int] = {}  # up to which number a channel has been looked at
+        self._known: dict[str, int] = {}  # up to which number the reader will know that
+        self._behind: list[tuple[str, ChannelPosition]] = []
+        self._round: dict[str, ChannelPosition] = {}  # of which the backlog is being read
+        self._stages: list[tuple[int, list[str]]] = []  # where to take in which; the first last
+        self._reading: list[str] = []
+        self._upto = 0
+        self._backlog = Cursor(self._history)
+        self._live = Cursor(self._history)
+        self._selected: tuple[frozenset[str], Selection] | None = None
+
+    @property
+    def full(self) -> bool:
+        """Whether what there is has to be taken before more is read."""
+        return len(self.messages) >= _MOST or self._size >= _MOST_BYTES
+
+    @property
+    def has_news(self) -> bool:
+        """Whether there is something to tell."""
+        return bool(self.messages or self._status)
+
+    async def begin(self) -> None:
+        """Find out where the channels stand.
+
+        Raises:
+            HistoryUnavailable: it can't be read.
+        """
+        start = self._sequencer.newest  # ahead of the positions: what comes between is in both
+        positions = await self._history.channels(list(self._asked))
+        self._live.place = start
+        for channel, place in self._asked.items():
+            position = positions[channel]
+            last = position.last
+            if place == -1 or place > last:
+                self._seen[channel] = self._known[channel] = self._status[channel] = last
+                continue
+            known = place if place >= 0 else max(last + place + 1, 0)
+            self._seen[channel] = known
+            if known < last:
+                self._behind.append((channel, position))
+                if place < 0:
+                    continue  # which says nothing yet of where the reader is
+            self._known[channel] = known
+
+    async def read(self) -> bool:
+        """Read a piece.
+
+        Returns:
+            Whether there is more to read now, of what there was when this was called.
+
+        Raises:
+            HistoryUnavailable: it can't be read.
+        """
+        if self._round:
+            await self._read_backlog()
+            return True
+        if self._behind:
+            await self._begin_round()
+            return True
+        return await self._read_live()
+
+    def skip(self) -> None:
+        """Nothing for this reader has been published since all was read."""
+        self._live.place = max(self._live.place, self._sequencer.newest)
+
+    def take(self, *, final: bool = False) -> tuple[list[BusMessage], dict[str, int]]:
+        """What is to be told: messages, and how far channels are, of which that has to be said.
+
+        Args:
+            final: whether the reader will ask anew; then it is also said where it has been
+                left behind.
+        """
+        allowed = self._reader.channels()
+        if final:
+            self._catch_up(self._seen)
+        messages = [each for each in self.messages if each.channel in allowed]
+        status = {name: last for name, last in self._status.items() if name in allowed}
+        self.messages, self._size, self._status = [], 0, {}
+        return messages, status
+
+    def _catch_up(self, channels: Iterable[str]) -> None:
+        """Say how far those channels are that have been looked at further than was told."""
+        for channel in channels:
+            seen = self._seen[channel]
+            if self._known.get(channel) != seen:
+                self._status[channel] = self._known[channel] = seen
+
+    # what was
+
+    async def _begin_round(self) -> None:
+        some, self._behind = self._behind[:_TOGETHER], self._behind[_TOGETHER:]
+        now = self._clock()
+        starts = []
+        for channel, position in some:
+            self._round[channel] = position
+            floor = max(self._seen[channel], self._limits.floor(position, now))
+            self._seen[channel] = floor
+            if floor < position.last:
+                starts.append((await self._history.channel_after(channel, floor), channel))
+        newest = max([self._live.place, *(position.id for _, position in some)])
+        if starts:
+            lowest = min(after for after, _ in starts)
+            shown = await self._window.after(newest, lowest)
+            starts = sorted((max(after, shown), channel) for after, channel in starts)
+        stages: list[tuple[int, list[str]]] = []
+        for after, channel in starts:
+            if stages and after - stages[-1][0] <= _NEAR:
+                stages[-1][1].append(channel)
+            else:
+                stages.append((after, [channel]))
+        self._stages = stages[::-1]
+        self._reading = []
+        self._upto = newest
+        self._backlog = Cursor(self._history, stages[0][0] if stages else newest)
+        if stages:
+            self._take_in()
+
+    def _take_in(self) -> None:
+        after, channels = self._stages.pop()
+        self._reading += channels
+        self._backlog.place = max(self._backlog.place, after)
+
+    async def _read_backlog(self) -> None:
+        bound = self._stages[-1][0] if self._stages else self._upto
+        if self._backlog.place < bound:
+            if not await self._read_page(self._backlog, self._reading, bound):
+                return
+            self._backlog.place = bound
+        if self._stages:
+            self._take_in()
+            return
+        for channel, position in self._round.items():
+            self._seen[channel] = max(self._seen[channel], position.last)
+        self._catch_up(self._round)
+        self._round = {}
+
+    # what comes
+
+    async def _read_live(self) -> bool:
+        bound = self._sequencer.newest
+        if self._live.place >= bound:
+            return False
+        return not await self._read_page(self._live, self._asked, bound)
+
+    async def _read_page(self, cursor: Cursor, channels: Iterable[str], bound: int) -> bool:
+        """Read a page of some channels; whether all up to `bound` has been taken."""
+        wanted = frozenset(channels).intersection(self._reader.channels())
+        if not wanted:
+            cursor.place = bound
+            return True
+        if self._selected is None or self._selected[0] != wanted:
+            # It learns as it goes, and is worth keeping.
+            self._selected = wanted, Selection([frozenset([channel]) for channel in wanted])
+        piece = await cursor.read(
+            self._selected[1], bound, limit=_MOST, max_bytes=_MOST_BYTES, numbered=True
+        )
+        after = self._take(piece.page, wanted)
+        cursor.take(piece, after)
+        return piece.page.complete and after == piece.page.after
+
+    def _take(self, page: Page, wanted: Collection[str]) -> int:
+        """Keep what there is room for, and say up to which id that is."""
+        last = None
+        for stored in page.stored:
+            audience = None if stored.audience is None else Audience.parse(stored.audience)
+            assert stored.numbers is not None
+            for place, numbers in enumerate(stored.numbers):
+                here = sorted(wanted & numbers.keys())
+                if not here:
+                    continue
+                tag_list, wire, count = stored.entries[place]
+                may = self._may(audience, tag_list.tags)
+                for offset, data in enumerate(tag_list.split(wire, count)):
+                    if self.full:
+                        return page.stored[0].firsts[0] - 1 if last is None else last
+                    last = stored.firsts[place] + offset
+                    for channel in here:
+                        number = numbers[channel] + offset
+                        self._look(stored, audience, channel, number, last, data, may=may)
+        return page.after
+
+    def _may(self, audience: Audience | None, tags: frozenset[str]) -> bool:
+        attributes = self._reader.attributes
+        return attributes is None or reaches(audience, attributes(), is_global(tags))
+
+    def _look(
+        self,
+        stored: Stored,
+        audience: Audience | None,
+        channel: str,
+        number: int,
+        id_: int,
+        data: bytes,
+        *,
+        may: bool,
+    ) -> None:
+        if number <= self._seen[channel]:  # told before, or not shown
+            return
+        self._seen[channel] = number
+        if not may:
+            return
+        raw = json_of(data, mark_of(stored.meta))
+        message = BusMessage(id_, number, channel, raw, stored.time, audience)
+        filters = self._reader.filters
+        if filters is not None and filters.concerns(channel) and not filters.admit(message):
+            return
+        self._known[channel] = number
+        self.messages.append(message)
+        self._size += len(message.raw) + 100 + len(channel)
