@@ -13,11 +13,20 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn
 from rich.text import Text
 
+from mist.audience import Audience
 from mist.cli.common import Server, client_command, say_state
 from mist.client import Client, Gap, State
+from mist.errors import InvalidAudience
 from mist.message import Message
 
 __all__ = ["list_tags", "ping", "publish", "subscribe", "who"]
+
+
+def _audience(value: str) -> Audience:
+    try:
+        return Audience.parse(value)
+    except InvalidAudience as error:
+        raise click.BadParameter(str(error)) from None
 
 
 @click.command(
@@ -25,14 +34,28 @@ __all__ = ["list_tags", "ping", "publish", "subscribe", "who"]
 Examples:
   mist publish order,eu,paid 17
   grep ERROR app.log | mist publish log,level:error --stdin
-  mist publish order,eu 18 --store     prints its id once it is durable"""
+  mist publish order,eu 18 --store     prints its id once it is durable
+  mist publish order 19 --to 'users=7;8&groups=eu'"""
 )
 @click.argument("tags")
 @click.argument("data", required=False)
 @click.option("--stdin", is_flag=True, help="Publish each line of standard input")
 @click.option("--store", is_flag=True, help="Wait until DATA is in the history, and print its id")
+@click.option(
+    "--to",
+    metavar="AUDIENCE",
+    type=_audience,
+    help="Only to subscribers with such attributes: 'users=1;2&groups=3', 'clients=x', 'except=x'",
+)
 @client_command
-async def publish(server: Server, tags: str, data: str | None, stdin: bool, store: bool) -> None:
+async def publish(
+    server: Server,
+    tags: str,
+    data: str | None,
+    stdin: bool,
+    store: bool,
+    to: Audience | None,
+) -> None:
     """Publish DATA to everyone subscribed to TAGS (or to some of them).
 
     Exit code 0 means that the server has read it all; with --store, that it is durable.
@@ -41,13 +64,15 @@ async def publish(server: Server, tags: str, data: str | None, stdin: bool, stor
         raise click.UsageError("give either DATA or --stdin")
     if stdin and store:
         raise click.UsageError("--store is for one message")
+    if to is not None and store:
+        raise click.UsageError("--store is for messages to everyone")
     async with server.connect(reconnect=False) as client:
         if data is not None and store:
             click.echo(await client.store(tags.split(","), data))
         elif data is not None:
-            await client.publish(tags.split(","), data)
+            await client.publish(tags.split(","), data, to=to)
         else:
-            await _publish_lines(client, tags)
+            await _publish_lines(client, tags, to)
 
 
 def _place(value: str) -> int | tuple[str, int]:
@@ -59,7 +84,7 @@ def _place(value: str) -> int | tuple[str, int]:
         raise click.BadParameter(f"{value} is no ID, EPOCH:ID or -N") from None
 
 
-async def _publish_lines(client: Client, tags: str) -> None:
+async def _publish_lines(client: Client, tags: str, to: Audience | None) -> None:
     count = 0
     tag_list = tags.split(",")
     console = Console(stderr=True)
@@ -68,7 +93,7 @@ async def _publish_lines(client: Client, tags: str) -> None:
         task = p.add_task("publish")
         source = trio.wrap_file(sys.stdin.buffer)
         async for line in source:
-            await client.publish(tag_list, line.removesuffix(b"\n"))
+            await client.publish(tag_list, line.removesuffix(b"\n"), to=to)
             count += 1
             if count % 1000 == 0:
                 p.update(task, completed=count)

@@ -6,6 +6,7 @@ from typing import Final
 
 import trio
 
+from mist.audience import Audience
 from mist.client.arguments import payload, tag_set
 from mist.client.endpoint import Endpoint
 from mist.client.errors import Unframable, Unsupported
@@ -71,7 +72,9 @@ class Client:
 
     # publishing
 
-    async def publish(self, tags: Iterable[str], data: bytes | str) -> None:
+    async def publish(
+        self, tags: Iterable[str], data: bytes | str, *, to: Audience | None = None
+    ) -> None:
         """Queue a message for the server; every subscription whose tags are all in `tags` gets it.
 
         Does not wait for the server, only for room in the buffer, and doesn't yield to other
@@ -81,6 +84,7 @@ class Client:
         Args:
             tags: 1 to 64 of them.
             data: bytes without LF, or text, which travels as UTF-8.
+            to: which of the subscribers get it; None is all.
 
         Raises:
             EmptyTag, InvalidTag, TooManyTags, DataTooLong, Unframable: nothing was queued.
@@ -89,7 +93,7 @@ class Client:
         """
         if not self._endpoint.lines:
             raise Unsupported("publishing is not allowed over websockets")
-        await self._endpoint.publish(self._publishing.line(tags, data))
+        await self._endpoint.publish(self._publishing.line(tags, data, to))
 
     async def store(self, tags: Iterable[str], data: bytes | str) -> int:
         """Publish a message and wait until it is durable. Returns its id in the history.

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Iterable
 from typing import Final
 
+from mist.audience import Audience
 from mist.client.arguments import payload, several
 from mist.client.errors import Unconfirmed
 from mist.client.words import publish_head, publish_line
@@ -29,7 +30,7 @@ class Publishing:
         self.refused = 0
         self.doubtful = 0
         self._limits = limits
-        self._heads: dict[tuple[str, ...], bytes] = {}
+        self._heads: dict[tuple[str | None, ...], bytes] = {}
         self._refusal: str | None = None  # the first one that has not been told yet
 
     @property
@@ -37,14 +38,15 @@ class Publishing:
         """Whether there is anything to tell."""
         return self.doubtful > 0 or self._refusal is not None
 
-    def line(self, tags: Iterable[str], data: bytes | str) -> bytes:
+    def line(self, tags: Iterable[str], data: bytes | str, to: Audience | None) -> bytes:
         """A message as it is written. Raises as `mist.client.Client.publish`."""
-        key = tuple(several(tags))
+        wanted = tuple(several(tags))
+        key = (None if to is None else to.text, *wanted)
         head = self._heads.get(key)
         if head is None:
             if len(self._heads) >= _CACHED:
                 self._heads.clear()
-            head = publish_head(parse_tags(key, self._limits.message_tags))
+            head = publish_head(parse_tags(wanted, self._limits.message_tags), to)
             self._heads[key] = head
         return publish_line(head, payload(data, self._limits.data))
 

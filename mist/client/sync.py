@@ -16,6 +16,7 @@ from typing import Any, Self
 
 import trio
 
+from mist.audience import Audience
 from mist.client.client import Client as AsyncClient
 from mist.client.connect import connect as connect_async
 from mist.client.options import State
@@ -127,9 +128,11 @@ class Client:
         """Messages that the server refused so far."""
         return self._client.refused
 
-    def publish(self, tags: Iterable[str], data: bytes | str) -> None:
+    def publish(
+        self, tags: Iterable[str], data: bytes | str, *, to: Audience | None = None
+    ) -> None:
         """Queue a message; see `mist.client.Client.publish`."""
-        self._portal.call(lambda: self._client.publish(tags, data))
+        self._portal.call(lambda: self._client.publish(tags, data, to=to))
 
     def store(self, tags: Iterable[str], data: bytes | str) -> int:
         """Publish a message, wait until it is durable, and return its id."""

@@ -6,6 +6,7 @@ Arguments were checked by whoever made the command.
 from collections.abc import Callable
 from typing import Final
 
+from mist.audience import Audience
 from mist.client.errors import Unframable
 from mist.commands import (
     AddTags,
@@ -50,9 +51,10 @@ __all__ = [
 ]
 
 
-def publish_head(tags: TagSet) -> bytes:
-    """What every message with these tags begins with."""
-    return b"publish %b " % format_tags(tags).encode()
+def publish_head(tags: TagSet, to: Audience | None = None) -> bytes:
+    """What every message with these tags begins with, for everyone or for an audience."""
+    word = b"publish" if to is None else b"publish-to %b" % to.text.encode()
+    return b"%b %b " % (word, format_tags(tags).encode())
 
 
 def publish_line(head: bytes, data: bytes) -> bytes:

@@ -242,7 +242,7 @@ def _archive_problem(error: ArchiveError) -> Problem:
 # how that is described
 
 _ID: Final = {"type": "integer", "minimum": 0, "maximum": MAX_ID}
-_TAG: Final = r"(?!\.\.|>)[^ ,;\u0000-\u001F\u007F-\u009F*]{1,63}"
+_TAG: Final = r"(?![./>]|=/)[^ ,;\u0000-\u001F\u007F-\u009F*]{1,63}"
 _DAY: Final = "20[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])"
 _TIME: Final = f"^({_DAY}T([01][0-9]|2[0-3]):[0-5][0-9]Z|0|[1-9][0-9]{{0,12}})$"
 _UNAVAILABLE: Final = "The history or the archive can't be read or written now."

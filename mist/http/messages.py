@@ -14,10 +14,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from mist.audience import Audience
 from mist.auth import Record
 from mist.commands import Since
 from mist.errors import HistoryOff, NotGranted
 from mist.history import Key, Selection, StoredMessage
+from mist.history.admission import admitted
 from mist.history.cursor import Cursor
 from mist.http.access import Caller
 from mist.http.bodies import NDJSON, answer
@@ -29,7 +31,8 @@ from mist.http.problems import Problem
 from mist.http.publications import BODY, Publications, read_publications
 from mist.http.queries import SINCE, TAGS, Query, Wanted
 from mist.hub import Hub
-from mist.message import TagSet
+from mist.message import Envelope, TagSet
+from mist.roster import for_site
 from mist.sequencer import Sequencer
 
 __all__ = ["EXAMPLE", "OPERATIONS", "Message", "routes"]
@@ -59,6 +62,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     id: int
     time: float | UnsetType = UNSET
     publisher: str | UnsetType = UNSET
+    to: dict[str, str | list[str]] | UnsetType = UNSET
 
 
 class LostRange(msgspec.Struct, frozen=True):
@@ -134,11 +138,17 @@ async def _publish(
         _check_publishing(caller.record, found)
         return caller.name
 
+    def checked_envelope() -> Envelope | None:
+        record = caller_now().record
+        site = "" if record is None else record.attributes.site
+        audience = for_site(found.audience, site) if site else found.audience
+        return None if audience is None else Envelope(audience=audience)
+
     def publish() -> int:
-        return hub.publish_all(found.messages, checked())
+        return hub.publish_all(found.messages, checked(), checked_envelope())
 
     async def store() -> int:
-        return await hub.store_all(found.messages, checked(), key)
+        return await hub.store_all(found.messages, checked(), key, checked_envelope())
 
     if hub.sequencer is None:
         if key is None:
@@ -182,7 +192,10 @@ async def _read(
         piece = await cursor.read(selection, newest, limit=limit, max_bytes=_PAGE)
         recovered = recovered and piece.missing is None
         cursor.take(piece)
-        messages += [_told(each, caller) for each in piece.page.messages()]
+        for stored in piece.page.stored:
+            may = stored if caller.record is None else admitted(stored, caller.record.attributes)
+            if may is not None:
+                messages += [_told(each, caller) for each in may.messages()]
     position = await sequencer.history.position()
     return MessagePage(
         epoch=sequencer.epoch,
@@ -219,6 +232,11 @@ def _told(message: StoredMessage, caller: Caller) -> Message:
         id=message.id,
         time=message.time,
         publisher=(message.publisher if caller.is_service else "") or UNSET,
+        to=(
+            Audience.parse(message.audience).as_json()
+            if caller.is_service and message.audience
+            else UNSET
+        ),
     )
 
 

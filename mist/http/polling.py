@@ -32,7 +32,7 @@ from mist.http.openapi import (
     parameter,
 )
 from mist.http.problems import Problem
-from mist.http.queries import LAST, SINCE, TAGS, Query, Wanted
+from mist.http.queries import CLIENT_ID, LAST, SINCE, TAGS, Query, Wanted
 from mist.http.search import Search
 from mist.http.subscribers import (
     UNAVAILABLE,
@@ -127,9 +127,12 @@ class _Poll:
         async with opened(
             context, self._request, caller, _NUDGES, notify, transport="poll"
         ) as session:
+            wanted.describe(session)
             session.subscribe_all(wanted.tag_sets)
             search = Search(
-                context.hub.sequencer, lambda: frozenset(session.subscriptions.tag_sets())
+                context.hub.sequencer,
+                lambda: frozenset(session.subscriptions.tag_sets()),
+                lambda: session.attributes,
             )
             await self._search(session, search, wanted.since, timeout, receive)
             session.outbox.mute()
@@ -250,6 +253,7 @@ OPERATIONS: Final[Operations] = {
                 TAGS,
                 SINCE,
                 LAST,
+                CLIENT_ID,
                 parameter(
                     "timeout",
                     "Seconds to wait.",

@@ -46,6 +46,7 @@ _STATUS: Final = {
     "not_allowed": 403,
     "token_not_found": 404,
     "token_exists": 409,
+    "client_taken": 409,
     "history_off": 409,
     "data_too_long": 413,
     "too_many_subscriptions": 429,

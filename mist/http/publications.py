@@ -5,8 +5,10 @@
     [{...}, {...}]
     {...}                                       application/x-ndjson: an object a line
     {...}
+    {"tags": ["a"], "data": "text", "to": {"users": [1, 2], "except": ["tab-1"]}}
 
-All of it is looked at before any of it is published.
+All messages of one request are for the same audience. All of it is looked at before any of it
+is published.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -15,6 +17,7 @@ from typing import Any, Final, TypeVar
 import attrs
 import msgspec
 
+from mist.audience import Audience
 from mist.errors import DataTooLong
 from mist.history import MAX_GROUP
 from mist.http.bodies import NDJSON
@@ -33,17 +36,20 @@ class Publications:
 
     Attributes:
         messages: tags and data of each, in order; at least one.
+        audience: whom all of them are for; None is everyone.
         is_list: whether they came as a list, however long, rather than as one object.
     """
 
     messages: Sequence[tuple[TagSet, bytes]]
     is_list: bool
+    audience: Audience | None = None
 
 
 class _Object(msgspec.Struct, forbid_unknown_fields=True):
     tags: list[str]
     data: str | None = None
     data64: bytes | None = None
+    to: dict[str, str | int | list[str | int]] | None = None
 
 
 _decode: Final[Callable[[bytes], _Object | list[_Object]]] = msgspec.json.Decoder(
@@ -61,7 +67,8 @@ def read_publications(body: bytes, limits: Limits, *, lines: bool) -> Publicatio
 
     Raises:
         Problem: it isn't what it should be (400), or more than a log takes at once (413).
-        EmptyTag, InvalidTag, TooManyTags, DataTooLong: the first message that has it.
+        EmptyTag, InvalidTag, TooManyTags, DataTooLong, InvalidAudience: the first message
+            that has it.
     """
     found = list(_lines(body)) if lines else _understand(_decode, body)
     objects = found if isinstance(found, list) else [found]
@@ -72,7 +79,11 @@ def read_publications(body: bytes, limits: Limits, *, lines: bool) -> Publicatio
     messages = [
         (parse_tags(each.tags, limits.message_tags), _data(each, limits)) for each in objects
     ]
-    return Publications(messages, isinstance(found, list))
+    to = objects[0].to
+    if any(each.to != to for each in objects):
+        raise _invalid("messages of one request are for one audience")
+    audience = None if to is None else Audience.of_json(to)
+    return Publications(messages, isinstance(found, list), audience)
 
 
 def _lines(body: bytes) -> Iterator[_Object]:
@@ -107,7 +118,7 @@ def _invalid(detail: str) -> Problem:
 
 # how that is described: stricter than what msgspec could say of `_Object`
 
-_TAG: Final = r"^(?!\.\.|>)[^ ,\u0000-\u001F\u007F-\u009F]+(?<!\*)$"
+_TAG: Final = r"^(?![./>]|=/)[^ ,\u0000-\u001F\u007F-\u009F]+(?<!\*)$"
 _BASE64: Final = r"^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 
 TAGS: Final = {
@@ -118,12 +129,33 @@ TAGS: Final = {
 }
 
 
+_IDS: Final = {
+    "type": "array",
+    "minItems": 1,
+    "maxItems": 200,
+    "items": {"type": "string", "pattern": "^[A-Za-z0-9_.-]{1,64}$"},
+}
+_TO: Final = {
+    "type": "object",
+    "minProperties": 1,
+    "maxProperties": 8,
+    "properties": dict.fromkeys(("clients", "users", "groups", "except"), _IDS),
+    "patternProperties": {
+        "^(?!(client|user)s?$|groups$|except$)[a-z0-9_.-]{1,64}$": {
+            "type": "string",
+            "pattern": "^[A-Za-z0-9_.-]{1,64}$",
+        }
+    },
+    "additionalProperties": False,
+}
+
+
 def _message(data: str, other: str, schema: dict[str, Any]) -> dict[str, Any]:
     return {
         "type": "object",
         "required": ["tags", data],
         "additionalProperties": False,
-        "properties": {"tags": TAGS, data: schema, other: {"type": "null"}},
+        "properties": {"tags": TAGS, data: schema, other: {"type": "null"}, "to": _TO},
     }
 
 

@@ -13,13 +13,14 @@ from mist.http.openapi import Parameter, parameter
 from mist.http.problems import Problem
 from mist.message import ASK, Limits, TagSet, parse_tag_list
 from mist.protocols.positions import MAX_ALTERNATIVES, position_from_text
+from mist.session import Session
 
-__all__ = ["LAST", "SINCE", "TAGS", "Query", "Wanted"]
+__all__ = ["CLIENT_ID", "LAST", "SINCE", "TAGS", "Query", "Wanted"]
 
 _MAX_FIELDS: Final = 2 * MAX_ALTERNATIVES
 _MAX_QUERY: Final = 16_384  # bytes, whatever `--max-header` allows
 
-_LIST: Final = r"^(?!\.\.|>)[^ ,\u0000-\u001F\u007F-\u009F*]{1,63}$"
+_LIST: Final = r"^(?![./>]|=/)[^ ,\u0000-\u001F\u007F-\u009F*]{1,63}$"
 _PLACE: Final = r"^(0|-?[1-9][0-9]{0,14}|[!-9;-~]{1,64}:(0|[1-9][0-9]{0,14}))$"
 
 TAGS: Final = Parameter(
@@ -40,6 +41,12 @@ SINCE: Final = parameter(
     "After an id (`17`, or better `EPOCH:17`), or the last so many that match (`-10`).",
     {"type": "string", "pattern": _PLACE},
     example="-10",
+)
+CLIENT_ID: Final = parameter(
+    "client",
+    "An id of this client's own choosing, which messages can be addressed to. While it is in "
+    "use, and for a minute, it is its token's.",
+    {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$"},
 )
 LAST: Final = parameter(
     "Last-Event-ID",
@@ -93,10 +100,12 @@ class Wanted:
     Attributes:
         tag_sets: at least one.
         since: where to begin in the history; None is with what comes.
+        client: the id that the client chose; None where it has none.
     """
 
     tag_sets: Sequence[TagSet]
     since: Since | None
+    client: str | None = None
 
     @classmethod
     def of(cls, request: Request, limits: Limits) -> "Wanted":
@@ -118,4 +127,14 @@ class Wanted:
         if len(last) > 1:
             raise Problem(400, "invalid_query", "give Last-Event-ID once")
         place = last[0] if last and last[0] else since
-        return cls(tag_sets, None if place is None else position_from_text(place.encode()))
+        position = None if place is None else position_from_text(place.encode())
+        return cls(tag_sets, position, query.one("client"))
+
+    def describe(self, session: Session) -> None:
+        """Have a session be the client that was asked for.
+
+        Raises:
+            ClientTaken, InvalidAudience: it can't.
+        """
+        if self.client is not None:
+            session.be_client(self.client)

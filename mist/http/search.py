@@ -5,8 +5,10 @@ from typing import Final
 
 import trio
 
+from mist.audience import Attributes
 from mist.commands import Since
 from mist.history import Page, Selection
+from mist.history.admission import admitted
 from mist.history.cursor import Cursor
 from mist.message import TagSet
 from mist.protocols import ids_of
@@ -26,6 +28,7 @@ class Search:
         sequencer: of the history.
         wanted: the tag sets that may be read, looked at again and again, since a token can
             lose tags at any moment. Where none are left, whoever reads is cancelled.
+        attributes: of who reads, looked at again likewise.
 
     Attributes:
         place: up to where everything wanted was told, or is in `messages`; None until known.
@@ -33,13 +36,19 @@ class Search:
         messages: found, as JSON.
     """
 
-    def __init__(self, sequencer: Sequencer, wanted: Callable[[], frozenset[TagSet]]) -> None:
+    def __init__(
+        self,
+        sequencer: Sequencer,
+        wanted: Callable[[], frozenset[TagSet]],
+        attributes: Callable[[], Attributes],
+    ) -> None:
         self.recovered = True
         self.messages: list[bytes] = []
         self._sequencer = sequencer
         self._cursor = Cursor(sequencer.history)
         self._begun = False
         self._wanted = wanted
+        self._attributes = attributes
         self._asked: frozenset[TagSet] = frozenset()
         self._selected: Selection | None = None
 
@@ -90,7 +99,10 @@ class Search:
     def _take(self, page: Page) -> int:
         """Keep what an answer may hold, and say up to where that is."""
         size, last = 0, page.after
-        for stored in page.stored:
+        for whole in page.stored:
+            stored = admitted(whole, self._attributes())
+            if stored is None:
+                continue
             pieces = json_messages(stored.entries, stored.firsts)
             ids = ids_of(stored.entries, stored.firsts)
             for id_, message in zip(ids, pieces, strict=True):

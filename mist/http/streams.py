@@ -20,7 +20,7 @@ from mist.commands import Resumed
 from mist.errors import CommandError, HistoryUnavailable
 from mist.http.context import Context
 from mist.http.openapi import CLIENT, NO_HISTORY, Answer, Operation, Operations
-from mist.http.queries import LAST, SINCE, TAGS, Wanted
+from mist.http.queries import CLIENT_ID, LAST, SINCE, TAGS, Wanted
 from mist.http.subscribers import (
     REFUSED,
     UNAVAILABLE,
@@ -171,6 +171,7 @@ class _EventStream:
             writer.begin()
 
         try:
+            wanted.describe(session)
             if wanted.since is not None:
                 await session.resume(wanted.tag_sets, wanted.since, answer)
                 return
@@ -199,7 +200,7 @@ OPERATIONS: Final[Operations] = {
             details="First `ready`; then a message each, with `id: EPOCH:ID` where there is a "
             "history; `gap`, `revoked`, and `end` as the last word. A comment every 15 s.",
             who=CLIENT,
-            parameters=[TAGS, SINCE, LAST],
+            parameters=[TAGS, SINCE, LAST, CLIENT_ID],
             answers={200: Answer("Events, without end.", media_type="text/event-stream")},
             problems={409: NO_HISTORY, 503: UNAVAILABLE},
         )

@@ -31,7 +31,7 @@ _GENERATED: Final = 32  # bytes of a token that is made here
 
 # A tag in a grant: no space, comma or control character, and no derived tag's beginning. Its
 # other bound is 255 bytes, which a schema can't say.
-_TAG: Final = r"^(?!\.\.)[^ ,\u0000-\u001F\u007F-\u009F]+$"
+_TAG: Final = r"^(?!>?([./]|=/))[^ ,\u0000-\u001F\u007F-\u009F]+$"
 _TEXT: Final = r"^[^ \u0000-\u001F\u007F-\u009F]+$"
 
 # An attribute's value. Bounded in bytes as well, one by one and all together.

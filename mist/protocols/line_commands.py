@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Final
 
-from mist.audience import parse_change
+from mist.audience import Audience, parse_change
 from mist.commands import (
     AddTags,
     Auth,
@@ -16,6 +16,7 @@ from mist.commands import (
     ListSubscriptions,
     ListTags,
     Ping,
+    Publish,
     Register,
     RemoveTags,
     Resume,
@@ -37,7 +38,7 @@ from mist.errors import (
     UnknownCommand,
     WrongArguments,
 )
-from mist.message import ASK, GRANT, Batch, Limits, check_token, parse_tag_list
+from mist.message import ASK, GRANT, Batch, Envelope, Limits, check_token, parse_tag_list
 from mist.protocols.positions import MAX_ALTERNATIVES, position_from_text
 
 __all__ = ["WORDS", "parse_command"]
@@ -121,6 +122,22 @@ def _store(limits: Limits, fields: _Fields) -> Command:
     return Store(Batch((fields[0],), (b"publish %b %b\n" % (fields[0], fields[1]), 1)))
 
 
+def _publish_to(limits: Limits, fields: _Fields) -> Command:
+    """`{audience} {tags} {data}`: the last two are one field so far."""
+    tag_list, blank, data = fields[1].partition(b" ")
+    if not blank:
+        raise WrongArguments
+    try:
+        audience = Audience.parse(fields[0].decode())
+    except UnicodeDecodeError:
+        raise InvalidAudience from None
+    parse_tag_list(tag_list, limits.message_tags)
+    if len(data) > limits.data:
+        raise DataTooLong
+    wire = b"publish %b %b\n" % (tag_list, data)
+    return Publish(Batch((tag_list,), (wire, 1), envelope=Envelope(audience=audience)))
+
+
 def _resume(limits: Limits, fields: _Fields) -> Command:
     """`{a,b} {c} …`, as `list` prints it: each a field of its own, and counted as one."""
     items = fields[1].split(b" ", MAX_ALTERNATIVES)
@@ -136,7 +153,7 @@ def _resume(limits: Limits, fields: _Fields) -> Command:
     return Resume(alternatives, position_from_text(fields[0]))
 
 
-_DATA_COMMANDS: Final = frozenset({b"publish", b"store"})
+_DATA_COMMANDS: Final = frozenset({b"publish", b"publish-to", b"store"})
 
 # word: (allowed numbers of arguments, how a command is made of them). The last argument has
 # all that is left of the line, so `resume` has two, and looks itself at what is in the second.
@@ -158,6 +175,7 @@ WORDS: Final[dict[bytes, tuple[tuple[int, ...], _Make]]] = {
     b"set-attr": ((2,), _set_attributes),
     b"tags": ((1,), lambda limits, fields: ShowTags(_token(fields[0]))),
     b"ids": ((1,), lambda limits, fields: Ids(_switch(fields[0]))),
+    b"publish-to": ((2,), _publish_to),
     b"store": ((2,), _store),
     b"last": ((0,), lambda limits, fields: Last()),
     b"resume": ((2,), _resume),

@@ -93,7 +93,12 @@ def show(command: Command) -> str:
             sets = ["{" + ",".join(sorted(tags)) + "}" for tags in alternatives]
             return " ".join(["Resume", show_since(since), *sets])
         case Publish(batch=batch):
-            return b"".join(wire for _, wire, _ in batch.runs).decode("latin-1")
+            lines = b"".join(wire for _, wire, _ in batch.runs).decode("latin-1")
+            envelope = batch.envelope
+            if envelope is None:
+                return lines
+            assert envelope.audience is not None
+            return f"{lines} to {envelope.audience.text}"
         case Invalid(error=error):
             return error_line(error).decode("latin-1")
         case Hangup():
@@ -109,6 +114,7 @@ def show(command: Command) -> str:
             return " ".join([type(command).__name__, *fields])
 
 
+COUNT = "error Incorrect number of arguments for"
 ATTRIBUTES = "error Invalid audience or attributes: "
 UNREADABLE = (
     f"{ATTRIBUTES}a value has at least one character, "
@@ -229,8 +235,22 @@ TABLE: list[tuple[bytes, list[str]]] = [
     (b"escape\n", ["error Incorrect number of arguments for '[escape]'\n"]),
     (b"auth s\r\n", ["Auth s"]),
     (b"auth\n", ["error Incorrect number of arguments for '[auth]'\n"]),
-    # a word to come, whose data isn't data yet
-    (b"publish-to t x y\r\n", ["error Unknown command '[publish-to t x y]'\n"]),
+    # an audience
+    (b"publish-to users=2;1&groups=g a,b x y\r\n", ["publish a,b x y\r\n to groups=g&users=1;2"]),
+    (b"publish-to users=1 b,a \n", ["publish b,a \n to users=1"]),
+    (
+        b"publish-to users=1 a\n",
+        ["error Incorrect number of arguments for '[publish-to users=1 a]'\n"],
+    ),
+    (b"publish-to users=1\n", ["error Incorrect number of arguments for '[publish-to users=1]'\n"]),
+    (b"publish-to t x y\n", [ATTRIBUTES + "a field is name=value\n"]),
+    (
+        b"publish-to users= a x\n",
+        [UNREADABLE],
+    ),
+    (b"publish-to \xff=1 a x\n", ["error Invalid audience\n"]),
+    (b"publish-to users=1 a* x\n", ["error Invalid tag\n"]),
+    (b"publish-to users=1 a " + BIG + b"\n", ["error Line too long\n"]),
     # words of the history
     (b"subscribe a 5\n", ["Resume after=5 {a}"]),
     (b"subscribe b,a,b 0\n", ["Resume after=0 {a,b}"]),
