@@ -1,4 +1,4 @@
-"""JSON objects to commands: one at a time, publishes gathered to batches."""
+"""One JSON object to one command, publishes that keep the rules left out."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -27,7 +27,6 @@ from mist.message import (
     ASK,
     GRANT,
     PUBLISH,
-    Batch,
     Limits,
     TagSet,
     TagUse,
@@ -35,26 +34,9 @@ from mist.message import (
     parse_tags,
 )
 from mist.protocols.json_objects import InvalidJson
+from mist.protocols.json_requests import Request
 
-__all__ = ["NAMES", "Gathering", "Request", "parse_request", "read_many", "read_one"]
-
-
-class Request(msgspec.Struct, forbid_unknown_fields=True):
-    """What an object asks for. Null is as good as nothing.
-
-    Attributes:
-        command: what is to be done.
-        tags: of the message, the subscription, the token.
-        data: the message's data, the token, the secret.
-    """
-
-    command: str | None = None
-    tags: list[str] | None = None
-    data: str | None = None
-
-    def __repr__(self) -> str:
-        # `data` may be a secret or a token, which no log line shall hold.
-        return f"Request(command={self.command!r})"
+__all__ = ["NAMES", "parse_request", "read_one"]
 
 
 class _Fields(msgspec.Struct):
@@ -80,23 +62,9 @@ class MissingTags(CommandError):
         super().__init__(f"Failed to {command}. Missing tags")
 
 
-_decode_many: Final = msgspec.json.Decoder(Request).decode_lines
 _decode_fields: Final = msgspec.json.Decoder(_Fields).decode
 _decode_text: Final = msgspec.json.Decoder(str | None).decode
 _decode_texts: Final = msgspec.json.Decoder(list[str] | None).decode
-
-
-def read_many(objects: bytes) -> list[Request] | None:
-    """What whole objects ask for, white space between them or not; the way to read many fast.
-
-    Returns:
-        None where they aren't all whole, or where one of them has to be looked at alone
-        (`read_one`): it has a field of another name or type, or is no object.
-    """
-    try:
-        return _decode_many(objects)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
 
 
 def read_one(object_: bytes, limits: Limits) -> Request | Invalid:
@@ -127,51 +95,6 @@ def _field(raw: msgspec.Raw, decode: Callable[[msgspec.Raw], Any], error: str) -
         return decode(raw)
     except msgspec.ValidationError:
         raise BadField(error) from None
-
-
-class Gathering:
-    """Publishes in a row, on their way to be one batch."""
-
-    __slots__ = ("_alike", "_head", "_lines", "_tag_list", "_tag_lists", "_tags")
-
-    def __init__(self) -> None:
-        self._tags: list[str] = []  # of the newest one, and what is made of them
-        self._tag_list = b""
-        self._head = ""
-        self._tag_lists: list[bytes] = []  # of each
-        self._lines: list[str] = []  # each in line form
-        self._alike = True  # whether all have the same tags
-
-    def __bool__(self) -> bool:
-        return bool(self._lines)
-
-    def add(self, request: Request) -> bool:
-        """Add a publish; whether it could be: `parse_request` says what is wrong with it."""
-        tags = request.tags
-        if tags != self._tags or not tags:
-            if not tags:
-                return False
-            tag_list = ",".join(tags)
-            # A tag that holds one of these would be two, or end the line that stands for the
-            # message. Whether tags keep the other rules is seen where they are resolved.
-            if "\n" in tag_list or tag_list.count(",") != len(tags) - 1:
-                return False
-            self._tags = tags
-            self._tag_list = tag_list.encode()
-            self._head = f"publish {tag_list} "
-            self._alike = not self._lines
-        self._tag_lists.append(self._tag_list)
-        self._lines.append(f"{self._head}{request.data or ''}\n")
-        return True
-
-    def batch(self) -> Batch:
-        """All that was added, at least one."""
-        tag_lists, lines = self._tag_lists, self._lines
-        wire = "".join(lines).encode()
-        if wire.count(b"\n") == len(lines):
-            return Batch(tag_lists[:1] if self._alike else tag_lists, (wire, len(lines)))
-        runs = [(tags, line.encode(), 1) for tags, line in zip(tag_lists, lines, strict=True)]
-        return Batch.of_runs(runs, framable=False)
 
 
 def parse_request(request: Request, limits: Limits, *, administers: bool) -> Command:

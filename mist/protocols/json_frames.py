@@ -6,10 +6,10 @@ from mist.commands import Bye, Command, Hangup, Ping, Reply
 from mist.message import Limits
 from mist.protocols import WireForm
 from mist.protocols.client_frames import Binary, Broken, Closed, FrameReader, Pinged, Text
-from mist.protocols.json_commands import Request, read_many
 from mist.protocols.json_forms import JSON_OBJECT_FRAMES
 from mist.protocols.json_objects import InvalidJson, ObjectReader
-from mist.protocols.json_protocol import STRANGER_OBJECT, JsonDialect
+from mist.protocols.json_protocol import STRANGER_OBJECT, JsonDialect, Said
+from mist.protocols.json_requests import read_many
 from mist.protocols.rfc6455 import pong_frame, text_frame
 
 __all__ = ["JsonFrameProtocol"]
@@ -28,7 +28,7 @@ class JsonFrameProtocol(JsonDialect):
         self.goodbye = b""
         self._frames = FrameReader(limits.frame)
 
-    def _requests(self, data: bytes) -> Iterator[Request | Command]:
+    def _requests(self, data: bytes) -> Iterator[Said]:
         for event in self._frames.receive(data):
             match event:
                 case Text(data=message) | Binary(data=message):
@@ -44,11 +44,11 @@ class JsonFrameProtocol(JsonDialect):
                 case Broken(code=code, reason=reason):
                     yield Hangup(reason, code)
 
-    def _read_message(self, message: bytes) -> Sequence[Request | Command]:
+    def _read_message(self, message: bytes) -> Sequence[Said]:
         """The objects in a message: all of them, or none where one isn't whole."""
         if len(message) <= self._limits.data and (many := read_many(message)) is not None:
             return many
-        found = []
+        found: list[Said] = []
         reader = ObjectReader(len(message))
         reader.feed(message)
         while (request := self._read(reader)) is not None:

@@ -21,6 +21,8 @@ __all__ = ["MAX_DEPTH", "MAX_WORD", "InvalidJson", "ObjectReader"]
 MAX_DEPTH: Final = 64  # objects and arrays inside each other; a command needs two
 MAX_WORD: Final = 512  # bytes of a number; one that long is a mistake, if not worse
 
+_BRACE: Final = ord("{")
+_BACKSLASH: Final = ord("\\")
 _BLANK: Final = re.compile(rb"[ \t\r\n]*+")
 _TOKEN: Final = re.compile(rb'[ \t\r\n]*+(?:([{}\[\]:,"])|([^ \t\r\n{}\[\]:,"]++))?')
 _CONTROL: Final = re.compile(rb"[\x00-\x1f]")
@@ -157,7 +159,7 @@ class ObjectReader:
         if start == len(self._buffer):
             self._buffer = b""
             return False
-        if self._buffer[start] != ord("{"):
+        if self._buffer[start] != _BRACE:
             raise InvalidJson
         self._start = start
         self._place = start + 1
@@ -260,6 +262,6 @@ class ObjectReader:
 def _backslashes(buffer: bytes | bytearray, start: int, end: int) -> int:
     """How many stand directly before `end`, not counting any before `start`."""
     place = end
-    while place > start and buffer[place - 1] == ord("\\"):
+    while place > start and buffer[place - 1] == _BACKSLASH:
         place -= 1
     return end - place

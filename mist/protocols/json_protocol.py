@@ -14,8 +14,8 @@ from, this was decided:
 * A WebSocket message holds whole objects, one or several, in text or in binary; an answer or
   a delivery is a text message of its own, LF and all.
 
-Most objects are publishes, so what has come is first read as if all of it were objects of the
-known fields, by one call; only where it isn't, object by object.
+What has come is read many objects at once where that can be done (`json_requests`), else object
+by object.
 """
 
 import abc
@@ -53,20 +53,18 @@ from mist.errors import (
 )
 from mist.message import Limits
 from mist.protocols import Protocol, WireForm
-from mist.protocols.json_commands import (
-    NAMES,
-    Gathering,
-    Request,
-    parse_request,
-    read_many,
-    read_one,
-)
+from mist.protocols.json_commands import NAMES, parse_request, read_one
 from mist.protocols.json_forms import JSON_OBJECTS
 from mist.protocols.json_objects import InvalidJson, ObjectReader
+from mist.protocols.json_requests import Alike, Gathering, Request, read_alike, read_many
 
-__all__ = ["STRANGER_OBJECT", "JsonDialect", "JsonProtocol"]
+__all__ = ["STRANGER_OBJECT", "JsonDialect", "JsonProtocol", "Said"]
 
 STRANGER_OBJECT: Final = 4096  # bytes in an object of a peer that has not authenticated
+
+
+Said = Request | Alike | Command
+"""What objects ask for; a command where something else was said, or an object means none."""
 
 
 class JsonDialect(Protocol):
@@ -88,8 +86,8 @@ class JsonDialect(Protocol):
         self._stranger = False
 
     @abc.abstractmethod
-    def _requests(self, data: bytes) -> Iterator[Request | Command]:
-        """What objects ask for; commands where something else was said.
+    def _requests(self, data: bytes) -> Iterator[Said]:
+        """What has come.
 
         Raises:
             InvalidJson: something is no object.
@@ -105,6 +103,9 @@ class JsonDialect(Protocol):
                         continue
                 if request.command == "publish" and gathering.add(request):
                     continue
+            elif isinstance(request, Alike):
+                gathering.add_all(request)
+                continue
             if gathering:
                 yield Publish(gathering.batch())
                 gathering = Gathering()
@@ -115,7 +116,7 @@ class JsonDialect(Protocol):
         if gathering:
             yield Publish(gathering.batch())
 
-    def _said(self, data: bytes) -> Iterator[Request | Command]:
+    def _said(self, data: bytes) -> Iterator[Said]:
         try:
             yield from self._requests(data)
         except InvalidJson as error:
@@ -209,7 +210,7 @@ class JsonProtocol(JsonDialect):
         """Bytes kept of an object that has not ended."""
         return self._reader.held
 
-    def _requests(self, data: bytes) -> Iterator[Request | Command]:
+    def _requests(self, data: bytes) -> Iterator[Said]:
         reader = self._reader
         reader.feed(data)
         bulk = True
@@ -222,13 +223,14 @@ class JsonProtocol(JsonDialect):
                 return
             yield request
 
-    def _read_bulk(self) -> Sequence[Request]:
+    def _read_bulk(self) -> Sequence[Request | Alike]:
         """All that has come whole, where it can be read at once, and no limit be broken."""
         rest = self._reader.take()
         end = _end_of_last(rest)
-        found = None
+        found: Sequence[Request | Alike] | None = None
         if end <= min(self._limits.line, self._limits.data):
-            found = read_many(rest[:end])
+            alike = read_alike(rest[:end])
+            found = read_many(rest[:end]) if alike is None else [alike]
         self._reader.feed(rest if found is None else rest[end:])
         return found or ()
 
