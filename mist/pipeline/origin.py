@@ -9,6 +9,7 @@ from mist.archive import Archive
 from mist.pipeline.errors import BadInput
 from mist.pipeline.selection import Range, parse_alternatives
 from mist.pipeline.source.address import Address
+from mist.pipeline.source.options import ReadOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -50,8 +51,7 @@ class Origin:
         Range.parse(self.start, self.end)
         if self.archive is not None:
             Archive.open(self.archive)
-        if self.url is not None:
-            Address.parse(self.url, self.secret, self.token)
+        ReadOptions.parse(self.options())
 
     @property
     def range(self) -> Range:

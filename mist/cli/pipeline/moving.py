@@ -108,6 +108,7 @@ def replay(
         if to is None and to_secret is None and to_token is None:
             target = attrs.evolve(target, secret=source.secret, token=source.token)
         run.progress(f"publishing at {target.address.name}")
+        target.check(txn)
         with run.spark() as spark:
             result = replaying.run(spark, origin, target, rate=rate, txn=txn, progress=run.progress)
         run.finish(result.summary)

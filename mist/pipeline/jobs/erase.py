@@ -112,6 +112,7 @@ def run(
         ArchiveError: the archive can't be read or written.
         JobFailed: others change it faster than it can be gone over.
     """
+    archive = Archive(archive.folder.absolute())  # tasks may run in another folder
     names = ["messages", *(ACCOUNTS if accounts else ())]
     landing = clear_landing(archive.folder)  # where it is a lake
     tables = [erase_table(spark, archive, name, erasure, progress=progress) for name in names]

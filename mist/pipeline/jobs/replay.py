@@ -12,7 +12,7 @@ however often the same command is run: what was interrupted goes on where it was
 import json
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,7 +25,9 @@ from mist.pipeline.failures import translated
 from mist.pipeline.origin import Origin
 from mist.pipeline.progress import Progress, silent
 from mist.pipeline.source.address import Address
-from mist.pipeline.source.client import Client
+from mist.pipeline.source.client import FIRST_PATIENCE, Client
+from mist.pipeline.source.errors import InvalidOption
+from mist.pipeline.source.options import WriteOptions
 from mist.pipeline.source.sink import ARROW_STREAM, ATTEMPTS
 from mist.pipeline.source.staging import parts
 
@@ -60,6 +62,33 @@ class Target:
             InvalidOption: it can't be one.
         """
         return Address.parse(self.url, self.secret, self.token)
+
+    def options(self, txn: str | None = None) -> dict[str, str]:
+        """Those of `format("mist")` for it, credentials among them.
+
+        Raises:
+            InvalidOption: one of them can't be one.
+        """
+        given = {"url": self.url, "secret": self.secret, "token": self.token, "txn": txn}
+        if txn is not None and not txn.strip():  # which Spark's options take for none
+            raise InvalidOption("txn: give a name")
+        options = {name: value for name, value in given.items() if value is not None}
+        WriteOptions.parse(options)
+        return options
+
+    def check(self, txn: str | None = None) -> None:
+        """See that it is there and lets us in, before Spark is started for it.
+
+        Args:
+            txn: the name that is to be published under, if any.
+
+        Raises:
+            InvalidOption: the name or the rest can't be one.
+            ServerUnavailable, ServerRefused: one line.
+        """
+        self.options(txn)
+        with Client(self.address, patience=FIRST_PATIENCE) as client:
+            client.request("GET", "/v1/log/position")
 
 
 @attrs.frozen
@@ -103,33 +132,33 @@ def run(
 
     Raises:
         BadInput: no message is selected.
+        InvalidOption: the name can't be one.
         ServerRefused, ServerUnavailable, JobFailed: at once, nothing was published; at a
             rate, what came before was.
     """
-    name = txn or f"replay-{secrets.token_hex(8)}"
+    name = f"replay-{secrets.token_hex(8)}" if txn is None else txn
+    options = target.options(name)
     began = clock()
     frame = origin.frame(spark).select(*COLUMNS)
     with translated():
         if rate is None:
-            done, repeated = _at_once(frame, target, name), 0
+            done, repeated = _at_once(frame, options), 0
         else:
             pace = _Pace(rate, clock, sleep)
-            done, repeated = _paced(frame, target.address, name, pace, progress)
+            done, repeated = _paced(frame, target, name, pace, progress)
     if not done + repeated:
         raise BadInput("no message is selected; nothing was published")
     return Result(done, repeated, name, clock() - began)
 
 
-def _at_once(frame: "DataFrame", target: Target, txn: str) -> int:
+def _at_once(frame: "DataFrame", options: Mapping[str, str]) -> int:
     from pyspark.sql import Observation
     from pyspark.sql import functions as sf
 
     seen = Observation()
     writer = frame.observe(seen, sf.count(sf.lit(1)).alias("messages")).write.format("mist")
-    options = {"url": target.url, "secret": target.secret, "token": target.token, "txn": txn}
     for option, value in options.items():
-        if value is not None:
-            writer = writer.option(option, value)
+        writer = writer.option(option, value)
     writer.mode("append").save()
     return int(seen.get["messages"])
 
@@ -159,13 +188,14 @@ class _Pace:
 
 
 def _paced(
-    frame: "DataFrame", address: Address, txn: str, pace: _Pace, progress: Progress
+    frame: "DataFrame", target: Target, txn: str, pace: _Pace, progress: Progress
 ) -> tuple[int, int]:
     # Another rate cuts otherwise, so it has to be another name.
     txn = f"{txn}.{pace.together}"
+    target.options(txn)  # it is longer now
     done = repeated = 0
     began = told = pace.clock()
-    with Client(address) as client:
+    with Client(target.address) as client:
         for number, batch in enumerate(_batches(frame, pace.together)):
             if _publish(client, txn, number, batch):
                 done += len(batch)
