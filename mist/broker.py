@@ -2,8 +2,8 @@
 
 Three steps, each cheaper because of the one before:
 
-1. *Index* (`mist.index`): a message's tag set → the groups whose tag set it contains. A
-   `Group` is all subscribers of one tag set.
+1. *Index* (`mist.index`, through `mist.directory`): a message's tag set → the groups whose tag
+   set it contains. A `Group` is all subscribers of one tag set.
 2. *Memo*: a tag list as written → its `Route`. A publisher uses few tag lists, so nearly
    every message is one dict lookup. A route knows its groups; a new tag set forgets exactly
    the routes it matches, a further subscriber of a known tag set forgets none.
@@ -20,20 +20,18 @@ an outbox in the order published.
 """
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import attrgetter
 
 import attrs
 
 from mist.accounts import Accounts
-from mist.addresses import EVERYTHING, compile_asked, expand, is_pattern, is_topic
 from mist.audience import Attributes, Audience
+from mist.directory import Directory
 from mist.errors import CommandError
 from mist.fanout import FanOut, carried
-from mist.index import Index, Memo
 from mist.lanes import Lane, Queue
-from mist.message import Batch, Entry, Limits, TagSet, format_tags, parse_tag_list
+from mist.message import Batch, Entry, Limits, TagSet, parse_tag_list
 from mist.meters import Meters
 from mist.outbox import Outbox
 from mist.protocols import WireForm
@@ -89,14 +87,12 @@ class Broker:
         self.meters = meters
         # The message whose tags are looked at next. Infinity is never reached.
         self._sample_at: float = math.inf if meters is None else 1
-        self._index: Index[Group] = Index()
-        self._memo: Memo[Route] = Memo()
-        self._fan_out = FanOut(self._memo.entries)
+        self._directory = Directory()
+        self._routes = self._directory.routes
+        self._fan_out = FanOut(self._routes)
         self.ready = self._fan_out.ready
         self.dropped = self._fan_out.dropped
         self._accounts: Accounts | None = None
-        self._everything: Group | None = None  # of those who want every message
-        self._addresses: Counter[str] = Counter()  # patterns asked for, of how many groups
         self._published = 0
         self._published_inside = 0
         self._rejected = 0
@@ -114,7 +110,7 @@ class Broker:
         Returns:
             the group, which `unsubscribe` takes.
         """
-        group = self.find(tags) or self._open(tags)
+        group = self._directory.find(tags) or self._directory.open(tags)
         if self._accounts is not None and outbox not in group:
             self._accounts.joined(group, outbox.owner)
         group.add(outbox)
@@ -128,41 +124,11 @@ class Broker:
             self._accounts.left(group, outbox.owner)
         group.discard(outbox)
         if not group:
-            self._close(group)
+            self._directory.close(group)
 
     def find(self, tags: TagSet) -> Group | None:
         """The group of exactly this tag set, as asked for, if anyone is subscribed to it."""
-        if tags == EVERYTHING:
-            return self._everything
-        return self._index.get(compile_asked(tags))
-
-    def _open(self, tags: TagSet) -> Group:
-        group = Group(format_tags(tags).encode())
-        compiled = compile_asked(tags)
-        if tags == EVERYTHING:
-            self._everything = group
-            self._memo.clear()  # there is no tag by which to find what it matches
-        else:
-            self._index.add(compiled, group)
-            self._memo.invalidate(compiled)
-        if compiled is not tags:
-            self._addresses.update(filter(is_pattern, tags))
-        return group
-
-    def _close(self, group: Group) -> None:
-        tags = group.tags
-        compiled = compile_asked(tags)
-        if tags == EVERYTHING:
-            self._everything = None
-            self._memo.clear()
-        else:
-            self._index.remove(compiled)
-            self._memo.invalidate(compiled)
-        if compiled is not tags:
-            for each in filter(is_pattern, tags):
-                self._addresses[each] -= 1
-                if not self._addresses[each]:
-                    del self._addresses[each]
+        return self._directory.find(tags)
 
     def open_lane(self, lane: Lane, tags: TagSet, queue: str = "") -> None:
         """Deliver messages that carry all of `tags` to a lane, or to one of those in a queue.
@@ -227,38 +193,23 @@ class Broker:
 
     def listens(self, tags: TagSet) -> bool:
         """Whether anybody would get a message with these tags that is for everyone."""
-        return any(group for group in self._match(tags))
+        return any(group for group in self._directory.match(tags))
 
     def tag_sets(self) -> int:
         """How many distinct tag sets are subscribed to. O(1)."""
-        return len(self._index) + (self._everything is not None)
+        return len(self._directory)
 
     def tags(self) -> TagSet:
         """Every distinct tag that anyone is subscribed to, as asked for. O(tags)."""
-        # A topic that is in the index is a channel asked for by itself.
-        plain = [
-            f"={tag}" if is_topic(tag) else tag
-            for tag in self._index.tags()
-            if not tag.startswith("..")
-        ]
-        everything = () if self._everything is None else EVERYTHING
-        return frozenset(plain).union(self._addresses, everything)
+        return self._directory.tags()
 
     def groups(self) -> Iterator[list[Group]]:
         """All groups, some at a time; see `Index.slices`."""
-        yield from self._index.slices()
-        if self._everything is not None:
-            yield [self._everything]
+        return self._directory.groups()
 
     def tag_uses(self) -> Iterator[list[tuple[str, int]]]:
         """Distinct tags, and how many tag sets have them, some at a time; see there, too."""
-        for some in self._index.tag_slices():
-            yield [
-                (f"={each.name}" if is_topic(each.name) else each.name, each.uses)
-                for each in some
-                if not each.name.startswith("..")
-            ]
-        yield list(self._addresses.items())
+        return self._directory.tag_uses()
 
     # publishing
 
@@ -303,7 +254,7 @@ class Broker:
 
     def screen(self, batch: Batch) -> Iterator[Accepted | Rejected]:
         """Check a batch's tag lists without delivering anything; its parts, in order."""
-        for part in screen(batch, self.limits.message_tags, self._memo.entries):
+        for part in screen(batch, self.limits.message_tags, self._routes):
             if isinstance(part, Rejected):
                 self._rejected += part.count
             yield part
@@ -316,7 +267,7 @@ class Broker:
         """
         if batch.whole is None:
             return None
-        find = self._memo.entries.get
+        find = self._routes.get
         common: Targets | None = None
         canonical = True
         distinct = set(batch.tag_lists)
@@ -350,7 +301,7 @@ class Broker:
         """Note for the accounts what `_publish_whole` delivers; `entries` unless canonical."""
         assert self._accounts is not None
         assert batch.whole is not None
-        routes = self._memo.entries
+        routes = self._routes
         if entries is not None:
             self._accounts.published(entries)
         elif len(distinct) == 1:  # one run, whatever it came as
@@ -369,7 +320,7 @@ class Broker:
         first: int | None,
     ) -> int:
         """Deliver a batch run by run, those that follow each other to one destination joined."""
-        find = self._memo.entries.get
+        find = self._routes.get
         entries: list[Routed] = []
         current: Targets | None = None
         start = first  # the id of the first of `entries`
@@ -417,7 +368,7 @@ class Broker:
         accepted = 0
         for tag_list, wire, count in batch.runs:
             try:
-                route = self._memo.entries.get(tag_list) or self._resolve(tag_list)
+                route = self._routes.get(tag_list) or self._resolve(tag_list)
             except CommandError as error:
                 self._rejected += count
                 for _ in range(count):
@@ -498,8 +449,8 @@ class Broker:
             published_by_peers=self._published - self._published_inside,
             rejected=self._rejected,
             unmatched=self._unmatched,
-            tag_sets=len(self._index),
-            tags=self._index.statistics().tags,
+            tag_sets=len(self._directory),
+            tags=self._directory.distinct_tags,
             dropped=dict(self.dropped),
         )
 
@@ -524,7 +475,7 @@ class Broker:
             for tag_list, _, number in lost:
                 totals.setdefault(tag_list.canonical, (tag_list.tags, [0, 0, 0]))[1][1] += number
         for canonical, (tags, total) in totals.items():
-            route = self._memo.entries.get(canonical) or self._route(canonical, tags)
+            route = self._routes.get(canonical) or self._route(canonical, tags)
             accounts.correct(outbox, route, *total)
 
     def sample_soon(self) -> None:
@@ -547,17 +498,11 @@ class Broker:
         route = self._route(tag_list, tags)
         if began and meters is not None:
             meters.match.end(began)
-        self._memo.admit(tag_list, expand(tags), route)
+        self._directory.remember(tag_list, tags, route)
         return route
 
-    def _match(self, tags: TagSet) -> list[Group]:
-        groups = self._index.match(expand(tags))
-        if self._everything is not None:
-            groups.append(self._everything)
-        return groups
-
     def _route(self, tag_list: bytes, tags: TagSet) -> Route:
-        groups = self._match(tags)
+        groups = self._directory.match(tags)
         if self._accounts is not None and len(groups) > 1:
             groups = sorted(groups, key=attrgetter("tag_list"))  # the first one's account pays
         return Route(tag_list, tags, groups)
