@@ -58,6 +58,7 @@ _WRITTEN: Final = re.compile(r"(?:[^\x00- \x7f-\x9f&;=,+%]|%[0-9A-Fa-f]{2})+")
 # In an audience or of a session; the same in both, so that a name never means two things.
 _OF_ATTRIBUTES: Final = frozenset({"client", "user", "groups"})
 _RESERVED: Final = _OF_ATTRIBUTES | {"clients", "users", "except"}
+_LONGEST_NAMES: Final = len("clients=&except=&groups=&users=")
 _INTEGERS: Final = range(-(2**63), 2**64)
 
 _Fields = dict[str, list[str]]
@@ -68,13 +69,33 @@ def _error(reason: str) -> InvalidAudience:
     return InvalidAudience(f"Invalid audience or attributes: {reason}")
 
 
-def _check_value(value: str) -> None:
+def _check(values: Iterable[str], others: Iterable[tuple[str, str]]) -> bool:
+    """Look at every value and name. Whether their text is surely short enough.
+
+    Making it costs more than all the rest, and those who read a million tokens don't need it.
+    """
+    count, most = 0, _LONGEST_NAMES
+    for value in values:
+        count += 1
+        most += 3 * _check_value(value) + 1
+    for name, value in others:
+        _check_name(name)
+        count += 1
+        most += len(name) + 3 * _check_value(value) + 2
+    _check_count(count)
+    return most <= MAX_AUDIENCE
+
+
+def _check_value(value: str) -> int:
+    """Its bytes."""
     if not value:
         raise _error("an empty value")
     if not value.isprintable() and _CONTROL.search(value):
         raise _error("a control character in a value")
-    if _size(value) > _MAX_VALUE:
+    size = _size(value)
+    if size > _MAX_VALUE:
         raise _error(f"a value of more than {_MAX_VALUE} bytes")
+    return size
 
 
 def _check_name(name: str) -> None:
@@ -203,16 +224,9 @@ class Attributes:
     )
 
     def __attrs_post_init__(self) -> None:
-        for value in (self.client, self.user):
-            if value:
-                _check_value(value)
-        for value in self.groups:
-            _check_value(value)
-        for name, value in self.others.items():
-            _check_name(name)
-            _check_value(value)
-        _check_count(len(self.groups) + len(self.others))
-        _check_text(self.text)
+        single = [value for value in (self.client, self.user) if value]
+        if not _check([*single, *self.groups], self.others.items()):
+            _check_text(self.text)
 
     @property
     def site(self) -> str:
@@ -350,19 +364,13 @@ class Audience:
     others: tuple[tuple[str, str], ...] = ()
 
     def __attrs_post_init__(self) -> None:
-        count = len(self.others) + sum(map(len, self._lists().values()))
-        if not count:
+        values = [*self.clients, *self.users, *self.groups, *self.excepted]
+        if not values and not self.others:
             raise _error("it says nothing; leave it out for everyone")
-        _check_count(count)
-        for values in self._lists().values():
-            for value in values:
-                _check_value(value)
-        for name, value in self.others:
-            _check_name(name)
-            _check_value(value)
+        if not _check(values, self.others):
+            _check_text(self.text)
         if list(self.others) != sorted(dict(self.others).items()):
             raise _error("names are sorted, each given once")
-        _check_text(self.text)
 
     def _lists(self) -> dict[str, frozenset[str]]:
         return {
@@ -384,6 +392,8 @@ class Audience:
             is_one = attributes.user in self.users  # empty, it is in no list: no id is empty
             if not is_one and self.groups.isdisjoint(attributes.groups):
                 return False
+        if not self.others:
+            return True
         known = attributes.others
         return all(known.get(name) == value for name, value in self.others)
 

@@ -446,6 +446,24 @@ async def test_attributes_that_cannot_be_stored_are_not_set():
     assert registry.lookup("t") is old
 
 
+async def test_token_and_attributes_are_in_no_log(caplog):
+    caplog.set_level(logging.DEBUG)
+    store = Failing(MemoryStore())
+    registry = Registry(store)
+    registry.watch(lambda old, new: 1 / 0)
+    given = Attributes(user="s3cret-user")
+    await one(registry, Enroll("t0ken", A, given))
+    await one(registry, SetAttributes("t0ken", Attributes(groups=frozenset(["s3cret-group"]))))
+    assert "a watcher of the token registry failed" in caplog.text
+    store.full = True
+    for change in [Enroll("t0ken-2", A, given), SetAttributes("t0ken", Attributes(user="s3cret"))]:
+        with pytest.raises(RegistryUnavailable):
+            await one(registry, change)
+    assert "token changes could not be stored" in caplog.text
+    assert "t0ken" not in caplog.text
+    assert "s3cret" not in caplog.text
+
+
 def test_token_is_in_no_repr_of_a_change():
     for change in [Enroll("t0ken", A, NO_ATTRIBUTES), SetAttributes("t0ken", NO_ATTRIBUTES)]:
         assert "t0ken" not in repr(change)

@@ -209,10 +209,11 @@ async def test_more_attributes_than_a_token_may_have_are_refused(server):
 async def test_sessions_know_the_attributes_of_their_token_at_once(server):
     made = await make(server, "a", attributes={"user": 1})
     session = await subscriber(server, made["token"])
-    assert session.record.attributes.text == "user=1"
+    assert session.attributes.text == "user=1"
     body = {"attributes": {"user": None, "groups": ["g"]}}
     await request(server, "PATCH", f"/v1/tokens/{made['id']}", json=body)
-    assert session.record.attributes.text == "groups=g"
+    assert session.attributes.text == "groups=g"
+    assert server.hub.registry.lookup(made["token"]) is session.record
     assert session.ended is None
     await session.aclose()
 
