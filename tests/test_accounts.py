@@ -523,5 +523,5 @@ def test_without_accounts_nothing_is_tallied(lines: int) -> None:
     broker.subscribe(outbox, frozenset("a"))
     for _ in range(3):
         broker.publish(Batch.of_runs([(b"a", b"publish a x\n", 1)] * lines))
-    (route,) = broker._memo.entries.values()
+    (route,) = broker._routes.values()
     assert route.messages == 0

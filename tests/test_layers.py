@@ -26,6 +26,7 @@ LAYERS = [
     ["archive"],
     [
         "clients",
+        "bus",
         "hub",
         "pacing",
         "sequencer",
