@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AddTags",
     "Auth",
+    "Behind",
     "Bye",
     "CaughtUp",
     "Command",
@@ -107,22 +108,26 @@ class Since:
         after: messages with higher ids; 0 is all that is kept. None where `last` says it.
         last: the last so many messages that match; None where `after` says it.
         epoch: the log that `after` belongs to; None believes it is this one.
+        literal: whether an id beyond the newest is what it says, and nothing is there yet.
     """
 
     after: int | None = None
     last: int | None = None
     epoch: str | None = None
+    literal: bool = False
 
     def start(self, epoch: str, newest: int) -> int:
         """The id after which to read, where it isn't `last` that says it.
 
         That of another log, or one beyond the newest, means nothing here: everything may be
-        news then, and it is 0.
+        news then, and it is 0. Unless it is `literal`.
 
         Args:
             epoch, newest: where the log stands.
         """
         after = self.after or 0
+        if self.literal:
+            after = min(after, newest)
         return after if after <= newest and self.epoch in (None, epoch) else 0
 
 
@@ -440,7 +445,26 @@ class Fetched(Reply):
 
 @attrs.frozen
 class CaughtUp(Reply):
-    """What a `Resume` with a place, or a `Fetch`, ends with: all that was has been brought."""
+    """What a `Resume` with a place, or a `Fetch`, ends with: all that was has been brought.
+
+    As a notice it is what a stretch of the history ends with, `Behind` or the first of a
+    `Resume`; see `mist.protocols.Protocol.keeps_up`.
+    """
+
+
+@attrs.frozen
+class Behind(Reply):
+    """Not an answer but a notice: what follows comes from the history, until a `CaughtUp`.
+
+    The session was too slow for what is live; or more was published while a `Resume` brought
+    what was.
+
+    Attributes:
+        counts: how many messages come for each subscription, in the order made. One that several
+            match is counted for the first of them; those for which nothing comes are left out.
+    """
+
+    counts: Sequence[tuple[TagSet, int]]
 
 
 @attrs.frozen

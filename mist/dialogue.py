@@ -117,6 +117,13 @@ class Dialogue(Session):
         self._publisher: Publisher | None = None
         if hub.sequencer is not None:
             self._publisher = Publisher(hub.sequencer, self.outbox)
+        self._keep_up()
+
+    def _keep_up(self) -> None:
+        """See to it that the peer is brought what it is too slow for, where its dialect says so."""
+        if self.protocol.keeps_up and self.reading is not None:
+            self.reading.announce = lambda notice: self.outbox.reply(self.protocol.notice(notice))
+            self.outbox.on_behind = self._fell_behind
 
     def welcome(self) -> None:
         """As a `Session` does; the limits that its protocol had for strangers end."""
@@ -303,9 +310,9 @@ class Dialogue(Session):
                 command.alternatives,
                 command.since,
                 lambda answer: self._answer(command, answer),
+                lambda: self._answer(command, CaughtUp()),
                 counted=command.counted,
             )
-            self._answer(command, CaughtUp())
         except CommandError as error:
             if self.ended is None:
                 self._answer(command, Failed(error))

@@ -17,11 +17,12 @@ from typing import Final
 
 import trio
 
-from mist.commands import Fetched, Resumed, Since
+from mist.commands import Behind, CaughtUp, Fetched, Resumed, Since
 from mist.errors import HistoryUnavailable
-from mist.history import Page, Selection
+from mist.history import Page, Selection, Stored
 from mist.history.admission import admitted, envelope_of
 from mist.history.cursor import Cursor
+from mist.history.tally import Tally
 from mist.message import Entry, TagSet
 from mist.outbox import Outbox
 from mist.sequencer import Sequencer
@@ -30,6 +31,10 @@ from mist.subscriptions import SubscriptionSet
 __all__ = ["Reading"]
 
 _PAGE: Final = 1 << 20  # bytes read at a time; with a quarter of the outbox, what is held
+
+
+def _nothing() -> None:
+    pass
 
 
 class Reading:
@@ -41,6 +46,10 @@ class Reading:
         subscriptions: the session's; looked at again for each page, since a token can lose
             tags at any moment.
         on_gap: called where something wanted is missing, ahead of what comes next.
+
+    Attributes:
+        announce: where set, called around each stretch that comes because the session is behind,
+            and behind the first one of a `resume`. Each is read once more for that, to count.
     """
 
     __slots__ = (
@@ -51,6 +60,7 @@ class Reading:
         "_sequencer",
         "_subscriptions",
         "_turn",
+        "announce",
     )
 
     def __init__(
@@ -67,6 +77,7 @@ class Reading:
         self._turn = trio.Lock()
         self._owed: list[Callable[[], None]] = []
         self._live: trio.Event | None = None
+        self.announce: Callable[[Behind | CaughtUp], None] | None = None
 
     @property
     def behind(self) -> bool:
@@ -107,6 +118,7 @@ class Reading:
         since: Since,
         subscribe: Callable[[], Iterable[TagSet]],
         answer: Callable[[Resumed], None],
+        caught_up: Callable[[], None],
         *,
         counted: bool = False,
     ) -> None:
@@ -117,7 +129,8 @@ class Reading:
             subscribe: makes the subscriptions and returns their tag sets, at least one. What
                 it raises is passed on, with nothing changed.
             answer: called before the first message.
-            counted: whether that is to say how many there are.
+            caught_up: called behind all that was, before what is live.
+            counted: whether the answer is to say how many there are.
 
         Raises:
             HistoryUnavailable: it can't be read. Where deliveries are still withheld then, the
@@ -143,7 +156,9 @@ class Reading:
                 cursor, start, lambda: frozenset(filter(self._subscriptions.__contains__, wanted))
             )
             cursor.place = start
-            await self._go_live(cursor)
+            if self.announce is not None:
+                self.announce(CaughtUp())
+            await self._go_live(cursor, caught_up)
 
     async def catch_up(self, after: int) -> None:
         """Bring everything above an id, and go live. Deliveries are withheld already.
@@ -211,27 +226,66 @@ class Reading:
         self, after: int, selection: Selection | None, upto: int, most: int | None = None
     ) -> int:
         """How many messages come from `(after, upto]`; no more than `most`."""
-        cursor, count = Cursor(self._sequencer.history, after), 0
-        while cursor.place < upto and (most is None or count < most):
+        count = 0
+
+        def note(stored: Stored) -> None:
+            nonlocal count
+            count += stored.count
+
+        await self._look_through(
+            after, selection, upto, note, lambda: most is not None and count >= most
+        )
+        return count if most is None else min(count, most)
+
+    async def _look_through(
+        self,
+        after: int,
+        selection: Selection | None,
+        upto: int,
+        note: Callable[[Stored], None],
+        enough: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Have all noted that comes from `(after, upto]`, or as much as was enough."""
+        cursor = Cursor(self._sequencer.history, after)
+        while cursor.place < upto and not enough():
             piece = await cursor.read(selection, upto)
             for stored in piece.page.stored:
                 may = admitted(stored, self._outbox.attributes)
-                count += 0 if may is None else may.count
+                if may is not None:
+                    note(may)
             cursor.take(piece)
             await trio.lowlevel.checkpoint()
-        return count if most is None else min(count, most)
 
-    async def _go_live(self, cursor: Cursor) -> None:
-        """Bring what was delivered meanwhile, until that is little; then have deliveries again."""
+    async def _announce(self, after: int, upto: int) -> bool:
+        """Say how much comes from `(after, upto]`, if anybody is to be told and anything does."""
+        tag_sets = list(self._subscriptions.tag_sets())
+        if self.announce is None or not tag_sets:
+            return False
+        tally = Tally(tag_sets)
+        await self._look_through(after, Selection.asked(tag_sets), upto, tally.note)
+        if tally.counts:
+            self.announce(Behind(tally.counts))
+        return bool(tally.counts)
+
+    async def _go_live(self, cursor: Cursor, caught_up: Callable[[], None] = _nothing) -> None:
+        """Bring what was delivered meanwhile, until that is little; then have deliveries again.
+
+        Args:
+            caught_up: called ahead of these.
+        """
         while cursor.place < self._sequencer.newest:
             newest = self._sequencer.newest
             # Without an await in between. Under load there is always something new by the time
             # that all before it has been read, so what comes on this last stretch is held.
             self._outbox.hold()
+            announced = await self._announce(cursor.place, newest)
             await self._bring(cursor, newest, lambda: frozenset(self._subscriptions.tag_sets()))
             cursor.place = newest
+            if announced and self.announce is not None:
+                self.announce(CaughtUp())
             if self._outbox.holding:
                 break
+        caught_up()
         self._admit()
 
     async def _bring(

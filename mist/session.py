@@ -67,6 +67,10 @@ the end of its input."""
 HISTORY_LOST: Final = Ending(1011, "history is unavailable")
 
 
+def _nothing() -> None:
+    pass
+
+
 class Session:
     """See the module.
 
@@ -375,6 +379,7 @@ class Session:
         tag_sets: Sequence[TagSet],
         since: Since,
         answer: Callable[[Resumed], None],
+        caught_up: Callable[[], None] = _nothing,
         *,
         counted: bool = False,
     ) -> None:
@@ -385,7 +390,8 @@ class Session:
 
         Args:
             answer: called before the first message.
-            counted: whether that is to say how many come from the history.
+            caught_up: called behind all that was, before what is live.
+            counted: whether the answer is to say how many come from the history.
 
         Raises:
             NotGranted, TooManySubscriptions, HistoryOff, HistoryUnavailable: nothing has
@@ -404,7 +410,7 @@ class Session:
             answer(resumed)
 
         try:
-            await self.reading.resume(since, subscribe, tell, counted=counted)
+            await self.reading.resume(since, subscribe, tell, caught_up, counted=counted)
         except HistoryUnavailable:
             self.hub.recoveries["failed"] += 1
             if self.outbox.muted:

@@ -10,7 +10,7 @@ import trio
 import trio.testing
 
 from mist.auth import open_registry
-from mist.commands import Register, RemoveTags
+from mist.commands import Behind, CaughtUp, Register, RemoveTags, Reply, Since
 from mist.dialogue import Dialogue
 from mist.errors import HistoryUnavailable
 from mist.history import History, Policy, open_history
@@ -440,3 +440,104 @@ async def test_what_retention_takes_during_a_replay_is_a_gap_and_nothing_else() 
 async def test_ten_thousand_random_hand_overs(hub: Hub) -> None:
     for seed in range(1_000):
         await hand_over_at_random_moments(hub, seed)
+
+
+# who is told
+
+
+class Told(LineProtocol):
+    """The line protocol, if it told what is brought because the peer is behind."""
+
+    keeps_up = True
+
+    def notice(self, notice: Reply) -> bytes:
+        match notice:
+            case Behind(counts):
+                return b"behind %b\n" % b" ".join(
+                    b"%b=%d" % (",".join(sorted(tags)).encode(), count) for tags, count in counts
+                )
+            case CaughtUp():
+                return b"caught up\n"
+            case _:
+                return super().notice(notice)
+
+
+def join_told(hub: Hub) -> Dialogue:
+    session = Dialogue(hub, Told(hub.limits), transport="tcp")
+    hub.attach(session)
+    return session
+
+
+async def test_who_falls_behind_is_told_what_comes_around_all_that_comes() -> None:
+    async with hub_over(await open_history("memory://"), bytes=20_000, messages=50) as hub:
+        session = join_told(hub)
+        await session.receive(b"subscribe b\nsubscribe a\nsubscribe z\n")
+        await publish(hub, *[f"{'a,b' if n % 3 else 'a'} {n}" for n in range(1, 121)])
+        await publish(hub, "c 0", "b 121")
+        found = b""
+        while data := take(session):
+            found += data
+            await trio.testing.wait_all_tasks_blocked()
+        await publish(hub, "a 122")
+        found += take(session)
+        lines = found.splitlines()
+        assert [int(line.split()[2]) for line in lines if line[:1] == b"p"] == list(range(1, 123))
+        assert lines[-1] == b"publish a 122"
+        words = [place for place, line in enumerate(lines) if line[:1] != b"p"]
+        # Whatever the stretches are: each says how many follow, up to where it has caught up.
+        assert words
+        for start, end in zip(words[::2], words[1::2], strict=True):
+            assert lines[end] == b"caught up"
+            counts = [field.split(b"=") for field in lines[start].split()[1:]]
+            assert sum(int(count) for _, count in counts) == end - start - 1
+            assert {name for name, _ in counts} <= {b"a", b"b"}
+
+
+async def test_who_falls_behind_without_being_told_loses_what_it_never_asked_for() -> None:
+    async with hub_over(await open_history("memory://"), messages=50) as hub:
+        session = join(hub)
+        await session.receive(b"subscribe a\n")
+        await publish(hub, *[f"a {n}" for n in range(120)])
+        assert take(session).count(b"\n") < 120
+
+
+async def test_what_is_published_while_it_resumes_is_told_as_a_stretch_of_its_own(
+    hub: Hub,
+) -> None:
+    assert hub.sequencer is not None
+    await publish(hub, "a 1", "a 2")
+    session = join_told(hub)
+    read, interrupted = hub.sequencer.history.position, False
+
+    async def position() -> object:
+        # At the first moment after the place was found.
+        nonlocal interrupted
+        if not interrupted:
+            interrupted = True
+            await publish(hub, "a 3", "b 4", "a 5")
+        return await read()
+
+    hub.sequencer.history.position = position  # type: ignore[method-assign, assignment]
+    await session.receive(b"subscribe a 0\n")
+    assert take(session).splitlines() == [
+        b"publish a 1",
+        b"publish a 2",
+        b"caught up",
+        b"behind a=2",
+        b"publish a 3",
+        b"publish a 5",
+        b"caught up",
+    ]
+
+
+async def test_a_literal_place_beyond_the_newest_is_where_nothing_is_yet(hub: Hub) -> None:
+    await publish(hub, "a 1", "a 2")
+    session = join(hub)
+    for after, expected in ((99, b""), (1, b"publish a 2\n")):
+        replies: list[Reply] = []
+        since = Since(after=after, literal=True)
+        await session.fetch(frozenset("a"), since, None, replies.append)
+        assert take(session) == expected
+    assert Since(after=99, literal=True).start("e", 7) == 7
+    assert Since(after=99, epoch="other", literal=True).start("e", 7) == 0
+    assert Since(after=99).start("e", 7) == 0

@@ -96,7 +96,8 @@ class Cursor:
         self.place = since.start(position.epoch, upto)
         if not since.after and since.epoch is None:
             return True  # what is kept is all that was asked for
-        return await history.recovered(selection, since.after or 0, since.epoch)
+        after = self.place if since.literal else since.after or 0
+        return await history.recovered(selection, after, since.epoch)
 
     async def read(
         self,

@@ -101,6 +101,10 @@ class Protocol(abc.ABC):
     pulse: ClassVar[float | None] = None
     """Seconds without a byte from the peer after which it is asked for one (`beat`); None where
     the network's own ways are enough."""
+    keeps_up: ClassVar[bool] = False
+    """Whether who is too slow for what is live is brought it from the history, where there is
+    one, and told so (`notice` of a `Behind`, and of a `CaughtUp`). Else that is done for those
+    only who have asked for what was, and nothing is said."""
 
     def greeting(self) -> bytes:
         """What the server says first; empty where it waits to be spoken to."""

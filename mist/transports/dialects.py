@@ -65,3 +65,4 @@ class Conversation(Dialogue):
         self.outbox.echo = protocol.echoes
         self.subscriptions._counted = protocol.counts_subscriptions
         self._notify = protocol.notice
+        self._keep_up()
