@@ -20,6 +20,7 @@ __all__ = ["Alike", "Gathering", "Request", "read_alike", "read_many"]
 
 _DATA: Final = b'"data":"'
 _BLANK: Final = b" \t\r\n"
+_ESCAPED: Final = bytes(range(0x20)) + b'"\\'  # in strings, always
 
 
 class Request(msgspec.Struct, forbid_unknown_fields=True):
@@ -78,12 +79,20 @@ def read_alike(objects: bytes) -> Alike | None:
     if not first or first[0].command != "publish":
         return None
     tag_list = _tag_list(first[0].tags)
+    # Parted by as little as will do: searching for something long again and again is slow, but
+    # counting it is not. Behind each of these there is the rest of a head.
+    divider = objects[end : second + 1]
     try:
-        messages = objects[start:-2].decode().split(objects[end : second + start].decode())
+        parts = objects[:-2].decode().split(divider.decode())
+        skipped = len(head.decode()) - 1
     except UnicodeDecodeError:
         return None
-    data = "".join(messages)
-    if tag_list is None or '"' in data or "\\" in data or not data.isprintable():
+    if objects.count(divider + head[1:]) != len(parts) - 1:
+        return None
+    messages = [part[skipped:] for part in parts]
+    messages[0] = messages[0][1:]
+    data = "".join(messages).encode()
+    if tag_list is None or len(data.translate(None, _ESCAPED)) != len(data):
         return None
     line = f"publish {tag_list} "
     return Alike(tag_list, line + f"\n{line}".join(messages) + "\n", len(messages))

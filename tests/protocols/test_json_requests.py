@@ -43,7 +43,7 @@ def lines(requests: list[Request]) -> str:
     [
         publish("1") + publish("2"),
         publish("1") + b"\r\n" + publish("") + b"\r\n" + publish(" ,{}[]:") + b"\n",
-        b"\n " + publish("ü😀") * 3,
+        b"\n " + publish("ü😀\x7f\x85") * 3,
         publish("1", '["\\u00e4"]') * 2,
         b'{"tags":["a"],"command":"publish","data":"1"} ' * 2,
     ],
@@ -71,7 +71,7 @@ OTHERS = [
     publish("1") + b"\n" + publish("2") + publish("3"),  # parted in two ways
     publish("1") + publish("\\n"),
     publish("1") + publish("\n"),
-    publish("1") + publish("\x7f"),
+    publish("1") + publish("\x1f"),
     publish("1") + publish("\\"),
     publish('"') * 2,
     publish('","data":"') * 2,
