@@ -1,37 +1,63 @@
 """Which rows carry all tags of one of some tag sets: a subscription's rule over a column."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from mist.addresses import EVERYTHING, compile_asked, derived
 from mist.message import TagSet
 
-__all__ = ["matching"]
+__all__ = ["carrying", "matching"]
 
 _WORD: Final = 64  # tags that one word tells apart
+_ADDRESS: Final = r"^[/.]"
+_DERIVED: Final = ".."
 
 
 def matching(tags: pa.Array, alternatives: Collection[TagSet]) -> Any:
     """Which rows of a column of tags are wanted by one of the alternatives.
 
-    Every distinct tag of the alternatives is a bit; the bits of a row's tags are joined, and
-    an alternative matches where all of its bits are there. O(tags of all rows), and O(hits)
-    for what comes after the lookup.
-
     Args:
-        tags: list<string> or large_list<string>, the strings perhaps dictionary encoded. No
-            matter in which order, nor how often a tag stands in a row. A null row matches
-            nothing.
-        alternatives: empty wants everything.
+        tags: see `carrying`.
+        alternatives: as subscriptions ask for them; empty wants everything.
+
+            {/foo}      matches rows with /foo, and with /foo/bar
+            {=/foo}     those with /foo alone
+            {.a.*}      those with .a.b
+            {*}         all, also one without tags
 
     Returns:
         A numpy array of bool, one a row; None where all are wanted because nothing was asked.
     """
     if not alternatives:
         return None
+    if EVERYTHING in alternatives:
+        return np.ones(len(tags), bool)
+    return carrying(tags, list(map(compile_asked, alternatives)))
+
+
+def carrying(tags: pa.Array, alternatives: Collection[TagSet]) -> Any:
+    """Which rows of a column of tags carry all of one of the alternatives.
+
+    Every distinct tag of the alternatives is a bit; the bits of a row's tags are joined, and
+    an alternative matches where all of its bits are there. O(tags of all rows), and O(hits)
+    for what comes after the lookup. What an address stands for is found once for each that
+    is different, and only where something derived is asked for.
+
+    Args:
+        tags: list<string> or large_list<string>, the strings perhaps dictionary encoded; as
+            published. No matter in which order, nor how often a tag stands in a row. A null
+            row matches nothing.
+        alternatives: as matching knows tags: `/foo` is that topic alone, `../foo` all below it,
+            too. At least one, none empty.
+
+    Returns:
+        A numpy array of bool, one a row.
+    """
     wanted = sorted(frozenset[str]().union(*alternatives))
     codes, rows = _hits(tags, wanted)
     words = _words(codes, rows, len(tags), -(-len(wanted) // _WORD))
@@ -45,17 +71,62 @@ def matching(tags: pa.Array, alternatives: Collection[TagSet]) -> Any:
 def _hits(tags: pa.Array, wanted: list[str]) -> tuple[Any, Any]:
     # For each tag that is one of the wanted: which one, and in which row; rows ascending.
     values = tags.flatten()  # honours slices, and leaves out what a null row may hide
-    if pa.types.is_dictionary(values.type):
-        places = pc.index_in(values.dictionary, pa.array(wanted, values.type.value_type))
-        codes = pc.fill_null(places, -1).to_numpy(zero_copy_only=False)
-        codes = codes[values.indices.to_numpy(zero_copy_only=False)] if len(codes) else codes
-    else:
-        places = pc.index_in(values, pa.array(wanted, values.type))
-        codes = pc.fill_null(places, -1).to_numpy(zero_copy_only=False)
+    derives = any(tag.startswith(_DERIVED) for tag in wanted)
+    if derives and not pa.types.is_dictionary(values.type):
+        values = values.dictionary_encode()
     lengths = pc.fill_null(pc.list_value_length(tags), 0).to_numpy(zero_copy_only=False)
+    ends = np.cumsum(lengths)
+    if not pa.types.is_dictionary(values.type):
+        codes = _places(values, wanted)
+        hit = np.flatnonzero(codes >= 0)
+        return codes[hit], np.searchsorted(ends, hit, side="right")
+    names, indices = values.dictionary, values.indices
+    codes = _places(names, wanted)
+    if indices.null_count:  # a tag that is null is one more, which nobody wants
+        indices = indices.cast(pa.int64()).fill_null(len(names))
+        codes = np.append(codes, -1)
+    indices = indices.to_numpy()
+    if derives and len(names):
+        found = _derived(names, {tag: n for n, tag in enumerate(wanted)})
+        if found:
+            return _expanded(codes, found, indices, ends)
+    codes = codes[indices] if len(codes) else codes
     hit = np.flatnonzero(codes >= 0)
-    rows = np.searchsorted(np.cumsum(lengths), hit, side="right")
-    return codes[hit], rows
+    return codes[hit], np.searchsorted(ends, hit, side="right")
+
+
+def _places(values: pa.Array, wanted: list[str]) -> Any:
+    # For each text its place in `wanted`, -1 where it isn't there.
+    places = pc.index_in(values, pa.array(wanted, values.type))
+    return pc.fill_null(places, -1).to_numpy(zero_copy_only=False)
+
+
+def _derived(names: pa.Array, wanted: Mapping[str, int]) -> dict[int, list[int]]:
+    # For each address among the names: which of the wanted it stands for.
+    chosen = pc.indices_nonzero(pc.match_substring_regex(names, _ADDRESS))
+    found = {}
+    for place, name in zip(chosen.to_pylist(), names.take(chosen).to_pylist(), strict=True):
+        mine = [wanted[tag] for tag in derived(name) if tag in wanted]
+        if mine:
+            found[place] = mine
+    return found
+
+
+def _expanded(codes: Any, derived: dict[int, list[int]], indices: Any, ends: Any) -> Any:
+    # As `_hits`, where a tag is itself and what is derived from it.
+    own = np.flatnonzero(codes >= 0)
+    sizes = np.fromiter(map(len, derived.values()), np.int64, len(derived))
+    owners = np.concatenate([own, np.repeat(np.fromiter(derived, np.int64, len(derived)), sizes)])
+    more = np.fromiter(chain.from_iterable(derived.values()), np.int64, sizes.sum())
+    numbers = np.concatenate([codes[own], more])[np.argsort(owners, kind="stable")]
+    counts = np.bincount(owners, minlength=len(codes))
+    starts = np.cumsum(counts) - counts
+    hit = np.flatnonzero(counts[indices])
+    names = indices[hit]
+    each = counts[names]
+    before = np.cumsum(each) - each
+    places = np.arange(each.sum()) + np.repeat(starts[names] - before, each)
+    return numbers[places], np.repeat(np.searchsorted(ends, hit, side="right"), each)
 
 
 def _words(codes: Any, rows: Any, count: int, width: int) -> list[Any]:

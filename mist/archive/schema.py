@@ -85,6 +85,7 @@ def writer_options(schema: pa.Schema) -> dict[str, Any]:
     repeating = {
         "tags": "tags.list.element",
         "publisher": "publisher",
+        "audience": "audience",
         "token": "token",
         "subscription": "subscription",
     }

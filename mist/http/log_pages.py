@@ -44,7 +44,7 @@ class Wanted:
     Attributes:
         after, upto: ids in `(after, upto]`; None is all there is.
         limit: rows.
-        alternatives: tag sets, of which one has to be in a message's; None wants all.
+        alternatives: subscriptions, of which a message has to satisfy one; None wants all.
         is_service: whether all columns are told.
     """
 
@@ -169,7 +169,9 @@ class LogReader:
         async with self._making:
             newest = self._sequencer.newest
             bound = newest if wanted.upto is None else min(wanted.upto, newest)
-            selection = None if wanted.alternatives is None else Selection(wanted.alternatives)
+            selection = (
+                None if wanted.alternatives is None else Selection.asked(wanted.alternatives)
+            )
             found = _Gathering(wanted.after, wanted.limit, _SIZE)
             while found.place < bound and not found.full:
                 await self._add(found, wanted, selection, bound)

@@ -65,7 +65,7 @@ class Segments:
 
         Args:
             manifest: whose `sealed` is at least `upto`.
-            alternatives: tag sets, of which one has to be in a row's tags; None wants all.
+            alternatives: subscriptions, of which a row has to satisfy one; None wants all.
             limit, size: rows, and bytes of their data; at least one row comes.
 
         Raises:

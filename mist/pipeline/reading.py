@@ -14,6 +14,7 @@ that no text is made of them (see `mist.pipeline.kernels.tags`).
 """
 
 import contextlib
+import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import reduce
 from operator import and_, or_
@@ -24,13 +25,14 @@ import attrs
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from mist.addresses import EVERYTHING, is_pattern
 from mist.archive.manifest import Archive, Segment, Table
 from mist.archive.schema import ROW_GROUP, SPARK_MESSAGES
 from mist.pipeline.errors import BadInput
 from mist.pipeline.selection import Alternatives, Range, Selection, parse_alternatives
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 __all__ = [
     "Archived",
@@ -53,7 +55,8 @@ SEGMENT_COLUMNS: Final = "file string, first bigint, last bigint, rows bigint"
 
 _TASKS: Final = 3  # for each core, so that one that is late doesn't hold up the rest for long
 _ATTEMPTS: Final = 5  # generations that may pass while a segment is being opened
-_DICTIONARIES: Final = ["tags.list.element", "publisher"]
+_DICTIONARIES: Final = ["tags.list.element", "publisher", "audience"]
+_QUOTED: Final = re.compile(r"[!-/:-@\[-`{-~]")  # what may mean something in a regular expression
 
 
 @attrs.frozen
@@ -108,13 +111,25 @@ def read_log(
         frame = frame.where(F.col("time") >= F.timestamp_micros(F.lit(since)))
     if until is not None:
         frame = frame.where(F.col("time") < F.timestamp_micros(F.lit(until)))
-    if alternatives:
-        each = [
-            reduce(and_, (F.array_contains("tags", tag) for tag in sorted(tags)))
-            for tags in alternatives
-        ]
+    if alternatives and EVERYTHING not in alternatives:
+        each = [reduce(and_, map(_carries, sorted(tags))) for tags in alternatives]
         frame = frame.where(reduce(or_, each))
     return frame
+
+
+def _carries(asked: str) -> "Column":
+    """Whether a row has a tag that is asked for; by Spark's own means, without Python."""
+    from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
+
+    if not is_pattern(asked):
+        return F.array_contains("tags", asked.removeprefix("=") if asked[:2] == "=/" else asked)
+    if asked.startswith("/"):
+        below = asked if asked == "/" else f"{asked}/"
+        return F.exists("tags", lambda tag: (tag == asked) | tag.startswith(below))
+    kinds = {"*": r"[^.]+", ">": "(?s:.+)"}  # with s a dot is any letter
+    tokens = [kinds.get(token) or _QUOTED.sub(r"\\\g<0>", token) for token in asked[1:].split(".")]
+    pattern = "".join(["^", *(rf"\.{token}" for token in tokens), r"\z"])
+    return F.exists("tags", lambda tag: tag.rlike(pattern))
 
 
 def segments(

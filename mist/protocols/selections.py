@@ -1,6 +1,7 @@
 """What is wanted of the log, as people and programs write it: by tags, and from a time.
 
     a,b; c                  what carries a and b, or c
+    /foo; .a.*              what is published to a topic or below it, or to such a subject
     2026-11-21T12:00:00Z    a moment
     1795262400000           the same
 
@@ -12,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from mist.errors import EmptyTag, TooManySubscriptions
-from mist.message import TagSet, parse_tags
+from mist.message import ASK, TagSet, parse_tags
 from mist.protocols.positions import MAX_ALTERNATIVES
 
 __all__ = ["parse_alternative", "parse_moment", "split_alternatives"]
@@ -45,7 +46,7 @@ def split_alternatives(text: str) -> list[str]:
 
 
 def parse_alternative(text: str, limit: int) -> TagSet:
-    """`a, b` → {a, b}: what is wanted has all of these.
+    """`a, b` → {a, b}: what is wanted has all of these. As subscriptions ask for them.
 
     Args:
         limit: distinct tags.
@@ -53,7 +54,7 @@ def parse_alternative(text: str, limit: int) -> TagSet:
     Raises:
         EmptyTag, InvalidTag, TooManyTags: as `mist.message.parse_tags`.
     """
-    return parse_tags((tag.strip(_BLANK) for tag in text.split(",")), limit)
+    return parse_tags((tag.strip(_BLANK) for tag in text.split(",")), limit, ASK)
 
 
 def parse_moment(text: str) -> int:

@@ -190,6 +190,30 @@ async def test_without_a_history_there_is_none(tmp_path):
         assert code(sealing) == (409, "archive_off")
 
 
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("/a", [1, 2, 3]),
+        ("%3D/a", [1]),
+        ("/a,x", [3]),
+        (".b.*", [4]),
+        (".b.%3E", [4, 5]),
+        ("%3D/a;.b.%3E", [1, 4, 5]),
+        ("*", [1, 2, 3, 4, 5, 6]),
+    ],
+)
+@pytest.mark.parametrize("sealed", [False, True])
+async def test_addresses_stand_for_what_they_do_live(server, sealed, query, expected):
+    for tags in ("/a", "/a/b", "/a/b,x", ".b.c", ".b.c.d", "x"):
+        await append(server, some(tags, 1))
+    if sealed:
+        await server.hub.sealer.seal_now()
+        await trim(server, 0)
+    response = await get(server, f"?subscribe={query}")
+    assert ids(response) == expected
+    assert told(response) == (6, True, None)
+
+
 # sealed and not
 
 
@@ -325,6 +349,16 @@ async def test_a_token_needs_to_say_what_and_the_right_to_each(granted):
         assert code(await get(granted, f"?subscribe={wanted}", TOKEN)) == (403, "not_granted")
 
 
+async def test_a_token_needs_the_right_to_an_address_as_it_asks_for_it(granted):
+    await granted.hub.registry.execute([Register("u", frozenset({"/a/*", ".b.>"}))])
+    await append(granted, some("/a", 1), some("/a/b", 1), some(".b.c", 1))
+    token = {"X-Auth-Token": "u"}
+    for wanted, found in [("/a/b", [5]), ("%3D/a/b", [5]), (".b.*", [6]), (".b.%3E", [6])]:
+        assert ids(await get(granted, f"?subscribe={wanted}", token)) == found
+    for wanted in ("/a", "/", "%3D/a", ".%3E", ".*.c", "*"):
+        assert code(await get(granted, f"?subscribe={wanted}", token)) == (403, "not_granted")
+
+
 async def test_a_right_lost_between_two_pages_ends_the_reading(granted):
     granted.hub.hub_limits = type(granted.hub.hub_limits)(failed_auth_delay=0.0)
     assert ids(await get(granted, "?subscribe=a&limit=1", TOKEN)) == [1]
@@ -406,6 +440,15 @@ async def test_what_is_erased_is_gone_from_the_log(server):
     response = await get(server)
     assert ids(response) == [4, 5]
     assert told(response)[2] is None
+
+
+async def test_an_erasure_takes_tags_as_they_were_published(server):
+    await append(server, some("/a", 2), some("/a/b", 2), some(".b.c", 2))
+    erased = await request(server, "POST", "/v1/log/erase", json={"tags": ["/a"]})
+    assert erased.json() == {"erased": 2, "first": 1, "last": 2}
+    erased = await request(server, "POST", "/v1/log/erase", json={"tags": [".b.*"]})
+    assert code(erased) == (400, "invalid_tag")
+    assert ids(await get(server)) == [3, 4, 5, 6]
 
 
 @pytest.mark.parametrize(

@@ -158,6 +158,45 @@ def test_a_selection_of_the_log_is_that_of_the_stretches(spark: Any, kept: Archi
     assert len(expected) > 50
 
 
+def test_addresses_are_read_alike_by_spark_and_from_the_stretches(
+    spark: Any, tmp_path: Path
+) -> None:
+    published = [
+        "/a",
+        "/a/b,x",
+        "/ab",
+        "/",
+        ".a.b",
+        ".a.b.c,x",
+        ".a+.b",
+        ".a.\u2028",
+        "x",
+        "=",
+        "a",
+    ]
+    archive = make_archive(tmp_path, [Told(each) for each in published])
+    for subscribe, found in [
+        ("/a", [1, 2]),
+        ("=/a", [1]),
+        ("/", [1, 2, 3, 4]),
+        ("=/", [4]),
+        ("/a,x", [2]),
+        (".a.*", [5, 8]),
+        (".a.>", [5, 6, 8]),
+        (".a+.*", [7]),
+        (".*.b", [5, 7]),
+        (".>,x", [6]),
+        (".a.b; =", [5, 10]),
+        ("*", list(range(1, 12))),
+    ]:
+        chosen = read_log(spark, archive.folder, subscribe=subscribe).select("id")
+        assert sorted(row.id for row in chosen.collect()) == found, subscribe
+        selection = Selection(Range(), parse_alternatives(subscribe))
+        (stretch,) = plan(archive.messages, selection, 1)
+        rows = read_stretch(archive.messages, stretch, selection, ["id"])
+        assert [n for batch in rows for n in batch.column("id").to_pylist()] == found, subscribe
+
+
 def test_each_segment_is_a_partition_of_its_own(spark: Any, kept: Archive) -> None:
     frame = segments(spark, kept.folder, Selection(Range(after=100, upto=200)))
     assert frame.rdd.getNumPartitions() == 3
