@@ -62,6 +62,9 @@ __all__ = ["STRANGER_OBJECT", "JsonDialect", "JsonProtocol", "Said"]
 
 STRANGER_OBJECT: Final = 4096  # bytes in an object of a peer that has not authenticated
 
+_GUESSES: Final = 8
+_BETWEEN: Final = frozenset((b"", b"{", b" ", b"\t", b"\r", b"\n"))  # what may follow an object
+
 
 Said = Request | Alike | Command
 """What objects ask for; a command where something else was said, or an object means none."""
@@ -242,9 +245,12 @@ class JsonProtocol(JsonDialect):
 
 def _end_of_last(data: bytes) -> int:
     """Where the last object ends that has come whole, as far as that can be guessed."""
-    if data.rstrip().endswith(b"}"):
-        return len(data)
-    return max(map(data.rfind, (b"}\n", b"}{", b"} ", b"}\r"))) + 1
+    end = len(data)
+    for _ in range(_GUESSES):
+        end = data.rfind(b"}", 0, end)
+        if end < 0 or data[end + 1 : end + 2] in _BETWEEN:
+            return end + 1
+    return 0
 
 
 def _error_text(error: MistError) -> str:
