@@ -21,7 +21,7 @@ say `subject_commands`'s; here they become commands of a session, and its replie
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import ClassVar, Final
 
 import attrs
@@ -42,7 +42,7 @@ from mist.commands import (
     UnsubscribeNamed,
 )
 from mist.errors import CommandError, Unauthorized, UnknownCommand, WrongArguments
-from mist.message import Batch, Envelope, Limits, Run
+from mist.message import Batch, Envelope, Limits, Run, TagSet
 from mist.protocols import Protocol, WireForm
 from mist.protocols.subject_commands import (
     Announced,
@@ -54,8 +54,9 @@ from mist.protocols.subject_commands import (
     parse_subscribe,
     parse_unsubscribe,
 )
-from mist.protocols.subject_forms import HEADERS, REPLY, subject_form, subject_of
+from mist.protocols.subject_forms import HEADERS, REPLY, message, subject_form, subject_of
 from mist.protocols.subject_framing import PUBLISHING, Framing, FramingLost, cut_batch
+from mist.protocols.subject_names import Names
 
 __all__ = ["PULSE", "SubjectProtocol"]
 
@@ -63,6 +64,8 @@ PULSE: Final = 120.0  # seconds
 _MAX_BEATS: Final = 2  # that may stay unanswered
 
 _OK: Final = b"+OK\r\n"
+_NO_RESPONDERS: Final = b"NATS/1.0 503\r\n\r\n"
+_QUIET: Final = "quiet"  # the `ref` of a command that the client didn't send
 _OPEN: Final = frozenset({b"CONNECT", b"PING", b"PONG", b"+OK", b""})  # to strangers
 _KNOWN: Final = PUBLISHING | _OPEN | {b"SUB", b"UNSUB"}
 _FAREWELLS: Final = {
@@ -84,10 +87,12 @@ class _Owed:
     Attributes:
         count: messages in it.
         failed: whether it was refused, which was answered instead.
+        instead: of as many `+OK`, what the next fence is answered with.
     """
 
     count: int
     failed: bool = False
+    instead: bytes = b""
 
 
 class SubjectProtocol(Protocol):
@@ -96,11 +101,17 @@ class SubjectProtocol(Protocol):
     Args:
         limits: of data; control lines have a limit of their own.
         greeting: what the server says first: see `subject_info`.
+        listens: whether anybody would get a message with these tags, now.
     """
 
     pulse: ClassVar[float | None] = PULSE
 
-    def __init__(self, limits: Limits, greeting: bytes = b"") -> None:
+    def __init__(
+        self,
+        limits: Limits,
+        greeting: bytes = b"",
+        listens: Callable[[TagSet], bool] = lambda tags: True,
+    ) -> None:
         self.form: WireForm = subject_form(b"0")  # no subscription here is without a sid
         self._limits = limits
         self._greeting = greeting
@@ -110,9 +121,8 @@ class SubjectProtocol(Protocol):
         self._beats = 0  # since anything came
         self._runs: list[Run] = []  # published and not yet handed on
         self._framable = True  # as for a batch of them
-        # Of subscriptions that don't end by themselves: subjects by sid, and sids by subject.
-        self._subjects: dict[bytes, bytes] = {}
-        self._sids: dict[bytes, dict[bytes, None]] = {}
+        self._names = Names()
+        self._listens = listens
 
     def greeting(self) -> bytes:
         return self._greeting
@@ -227,7 +237,25 @@ class SubjectProtocol(Protocol):
         run = announced.tag_list, b"%b%b\n" % (announced.head, data), 1
         framable = b"\n" not in data
         batch = Batch.of_runs([run], framable=framable, envelope=Envelope(meta=meta))
-        yield from self._publish(batch, 1)
+        owed = _Owed(1)
+        yield Publish(batch, ref=owed)
+        if self._verbose:
+            yield Ping(ref=owed)
+        if announced.reply and self._options.no_responders:
+            yield from self._answer_in_vain(announced, owed)
+
+    def _answer_in_vain(self, announced: Announced, owed: _Owed) -> Iterator[Command]:
+        """Tell who asks that nobody is there to answer, where that is so."""
+        if self._listens(frozenset((announced.tag_list.decode(),))):
+            return
+        sid = self._names.awaiting(announced.reply)
+        if sid is not None:
+            owed.instead = message(announced.reply, sid, b"", b"", _NO_RESPONDERS)
+            yield Ping(ref=owed)
+            # To the client such a subscription has ended.
+            if self._names.is_last(sid) and not owed.failed:
+                self._names.forget(sid)
+                yield UnsubscribeNamed(sid, ref=_QUIET)
 
     def _command(self, word: bytes, line: bytes) -> Iterator[Command]:
         if _HTTP.match(line):
@@ -243,7 +271,7 @@ class SubjectProtocol(Protocol):
         elif word == b"SUB":
             command = parse_subscribe(line, bool(self._options.headers))
             if isinstance(command, SubscribeNamed):
-                self._note(command)
+                self._names.note(command.name, subject_of(command.tags).encode())
             yield command
         elif word == b"UNSUB":
             yield from self._unsubscribe(line)
@@ -268,34 +296,18 @@ class SubjectProtocol(Protocol):
         if options.echo is not None:
             yield Echo(options.echo)
 
-    # subscriptions by subject, which rtmb's clients end so
-
-    def _note(self, command: SubscribeNamed) -> None:
-        if command.name not in self._subjects:
-            subject = subject_of(command.tags).encode()
-            self._subjects[command.name] = subject
-            self._sids.setdefault(subject, {})[command.name] = None
-
-    def _forget(self, sid: bytes) -> None:
-        subject = self._subjects.pop(sid, None)
-        if subject is not None:
-            sids = self._sids[subject]
-            del sids[sid]
-            if not sids:
-                del self._sids[subject]
-
     def _unsubscribe(self, line: bytes) -> Iterator[Command]:
         command = parse_unsubscribe(line)
         if not isinstance(command, UnsubscribeNamed):
             yield command
             return
-        sids = [command.name]
-        if command.name not in self._subjects:
-            sids = list(self._sids.get(command.name, sids))
-        for number, sid in enumerate(sids):
-            self._forget(sid)
+        for number, sid in enumerate(self._names.meant(command.name)):
+            if command.most is None:
+                self._names.forget(sid)
+            else:
+                self._names.end_after(sid, command.most)
             # One answer, however many there were.
-            yield UnsubscribeNamed(sid, command.most, ref=number or None)
+            yield UnsubscribeNamed(sid, command.most, ref=_QUIET if number else None)
 
     # writing
 
@@ -322,15 +334,15 @@ class SubjectProtocol(Protocol):
             case SubscribeNamed(tags=tags, name=sid):
                 name = "SUB"
                 subject = subject_of(tags)
-                self._forget(sid)
+                self._names.forget(sid)
             case _:
                 pass
         return _refusal(error_text(error, name, subject))
 
     def _consent(self, command: Command) -> bytes:
         match command:
-            case Ping(ref=_Owed(count=count, failed=failed)):
-                return b"" if failed else _OK * count
+            case Ping(ref=_Owed(count=count, failed=failed, instead=instead)):
+                return b"" if failed else instead or _OK * count
             case Ping():
                 return b"PONG\r\n"
             case Auth():

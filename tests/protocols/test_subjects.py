@@ -467,12 +467,58 @@ def test_a_revoked_subscription_is_told_by_its_subject() -> None:
     assert notice == err('Permissions Violation for Subscription to "foo.>"').encode()
 
 
-def test_subscriptions_that_end_by_themselves_are_not_kept() -> None:
+def test_of_subscriptions_that_end_by_themselves_a_thousand_are_kept() -> None:
     protocol = open_protocol()
-    for n in range(100):
+    for n in range(1100):
         read(protocol, [b"SUB _INBOX.%d %d\r\nUNSUB %d 1\r\n" % (n, n, n)])
-    assert not protocol._subjects
-    assert not protocol._sids
+    assert len(protocol._names) == 1000
+
+
+# asking in vain
+
+
+@pytest.mark.parametrize(
+    ("pattern", "told"),
+    [
+        (b"_INBOX.a.1", True),
+        (b"_INBOX.a.*", True),
+        (b"_INBOX.a.>", True),
+        (b"_INBOX.>", True),
+        (b">", True),
+        (b"_INBOX.a", False),
+        (b"_INBOX.a.2", False),
+        (b"_INBOX.b.*", False),
+        (b"_INBOX.a.1.>", False),
+    ],
+)
+def test_who_asks_nobody_is_told_so_on_its_own_subscription(pattern: bytes, told: bool) -> None:
+    connect = b'CONNECT {"verbose":false,"headers":true,"no_responders":true}\r\n'
+    asked = []
+
+    def listens(tags: frozenset[str]) -> bool:
+        asked.append(tags)
+        return False
+
+    protocol = SubjectProtocol(LIMITS, listens=listens)
+    sent = connect + b"SUB %b 7\r\nPUB a _INBOX.a.1 1\r\nx\r\n" % pattern
+    answer = b"HMSG _INBOX.a.1 7 16 16\r\nNATS/1.0 503\r\n\r\n\r\n"
+    assert answers(protocol, sent) == (answer if told else b"")
+    assert asked == [{".a"}]
+    # Not where it is heard, is no request, was refused, or nobody wants to know.
+    assert answers(protocol, b"PUB a 1\r\nx\r\n") == b""
+    refused = answers(protocol, b"PUB a _INBOX.a.1 1\r\nx\r\n", Failed(NotGranted()))
+    assert refused == err('Permissions Violation for Publish to "a"').encode()
+    assert answers(SubjectProtocol(LIMITS), sent) == b""
+    quiet = SubjectProtocol(LIMITS, listens=listens)
+    assert answers(quiet, QUIET + sent.removeprefix(connect)) == b""
+
+
+def test_who_awaits_one_answer_awaits_none_when_told_that_there_is_none() -> None:
+    connect = b'CONNECT {"verbose":false,"headers":true,"no_responders":true}\r\n'
+    protocol = SubjectProtocol(LIMITS, listens=lambda tags: False)
+    found = read(protocol, [connect + b"SUB i 7\r\nUNSUB 7 1\r\nPUB a i 1\r\nx\r\n"])
+    told = "HMSG i 7 16 16\r\nNATS/1.0 503\r\n\r\n\r\n"
+    assert found[-3:] == [".a i x", told, "Unsub 7 None"]
 
 
 # the beginning and the silence
@@ -499,6 +545,22 @@ def test_the_greeting_says_what_a_client_wants_to_know() -> None:
     }
     assert b"auth_required" not in ServerInfo("ID", "1").line(1)
     assert b'"tls_required":true' in ServerInfo("ID", "1", tls_required=True).line(1)
+
+
+@pytest.mark.parametrize(
+    ("code", "stranger", "friend"),
+    [
+        (4008, b"", b"-ERR 'Slow Consumer'\r\n"),
+        (4401, b"", b"-ERR 'User Authentication Revoked'\r\n"),
+        (4408, b"-ERR 'Authentication Timeout'\r\n", b"-ERR 'Stale Connection'\r\n"),
+        (4429, b"-ERR 'maximum connections exceeded'\r\n", b""),
+        (1001, b"", b""),
+        (1006, b"", b""),
+    ],
+)
+def test_the_last_word_is_one_that_clients_know(code: int, stranger: bytes, friend: bytes) -> None:
+    assert SubjectProtocol(LIMITS).farewell(code) == stranger
+    assert open_protocol().farewell(code) == friend
 
 
 def test_two_silent_pings_and_it_is_over() -> None:

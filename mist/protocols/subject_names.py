@@ -1,0 +1,73 @@
+"""What a NATS client calls its subscriptions: sids by subject, and subjects by sid. No I/O.
+
+The session has the subscriptions themselves. This is for what it need not know: that rtmb's
+clients end one by its subject, and that whoever asks in vain is told so by way of the
+subscription on which it awaits an answer.
+"""
+
+from typing import Final
+
+__all__ = ["Names"]
+
+_MOST_ENDING: Final = 1_000  # that end by themselves: nobody says here when
+
+
+class Names:
+    """The names of one client's subscriptions."""
+
+    __slots__ = ("_ending", "_sids", "_subjects")
+
+    def __init__(self) -> None:
+        self._subjects: dict[bytes, bytes] = {}  # by sid
+        self._sids: dict[bytes, dict[bytes, None]] = {}  # by subject, as asked for
+        self._ending: dict[bytes, int] = {}  # after how many messages, by sid
+
+    def __len__(self) -> int:
+        return len(self._subjects)
+
+    def note(self, sid: bytes, subject: bytes) -> None:
+        """A subscription was made; one that has this sid stays what it was."""
+        if sid not in self._subjects:
+            self._subjects[sid] = subject
+            self._sids.setdefault(subject, {})[sid] = None
+
+    def forget(self, sid: bytes) -> None:
+        """A subscription has ended, or came to nothing."""
+        subject = self._subjects.pop(sid, None)
+        if subject is None:
+            return
+        self._ending.pop(sid, None)
+        sids = self._sids[subject]
+        del sids[sid]
+        if not sids:
+            del self._sids[subject]
+
+    def end_after(self, sid: bytes, most: int) -> None:
+        """A subscription will end after so many messages."""
+        if sid in self._subjects:
+            self._ending[sid] = most
+            if len(self._ending) > _MOST_ENDING:
+                self.forget(next(iter(self._ending)))
+
+    def meant(self, name: bytes) -> list[bytes]:
+        """The sids that `UNSUB name` means: the one so called, or else all of this subject."""
+        return [name] if name in self._subjects else list(self._sids.get(name, (name,)))
+
+    def awaiting(self, reply: bytes) -> bytes | None:
+        """The sid of a subscription to a subject that answers go to, None where there is none.
+
+        Looked for is what clients subscribe to for that: the subject, or a pattern that is the
+        subject but for its end: `_INBOX.a.1`, `_INBOX.a.*`, `_INBOX.a.>`, `_INBOX.>`, `>`.
+        """
+        sids = self._sids.get(reply)
+        tokens = reply.split(b".")
+        if sids is None:
+            sids = self._sids.get(b".".join([*tokens[:-1], b"*"]))
+        while sids is None and tokens:
+            tokens.pop()
+            sids = self._sids.get(b".".join([*tokens, b">"]))
+        return None if sids is None else next(iter(sids))
+
+    def is_last(self, sid: bytes) -> bool:
+        """Whether a subscription ends with its first message."""
+        return self._ending.get(sid) == 1
