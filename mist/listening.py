@@ -22,10 +22,17 @@ _BACKLOG: Final = 1024  # connections the kernel completes before they are accep
 
 @attrs.frozen
 class Listening:
-    """One listener that is bound: what it was asked to be, and what it became."""
+    """One listener that is bound: what it was asked to be, and what it became.
 
-    listen: Listen  # with the real port
+    Attributes:
+        listen: with the real port.
+        listener: gives streams that speak TLS where `listen` does, unless `context` is set.
+        context: with which each stream is to speak TLS later, where its protocol begins without.
+    """
+
+    listen: Listen
     listener: trio.abc.Listener[trio.abc.Stream]
+    context: ssl.SSLContext | None = None
 
     async def aclose(self) -> None:
         """Stop listening; a unix socket's file goes, too."""
@@ -77,6 +84,8 @@ async def bind(listen: Listen, context: ssl.SSLContext | None) -> Listening:
     if not listen.tls:
         return Listening(listen, plain)
     assert context is not None  # config demands a certificate for a TLS listener
+    if listen.protocol == "nats":
+        return Listening(listen, plain, context)
     # HTTP and WebSockets say themselves where they end; a line protocol's end must be told from a
     # cut line.
     compatible = listen.protocol != "tcp"

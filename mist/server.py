@@ -12,6 +12,7 @@ command line runs: a server, signals, a lock on the data folder.
 
 import fcntl
 import os
+import secrets
 import signal
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -23,11 +24,12 @@ from typing import TYPE_CHECKING
 import structlog
 import trio
 
+import mist
 from mist import collector
 from mist.accounts import Accounts
 from mist.archive import Archive, ArchiveError
 from mist.auth import open_registry
-from mist.config import Config, Listen
+from mist.config import Config
 from mist.errors import HistoryUnavailable, MistError, StartupError
 from mist.history import Durability, History, open_history
 from mist.history.keeper import keep
@@ -38,10 +40,12 @@ from mist.http.tickets import Tickets
 from mist.hub import Hub, HubLimits
 from mist.listening import Listening, bind, reason, tls_context
 from mist.outbox import OutboxLimits, SlowConsumer
+from mist.protocols.subject_info import ServerInfo
 from mist.sequencer import Sequencer
 from mist.transports.departures import end_sessions
 from mist.transports.gate import Gate
 from mist.transports.handshake import Origins
+from mist.transports.nats import NatsTransport
 from mist.transports.tcp import TcpTransport
 from mist.transports.websocket import WebSocketTransport
 
@@ -68,6 +72,7 @@ class Server:
         self._listening = listening
         self._accepting = trio.CancelScope()
         self._started = time.time()
+        self._id = secrets.token_hex(16)
         self._gate = Gate(
             config.max_connections, config.max_connections_per_address, config.trusted_proxies
         )
@@ -107,10 +112,10 @@ class Server:
                 with self._accepting:
                     async with trio.open_nursery() as accepting:
                         for each in self._listening:
-                            transport = self._transport(each.listen)
+                            transport = self._transport(each)
                             # HTTP answers to the end: whoever asks hears that it isn't ready.
                             is_http = isinstance(transport, HttpTransport)
-                            if isinstance(transport, WebSocketTransport):
+                            if isinstance(transport, WebSocketTransport | NatsTransport):
                                 background.start_soon(transport.sweep)
                             await (connections if is_http else accepting).start(
                                 partial(
@@ -161,11 +166,31 @@ class Server:
         )
         return Site(context, self._gate, config.server_names)
 
-    def _transport(self, listen: Listen) -> TcpTransport | WebSocketTransport | HttpTransport:
-        config, gate = self._config, self._gate
+    def _transport(
+        self, listening: Listening
+    ) -> TcpTransport | WebSocketTransport | HttpTransport | NatsTransport:
+        config, gate, listen = self._config, self._gate, listening.listen
         if listen.protocol == "tcp":
             return TcpTransport(
                 self.hub, gate, name=listen.scheme, handshake_seconds=config.handshake_seconds
+            )
+        if listen.protocol == "nats":
+            info = ServerInfo(
+                self._id,
+                mist.__version__,
+                listen.host,
+                listen.port,
+                max_payload=config.max_data,
+                auth_required=self.hub.needs_secret,
+                tls_required=listen.tls,
+            )
+            return NatsTransport(
+                self.hub,
+                gate,
+                info,
+                name=listen.scheme,
+                context=listening.context,
+                handshake_seconds=config.handshake_seconds,
             )
         origins = Origins(
             config.allow_origin,

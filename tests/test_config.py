@@ -613,6 +613,9 @@ def test_a_listener_says_what_serves_it() -> None:
         "http": ("http", False, False, 8080),
         "https": ("http", True, False, 8080),
         "http+unix": ("http", False, True, 0),
+        "nats": ("nats", False, False, 4222),
+        "natss": ("nats", True, False, 4222),
+        "nats+unix": ("nats", False, True, 0),
     }
     assert Listen.parse("tcp+unix:///a%20b").path == "/a b"
 

@@ -48,6 +48,7 @@ _PROTOCOLS: Final = (
     ("tcp", "tcps", 1445),
     ("ws", "wss", 8888),
     ("http", "https", 8080),
+    ("nats", "natss", 4222),
 )
 
 SCHEMES: Final[Mapping[str, Scheme]] = {
