@@ -1,4 +1,5 @@
-"""`mist pipeline` as people and scripts use it: processes of their own, a few with Spark."""
+"""`mist pipeline` as people and scripts use it: what is told without Spark, and as processes of
+their own one of each kind. What the commands do with Spark is in `tests/pipeline`."""
 
 import json
 import os
@@ -10,14 +11,18 @@ from pathlib import Path
 
 import click
 import pytest
-from click.testing import CliRunner
+import trustme
+from click.testing import CliRunner, Result
 
-from mist.archive.segments import read_segment
+from mist.cli import main
 from mist.cli.pipeline import pipeline as pipeline_group
 from mist.pipeline.errors import NotInstalled
 from mist.pipeline.java import require_java
+from mist.pipeline.source.address import Address
+from mist.pipeline.source.client import Client
+from mist.pipeline.source.errors import ServerRefused
 from tests.pipeline.archives import Told, add_accounts, make_archive
-from tests.processes import environment
+from tests.processes import environment, mist, serving
 
 SMALL = (
     "--master=local[1]",
@@ -38,6 +43,20 @@ def pipeline(*arguments: str, cwd: Path, **variables: str) -> "subprocess.Comple
         env=environment(PYTHONPATH=os.getcwd(), **variables),
         check=False,
     )
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """This process in the test's folder, with none of mist's settings in its environment."""
+    monkeypatch.chdir(tmp_path)
+    for name in [each for each in os.environ if each.startswith("MIST_")]:
+        monkeypatch.delenv(name)
+    return monkeypatch
+
+
+def invoke(*arguments: str, **variables: str) -> Result:
+    """A command that ends before Spark is started, in this process."""
+    return CliRunner(env=variables).invoke(main, ["pipeline", *arguments], prog_name="mist")
 
 
 @pytest.fixture
@@ -90,10 +109,10 @@ def test_help_needs_nothing_of_spark() -> None:
     ],
 )
 def test_wrong_input_is_one_clear_line(
-    tmp_path: Path, arguments: list[str], code: int, says: str
+    here: pytest.MonkeyPatch, arguments: list[str], code: int, says: str
 ) -> None:
-    done = pipeline(*arguments, cwd=tmp_path)
-    assert done.returncode == code
+    done = invoke(*arguments, JAVA_HOME="/nowhere")
+    assert done.exit_code == code
     assert says in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
@@ -110,27 +129,27 @@ def test_wrong_input_is_one_clear_line(
     ],
 )
 def test_what_is_wrong_is_told_before_spark_is_started(
-    data: Path, arguments: list[str], says: str
+    data: Path, here: pytest.MonkeyPatch, arguments: list[str], says: str
 ) -> None:
     (data / "full").mkdir()
     (data / "full" / "something").touch()
     (data / "file").touch()
     # With a Java that can't run: whoever gets to it says so.
-    done = pipeline("report", "volume", *arguments, cwd=data, JAVA_HOME="/nowhere")
-    assert done.returncode == 2
+    done = invoke("report", "volume", *arguments, JAVA_HOME="/nowhere")
+    assert done.exit_code == 2
     assert says in done.stderr.splitlines()[-1]
 
 
-def test_a_bad_line_among_subscriptions_is_named(data: Path) -> None:
+def test_a_bad_line_among_subscriptions_is_named(data: Path, here: pytest.MonkeyPatch) -> None:
     (data / "wanted.txt").write_text("a,b\n\nx\ty\n")
-    done = pipeline("match", "--subscriptions", "wanted.txt", cwd=data, JAVA_HOME="/nowhere")
-    assert done.returncode == 2
+    done = invoke("match", "--subscriptions", "wanted.txt", JAVA_HOME="/nowhere")
+    assert done.exit_code == 2
     assert "wanted.txt, line 3" in done.stderr
 
 
-def test_no_java_says_how_to_get_it(data: Path, tmp_path: Path) -> None:
-    done = pipeline("report", "volume", cwd=data, JAVA_HOME="/nowhere")
-    assert done.returncode == 2
+def test_no_java_says_how_to_get_it(data: Path, here: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    done = invoke("report", "volume", JAVA_HOME="/nowhere")
+    assert done.exit_code == 2
     assert done.stderr.splitlines()[-1] == (
         "mist pipeline report volume: JAVA_HOME is /nowhere, which has no bin/java; "
         "Debian: apt install openjdk-17-jre-headless"
@@ -139,9 +158,9 @@ def test_no_java_says_how_to_get_it(data: Path, tmp_path: Path) -> None:
     old.mkdir(parents=True)
     (old / "java").write_text("#!/bin/sh\necho 'openjdk version \"1.8.0_292\"' >&2\n")
     (old / "java").chmod(0o755)
-    done = pipeline("report", "volume", cwd=data, JAVA_HOME=str(old.parent))
+    done = invoke("report", "volume", JAVA_HOME=str(old.parent))
     assert "is Java 8" in done.stderr
-    done = pipeline("report", "volume", cwd=data, JAVA_HOME="", PATH=str(tmp_path))
+    done = invoke("report", "volume", JAVA_HOME="", PATH=str(tmp_path))
     assert "no JAVA_HOME, nor a java on the PATH" in done.stderr.splitlines()[-1]
 
 
@@ -168,9 +187,9 @@ def test_no_pyspark_names_the_extra(data: Path, tmp_path: Path, java: None) -> N
     )
 
 
-def test_retention_runs_without_java(data: Path) -> None:
-    done = pipeline("retain", "--days", "1", "--json", cwd=data, JAVA_HOME="/nowhere")
-    assert done.returncode == 0, done.stderr
+def test_retention_runs_without_java(data: Path, here: pytest.MonkeyPatch) -> None:
+    done = invoke("retain", "--days", "1", "--json", JAVA_HOME="/nowhere")
+    assert done.exit_code == 0, done.stderr
     summary = json.loads(done.stdout)
     assert {table["table"] for table in summary["tables"]} == {"messages", "deliveries"}
 
@@ -189,22 +208,6 @@ def test_no_two_options_of_a_command_have_one_name(path: tuple[str, ...]) -> Non
     result = CliRunner().invoke(pipeline_group, [*path, "--help"], catch_exceptions=False)
     assert result.exit_code == 0
     assert "Usage:" in result.output
-
-
-def test_what_a_token_published_is_erased_by_its_id(tmp_path: Path, java: None) -> None:
-    token = "0123456789abcdef"
-    told = [Told("a", b"theirs", publisher=token), Told("a", b"ours"), Told("b", publisher=token)]
-    archive = make_archive(tmp_path / "archive", told).messages
-    result = pipeline(
-        *("erase", "--archive", "archive", "--token", token, "--no-log", "--receipt", "r.json"),
-        *SMALL,
-        cwd=tmp_path,
-    )
-    assert result.returncode == 0, result.stderr
-    assert json.loads((tmp_path / "r.json").read_text())
-    (segment,) = archive.current().segments
-    assert read_segment(archive, segment, ["data"]).to_pylist() == [{"data": b"ours"}]
-    assert len(list(tmp_path.glob("archive/date=*/*.parquet"))) == 1
 
 
 def test_a_report_gives_json_parquet_and_a_page(data: Path, java: None) -> None:
@@ -229,11 +232,42 @@ def test_a_report_gives_json_parquet_and_a_page(data: Path, java: None) -> None:
     assert sorted(path.name for path in data.iterdir()) == ["mist-data", "page.html", "rows"]
 
 
-def test_nothing_selected_is_an_error_and_leaves_nothing(data: Path, java: None) -> None:
-    done = pipeline("report", "tags", "--subscribe", "nobody", "--out", "rows", *SMALL, cwd=data)
-    assert done.returncode == 2
-    assert done.stderr.splitlines()[-1].endswith("no message is selected")
-    assert sorted(path.name for path in data.iterdir()) == ["mist-data"]
+def test_a_token_reads_what_it_was_granted_over_https(
+    tmp_path: Path, here: pytest.MonkeyPatch, java: None
+) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    issued = authority.issue_cert("localhost", "127.0.0.1")
+    issued.private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "pem"))
+    listen = ("--listen", "tcp://127.0.0.1:0", "--listen", "https://127.0.0.1:0")
+    pem = ("--tls-cert", str(tmp_path / "pem"), "--tls-key", str(tmp_path / "pem"))
+    with serving(tmp_path / "data", *pem, "--secret", "s3cret", listen=listen) as server:
+        tcp, https = server.urls
+        assert https.startswith("https://127.0.0.1:")
+        service = ("--host", tcp, "--secret", "s3cret")
+        for tags in ("order,eu", "news", "order"):
+            assert mist("publish", tags, "17", *service).returncode == 0
+        token = mist("token", "new", "order", *service).stdout.strip()
+        # Whom nobody vouches for is told nothing, and neither is a secret to him.
+        make_archive(tmp_path / "archive", [Told("a")])
+        to = ("--to", https, "--to-secret", "s3cret")
+        done = invoke("replay", "--archive", "archive", *to, JAVA_HOME="/nowhere")
+        assert done.exit_code == 1
+        assert "its certificate is not trusted" in done.stderr.splitlines()[-1]
+
+        trusting = {"SSL_CERT_FILE": str(tmp_path / "ca.pem")}
+        read = ("report", "tags", "--url", https, "--token", token, "--json")
+        result = pipeline(*read, "--subscribe", "order", *SMALL, cwd=tmp_path, **trusting)
+        assert result.returncode == 0, result.stderr
+        assert json.loads(result.stdout)["messages"] == 2
+        assert token not in result.stderr
+        here.setenv("SSL_CERT_FILE", trusting["SSL_CERT_FILE"])
+        with Client(Address.parse(https, None, token)) as client:
+            with pytest.raises(ServerRefused, match="403 not_granted"):
+                client.request("GET", "/v1/log", {"subscribe": "news"})
+        with Client(Address.parse(https, None, "another")) as client:
+            with pytest.raises(ServerRefused, match="answered 401"):
+                client.request("GET", "/v1/log", {"subscribe": "order"})
 
 
 def test_interrupting_ends_with_130_and_no_traceback(data: Path, java: None) -> None:
