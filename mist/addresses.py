@@ -144,8 +144,12 @@ def derived(tag: str) -> tuple[str, ...]:
 
 def expand(tags: frozenset[str]) -> frozenset[str]:
     """Published tags, and all that are derived from them; the same object where none are."""
-    addresses = [tag for tag in tags if tag.startswith(_ADDRESSES)]
-    return tags.union(*map(derived, addresses)) if addresses else tags
+    for tag in tags:
+        if tag.startswith(_ADDRESSES):
+            break
+    else:
+        return tags
+    return tags.union(*[derived(tag) for tag in tags])
 
 
 def compile_asked(tags: frozenset[str]) -> frozenset[str]:
@@ -154,9 +158,12 @@ def compile_asked(tags: frozenset[str]) -> frozenset[str]:
     The same object where no address is asked for. Two subscriptions that are asked for
     differently never come to the same. `EVERYTHING` isn't a matter of tags: ask for it before.
     """
-    addresses = [tag for tag in tags if tag.startswith(_ASKED)]
-    if not addresses:
+    for tag in tags:
+        if tag.startswith(_ASKED):
+            break
+    else:
         return tags
+    addresses = [tag for tag in tags if tag.startswith(_ASKED)]
     return tags.difference(addresses).union(*map(_compile, addresses))
 
 

@@ -110,7 +110,7 @@ class Broker:
         Returns:
             the group, which `unsubscribe` takes.
         """
-        group = self._directory.find(tags) or self._directory.open(tags)
+        group = self._directory.open(tags)
         if self._accounts is not None and outbox not in group:
             self._accounts.joined(group, outbox.owner)
         group.add(outbox)

@@ -46,18 +46,24 @@ class Directory:
         return self._index.get(compile_asked(tags))
 
     def open(self, tags: TagSet) -> Group:
-        """A new group of a tag set as asked for, of which there must be none. O(tags)."""
-        group = Group(format_tags(tags).encode())
+        """The group of exactly this tag set, as asked for; made where there is none. O(tags)."""
         if tags == EVERYTHING:
-            self._everything = group
-            self._memo.clear()
-            return group
+            return self._everything or self._open_everything()
         compiled = compile_asked(tags)
+        group = self._index.get(compiled)
+        if group is not None:
+            return group
+        group = Group(format_tags(tags).encode())
         self._index.add(compiled, group)
         self._memo.invalidate(compiled)
         if compiled is not tags:
             self._patterns.update(filter(is_pattern, tags))
         return group
+
+    def _open_everything(self) -> Group:
+        self._memo.clear()
+        self._everything = Group(format_tags(EVERYTHING).encode())
+        return self._everything
 
     def close(self, group: Group) -> None:
         """Let go of a group. O(tags)."""
