@@ -30,11 +30,13 @@ history_replay  through (log, tcp), file_system, tag_lists, size_bytes, messages
                 server_cpu_seconds_per_million_messages
 history_search  through, file_system, event_loop, messages, where (spread, at the end, nowhere),
                 matches, searches, first_ms, slowest_first_ms, all_ms
-pipeline        job (match, match_one_core, rollup, compact), messages, subscriptions, seconds,
+pipeline        job (match, match_one_core, rollup, compact, stream, cluster_match,
+                cluster_rollup, cluster_compact), messages, subscriptions, seconds,
                 messages_per_second, cpu_seconds_per_million_messages (of all processes that take
-                part), plain_messages, plain_seconds, plain_messages_per_second,
-                plain_cpu_seconds_per_million_messages (of plain DataFrame code), times,
-                cpu_times (that of the plain form), must, aim (messages or times, as asked for)
+                part), server_cpu_seconds_per_million_messages (of these), plain_messages,
+                plain_seconds, plain_messages_per_second, plain_cpu_seconds_per_million_messages
+                (of plain DataFrame code), times, cpu_times (that of the plain form), must, aim
+                (messages or times, as asked for)
 
 Server CPU is null where the process isn't known, or the system doesn't tell; so is a file
 system. Rates and times of a history are medians, but for those called lowest, highest, slowest.
@@ -107,6 +109,7 @@ def row_of(result: Result) -> Row:
                 "seconds": result.took.seconds,
                 "messages_per_second": result.rate,
                 "cpu_seconds_per_million_messages": result.cpu,
+                "server_cpu_seconds_per_million_messages": result.server_cpu,
                 "plain_messages": result.plain_messages,
                 "plain_seconds": result.plain.seconds if result.plain else None,
                 "plain_messages_per_second": result.plain_rate,

@@ -215,6 +215,7 @@ _TABLES: Final[dict[str, tuple[str, list[tuple[str, _Cell]]]]] = {
             ("subscriptions", _count("subscriptions")),
             ("messages/s", _number("messages_per_second")),
             ("cpu", _number("cpu_seconds_per_million_messages", 2)),
+            ("server", _count("server_cpu_seconds_per_million_messages", 2)),
             ("plain/s", _count("plain_messages_per_second")),
             ("plain cpu", _count("plain_cpu_seconds_per_million_messages", 2)),
             ("times", _count("times", 1)),

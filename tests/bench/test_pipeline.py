@@ -14,6 +14,7 @@ from mist.bench.tables import print_tables
 from tests.processes import mist
 
 WITH_PLAIN = Figure("match", 2_000_000, 10, Timed(2.0, 3.0), 100_000, Timed(1.0, 1.5), 5, 9)
+STREAM = Figure("stream", 2_000_000, None, Timed(4.0, 9.0), server_seconds=4.0)
 ALONE = Figure("match_one_core", 1000, 10, Timed(0.5, None))
 
 
@@ -25,6 +26,13 @@ def test_a_figure_compares_rates_and_cpu_for_the_same_number_of_messages() -> No
     assert row["cpu_seconds_per_million_messages"] == 1.5
     assert row["plain_cpu_seconds_per_million_messages"] == 15
     assert row["cpu_times"] == 10
+
+
+def test_a_servers_cpu_is_told_apart() -> None:
+    row = row_of(STREAM)
+    assert row["cpu_seconds_per_million_messages"] == 4.5
+    assert row["server_cpu_seconds_per_million_messages"] == 2
+    assert row_of(ALONE)["server_cpu_seconds_per_million_messages"] is None
 
 
 def test_what_has_no_plain_form_or_no_known_cpu_says_so() -> None:
@@ -59,5 +67,14 @@ def test_the_command_measures_every_figure() -> None:
     done = mist("bench", "pipeline", "--messages", "20000", "--subscriptions", "500", "--json")
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)["pipeline"]
-    assert [row["job"] for row in rows] == ["match", "match_one_core", "rollup", "compact"]
+    assert [row["job"] for row in rows] == [
+        "match",
+        "match_one_core",
+        "rollup",
+        "compact",
+        "stream",
+        "cluster_match",
+        "cluster_rollup",
+        "cluster_compact",
+    ]
     assert all(row["messages_per_second"] > 0 for row in rows)

@@ -13,7 +13,7 @@ __all__ = ["pipeline_cells"]
 def pipeline_cells(
     messages: int | None = None, subscriptions: int | None = None, *, quick: bool = False
 ) -> list[Cell]:
-    """All figures: some ten minutes, most of them for the plain forms; or (`quick`) one or two.
+    """All figures: some twelve minutes, most of them for the plain forms; or (`quick`) three.
 
     Args:
         messages: that are matched and rolled up; None for 10 million.
@@ -34,6 +34,8 @@ def pipeline_cells(
             subscriptions,
             max(1, messages // 20),
             small=(50_000, 50) if quick else (1_000_000, 500),
+            streamed=(200_000, 50_000) if quick else (2_000_000, 400_000),
+            clustered=64_000 if quick else 640_000,
             many=10 * subscriptions,
         )
 

@@ -12,13 +12,15 @@ class Figure:
     """A job, and the plain form of it.
 
     Attributes:
-        name: of the job: `match`, `rollup`, `compact`, `match_one_core`.
+        name: of the job: `match`, `rollup`, `compact`, `match_one_core`, `stream`; with
+            `cluster_` ahead of it where it ran on one.
         messages: it went over.
         subscriptions: it matched, where it matches.
         took: for all of them.
         plain_messages: the plain form went over; None where there is none.
         plain: what that took.
         must, aim: what is asked for: messages a second, or for a compaction `times`.
+        server_seconds: of `took.cpu`, what a server took that the messages came from.
     """
 
     name: str
@@ -29,6 +31,7 @@ class Figure:
     plain: Timed | None = None
     must: int | None = None
     aim: int | None = None
+    server_seconds: float | None = None
 
     @property
     def rate(self) -> float:
@@ -39,6 +42,11 @@ class Figure:
     def cpu(self) -> float | None:
         """CPU seconds for a million messages."""
         return None if self.took.cpu is None else self.took.cpu * 1e6 / self.messages
+
+    @property
+    def server_cpu(self) -> float | None:
+        """CPU seconds of the server for a million messages."""
+        return None if self.server_seconds is None else self.server_seconds * 1e6 / self.messages
 
     @property
     def plain_rate(self) -> float | None:

@@ -16,8 +16,10 @@ from mist.archive import Archive
 from mist.bench.errors import BenchError
 from mist.bench.pipeline import plain
 from mist.bench.pipeline.archive import make_archive, make_subscriptions
+from mist.bench.pipeline.clustered import measure_cluster
 from mist.bench.pipeline.figure import Figure
 from mist.bench.pipeline.measuring import Timed, timed
+from mist.bench.pipeline.streaming import measure_stream
 from mist.pipeline.errors import PipelineError
 from mist.pipeline.jobs import compact, match, volume
 from mist.pipeline.kernels.matching import Matcher
@@ -43,6 +45,8 @@ def measure_pipeline(
     plain_messages: int,
     *,
     small: tuple[int, int] = (1_000_000, 500),
+    streamed: tuple[int, int] = (2_000_000, 400_000),
+    clustered: int = 640_000,
     many: int = MANY,
     master: str = "local[2]",
 ) -> list[Figure]:
@@ -52,6 +56,8 @@ def measure_pipeline(
         messages: that are matched and rolled up.
         plain_messages: of them, for the plain forms.
         small: messages and segments of the archive that is compacted.
+        streamed: messages from a server into a lake; how many of them in the plain form.
+        clustered: messages that jobs on a cluster go over.
         many: subscriptions that one core matches.
 
     Raises:
@@ -67,12 +73,14 @@ def measure_pipeline(
             )
             alone = _one_core(large, many)
             with _spark(master) as spark:
-                return [
+                figures = [
                     _matching(spark, large, subscriptions, plain_messages),
                     alone,
                     _rollup(spark, large, plain_messages),
                     _compaction(spark, folder, *small),
+                    measure_stream(spark, folder, *streamed, VOCABULARY),
                 ]
+            return figures + measure_cluster(folder, clustered)
     except PipelineError as error:
         raise BenchError(str(error)) from error
 

@@ -236,15 +236,17 @@ def history(settings: Settings, folder: Path | None, idle: bool, **options: Any)
     served=False,
 )
 def pipeline(settings: Settings, messages: int | None, subscriptions: int | None) -> Sequence[Cell]:
-    """Jobs on Spark beside plain DataFrame code: ten minutes, --quick one or two.
+    """Jobs on Spark beside plain DataFrame code: twelve minutes, --quick three.
 
     \b
     match            messages against --subscriptions
     match_one_core   against ten times as many, on one core, without Spark
     rollup           by hour and tag
     compact          500 segments into 4
+    stream           from a server of its own into a lake, beside a query with Spark's sink
+    cluster_…        match, rollup, compact on two workers, with an executor killed in between
 
-    The plain forms get a part of the messages, and have to give the same. Needs Java, and
-    mist-pubsub[spark].
+    The plain forms get a part of the messages, and have to give the same; so has the cluster.
+    Needs Java, and mist-pubsub[spark].
     """
     return pipeline_cells(messages, subscriptions, quick=settings.quick)
