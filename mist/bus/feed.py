@@ -173,26 +173,29 @@ class Feed:
     # what was
 
     async def _begin_round(self) -> None:
-        some, self._behind = self._behind[:_TOGETHER], self._behind[_TOGETHER:]
+        some = self._behind[:_TOGETHER]
         now = self._clock()
-        starts = []
-        for channel, position in some:
-            self._round[channel] = position
-            floor = max(self._seen[channel], self._limits.floor(position, now))
-            self._seen[channel] = floor
-            if floor < position.last:
-                starts.append((await self._history.channel_after(channel, floor), channel))
+        floors = {
+            channel: max(self._seen[channel], self._limits.floor(position, now))
+            for channel, position in some
+        }
+        starts = [
+            (await self._history.channel_after(channel, floors[channel]), channel)
+            for channel, position in some
+            if floors[channel] < position.last
+        ]
         newest = max([self._live.place, *(position.id for _, position in some)])
-        if starts:
-            lowest = min(after for after, _ in starts)
-            shown = await self._window.after(newest, lowest)
-            starts = sorted((max(after, shown), channel) for after, channel in starts)
+        shown = await self._window.after(newest, min(starts)[0]) if starts else 0
+        # No await from here on: what is begun is begun with all of its channels.
         stages: list[tuple[int, list[str]]] = []
-        for after, channel in starts:
+        for after, channel in sorted((max(after, shown), channel) for after, channel in starts):
             if stages and after - stages[-1][0] <= _NEAR:
                 stages[-1][1].append(channel)
             else:
                 stages.append((after, [channel]))
+        self._behind = self._behind[_TOGETHER:]
+        self._round = dict(some)
+        self._seen |= floors
         self._stages = stages[::-1]
         self._reading = []
         self._upto = newest

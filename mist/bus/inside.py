@@ -10,6 +10,7 @@ Whoever is inside is told everything, whomever it is for.
 """
 
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
@@ -55,10 +56,17 @@ class Bus:
     Args:
         hub: of the server; with a history, or every method but one raises `HistoryOff`.
         limits: how much of channels is shown here.
+        clock: Unix seconds.
     """
 
-    def __init__(self, hub: "Hub", limits: BacklogLimits | None = None) -> None:
+    def __init__(
+        self,
+        hub: "Hub",
+        limits: BacklogLimits | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self._hub = hub
+        self._clock = clock
         self._limits = limits or BacklogLimits()
         self._found_window: Window | None = None
 
@@ -173,7 +181,7 @@ class Bus:
                         ]
             after, complete = page.after, page.complete
         positions = await history.channels({each.channel for each in found})
-        now = time.time()
+        now = self._clock()
         floors = {name: self._limits.floor(each, now) for name, each in positions.items()}
         return [each for each in found if each.message_id > floors[each.channel]]
 
@@ -198,7 +206,7 @@ class Bus:
         try:
             feed = self._feed(channel, last_id)
             await feed.begin()
-            yield _messages(feed, nudged, sequencer)
+            yield _Messages(feed, nudged, sequencer)
         finally:
             outbox.discard()
             hub.broker.unsubscribe(outbox, group)
@@ -231,18 +239,34 @@ class Bus:
 
     def _feed(self, channel: str, place: int) -> Feed:
         reader = Reader(lambda: (channel,))
-        return Feed(self._sequencer, {channel: place}, reader, self._limits, self._window)
+        return Feed(
+            self._sequencer, {channel: place}, reader, self._limits, self._window, self._clock
+        )
 
 
-async def _messages(feed: Feed, nudged: Nudged, sequencer: Sequencer) -> AsyncIterator[BusMessage]:
-    while True:
-        nudged.arm()
-        newest = sequencer.newest
-        while await feed.read():
-            for message in feed.take()[0]:
-                yield message
-        for message in feed.take()[0]:
-            yield message
-        # What is for somebody nudges only them: so a look now and then, whether there is any.
-        while not await nudged.wait(trio.current_time() + _TICK) and sequencer.newest == newest:
-            pass
+class _Messages:
+    """A channel's messages, as an async iterator. Cancellation loses none."""
+
+    def __init__(self, feed: Feed, nudged: Nudged, sequencer: Sequencer) -> None:
+        self._feed = feed
+        self._nudged = nudged
+        self._sequencer = sequencer
+        self._found: deque[BusMessage] = deque()
+
+    def __aiter__(self) -> "_Messages":
+        return self
+
+    async def __anext__(self) -> BusMessage:
+        await trio.lowlevel.checkpoint()
+        while not self._found:
+            self._nudged.arm()
+            newest = self._sequencer.newest
+            more = await self._feed.read()
+            self._found += self._feed.take()[0]
+            if more or self._found:
+                continue
+            # What is for somebody nudges only them: so a look now and then, whether there is any.
+            while self._sequencer.newest == newest:
+                if await self._nudged.wait(trio.current_time() + _TICK):
+                    break
+        return self._found.popleft()

@@ -29,6 +29,7 @@ NDJSON = "application/x-ndjson"
 NOT_FUZZED = {
     "/v1/stream": "it has no end",
     "/v1/poll": "it waits, which is what it is for",
+    "/message-bus/{client_id}/poll": "it waits, too",
     "/v1/log/stage/{txn}/{batch}/{partition}/{attempt}/{part}": "its body is no JSON",
 }
 
