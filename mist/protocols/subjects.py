@@ -22,6 +22,8 @@ say `subject_commands`'s; here they become commands of a session, and its replie
 
 import re
 from collections.abc import Callable, Iterator
+from itertools import groupby
+from operator import itemgetter
 from typing import ClassVar, Final
 
 import attrs
@@ -41,7 +43,7 @@ from mist.commands import (
     SubscribeNamed,
     UnsubscribeNamed,
 )
-from mist.errors import CommandError, Unauthorized, UnknownCommand, WrongArguments
+from mist.errors import CommandError, NotGranted, Unauthorized, UnknownCommand, WrongArguments
 from mist.message import Batch, Envelope, Limits, Run, TagSet
 from mist.protocols import Protocol, WireForm
 from mist.protocols.subject_commands import (
@@ -95,6 +97,18 @@ class _Owed:
     instead: bytes = b""
 
 
+@attrs.define
+class _Mixed:
+    """A batch of several subjects.
+
+    Attributes:
+        refused: whether the token doesn't allow all of them. Then none was published, and it
+            shall not matter what came in one read: they are tried one by one.
+    """
+
+    refused: bool = False
+
+
 class SubjectProtocol(Protocol):
     """One connection's side of the protocol.
 
@@ -144,6 +158,7 @@ class SubjectProtocol(Protocol):
 
     def authenticated(self) -> None:
         self._stranger = False
+        self._greeting = b""  # was said long ago
 
     @property
     def held(self) -> int:
@@ -154,11 +169,6 @@ class SubjectProtocol(Protocol):
     def _verbose(self) -> bool:
         return self._options.verbose is not False
 
-    @property
-    def _one_by_one(self) -> bool:
-        """Whether a batch has one subject only, since it may be refused, or owes an answer."""
-        return self._verbose or bool(self._options.credential)
-
     # reading
 
     def receive(self, data: bytes) -> Iterator[Command]:
@@ -166,7 +176,7 @@ class SubjectProtocol(Protocol):
         data = self._framing.take(data)
         position = 0
         if not self._stranger and (
-            found := cut_batch(data, self._limits.data, alike=self._one_by_one)
+            found := cut_batch(data, self._limits.data, alike=self._verbose)
         ):
             batch, position = found
             assert batch.whole is not None
@@ -183,7 +193,7 @@ class SubjectProtocol(Protocol):
                         yield from self._command(cut.word, cut.line)
                     case Announced(plain=True) as announced:
                         if (
-                            self._one_by_one
+                            self._verbose
                             and self._runs
                             and (self._runs[0][0] != announced.tag_list)
                         ):
@@ -219,8 +229,13 @@ class SubjectProtocol(Protocol):
             owed = _Owed(count)
             yield Publish(batch, ref=owed)
             yield Ping(ref=owed)
-        else:
+        elif len(batch.tag_lists) == 1:
             yield Publish(batch)
+        else:
+            mixed = _Mixed()
+            yield Publish(batch, ref=mixed)
+            if mixed.refused:
+                yield from map(Publish, _by_subject(batch))
 
     def _special(self, announced: Announced, payload: bytes) -> Iterator[Command]:
         """A publish with something beside its data, or with something wrong about it."""
@@ -321,23 +336,24 @@ class SubjectProtocol(Protocol):
                 raise AssertionError(f"no line for {reply!r}")
 
     def _refusal(self, command: Command, error: Exception) -> bytes:
-        name: str | None = None
-        subject = ""
         match command:
             case Invalid(error=wrong, name=name):
-                error = wrong  # a stranger hears what is wrong with it, too
+                return _refusal(error_text(wrong, name))  # to a stranger as well
+            case Publish(ref=_Mixed() as mixed) if isinstance(error, NotGranted):
+                mixed.refused = True
+                return b""
             case Publish(batch=batch, ref=owed):
-                name = "PUB"
-                subject = batch.tag_lists[0][1:].decode()
                 if isinstance(owed, _Owed):
                     owed.failed = True
+                text = error_text(error, "PUB", batch.tag_lists[0][1:].decode())
+                # Told once of all of them, where of other errors it is told of each.
+                count = sum(run[2] for run in batch.runs) if isinstance(error, NotGranted) else 1
+                return _refusal(text) * count
             case SubscribeNamed(tags=tags, name=sid):
-                name = "SUB"
-                subject = subject_of(tags)
                 self._names.forget(sid)
+                return _refusal(error_text(error, "SUB", subject_of(tags)))
             case _:
-                pass
-        return _refusal(error_text(error, name, subject))
+                return _refusal(error_text(error, None))
 
     def _consent(self, command: Command) -> bytes:
         match command:
@@ -358,6 +374,12 @@ class SubjectProtocol(Protocol):
                 return _refusal(f'Permissions Violation for Subscription to "{subject_of(tags)}"')
             case _:
                 return b""
+
+
+def _by_subject(batch: Batch) -> Iterator[Batch]:
+    """The same messages in batches of one subject each, in order."""
+    for _, runs in groupby(batch.runs, key=itemgetter(0)):
+        yield Batch.of_runs(list(runs), framable=batch.framable)
 
 
 def _refusal(text: str) -> bytes:
