@@ -1,127 +1,32 @@
-"""A standalone cluster out of the pip package: a master and two workers on loopback.
+"""Every job on a standalone cluster, in a process of its own.
 
     python -m tests.pipeline.cluster MASTER FOLDER URL WORKER-PID…
 
-runs every job on one, with the server at URL, and kills an executor in the middle of one of them;
-prints a line of JSON.
+runs them, with the server at URL, and kills an executor in the middle of one of them; prints a
+line of JSON.
 """
 
 import json
-import os
-import re
-import signal
-import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-import attrs
+from mist.bench.pipeline.cluster import SMALL, Killer, start_cluster
 
-from tests.processes import environment
+__all__ = ["SEGMENT", "SEGMENTS", "cluster"]
 
+cluster = start_cluster
 CONF = {
     "spark.executor.memory": "512m",
     "spark.executor.cores": "1",
     "spark.driver.memory": "512m",
     "spark.sql.shuffle.partitions": "2",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": SMALL,
+    "spark.executor.extraJavaOptions": SMALL,
 }
 SEGMENTS = 40
 SEGMENT = 25  # messages
-
-
-@attrs.frozen
-class Cluster:
-    """Where it is, and the processes of its workers."""
-
-    master: str
-    workers: list[int]
-
-
-@contextmanager
-def cluster(folder: Path) -> Iterator[Cluster]:
-    """A master and two workers of one core each, gone at the end of the block."""
-    with ExitStack() as stack:
-        process, master = stack.enter_context(
-            _daemon("master.Master", r"(spark://\S+:\d+)", "--port", "0", "--webui-port", "0")
-        )
-        workers = []
-        for n in range(2):
-            options = ("--cores", "1", "--memory", "1g", "--webui-port", "0", "--port", "0")
-            work = ("--work-dir", str(folder / f"work-{n}"), master)
-            process, _ = stack.enter_context(
-                _daemon("worker.Worker", "(Successfully registered)", *options, *work)
-            )
-            workers.append(process.pid)
-        yield Cluster(master, workers)
-
-
-@contextmanager
-def _daemon(name: str, says: str, *options: str) -> "Iterator[tuple[subprocess.Popen[str], str]]":
-    """A daemon of Spark's, once it has said what it says when it is ready."""
-    import pyspark
-
-    home = Path(pyspark.__file__).parent
-    with subprocess.Popen(
-        [home / "bin" / "spark-class", f"org.apache.spark.deploy.{name}",
-         "--host", "127.0.0.1", *options],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment(SPARK_DAEMON_MEMORY="256m", SPARK_LOCAL_IP="127.0.0.1",
-                        SPARK_DAEMON_JAVA_OPTS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"),
-    ) as popen:  # fmt: skip
-        try:
-            assert popen.stderr is not None
-            said = []
-            for line in popen.stderr:
-                said.append(line)
-                if found := re.search(says, line):
-                    break
-            else:
-                raise AssertionError("".join(said))
-            threading.Thread(target=popen.stderr.read, daemon=True).start()
-            yield popen, found[1]
-        finally:
-            popen.terminate()
-            try:
-                popen.wait(20)
-            except subprocess.TimeoutExpired:
-                popen.kill()
-
-
-def executors(worker: int) -> list[int]:
-    """Processes of executors that a worker has started."""
-    found: list[int] = []
-    for task in Path(f"/proc/{worker}/task").iterdir():
-        found += map(int, (task / "children").read_text().split())
-    name = b"CoarseGrainedExecutorBackend"
-    return [each for each in found if name in Path(f"/proc/{each}/cmdline").read_bytes()]
-
-
-class Killer(threading.Thread):
-    """Kills an executor with -9 once a stage has done some of its tasks, and has others to do."""
-
-    def __init__(self, spark: Any, workers: list[int]) -> None:
-        super().__init__(daemon=True)
-        self.at: tuple[int, int] | None = None
-        self._tracker = spark.sparkContext.statusTracker()
-        self._workers = workers
-
-    def run(self) -> None:
-        while self.at is None:
-            for number in self._tracker.getActiveStageIds():
-                stage = self._tracker.getStageInfo(number)
-                if stage and 2 <= stage.numCompletedTasks <= stage.numTasks - 6:
-                    os.kill(executors(self._workers[0])[0], signal.SIGKILL)
-                    self.at = stage.numCompletedTasks, stage.numTasks
-                    return
-            time.sleep(0.02)
 
 
 def main(master: str, folder: Path, url: str, workers: list[int]) -> dict[str, Any]:

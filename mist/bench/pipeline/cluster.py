@@ -20,7 +20,7 @@ from mist.bench.errors import BenchError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Cluster", "Killer", "executors", "start_cluster"]
+__all__ = ["SMALL", "Cluster", "Killer", "executors", "start_cluster"]
 
 WORKERS: Final = 2
 PATIENCE: Final = 20.0  # seconds for a daemon to go by itself

@@ -1,7 +1,6 @@
 """Jobs on a standalone cluster: they give what they give on `local[2]`, also while executors die.
 
-That is what is looked at; times are told beside it. Two workers on one machine have no more
-cores than there are, and a new Python for each task, so that there is a middle to be killed in.
+That is what is looked at; times are told beside it, of workers that share one machine's cores.
 """
 
 import shutil
@@ -29,8 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["measure_cluster"]
 
-SEGMENTS: Final = 32
-FILES: Final = 8  # that these are compacted to, a task each
+SEGMENTS: Final = 80
+FILES: Final = 40  # that these are compacted to, a task each
 SUBSCRIPTIONS: Final = 1000
 VOCABULARY: Final = 10_000  # tags
 MEMORY: Final = "768m"
@@ -44,7 +43,6 @@ _CLUSTER: Final = {
     "spark.executor.memory": MEMORY,
     "spark.executor.cores": "1",
     "spark.executor.extraJavaOptions": SMALL,
-    "spark.python.worker.reuse": "false",
 }
 
 
@@ -121,7 +119,7 @@ def _run(
 
 def _killing(spark: "SparkSession", cluster: Cluster) -> Callable[[], Callable[[], None]]:
     def begin() -> Callable[[], None]:
-        killer = Killer(spark, cluster.workers, left=4)
+        killer = Killer(spark, cluster.workers)
         killer.start()
 
         def end() -> None:
