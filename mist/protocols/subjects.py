@@ -57,7 +57,7 @@ from mist.protocols.subject_commands import (
     parse_unsubscribe,
 )
 from mist.protocols.subject_forms import HEADERS, REPLY, message, subject_form, subject_of
-from mist.protocols.subject_framing import PUBLISHING, Framing, FramingLost, cut_batch
+from mist.protocols.subject_framing import PUBLISHING, Cut, Framing, FramingLost, cut_batch
 from mist.protocols.subject_names import Names
 
 __all__ = ["PULSE", "SubjectProtocol"]
@@ -187,24 +187,10 @@ class SubjectProtocol(Protocol):
                 if cut is None:
                     break
                 position = cut.end
-                match cut.announced:
-                    case None:
-                        yield from self._flush()
-                        yield from self._command(cut.word, cut.line)
-                    case Announced(plain=True) as announced:
-                        if (
-                            self._verbose
-                            and self._runs
-                            and (self._runs[0][0] != announced.tag_list)
-                        ):
-                            yield from self._flush()
-                        self._gather(announced, cut.payload)
-                    case Announced() as announced:
-                        yield from self._flush()
-                        yield from self._special(announced, cut.payload)
-                    case invalid:
-                        yield from self._flush()
-                        yield invalid
+                if not self._gathers(cut):
+                    yield from self._flush()
+                    if not self._gathers(cut):
+                        yield from self._other(cut)
         except FramingLost as lost:
             yield from self._flush()
             if not _HTTP.match(lost.line):
@@ -213,9 +199,25 @@ class SubjectProtocol(Protocol):
             return
         yield from self._flush()
 
-    def _gather(self, announced: Announced, data: bytes) -> None:
-        self._framable = self._framable and b"\n" not in data
-        self._runs.append((announced.tag_list, b"%b%b\n" % (announced.head, data), 1))
+    def _gathers(self, cut: Cut) -> bool:
+        """Take a publish along with those before it; False where it can't go with them."""
+        announced = cut.announced
+        if not isinstance(announced, Announced) or not announced.plain:
+            return False
+        if self._verbose and self._runs and self._runs[0][0] != announced.tag_list:
+            return False
+        self._framable = self._framable and b"\n" not in cut.payload
+        self._runs.append((announced.tag_list, b"%b%b\n" % (announced.head, cut.payload), 1))
+        return True
+
+    def _other(self, cut: Cut) -> Iterator[Command]:
+        match cut.announced:
+            case None:
+                return self._command(cut.word, cut.line)
+            case Announced() as announced:
+                return self._special(announced, cut.payload)
+            case invalid:
+                return iter((invalid,))
 
     def _flush(self) -> Iterator[Command]:
         """Hand on what was gathered."""
