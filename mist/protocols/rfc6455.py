@@ -6,9 +6,18 @@ Built here because a delivery's bytes are shared by all who get it; see also `cl
 import struct
 from typing import Final
 
-__all__ = ["TEXT", "close_frame", "ping_frame", "pong_frame", "text_frame", "text_frame_header"]
+__all__ = [
+    "TEXT",
+    "binary_frame",
+    "close_frame",
+    "ping_frame",
+    "pong_frame",
+    "text_frame",
+    "text_frame_header",
+]
 
 TEXT: Final = 0x81  # FIN and opcode 1
+_BINARY: Final = 0x82
 _CLOSE: Final = 0x88
 _PING: Final = 0x89
 _PONG: Final = 0x8A
@@ -32,6 +41,11 @@ def text_frame_header(size: int) -> bytes:
 def text_frame(payload: bytes) -> bytes:
     """A text message in one frame; `payload` is UTF-8."""
     return text_frame_header(len(payload)) + payload
+
+
+def binary_frame(payload: bytes) -> bytes:
+    """A binary message in one frame."""
+    return _header(_BINARY, len(payload)) + payload
 
 
 def ping_frame(payload: bytes = b"") -> bytes:
