@@ -8,20 +8,25 @@ else gets a plain HTTP status.
 
 import base64
 import binascii
+import re
 from collections.abc import Collection, Iterable, Sequence
 from ipaddress import ip_address
 from typing import Final
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, unquote_to_bytes, urlsplit
 
 import attrs
 
 from mist.config.addresses import parse_origin
 
-__all__ = ["FRAMES", "JSON", "Offer", "Origins", "Refusal", "read_offer"]
+__all__ = ["FRAMES", "JSON", "TOPICS", "Offer", "Origins", "Refusal", "read_offer"]
 
 FRAMES: Final = "mist.v1"
 JSON: Final = "mist.json"
+TOPICS: Final = "mist.topics"  # for pages that bring a token to guble's path
 _SUBPROTOCOLS: Final = frozenset({FRAMES, JSON})
+_STREAMS: Final = "/stream/user/"
+_USER: Final = re.compile(r"[^,\x00-\x1f\x7f-\x9f]+")
+_MAX_USER: Final = 255  # bytes
 _TOKEN_PREFIX: Final = "mist.token."  # a prefix, not a token
 
 
@@ -44,6 +49,7 @@ NOT_FOUND: Final = Refusal(404, 4404, "no such path")
 BAD_REQUEST: Final = Refusal(400, 4400, "bad request")
 TWO_CREDENTIALS: Final = Refusal(400, 4400, "two different credentials")
 UNAUTHORIZED: Final = Refusal(401, 4401, "unauthorized")
+FORBIDDEN_USER: Final = Refusal(403, 4403, "the token is another user's")
 FORBIDDEN_ORIGIN: Final = Refusal(403, 4403, "origin not allowed")
 TOO_MANY: Final = Refusal(429, 4429, "too many connections")
 
@@ -61,6 +67,7 @@ class Offer:
         ambiguous: two different credentials, or two origins.
         has_body: whether a body is announced; what comes next would not be frames.
         subprotocol: the first one of ours among those offered; None where there is none.
+        user: whom the path names, where it is that of guble's clients; None elsewhere.
     """
 
     path: str
@@ -70,6 +77,7 @@ class Offer:
     ambiguous: bool
     has_body: bool
     subprotocol: str | None
+    user: str | None = None
 
 
 def read_offer(
@@ -105,6 +113,8 @@ def read_offer(
     tickets = [value for name, value in fields if name == "ticket"]
     if query_token:
         tokens += [value for name, value in fields if name == "x-auth-token"]
+    user = _user(path)
+    ours = _SUBPROTOCOLS if user is None else {TOPICS}
     return Offer(
         path=path,
         origin=origins[0] if origins else None,
@@ -112,8 +122,21 @@ def read_offer(
         ticket=tickets[0] if tickets else None,
         ambiguous=len(set(tokens)) + len(tickets) > 1 or len(origins) > 1,
         has_body=has_body,
-        subprotocol=next(filter(_SUBPROTOCOLS.__contains__, subprotocols), None),
+        subprotocol=next(filter(ours.__contains__, subprotocols), None),
+        user=user,
     )
+
+
+def _user(path: str) -> str | None:
+    """The user in `/stream/user/marvin`; None where nobody can be called so."""
+    if not path.startswith(_STREAMS):
+        return None
+    raw = unquote_to_bytes(path.removeprefix(_STREAMS))
+    try:
+        user = raw.decode()
+    except UnicodeDecodeError:
+        return None
+    return user if len(raw) <= _MAX_USER and _USER.fullmatch(user) else None
 
 
 def _base64url(text: str) -> str:

@@ -1,4 +1,4 @@
-"""The WebSocket listener's sessions: JSON in frames, tokens, browsers.
+"""The WebSocket listener's sessions: JSON in frames, tokens, browsers; and guble's clients.
 
 trio-websocket does the handshake (`upgrade`). From then on a WebSocket is served as a TCP
 connection is: what has come goes to the session, whose protocol reads frames, and everything
@@ -10,6 +10,8 @@ second. That holds for refused handshakes too.
 """
 
 import logging
+import secrets
+import time
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Final
@@ -25,6 +27,8 @@ from mist.hub import Hub
 from mist.protocols.frames import FrameProtocol
 from mist.protocols.json_frames import JsonFrameProtocol
 from mist.protocols.rfc6455 import close_frame, ping_frame
+from mist.protocols.topic_forms import TopicForm
+from mist.protocols.topics import TopicProtocol
 from mist.session import GONE, Ending
 from mist.transports import handshake
 from mist.transports.connection import Connection
@@ -63,7 +67,7 @@ class WebSocketTransport:
         gate: who may connect.
         origins: which pages may connect.
         name: the kind of listener, for logs and counts.
-        path: the only path there is.
+        path: the only path there is, beside that of guble's clients, `/stream/user/{user}`.
         query_token: whether a token may come in the URL.
         redeem: takes a ticket and the request's Origin; the record of its token, or None where
             it is not good.
@@ -103,6 +107,7 @@ class WebSocketTransport:
         self._auth_seconds = auth_seconds
         self._ping_seconds = ping_seconds
         self._idle_seconds = idle_seconds
+        self._topic_form = TopicForm(time.time)  # one for all, so that each is written once
         self._open: dict[Dialogue, _Pulse] = {}
         self._excess = 0
 
@@ -226,6 +231,8 @@ class WebSocketTransport:
         if offer.subprotocol == handshake.JSON:
             session.speak(JsonFrameProtocol(self._hub.limits, stranger=True))
         refusal = refusal or self._judge(session, offer)
+        if refusal is None and offer.user is not None:
+            session.speak(self._topics(session, offer.user))
         if refusal is not None and (offer.subprotocol is None or refusal is handshake.NOT_FOUND):
             headers = [(b"Connection", b"close")]
             if refusal is handshake.TOO_MANY:
@@ -238,6 +245,8 @@ class WebSocketTransport:
         if refusal is not None:
             session.end(Ending(refusal.code, refusal.reason))
             return False
+        session.outbox.reply(session.protocol.greeting())
+        session.outbox.flush()
         now = trio.current_time()
         if session.stranger:
             session.scope.deadline = now + self._auth_seconds
@@ -246,7 +255,7 @@ class WebSocketTransport:
 
     def _judge(self, session: Dialogue, offer: Offer) -> Refusal | None:
         """Look an offer over; a good token is adopted, and its absence put off to a frame."""
-        if offer.path != self._path:
+        if offer.path != self._path and offer.user is None:
             return handshake.NOT_FOUND
         if offer.has_body:
             return handshake.BAD_REQUEST
@@ -258,12 +267,30 @@ class WebSocketTransport:
             record = self._redeem(offer.ticket, offer.origin)
         elif offer.token is not None:
             record = self._hub.registry.lookup(offer.token)
+        elif offer.subprotocol is not None and offer.user is None:
+            return None
         else:
-            return None if offer.subprotocol is not None else self._unauthorized()
+            return self._unauthorized()
         if record is None or not record.tags:
             return self._unauthorized()
+        if offer.user is not None and record.attributes.user not in ("", offer.user):
+            return handshake.FORBIDDEN_USER
         session.adopt(record)
         return None
+
+    def _topics(self, session: Dialogue, user: str) -> TopicProtocol:
+        """What understands a client of guble's, which is given an id where it has none."""
+        if not session.attributes.client:
+            session.be_client(secrets.token_hex(10))
+        outbox = session.outbox  # rather than the session, which knows its protocol
+        return TopicProtocol(
+            self._hub.limits,
+            self._topic_form,
+            user=lambda: outbox.attributes.user or user,
+            application=session.attributes.client,
+            clock=time.time,
+            stores=self._hub.sequencer is not None,
+        )
 
     def _unauthorized(self) -> Refusal:
         self._hub.note_failed_auth(self._name, "token")
@@ -273,7 +300,7 @@ class WebSocketTransport:
 def _goodbye(session: Dialogue) -> bytes:
     """What answers the peer's close frame; empty where none came."""
     protocol = session.protocol
-    assert isinstance(protocol, FrameProtocol | JsonFrameProtocol)
+    assert isinstance(protocol, FrameProtocol | JsonFrameProtocol | TopicProtocol)
     return protocol.goodbye
 
 

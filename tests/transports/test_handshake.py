@@ -102,3 +102,33 @@ def test_a_token_is_never_shown() -> None:
     offer = read_offer("/?ticket=h1dden", [(b"x-auth-token", b"s3cret")], [], query_token=False)
     assert "s3cret" not in repr(offer)
     assert "h1dden" not in repr(offer)
+
+
+@pytest.mark.parametrize(
+    ("path", "user"),
+    [
+        ("/stream/user/marvin", "marvin"),
+        ("/stream/user/marvin?x=1", "marvin"),
+        ("/stream/user/a%20b%C3%A4", "a bä"),
+        ("/stream/user/a/b", "a/b"),
+        ("/stream/user/", None),
+        ("/stream/user", None),
+        ("/stream/user/a%2Cb", None),
+        ("/stream/user/a%0ab", None),
+        ("/stream/user/%C2%85", None),
+        ("/stream/user/%FF", None),
+        ("/stream/user/" + "x" * 256, None),
+        ("/STREAM/user/marvin", None),
+        ("/subscribe/websocket", None),
+    ],
+)
+def test_a_path_of_gubles_names_a_user(path: str, user: str | None) -> None:
+    assert read_offer(path, [], [], query_token=False).user == user
+
+
+def test_what_is_spoken_there_is_no_subprotocol_of_elsewhere() -> None:
+    offered = ["mist.v1", "mist.topics", "mist.json"]
+    there = read_offer("/stream/user/marvin", [], offered, query_token=False)
+    elsewhere = read_offer("/subscribe/websocket", [], offered, query_token=False)
+    assert (there.subprotocol, elsewhere.subprotocol) == ("mist.topics", "mist.v1")
+    assert read_offer("/x", [], ["mist.topics"], query_token=False).subprotocol is None

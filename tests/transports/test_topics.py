@@ -1,0 +1,428 @@
+"""guble's clients over real WebSockets: with a history and without, beside other dialects."""
+
+import json
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+import trio
+import trio_websocket
+from trio_websocket import ConnectionClosed, ConnectionRejected, WebSocketConnection
+
+from mist.audience import Attributes, Audience
+from mist.auth import Record
+from mist.commands import AddTags, Register, RemoveTags, SetAttributes, Unregister
+from mist.message import Envelope
+from mist.server import Server
+from tests.servers import running
+from tests.transports.lines import talk
+from tests.transports.test_websocket import encode
+
+TOKEN = "t0ken-that-no-log-may-hold"
+GRANTS = ("/foo", ">/foo", "/bar", ">/bar")
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[Server]:
+    async with running(tmp_path, history="memory://") as server:
+        with trio.fail_after(60):
+            yield server
+
+
+@pytest.fixture
+async def bare(tmp_path: Path) -> AsyncIterator[Server]:
+    async with running(tmp_path) as server:
+        with trio.fail_after(60):
+            yield server
+
+
+async def register(server: Server, token: str = TOKEN, *tags: str, **attributes: str) -> None:
+    registry = server.hub.registry
+    (record,) = await registry.execute([Register(token, frozenset(tags or GRANTS))])
+    assert isinstance(record, Record)
+    if attributes:
+        await registry.execute([SetAttributes(token, Attributes.of_json(attributes))])
+
+
+class Guble:
+    """One client."""
+
+    def __init__(self, socket: WebSocketConnection) -> None:
+        self.socket = socket
+
+    async def send(self, *messages: str | bytes) -> None:
+        for message in messages:
+            await self.socket.send_message(message)
+
+    async def get(self) -> str:
+        message = await self.socket.get_message()
+        return message if isinstance(message, str) else message.decode("utf-8", "replace")
+
+    async def ask(self, message: str | bytes) -> str:
+        await self.send(message)
+        return await self.get()
+
+    async def some(self, count: int) -> list[str]:
+        return [await self.get() for _ in range(count)]
+
+    async def closed(self) -> int:
+        with pytest.raises(ConnectionClosed) as caught:
+            while True:
+                await self.socket.get_message()
+        assert caught.value.reason is not None
+        return caught.value.reason.code
+
+
+@asynccontextmanager
+async def dialed(
+    server: Server,
+    user: str = "marvin",
+    token: str | None = TOKEN,
+    *,
+    subprotocols: list[str] | None = None,
+    path: str | None = None,
+) -> AsyncIterator[Guble]:
+    """A client that has been told nothing yet."""
+    port = int(server.urls[1].rpartition(":")[2])
+    stream = await trio.open_tcp_stream("127.0.0.1", port)
+    try:
+        async with trio.open_nursery() as nursery:
+            socket = await trio_websocket.wrap_client_stream(
+                nursery,
+                stream,
+                f"127.0.0.1:{port}",
+                f"/stream/user/{user}" if path is None else path,
+                subprotocols=subprotocols,
+                extra_headers=[] if token is None else [(b"X-Auth-Token", token.encode())],
+            )
+            yield Guble(socket)
+            nursery.cancel_scope.cancel()
+    except BaseExceptionGroup as group:
+        raise group.exceptions[0] from None
+    finally:
+        await trio.aclose_forcefully(stream)
+
+
+@asynccontextmanager
+async def client(server: Server, user: str = "marvin", token: str = TOKEN) -> AsyncIterator[Guble]:
+    """A client that has been greeted."""
+    async with dialed(server, user, token) as guble:
+        assert (await guble.get()).startswith("#connected ")
+        yield guble
+
+
+async def refusal(server: Server, user: str = "marvin", token: str | None = TOKEN) -> int:
+    with pytest.raises(ConnectionRejected) as caught:
+        async with dialed(server, user, token):
+            pass
+    return caught.value.status_code
+
+
+def without_time(delivery: str) -> str:
+    """A delivery whose time is one, without it."""
+    head, _, rest = delivery.partition("\n")
+    fields, _, time = head.rpartition(",")
+    assert re.fullmatch("[0-9]{10}", time)
+    return f"{fields}\n{rest}"
+
+
+# the door
+
+
+async def test_a_client_is_told_who_it_is(server: Server) -> None:
+    await register(server)
+    async with dialed(server, "marvin%20%C3%A4") as guble:
+        head, _, data = (await guble.get()).partition("\n")
+        assert head == "#connected You are connected to the server."
+        told = json.loads(data)
+        assert list(told) == ["ApplicationId", "UserId", "Time"]
+        assert told["UserId"] == "marvin ä"
+        assert re.fullmatch("[0-9a-f]{20}", told["ApplicationId"])
+        assert datetime.fromisoformat(told["Time"]).utcoffset() is not None
+        [session] = server.hub.sessions()
+        assert session.attributes.client == told["ApplicationId"]
+        assert session.attributes.user == ""
+
+
+async def test_the_user_is_the_tokens_where_it_has_one(server: Server) -> None:
+    await register(server, user="marvin", client="phone1")
+    assert await refusal(server, "arthur") == 403
+    async with dialed(server, "marvin") as guble:
+        told = json.loads((await guble.get()).partition("\n")[2])
+        assert (told["UserId"], told["ApplicationId"]) == ("marvin", "phone1")
+
+
+@pytest.mark.parametrize("user", ["", "a%2Cb", "a%0Ab", "%FF", "x" * 256])
+async def test_nobody_can_be_called_so(server: Server, user: str) -> None:
+    await register(server)
+    assert await refusal(server, user) == 404
+
+
+async def test_who_brings_no_token_is_not_let_in(server: Server) -> None:
+    assert await refusal(server, token=None) == 401
+    assert await refusal(server, token="wrong") == 401
+    # Nor is one put off to a first message, of which guble knows none.
+    async with dialed(server, token=None, subprotocols=["mist.topics"]) as guble:
+        assert await guble.closed() == 4401
+
+
+async def test_a_page_brings_its_token_beside_a_subprotocol(server: Server) -> None:
+    await register(server)
+    offered = ["mist.v1", "mist.topics", encode(TOKEN)]
+    async with dialed(server, token=None, subprotocols=offered) as guble:
+        assert guble.socket.subprotocol == "mist.topics"
+        assert (await guble.get()).startswith("#connected ")
+    path = "/subscribe/websocket"
+    async with dialed(server, path=path, subprotocols=["mist.v1"]) as other:
+        assert (await other.ask('{"command":"ping"}')) == '{"success":true,"command":"ping"}'
+
+
+# publishing and subscribing
+
+
+async def test_a_message_reaches_the_topic_and_all_above_it_once(server: Server) -> None:
+    await register(server)
+    async with client(server) as one, client(server, "arthur") as other:
+        assert await other.ask("+ /foo") == "#subscribed-to /foo"
+        assert await other.ask(b"+ /foo/bar") == "#subscribed-to /foo/bar"
+        sent = await one.ask('> /foo/bar id1\n{"Key": "value"}\n\nHello\nWorld')
+        head, _, data = sent.partition("\n")
+        assert head == "#send id1"
+        told = json.loads(data)
+        assert list(told) == ["sequenceId", "path", "publisherMessageId", "messagePublishingTime"]
+        assert (told["sequenceId"], told["path"]) == (1, "/foo/bar")
+        assert told["publisherMessageId"] == "id1"
+        assert datetime.fromisoformat(told["messagePublishingTime"]).utcoffset() is not None
+        delivery = await other.get()
+        publisher = next(iter(server.hub.sessions())).attributes.client
+        assert without_time(delivery) == (
+            f'/foo/bar,1,marvin,{publisher},id1\n{{"Key": "value"}}\nHello\nWorld'
+        )
+        await one.send("> /foo\n\n1", "> /foobar\n\n2", "> /foo/x\n\n3")
+        assert without_time(await other.get()).endswith("\n1")
+        assert without_time(await other.get()).endswith("\n3")
+
+
+async def test_without_a_history_ids_are_zero_and_everything_else_is_there(bare: Server) -> None:
+    await register(bare)
+    async with client(bare) as guble:
+        assert await guble.ask("+ /foo") == "#subscribed-to /foo"
+        await guble.send(b"> /foo 1\n\n\xff", "> /nowhere 2\n\nx")
+        delivery, sent, refused = await guble.some(3)
+        assert delivery.startswith("/foo,0,marvin,")
+        assert sent.startswith('#send 1\n{"sequenceId":0,"path":"/foo"')
+        assert refused.startswith("!error-send 2 not granted by the token\n")
+        assert await guble.ask("+ /foo 0") == "!error-subscribed-to /foo History is off"
+        assert await guble.ask("+ /foo 0 1") == "!error-subscribed-to /foo History is off"
+        assert await guble.ask("- /foo") == "#canceled /foo"
+        assert (await guble.ask("> /foo 3\n\nx")).startswith("#send 3\n")
+        assert await guble.ask("") == "!error-bad-request error parsing command. empty command"
+
+
+async def test_bytes_that_are_no_text_come_in_a_binary_frame(bare: Server) -> None:
+    await register(bare)
+    async with client(bare) as guble:
+        await guble.ask("+ /foo")
+        await guble.send(b"> /foo\n\n\xff")
+        message = await guble.socket.get_message()
+        assert isinstance(message, bytes)
+        assert message.endswith(b"\n\n\xff")
+
+
+async def test_lines_and_topics_hear_of_each_other(server: Server) -> None:
+    await register(server)
+    async with client(server) as guble, talk(server) as line:
+        await guble.ask("+ /foo")
+        assert not await line.ask(b"subscribe /foo/bar\n")
+        await line.send(b"publish /foo/a,x,/bar from the line\n")
+        # The first topic in byte order, whichever was asked for.
+        assert without_time(await guble.get()) == "/bar,1,,,\n\nfrom the line"
+        await guble.ask("> /foo/bar\n\nfrom guble")
+        assert await line.line() == b"publish /foo/bar from guble\n"
+
+
+async def test_a_publish_needs_the_right_to(server: Server) -> None:
+    await register(server, TOKEN, "/foo", ">/foo/mine")
+    async with client(server) as guble:
+        assert (await guble.ask("> /foo 1\n\nx")).startswith(
+            '!error-send 1 not granted by the token\n{"sequenceId":0,"path":"/foo"'
+        )
+        assert (await guble.ask("> /foo/mine/too 2")).startswith("#send 2\n")
+        assert await guble.ask("+ /bar") == "!error-subscribed-to /bar not granted by the token"
+        assert await guble.ask("+ /") == "!error-subscribed-to / not granted by the token"
+        assert await guble.ask("+ /bar 0 5") == "!error-subscribed-to /bar not granted by the token"
+
+
+async def test_what_a_token_loses_ends_at_once(server: Server) -> None:
+    await register(server)
+    registry = server.hub.registry
+    async with client(server) as guble:
+        await guble.ask("+ /foo")
+        await guble.ask("+ /bar")
+        await registry.execute([RemoveTags(TOKEN, frozenset({"/foo", ">/bar"}))])
+        assert await guble.get() == "!error-subscribed-to /foo not granted by the token"
+        await guble.send("> /foo\n\nnobody", "> /bar 2\n\nx")
+        assert (await guble.get()).startswith("#send\n")
+        assert (await guble.get()).startswith("!error-send 2 ")
+        await registry.execute([AddTags(TOKEN, frozenset({"/foo"}))])
+        assert await guble.ask("+ /foo") == "#subscribed-to /foo"
+        await registry.execute([SetAttributes(TOKEN, Attributes(user="zaphod"))])
+        await guble.send("> /foo\n\nx")
+        assert (await guble.get()).startswith("/foo,2,zaphod,")
+        await registry.execute([Unregister(TOKEN)])
+        assert await guble.closed() == 4401
+
+
+# what was
+
+
+async def publish(server: Server, *messages: str) -> None:
+    async with talk(server) as line:
+        assert not await line.ask("".join(f"publish {each}\n" for each in messages).encode())
+
+
+def bodies(messages: list[str]) -> list[str]:
+    return [each.rpartition("\n")[2] for each in messages]
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ("0", [1, 3, 4]),
+        ("1", [1, 3, 4]),
+        ("2", [3, 4]),
+        ("3", [3, 4]),
+        ("4", [4]),
+        ("6", []),
+        ("1000", []),
+        ("-1", [4]),
+        ("-2", [3, 4]),
+        ("-99", [1, 3, 4]),
+    ],
+)
+async def test_a_start_is_inclusive_or_counts_from_the_end(
+    server: Server, asked: str, expected: list[int]
+) -> None:
+    await register(server)
+    await publish(server, "/foo 1", "/bar 2", "/foo/x 3", "/foo 4", "/foobar 5")
+    async with client(server) as guble:
+        await guble.send(f"+ /foo {asked}")
+        start, *was, done, live = await guble.some(len(expected) + 3)
+        assert start == f"#fetch-start /foo {len(expected)}"
+        assert [int(each.split(",")[1]) for each in was] == expected
+        assert bodies(was) == [str(each) for each in expected]
+        assert (done, live) == ("#fetch-done /foo", "#subscribed-to /foo")
+        await publish(server, "/foo/y 6")
+        assert without_time(await guble.get()) == "/foo/y,6,,,\n\n6"
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [("0 2", [1, 3]), ("2 1", [3]), ("-2 9", [3, 4]), ("-3 1", [1]), ("0 0", []), ("9 9", [])],
+)
+async def test_with_a_max_what_was_comes_and_nothing_after_it(
+    server: Server, asked: str, expected: list[int]
+) -> None:
+    await register(server)
+    await publish(server, "/foo 1", "/bar 2", "/foo/x 3", "/foo 4")
+    async with client(server) as guble:
+        await guble.send(f"+ /foo {asked}", "XXXX")
+        start, *was, done, fence = await guble.some(len(expected) + 3)
+        assert start == f"#fetch-start /foo {len(expected)}"
+        assert bodies(was) == [str(each) for each in expected]
+        assert done == "#fetch-done /foo"
+        assert fence == "!error-bad-request unknown command XXXX"
+        await publish(server, "/foo 5")
+        assert await guble.ask("- /foo") == "#canceled /foo"
+
+
+async def test_a_replay_tells_of_a_message_what_was_told_when_it_was_live(server: Server) -> None:
+    await register(server)
+    async with client(server) as guble:
+        await guble.ask("+ /foo")
+        await guble.send('> /foo id1\n{"a":1}\n\nx')
+        live, _ = await guble.some(2)
+        await guble.send("+ /foo 0 9")
+        _, was, _ = await guble.some(3)
+        assert without_time(was) == without_time(live)
+
+
+async def test_only_whom_a_message_is_for_gets_it_live_and_later(server: Server) -> None:
+    await register(server, "m", "/foo", user="marvin")
+    await register(server, "a", "/foo", user="arthur")
+    audience = Audience.of(users=["marvin"])
+    envelope = Envelope(audience=audience)
+    foo = frozenset({"/foo"})
+    async with client(server, "marvin", "m") as marvin, client(server, "arthur", "a") as arthur:
+        await marvin.ask("+ /foo")
+        await arthur.ask("+ /foo")
+        await server.hub.store_all([(foo, b"for marvin")], envelope=envelope)
+        await server.hub.store_all([(foo, b"for all")])
+        assert bodies(await marvin.some(2)) == ["for marvin", "for all"]
+        assert bodies([await arthur.get()]) == ["for all"]
+        await arthur.send("+ /foo 0 9")
+        assert (await arthur.some(3))[0] == "#fetch-start /foo 1"
+        await marvin.send("+ /foo 0")
+        assert (await marvin.some(5))[0] == "#fetch-start /foo 2"
+        # Nor does the id that stands in a path make anybody a user.
+        await register(server, "n", "/foo")
+        async with client(server, "marvin", "n") as nobody:
+            await nobody.send("+ /foo 0 9")
+            assert (await nobody.some(3))[0] == "#fetch-start /foo 1"
+
+
+# slow readers
+
+
+@pytest.mark.parametrize("start", ["", " 0"])
+async def test_a_slow_reader_misses_nothing_and_is_told_of_each_fetch(
+    tmp_path: Path, start: str
+) -> None:
+    settings = {"history": "memory://", "outbox_bytes": 100_000}
+    async with running(tmp_path, **settings) as server:
+        with trio.fail_after(120):
+            await register(server)
+            async with client(server) as guble:
+                await guble.send(f"+ /foo{start}")
+                while not (await guble.get()).startswith("#subscribed-to"):
+                    pass
+                count = 2_000
+                async with talk(server) as line:
+                    for first in range(0, count, 100):
+                        lines = b"".join(
+                            b"publish /foo %d %b\n" % (n, b"x" * 10_000)
+                            for n in range(first, first + 100)
+                        )
+                        assert not await line.ask(lines)
+                ids: list[int] = []
+                fetches: list[list[int]] = []  # of each how many it said, and how many came
+                fetching = False
+                while len(ids) < count or fetching:
+                    message = await guble.get()
+                    if message.startswith("#fetch-start /foo "):
+                        assert not fetching
+                        fetching = True
+                        fetches.append([int(message.rpartition(" ")[2]), 0])
+                    elif message == "#fetch-done /foo":
+                        assert fetching
+                        fetching = False
+                    else:
+                        ids.append(int(message.split(",")[1]))
+                        if fetching:
+                            fetches[-1][1] += 1
+                assert ids == list(range(1, count + 1))
+                assert fetches
+                assert all(said == came for said, came in fetches)
+                await publish(server, "/foo live")
+                assert (await guble.get()).endswith("\nlive")
+
+
+async def test_what_is_too_long_ends_it_and_nobody_else(server: Server) -> None:
+    await register(server)
+    async with client(server) as one, client(server) as other:
+        await one.send(b"> /foo\n\n" + b"x" * 200_000)
+        assert await one.closed() == 1009
+        assert await other.ask("+ /foo") == "#subscribed-to /foo"
