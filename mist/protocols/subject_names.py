@@ -26,7 +26,12 @@ class Names:
         return len(self._subjects)
 
     def note(self, sid: bytes, subject: bytes) -> None:
-        """A subscription was made; one that has this sid stays what it was."""
+        """A subscription was made; one that has this sid stays what it was.
+
+        But for one that ends by itself: it may have ended.
+        """
+        if sid in self._ending:
+            self.forget(sid)
         if sid not in self._subjects:
             self._subjects[sid] = subject
             self._sids.setdefault(subject, {})[sid] = None

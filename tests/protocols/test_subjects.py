@@ -325,6 +325,34 @@ def test_a_payload_like_an_announcement_is_a_payload(odd: bytes, count: int, pla
     assert found == [f".foo {data.decode('latin-1')}" for data in sent]
 
 
+@given(
+    st.sampled_from([b"PUB foo 9", b"PUB a", b"\r\n123456\n", b"123456789", b""]),
+    st.integers(5, 12),
+    st.lists(
+        st.tuples(
+            st.integers(0, 1000),
+            st.integers(0, 2),
+            st.sampled_from([b"", b"\n", b"\r\n", b"x", b"PUB foo 9\r\n", b"8", b" ", b"H"]),
+        ),
+        max_size=4,
+    ),
+)
+def test_a_chunk_is_read_in_bulk_as_byte_by_byte(
+    payload: bytes, count: int, changes: list[tuple[int, int, bytes]]
+) -> None:
+    data = bytearray(pub("foo", payload) * count)
+    for place, size, new in changes:
+        place %= len(data)
+        data[place : place + size] = new
+    one_by_one = [bytes(data[n : n + 1]) for n in range(len(data))]
+    for connect in (QUIET, b"CONNECT {}\r\n"):
+        found = read(open_protocol(connect), [bytes(data)])
+        answered = [each for each in found if not each.startswith("+OK")]
+        singly = read(open_protocol(connect), one_by_one)
+        assert answered == [each for each in singly if not each.startswith("+OK")]
+        assert "".join(found).count("+OK") == "".join(singly).count("+OK")
+
+
 def batches(protocol: SubjectProtocol, data: bytes) -> list[Batch]:
     return [each.batch for each in protocol.receive(data) if isinstance(each, Publish)]
 

@@ -8,15 +8,14 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import nats
 import pytest
 import trustme
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.errors import NoRespondersError
 
 from tests.processes import Process, serving
-
-nats = pytest.importorskip("nats")
-from nats.aio.client import Client  # noqa: E402
-from nats.aio.msg import Msg  # noqa: E402
-from nats.errors import NoRespondersError  # noqa: E402
 
 LISTEN = ("--listen", "nats://127.0.0.1:0", "--listen", "tcp://127.0.0.1:0")
 IN_MEMORY = ("--tokens", "memory://", "--history", "memory://")
