@@ -55,6 +55,9 @@ class LogPosition(msgspec.Struct, frozen=True):
     Attributes:
         first: the lowest id that can be had; `newest + 1` where there is none.
         sealed: the highest that the archive has taken care of; 0 without one.
+        gone: up to here some have left for good, and what lies between `first` and it is what
+            `--keep` has kept; 0 where the archive has them. A reader that begins now has lost
+            nothing of them; `Mist-Lost` names them to one who asks again.
         after: where to begin reading for the time that was asked about; else null.
     """
 
@@ -62,6 +65,7 @@ class LogPosition(msgspec.Struct, frozen=True):
     first: int
     newest: int
     sealed: int
+    gone: int
     after: int | None
 
 
@@ -151,7 +155,10 @@ def routes(context: Context) -> Sequence[BaseRoute]:
         except ArchiveError as error:
             raise _archive_problem(error) from error
         first = await reader.first()
-        return answer(LogPosition(sequencer.epoch, first, sequencer.newest, reader.sealed, after))
+        expired = (await sequencer.history.position()).expired
+        gone = expired if expired > reader.sealed else 0
+        where = (sequencer.epoch, first, sequencer.newest, reader.sealed, gone, after)
+        return answer(LogPosition(*where))
 
     async def seal(request: Request) -> Response:
         await access.service(request)
@@ -327,6 +334,7 @@ OPERATIONS: Final[Operations] = {
                         "first": 1,
                         "newest": 1017,
                         "sealed": 1000,
+                        "gone": 0,
                         "after": None,
                     },
                 )

@@ -10,6 +10,7 @@ from mist.archive.schema import MESSAGES
 from mist.commands import Register, RemoveTags, Unregister
 from mist.config import Listen
 from mist.history import Erasure, Policy
+from mist.history.retention import Rule
 from tests.history.messages import publication, run, some
 from tests.http.arrow import ARROW
 from tests.http.client import request
@@ -257,6 +258,23 @@ async def test_what_was_never_sealed_is_told_as_lost_and_what_was_erased_is_not(
     assert told(response) == (150, True, None)
 
 
+async def test_what_rules_have_kept_is_told_from_what_is_gone_around_it(tmp_path):
+    async with running(tmp_path, listen=LISTEN, history="memory://") as server:
+        await append(server, some("room:1", 1), some("b", 50), some("room:1", 2), some("b", 50))
+        history = server.hub.sequencer.history
+        policy = Policy(None, None, 0, (Rule.parse("room:*=2"),))
+        while (await history.trim(policy, 1e9)).more:
+            pass
+        gone = (await history.position()).expired
+        assert gone > 53
+        where = (await request(server, "GET", "/v1/log/position")).json()
+        assert (where["first"], where["gone"]) == (52, gone)
+        # Who asks for all behind an id is told what he doesn't get.
+        assert told(await get(server)) == (103, True, f"1-{gone}")
+        response = await get(server, "?subscribe=room:1&after=51")
+        assert (ids(response), told(response)) == ([52, 53], (103, True, None))
+
+
 TAGS = st.sampled_from(["a", "b", "a,b", "c", "Ä,b"])
 WANTED = {
     "": [set()],
@@ -403,6 +421,7 @@ async def test_where_the_log_stands_and_where_a_time_is_in_it(server, sealed):
         "first": 1,
         "newest": 8,
         "sealed": 8 if sealed else 0,
+        "gone": 0,
         "after": None,
     }
     for time, after in [

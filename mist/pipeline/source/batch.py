@@ -19,7 +19,7 @@ from mist.pipeline.source.splitting import Stretch, split
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["Part", "Reader", "Reading", "place_of"]
+__all__ = ["Part", "Reader", "Reading", "known_gone", "place_of"]
 
 
 class Part(InputPartition):
@@ -78,11 +78,13 @@ class Reader(DataSourceReader):
         reading = self._reading
         options = reading.options
         standing = reading.origin.stands(patient=False)
-        after = place_of(options.start or EARLIEST, standing, reading.origin)
+        start = options.start or EARLIEST
+        after = place_of(start, standing, reading.origin)
         upto = place_of(options.end, standing, reading.origin)
-        if options.start is not None and options.start.kind == "id" and after < upto:
+        if start.kind == "id" and after < upto:
             after = _had(after, standing, reading.losses)
-        found = reading.parts(Stretch(standing.epoch, after, min(upto, standing.newest)))
+        upto, known = min(upto, standing.newest), known_gone(start, standing)
+        found = reading.parts(Stretch(standing.epoch, after, upto, known))
         # Spark makes one partition of none; it is one with nothing in it.
         return [*found] or [Part(Stretch(standing.epoch, 0, 0))]
 
@@ -106,6 +108,12 @@ def place_of(place: Place, standing: Standing, origin: Origin) -> int:
             found = origin.stands(moment=place.value, patient=False).after
             # Nothing is older: what there is begins after it.
             return standing.first - 1 if found is None else found
+
+
+def known_gone(start: Place, standing: Standing) -> int:
+    """Up to where messages may be missing without a word: who names an id asks for all behind it,
+    and everybody else for what there is."""
+    return 0 if start.kind == "id" else standing.gone
 
 
 def _had(after: int, standing: Standing, losses: Losses) -> int:

@@ -81,7 +81,9 @@ class ReadOptions:
         max_offsets: ids in one micro-batch; None is no bound.
         min_partitions: None leaves it to the size of what is read and the processors here.
         batch_size: rows of a RecordBatch, at most.
-        fail_on_loss: raise where something is gone, rather than skip it and log that.
+        fail_on_loss: raise where something is gone, rather than skip it and log that. Nothing is
+            gone to who begins with what there is (`earliest`, a time), whatever retention took
+            before that: rules (`--keep`) leave single messages of long stretches.
     """
 
     path: str | None

@@ -22,11 +22,17 @@ LARGEST: Final = 500_000  # ids in a partition: a segment's rows
 
 @attrs.frozen
 class Stretch:
-    """Ids above `after`, up to `upto`, of the log whose epoch this is."""
+    """Ids above `after`, up to `upto`, of the log whose epoch this is.
+
+    Attributes:
+        known: up to here some were gone when the query began, which asked for what there was;
+            they are not lost to it.
+    """
 
     epoch: str
     after: int
     upto: int
+    known: int = 0
 
     def __len__(self) -> int:
         return max(self.upto - self.after, 0)
@@ -54,7 +60,7 @@ def split(
         _cut_between(cuts, [*edges, stretch.upto], length // partitions)
     else:
         _cut_evenly(cuts, stretch.upto, partitions)
-    return [Stretch(stretch.epoch, after, upto) for after, upto in pairwise(cuts)]
+    return [attrs.evolve(stretch, after=after, upto=upto) for after, upto in pairwise(cuts)]
 
 
 def _cut_between(cuts: list[int], edges: list[int], most: int) -> None:

@@ -2,7 +2,9 @@
 
 An offset is `{"epoch": …, "id": …}`: everything up to this id of this log has been read. Ids
 are consecutive, so `maxOffsetsPerTrigger` bounds a batch by counting, without looking at the
-log; with `subscribe` a batch has fewer rows than ids.
+log; with `subscribe` a batch has fewer rows than ids. While a query that began with what there
+was (`earliest`) is still among messages that rules of retention have kept of many, `known` says
+up to where the others were gone by then.
 
 Spark asks for the end of a batch, writes it into its checkpoint, and only then has it read; and
 after a crash has the same stretch read again. It compares offsets as texts, so where nothing is
@@ -24,7 +26,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from mist.pipeline.source.batch import Part, Reading, place_of
+from mist.pipeline.source.batch import Part, Reading, known_gone, place_of
 from mist.pipeline.source.errors import InvalidOption, SourceError
 from mist.pipeline.source.options import LATEST, ReadOptions
 from mist.pipeline.source.origins import Standing
@@ -50,13 +52,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where a new query begins; one with a checkpoint goes on from there instead."""
         reading = self._reading
         standing = reading.origin.stands(patient=False)
-        after = place_of(reading.options.start or LATEST, standing, reading.origin)
+        start = reading.options.start or LATEST
+        after = place_of(start, standing, reading.origin)
         if after > standing.newest:
             # It would wait in silence for an id that was most likely mistyped.
             raise InvalidOption(
                 f"startingOffsets: the log ends at {standing.newest}; latest begins behind it"
             )
-        return offset(standing.epoch, after)
+        return offset(standing.epoch, after, known_gone(start, standing))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """`maxOffsetsPerTrigger`."""
@@ -88,7 +91,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         end = min(last, after + limit.max_rows) if isinstance(limit, ReadMaxRows) else last
         if epoch == standing.epoch and end <= after:
             return start
-        return offset(standing.epoch, end)
+        return offset(standing.epoch, end, _known(start) if epoch == standing.epoch else 0)
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802
         """For the query's progress: where the log stood when it was last looked at."""
@@ -98,8 +101,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """A batch, cut."""
         former, after = _read_offset(start)
         epoch, upto = _read_offset(end)
-        begin = after if former == epoch else self._begins(after)
-        return [*self._reading.parts(Stretch(epoch, begin, upto))]
+        begin, known = (after, _known(start)) if former == epoch else (self._begins(after), 0)
+        return [*self._reading.parts(Stretch(epoch, begin, upto, known))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One partition's messages."""
@@ -132,9 +135,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
 
 
-def offset(epoch: str, after: int) -> Offset:
-    """Everything up to an id of a log."""
-    return {"epoch": epoch, "id": after}
+def offset(epoch: str, after: int, known: int = 0) -> Offset:
+    """Everything up to an id of a log.
+
+    Args:
+        known: see `Stretch`; it matters for as long as it lies ahead.
+    """
+    return {"epoch": epoch, "id": after} | ({"known": known} if known > after else {})
+
+
+def _known(offset: Offset) -> int:
+    return int(offset.get("known", 0))
 
 
 def _read_offset(offset: Offset) -> tuple[str, int]:

@@ -37,12 +37,14 @@ class Standing:
         first: the lowest id that can be had; `newest + 1` where none can.
         newest: the highest id that can be had; 0 before the first.
         after: highest id older than the moment that was asked about; None where none was.
+        gone: up to here some have left for good, by retention under rules that keep others.
     """
 
     epoch: str
     first: int
     newest: int
     after: int | None = None
+    gone: int = 0
 
 
 @attrs.frozen

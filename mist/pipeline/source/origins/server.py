@@ -35,7 +35,13 @@ class ServerOrigin(Origin):
         asked = None if moment is None else _iso(moment)
         with Client(self.address, patience=patience) as client:
             found = client.request("GET", "/v1/log/position", {"time": asked}).json()
-        return Standing(found["epoch"], found["first"], found["newest"], found.get("after"))
+        return Standing(
+            found["epoch"],
+            found["first"],
+            found["newest"],
+            found.get("after"),
+            found.get("gone", 0),
+        )
 
     def segments(self, stretch: Stretch) -> Sequence[Bounds]:
         return ()
@@ -103,6 +109,9 @@ class _Pages:
             },
         )
         for first, last in _lost(answer):
+            if last <= self.stretch.known:
+                continue
+            first = max(first, self.stretch.known + 1)
             self.losses.gone(first, last)
         reached = int(answer.headers["mist-after"])
         complete = answer.headers["mist-complete"] == "true"
