@@ -66,6 +66,10 @@ OTHERS = [
     publish("1")[:-1] + publish("2"),
     publish("1") + publish("2", '["b","a"]'),
     publish("1") + b'{"command":"ping"}' + publish("2"),
+    publish("1") + publish("2") + publish("3", '["b","a"]'),
+    publish("1") + publish("2") + publish("3", '["b","a"]') + publish("4"),
+    publish("1") + publish("2") + b'{"command":"bogus--","tags":["a","b"],"data":"3"}',
+    publish("1") + publish("2") + b'{"command":"ping"}' + publish("3"),
     publish("1") + b"x" + publish("2"),
     publish("1") + b"," + publish("2"),
     publish("1") + b"\n" + publish("2") + publish("3"),  # parted in two ways
