@@ -53,6 +53,7 @@ __all__ = [
     "Resumed",
     "Revoked",
     "SetAttributes",
+    "ShowAttributes",
     "ShowTags",
     "Since",
     "Store",
@@ -61,6 +62,7 @@ __all__ = [
     "SubscribeNamed",
     "Subscriptions",
     "Tags",
+    "TokenAttributes",
     "TokenCommand",
     "Unregister",
     "Unsubscribe",
@@ -311,6 +313,11 @@ class SetAttributes(TokenCommand):
 
 
 @attrs.define
+class ShowAttributes(TokenCommand):
+    """The attributes of a token."""
+
+
+@attrs.define
 class ShowTags(TokenCommand):
     """The tags of a token."""
 
@@ -376,6 +383,13 @@ class Tags(Reply):
     """A set of tags: of a token, or of all subscriptions."""
 
     tags: TagSet
+
+
+@attrs.frozen
+class TokenAttributes(Reply):
+    """The attributes of a token."""
+
+    attributes: Attributes
 
 
 @attrs.frozen

@@ -35,6 +35,8 @@ from mist.commands import (
     RemoveTags,
     Reply,
     Resume,
+    SetAttributes,
+    ShowAttributes,
     ShowTags,
     Store,
     Stored,
@@ -42,6 +44,7 @@ from mist.commands import (
     SubscribeNamed,
     Subscriptions,
     Tags,
+    TokenAttributes,
     Unregister,
     Unsubscribe,
     UnsubscribeNamed,
@@ -68,7 +71,7 @@ __all__ = ["Credential", "Dialogue"]
 _MEASURED: Final = 16  # flushes; the chunk after as many is measured, at a cost not seen
 _COMMAND_SLICE: Final = 200  # commands that aren't publishes between two checkpoints, some 5 ms
 
-_RegistryChange = Register | Unregister | AddTags | RemoveTags
+_RegistryChange = Register | Unregister | AddTags | RemoveTags | SetAttributes
 
 
 class Credential(Enum):
@@ -258,6 +261,8 @@ class Dialogue(Session):
                     return Done()
                 case ShowTags(token=token) if self._may_administer:
                     return Tags(self.hub.registry.tags(token))
+                case ShowAttributes(token=token) if self._may_administer:
+                    return TokenAttributes(self.hub.registry.attributes(token))
                 case Invalid(error=error):
                     return Failed(error)
                 case _:
@@ -294,6 +299,7 @@ class Dialogue(Session):
             reading.in_turn(lambda: self._answer(command, Stored(first)))
 
         if not self.may_publish(command.batch):
+            await publisher.settle()  # what was published before is answered before
             answer(NotGranted())
             return
         name = "" if self.record is None else self.record.id

@@ -23,6 +23,7 @@ TOKEN may be - to read it from standard input, so that it isn't seen in the proc
 Examples:
   mist token new 'order:*,news'
   mist token unset news "$TOKEN"
+  mist token set-attr "$TOKEN" user=7 groups=staff,beta --unset plan
   mist token unregister - < token.txt"""
 )
 def token() -> None:
@@ -85,10 +86,45 @@ async def unset(server: Server, tags: str, text: str) -> None:
         await client.unset(tags.split(","), _read(text))
 
 
+@token.command("set-attr")
+@click.argument("text", metavar="TOKEN")
+@click.argument("pairs", metavar="[KEY=VALUE]...", nargs=-1)
+@click.option("--unset", metavar="KEY", multiple=True, help="Forget this one (repeatable)")
+@client_command
+async def set_attributes(
+    server: Server, text: str, pairs: tuple[str, ...], unset: tuple[str, ...]
+) -> None:
+    """Say whom TOKEN is for: client, user, groups (joined by commas), site, or any other KEY.
+
+    What isn't named stays as it is. Messages for an audience reach its live clients, or don't
+    any more, at once.
+    """
+    attributes: dict[str, object] = {}
+    for name, value in [*map(_pair, pairs), *((name, None) for name in unset)]:
+        if name in attributes:
+            raise click.UsageError(f"{name} is given twice")
+        attributes[name] = value
+    if not attributes:
+        raise click.UsageError("nothing to set: give KEY=VALUE or --unset KEY")
+    async with server.connect(reconnect=False) as client:
+        await client.set_attributes(attributes, _read(text))
+
+
+def _pair(text: str) -> tuple[str, object]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise click.UsageError("an attribute is given as KEY=VALUE")
+    return name, value.split(",") if name == "groups" else value
+
+
 @token.command("tags")
 @click.argument("text", metavar="TOKEN")
 @client_command
 async def show(server: Server, text: str) -> None:
-    """Show the tags that TOKEN grants."""
+    """Show the tags that TOKEN grants, and below them whom it is for, where that is known."""
+    text = _read(text)
     async with server.connect(reconnect=False) as client:
-        click.echo(format_tags(await client.tags(_read(text))))
+        tags, attributes = await client.tags(text), await client.attributes(text)
+    click.echo(format_tags(tags))
+    if attributes.text:
+        click.echo(attributes.text)

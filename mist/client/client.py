@@ -1,15 +1,15 @@
 """What a program calls: publishing, subscriptions, questions, administration."""
 
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Final
 
 import trio
 
-from mist.audience import Audience
+from mist.audience import Attributes, Audience, change_of_json
 from mist.client.arguments import payload, tag_set
 from mist.client.endpoint import Endpoint
-from mist.client.errors import Unframable, Unsupported
+from mist.client.errors import BadArgument, Unframable, Unsupported
 from mist.client.options import State
 from mist.client.position import Position, place
 from mist.client.publishing import Publishing
@@ -26,11 +26,14 @@ from mist.commands import (
     Ping,
     Register,
     RemoveTags,
+    SetAttributes,
+    ShowAttributes,
     ShowTags,
     Store,
     Stored,
     Subscriptions,
     Tags,
+    TokenAttributes,
     Unregister,
     Who,
 )
@@ -254,6 +257,28 @@ class Client:
     async def unset(self, tags: Iterable[str], token: str) -> None:
         """Take tags from a token. Raises `RemoteError` where it is unknown."""
         await self._endpoint.call(RemoveTags(tags=self._grant(tags), token=check_token(token)))
+
+    async def set_attributes(self, attributes: Mapping[str, object], token: str) -> None:
+        """Say whom a token is for: `{"user": 7, "groups": ["a", "b"], "plan": None}`.
+
+        Args:
+            attributes: at least one; those that are None are forgotten, and those that aren't
+                named stay. `client` and `user` have one value, `groups` a list, any other one.
+
+        Raises:
+            BadArgument, InvalidAudience, InvalidToken: nothing was sent.
+            RemoteError: the token is unknown, or has more attributes than it may.
+        """
+        given, unset = change_of_json(attributes)
+        if not attributes:
+            raise BadArgument("no attributes are given")
+        await self._endpoint.call(SetAttributes(check_token(token), given, unset))
+
+    async def attributes(self, token: str) -> Attributes:
+        """Whom a token is for. Raises `RemoteError` where it is unknown."""
+        reply = await self._endpoint.call(ShowAttributes(check_token(token)))
+        assert isinstance(reply, TokenAttributes)
+        return reply.attributes
 
     async def tags(self, token: str) -> TagSet:
         """The tags of a token. Raises `RemoteError` where it is unknown."""

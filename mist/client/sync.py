@@ -10,13 +10,13 @@ A thread runs trio with the real client inside (`mist.client.portal`); each call
 and waited for, at the cost of two thread switches. The thread ends with the block.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from typing import Any, Self
 
 import trio
 
-from mist.audience import Audience
+from mist.audience import Attributes, Audience
 from mist.client.client import Client as AsyncClient
 from mist.client.connect import connect as connect_async
 from mist.client.options import State
@@ -192,6 +192,14 @@ class Client:
     def unset(self, tags: Iterable[str], token: str) -> None:
         """Take tags from a token."""
         self._portal.call(lambda: self._client.unset(tags, token))
+
+    def set_attributes(self, attributes: Mapping[str, object], token: str) -> None:
+        """Say whom a token is for; what is None is forgotten."""
+        self._portal.call(lambda: self._client.set_attributes(attributes, token))
+
+    def attributes(self, token: str) -> Attributes:
+        """Whom a token is for."""
+        return self._portal.call(lambda: self._client.attributes(token))
 
     def tags(self, token: str) -> TagSet:
         """The tags of a token."""

@@ -6,7 +6,7 @@ Arguments were checked by whoever made the command.
 from collections.abc import Callable
 from typing import Final
 
-from mist.audience import Audience
+from mist.audience import Attributes, Audience, format_change
 from mist.client.errors import Unframable
 from mist.commands import (
     AddTags,
@@ -25,6 +25,8 @@ from mist.commands import (
     RemoveTags,
     Reply,
     Resume,
+    SetAttributes,
+    ShowAttributes,
     ShowTags,
     Since,
     Store,
@@ -32,11 +34,12 @@ from mist.commands import (
     Subscribe,
     Subscriptions,
     Tags,
+    TokenAttributes,
     Unregister,
     Unsubscribe,
     Who,
 )
-from mist.errors import InvalidPosition, ProtocolViolation
+from mist.errors import InvalidAudience, InvalidPosition, ProtocolViolation
 from mist.message import TagSet, format_tags
 from mist.protocols.positions import MAX_ID, position_from_text
 
@@ -108,6 +111,11 @@ _WRITERS: Final[dict[type[Command], _Write]] = {
     Unregister: lambda it: (None, f"unregister {it.token}"),
     AddTags: lambda it: (None, f"set {format_tags(it.tags)} {it.token}"),
     RemoveTags: lambda it: (None, f"unset {format_tags(it.tags)} {it.token}"),
+    SetAttributes: lambda it: (
+        None,
+        f"set-attr {it.token} {format_change(it.attributes, it.unset)}",
+    ),
+    ShowAttributes: lambda it: (b"attr", f"attr {it.token}"),
     ShowTags: lambda it: (b"tags", f"tags {it.token}"),
     ListSubscriptions: lambda it: (b"list", "list"),
     ListTags: lambda it: (b"listall", "listall"),
@@ -133,6 +141,12 @@ def read_reply(command: Command, rest: bytes) -> Reply:
         case ShowTags(token=token):
             listed = _braced(rest.removeprefix(token.encode() + b" "))
             return Tags(frozenset(read_text(listed[0]).split(",")) if listed else frozenset())
+        case ShowAttributes(token=token):
+            text = read_text(rest.removeprefix(token.encode() + b" "))
+            try:
+                return TokenAttributes(Attributes.parse(text))
+            except InvalidAudience:
+                raise ProtocolViolation("the server sent no attributes") from None
         case Who():
             try:
                 connected, lifetime = map(int, rest.split(b" "))

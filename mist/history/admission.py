@@ -1,15 +1,27 @@
 """Who may get what is read from a history: the audience that a message was published for."""
 
 from itertools import compress
+from typing import Final
 
 import attrs
 
 from mist.audience import Attributes, Audience
+from mist.errors import InvalidAudience
 from mist.history.record import Stored
 from mist.message import Envelope
 from mist.roster import is_global, reaches
 
 __all__ = ["admitted", "envelope_of"]
+
+
+class _Nobody(Audience):
+    """What an audience admits that nobody can read."""
+
+    def admits(self, attributes: Attributes) -> bool:
+        return False
+
+
+_NOBODY: Final = _Nobody(clients=frozenset("?"))
 
 
 def envelope_of(stored: Stored) -> Envelope:
@@ -35,4 +47,9 @@ def admitted(stored: Stored, attributes: Attributes) -> Stored | None:
 
 
 def _audience(stored: Stored) -> Audience | None:
-    return None if stored.audience is None else Audience.parse(stored.audience)
+    if stored.audience is None:
+        return None
+    try:
+        return Audience.parse(stored.audience)
+    except InvalidAudience:  # of another version's making: rather nobody than everyone
+        return _NOBODY

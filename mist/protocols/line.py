@@ -37,6 +37,7 @@ from mist.commands import (
     Stored,
     Subscriptions,
     Tags,
+    TokenAttributes,
     TokenCommand,
 )
 from mist.errors import (
@@ -229,6 +230,8 @@ class LineProtocol(Protocol):
                 return _braced(b"tags %b" % command.token.encode(), granted)
             case Tags(tags):
                 return _braced(b"listall", [tag.encode() for tag in sorted(tags)])
+            case TokenAttributes(attributes) if isinstance(command, TokenCommand):
+                return b"attr %b %b\n" % (command.token.encode(), attributes.text.encode())
             case Connections(connected, lifetime):
                 return b"who %d %d\n" % (connected, lifetime)
             case Stored(id_):

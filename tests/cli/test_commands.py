@@ -111,6 +111,18 @@ def test_tokens_are_administered(server: Process) -> None:
     assert (done.returncode, done.stderr) == (1, "mist token tags: Token not found\n")
 
 
+def test_attributes_of_a_token_are_set_and_shown(server: Process) -> None:
+    assert run(server, "token", "register", "a", "t2").returncode == 0
+    done = run(server, "token", "set-attr", "t2", "user=a&b=c", "groups=x,y", "--unset", "plan")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    shown = run(server, "token", "tags", "t2").stdout
+    assert shown == "a\ngroups=x;y&user=a%26b%3Dc\n"
+    assert run(server, "token", "set-attr", "-", "--unset", "user", stdin="t2\n").returncode == 0
+    assert run(server, "token", "tags", "t2").stdout == "a\ngroups=x;y\n"
+    done = run(server, "token", "set-attr", "t3", "user=1")
+    assert (done.returncode, done.stderr) == (1, "mist token set-attr: Token not found\n")
+
+
 def test_ping_list_and_who_answer(server: Process) -> None:
     assert run(server, "ping", "-c", "2").stdout.count("pong from") == 2
     assert "connected" in run(server, "who").stdout
@@ -135,6 +147,16 @@ def test_nobody_there_is_code_3() -> None:
         ["subscribe", "a,"],
         ["token", "new", "..x"],
         ["token", "tags", "a b"],
+        ["token", "set-attr", "t"],
+        ["token", "set-attr", "t", "user"],
+        ["token", "set-attr", "t", "user="],
+        ["token", "set-attr", "t", "=1"],
+        ["token", "set-attr", "t", "users=1"],
+        ["token", "set-attr", "t", "groups=a,,b"],
+        ["token", "set-attr", "t", "user=1", "user=2"],
+        ["token", "set-attr", "t", "user=1", "--unset", "user"],
+        ["token", "set-attr", "t", "--unset", "Plan"],
+        ["token", "set-attr", "a b", "user=1"],
         ["ping", "--host", "http://127.0.0.1"],
         ["ping", "--host", "tcp://127.0.0.1:port"],
         ["bogus"],

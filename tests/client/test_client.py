@@ -8,6 +8,7 @@ import pytest
 import trio
 import trio.testing
 
+from mist.audience import NO_ATTRIBUTES
 from mist.client import (
     AccessDenied,
     BadArgument,
@@ -25,7 +26,14 @@ from mist.client import (
     Unsupported,
     connect,
 )
-from mist.errors import EmptyTag, InvalidTag, InvalidToken, NotAllowed, Unauthorized
+from mist.errors import (
+    EmptyTag,
+    InvalidAudience,
+    InvalidTag,
+    InvalidToken,
+    NotAllowed,
+    Unauthorized,
+)
 from mist.message import Batch, Limits
 from mist.server import Server
 from tests.servers import running
@@ -212,6 +220,33 @@ async def test_a_full_buffer_makes_publish_wait(tcp: str) -> None:
             await client.publish(["a"], "x" * 50 + str(n))
         await client.flush()
         assert len(subscription.take()) == 200
+
+
+async def test_attributes_of_a_token_are_set_shown_and_forgotten(server: Server, tcp: str) -> None:
+    async with connect(tcp) as client:
+        await client.register(["a"], "T")
+        assert await client.attributes("T") == NO_ATTRIBUTES
+        given = {"user": 7, "groups": ["ü&;=", "b c"], "plan": "pro", "site": "x"}
+        await client.set_attributes(given, "T")
+        await client.set_attributes({"plan": None, "site": "y"}, "T")
+        record = server.hub.registry.lookup("T")
+        assert record is not None
+        assert record.tags == {"a"}
+        assert record.attributes.text == "groups=b%20c;%C3%BC%26%3B%3D&site=y&user=7"
+        assert await client.attributes("T") == record.attributes
+        with pytest.raises(RemoteError, match="Token not found"):
+            await client.set_attributes({"user": 1}, "unknown")
+        with pytest.raises(RemoteError, match="Token not found"):
+            await client.attributes("unknown")
+        with pytest.raises(RemoteError, match="more than 1000"):
+            await client.set_attributes({"groups": list(range(999)), "one": 1}, "T")
+        with pytest.raises(BadArgument):
+            await client.set_attributes({}, "T")
+        wrong: list[dict[str, object]] = [{"groups": []}, {"user": ""}, {"Plan": None}]
+        for attributes in wrong:
+            with pytest.raises(InvalidAudience):
+                await client.set_attributes(attributes, "T")
+        assert server.hub.registry.lookup("T") is record
 
 
 async def test_tokens_and_questions(tcp: str) -> None:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mist.audience import NO_ATTRIBUTES, Attributes
 from mist.client.dialect import Answer, PublishFailed, Request
 from mist.client.line import LineDialect
 from mist.commands import (
@@ -17,10 +18,13 @@ from mist.commands import (
     ListTags,
     Ping,
     Register,
+    SetAttributes,
+    ShowAttributes,
     ShowTags,
     Subscribe,
     Subscriptions,
     Tags,
+    TokenAttributes,
     Who,
 )
 from mist.errors import ProtocolViolation
@@ -29,12 +33,17 @@ from mist.message import Message
 A = frozenset("a")
 PUBLISH = b"publish a x\n"
 REGISTER = Register(tags=A, token="T")
+SET = SetAttributes("T", Attributes(user="ü &", groups=frozenset("ab")), frozenset(["plan"]))
 OK, REFUSED = "done", "refused"
 
 # what is sent, what of it goes on the wire, what comes back, what that means
 TABLE = [
     ([Ping()], b"ping\n", b"pong\n", [OK]),
     ([REGISTER], b"register a T\nping\n", b"pong\n", [OK]),
+    ([SET], b"set-attr T groups=a;b&user=%C3%BC%20%26&plan=\nping\n", b"pong\n", [OK]),
+    ([ShowAttributes("T")], b"attr T\n", b"attr T user=1\n",
+     [TokenAttributes(Attributes(user="1"))]),
+    ([ShowAttributes("T")], b"attr T\n", b"attr T \n", [TokenAttributes(NO_ATTRIBUTES)]),
     ([REGISTER], b"register a T\nping\n", b"error no\npong\n", [(REFUSED, "no")]),
     # the same error, of a publish before it and of the command itself
     ([PUBLISH, REGISTER], PUBLISH + b"ping\nregister a T\nping\n",

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mist.audience import NO_ATTRIBUTES, format_change
+from mist.audience import NO_ATTRIBUTES, Attributes, format_change
 from mist.commands import (
     Auth,
     Command,
@@ -30,6 +30,7 @@ from mist.commands import (
     Resume,
     Resumed,
     SetAttributes,
+    ShowAttributes,
     ShowTags,
     Since,
     Store,
@@ -37,6 +38,7 @@ from mist.commands import (
     Subscribe,
     Subscriptions,
     Tags,
+    TokenAttributes,
     Unregister,
     Unsubscribe,
     Who,
@@ -222,6 +224,8 @@ TABLE: list[tuple[bytes, list[str]]] = [
     ),
     (b"set-attr t \n", [f"{ATTRIBUTES}a field is name=value\n"]),
     (b"set-attr t\n", ["error Incorrect number of arguments for '[set-attr t]'\n"]),
+    (b"attr t\n", ["ShowAttributes t"]),
+    (b"attr\n", ["error Incorrect number of arguments for '[attr]'\n"]),
     (b"tags t\n", ["ShowTags t"]),
     (b"tags\n", ["error Incorrect number of arguments for '[tags]'\n"]),
     # extensions
@@ -558,6 +562,8 @@ ANSWERS: list[tuple[Command, Reply, bytes]] = [
     (ListSubscriptions(), Subscriptions((b"a,b", b"c")), b"list {a,b} {c}\n"),
     (ListTags(), Tags(frozenset()), b"listall \n"),
     (ListTags(), Tags(frozenset({"b", "ä", "a"})), "listall {a} {b} {ä}\n".encode()),
+    (ShowAttributes("t"), TokenAttributes(NO_ATTRIBUTES), b"attr t \n"),
+    (ShowAttributes("ü"), TokenAttributes(Attributes(user="ü")), "attr ü user=%C3%BC\n".encode()),
     (ShowTags("t"), Tags(frozenset()), b"tags t \n"),
     (ShowTags("ü"), Tags(frozenset({"b", "a*", ">c"})), "tags ü {>c,a*,b}\n".encode()),
     (Who(), Connections(2, 30), b"who 2 30\n"),
