@@ -463,6 +463,17 @@ def test_a_verbose_client_gets_an_answer_for_each_publish_in_its_place() -> None
     assert answers(protocol, sent) == (b"+OK\r\n" * 8 + err(WILD).encode() + b"+OK\r\nPONG\r\n")
 
 
+@pytest.mark.parametrize("cut", [1, 10_000])
+def test_a_verbose_clients_batch_has_one_subject_since_it_may_be_refused(cut: int) -> None:
+    protocol = open_protocol(b"CONNECT {}\r\n")
+    sent = (pub("a", b"x") * 6 + pub("b", b"y") * 6) * 2 + pub("a", b"x\n")
+    found = [
+        each for n in range(0, len(sent), cut) for each in batches(protocol, sent[n : n + cut])
+    ]
+    assert all(len(set(batch.tag_lists)) == 1 for batch in found)
+    assert sum(len(messages(batch)) for batch in found) == 25
+
+
 @pytest.mark.parametrize("count", [1, 20])
 def test_a_refused_publish_is_answered_by_what_is_wrong(count: int) -> None:
     sent = pub("a.b", b"x") * count + b"PING\r\n"
@@ -641,14 +652,3 @@ def test_no_words_break_it_however_they_are_cut(many: list[bytes], data: st.Data
     expected = read(open_protocol(), [whole])
     assert read(open_protocol(), [whole[:place], whole[place:]]) == expected
     assert read(open_protocol(), [whole[n : n + 1] for n in range(len(whole))]) == expected
-
-
-def test_a_payload_in_single_bytes_is_copied_once() -> None:
-    protocol = SubjectProtocol(Limits(data=200_000))
-    assert read(protocol, [QUIET]) == ["Auth "]
-    data = b"PUB foo 200000\r\n" + b"x" * 200_000 + b"\r\n"
-    found = []
-    for n in range(len(data)):
-        found += read(protocol, [data[n : n + 1]])
-    assert found == [".foo " + "x" * 200_000]
-    assert protocol.held == 0
