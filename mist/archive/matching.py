@@ -1,21 +1,19 @@
 """Which rows carry all tags of one of some tag sets: a subscription's rule over a column."""
 
-from collections.abc import Collection, Mapping
-from itertools import chain
+from collections.abc import Collection
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mist.addresses import EVERYTHING, compile_asked, derived
+from mist.addresses import EVERYTHING, compile_asked
+from mist.archive.derived import find_derived, is_derived
 from mist.message import TagSet
 
 __all__ = ["carrying", "matching"]
 
 _WORD: Final = 64  # tags that one word tells apart
-_ADDRESS: Final = r"^[/.]"
-_DERIVED: Final = ".."
 
 
 def matching(tags: pa.Array, alternatives: Collection[TagSet]) -> Any:
@@ -71,26 +69,31 @@ def carrying(tags: pa.Array, alternatives: Collection[TagSet]) -> Any:
 def _hits(tags: pa.Array, wanted: list[str]) -> tuple[Any, Any]:
     # For each tag that is one of the wanted: which one, and in which row; rows ascending.
     values = tags.flatten()  # honours slices, and leaves out what a null row may hide
-    derives = any(tag.startswith(_DERIVED) for tag in wanted)
+    derives = any(map(is_derived, wanted))
     if derives and not pa.types.is_dictionary(values.type):
         values = values.dictionary_encode()
     lengths = pc.fill_null(pc.list_value_length(tags), 0).to_numpy(zero_copy_only=False)
     ends = np.cumsum(lengths)
-    if not pa.types.is_dictionary(values.type):
+    derived = None
+    if pa.types.is_dictionary(values.type):
+        names, indices = values.dictionary, values.indices
+        codes = _places(names, wanted)
+        if indices.null_count:  # a tag that is null is one more, which nobody wants
+            indices = indices.cast(pa.int64()).fill_null(len(names))
+            names, codes = pa.concat_arrays([names, pa.nulls(1, names.type)]), np.append(codes, -1)
+        indices = indices.to_numpy()
+        if derives:
+            number = {tag: n for n, tag in enumerate(wanted)}
+            derived = find_derived(
+                names, codes, lambda tags: np.array([number.get(tag, -1) for tag in tags], np.int64)
+            )
+            if derived is not None:
+                hit = np.flatnonzero(derived.counts[indices])
+                found, counts = derived.spread(indices[hit])
+                return found, np.repeat(np.searchsorted(ends, hit, side="right"), counts)
+        codes = codes[indices] if len(codes) else codes
+    else:
         codes = _places(values, wanted)
-        hit = np.flatnonzero(codes >= 0)
-        return codes[hit], np.searchsorted(ends, hit, side="right")
-    names, indices = values.dictionary, values.indices
-    codes = _places(names, wanted)
-    if indices.null_count:  # a tag that is null is one more, which nobody wants
-        indices = indices.cast(pa.int64()).fill_null(len(names))
-        codes = np.append(codes, -1)
-    indices = indices.to_numpy()
-    if derives and len(names):
-        found = _derived(names, {tag: n for n, tag in enumerate(wanted)})
-        if found:
-            return _expanded(codes, found, indices, ends)
-    codes = codes[indices] if len(codes) else codes
     hit = np.flatnonzero(codes >= 0)
     return codes[hit], np.searchsorted(ends, hit, side="right")
 
@@ -99,34 +102,6 @@ def _places(values: pa.Array, wanted: list[str]) -> Any:
     # For each text its place in `wanted`, -1 where it isn't there.
     places = pc.index_in(values, pa.array(wanted, values.type))
     return pc.fill_null(places, -1).to_numpy(zero_copy_only=False)
-
-
-def _derived(names: pa.Array, wanted: Mapping[str, int]) -> dict[int, list[int]]:
-    # For each address among the names: which of the wanted it stands for.
-    chosen = pc.indices_nonzero(pc.match_substring_regex(names, _ADDRESS))
-    found = {}
-    for place, name in zip(chosen.to_pylist(), names.take(chosen).to_pylist(), strict=True):
-        mine = [wanted[tag] for tag in derived(name) if tag in wanted]
-        if mine:
-            found[place] = mine
-    return found
-
-
-def _expanded(codes: Any, derived: dict[int, list[int]], indices: Any, ends: Any) -> Any:
-    # As `_hits`, where a tag is itself and what is derived from it.
-    own = np.flatnonzero(codes >= 0)
-    sizes = np.fromiter(map(len, derived.values()), np.int64, len(derived))
-    owners = np.concatenate([own, np.repeat(np.fromiter(derived, np.int64, len(derived)), sizes)])
-    more = np.fromiter(chain.from_iterable(derived.values()), np.int64, sizes.sum())
-    numbers = np.concatenate([codes[own], more])[np.argsort(owners, kind="stable")]
-    counts = np.bincount(owners, minlength=len(codes))
-    starts = np.cumsum(counts) - counts
-    hit = np.flatnonzero(counts[indices])
-    names = indices[hit]
-    each = counts[names]
-    before = np.cumsum(each) - each
-    places = np.arange(each.sum()) + np.repeat(starts[names] - before, each)
-    return numbers[places], np.repeat(np.searchsorted(ends, hit, side="right"), each)
 
 
 def _words(codes: Any, rows: Any, count: int, width: int) -> list[Any]:

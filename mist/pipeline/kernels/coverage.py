@@ -3,7 +3,7 @@
 One pass over the messages matches them and takes three counts:
 
     subscription    messages that each subscription would have got: none is a dead one
-    tag             messages with a tag that is in no subscription at all
+    tag             messages with a tag that no subscription asks for, itself or by an address
     fanout          messages by the number of subscriptions they would have gone to
 
 A tag that nobody listens to may well be on messages that many get, by its other tags.
@@ -11,10 +11,11 @@ A tag that nobody listens to may well be on messages that many get, by its other
 
 from collections import Counter as Counts
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from mist.pipeline.kernels.matching import Matcher
 from mist.pipeline.kernels.rollup import Counter
@@ -26,12 +27,15 @@ SUBSCRIPTION: Final = "subscription"
 TAG: Final = "tag"
 FANOUT: Final = "fanout"
 
+_PATTERN: Final = r"^[/.]|^\*$"
+
 
 class Coverage:
     """Counts of what the module says. Memory: O(subscriptions + tags nobody listens to)."""
 
     def __init__(self, matcher: Matcher) -> None:
         self._matcher = matcher
+        self._patterns = _patterns(matcher.subscriptions)
         self._messages = np.zeros(len(matcher), np.int64)
         self._unheard = Counter()
         self._fanout: Counts[int] = Counts()
@@ -44,8 +48,16 @@ class Coverage:
         self._fanout.update(dict(zip(sizes.tolist(), rows.tolist(), strict=True)))
         column = Codes.of(tags)
         counts = column.counts()
-        counts[self._matcher.vocabulary.numbers(column.names) >= 0] = 0
+        counts[self._heard(column.names)] = 0
         self._unheard.add(column.names, counts)
+
+    def _heard(self, names: pa.Array) -> Any:
+        """Which tags somebody asks for."""
+        heard = self._matcher.vocabulary.numbers(names) >= 0
+        if self._patterns is not None:
+            alone = pa.ListArray.from_arrays(pa.array(range(len(names) + 1), pa.int32()), names)
+            heard |= self._patterns.tally(alone, fanout=True).fanout > 0
+        return heard
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """What was counted: `kind`, `name`, `messages`; of a fan-out, the name is its number.
@@ -59,6 +71,13 @@ class Coverage:
         yield _batch(TAG, *self._unheard.arrays())
         names = pa.array([str(size) for size in self._fanout], pa.string())
         yield _batch(FANOUT, names, np.array(list(self._fanout.values()), np.int64))
+
+
+def _patterns(subscriptions: pa.Array) -> Matcher | None:
+    """Of all tags that are asked for those that stand for others, each by itself."""
+    tags = pc.split_pattern(subscriptions, ",").flatten()
+    some = pc.unique(tags.filter(pc.match_substring_regex(tags, _PATTERN)))
+    return Matcher(some) if len(some) else None
 
 
 def _batch(kind: str, names: pa.Array, messages: object) -> pa.RecordBatch:

@@ -5,17 +5,26 @@ where there are more subscriptions than an executor's memory holds.
 """
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
+from typing import Final
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from mist.addresses import EVERYTHING, compile_asked
+from mist.archive.derived import grouped
 from mist.errors import MistError
 from mist.message import ASK, MAX_SUBSCRIPTION_TAGS, parse_tags
 from mist.pipeline.errors import BadInput
+from mist.pipeline.kernels.tags import Codes, Rows, ends
 
-__all__ = ["BLOCK", "blocks", "parse_subscriptions", "read_file"]
+__all__ = ["BLOCK", "blocks", "compiled", "parse_subscriptions", "read_file"]
 
 BLOCK = 2_000_000  # subscriptions that are matched at once; some 150 bytes of memory each
+
+_ADDRESS: Final = r"^(=?/|\.|\*$)"
 
 
 def read_file(path: Path) -> pa.Array:
@@ -32,10 +41,12 @@ def read_file(path: Path) -> pa.Array:
 
 
 def parse_subscriptions(lines: Iterable[bytes], name: str = "subscriptions") -> pa.Array:
-    """Subscriptions a line, `a,b`; tags in any order. Blank lines don't count.
+    """Subscriptions a line, `a,b`; tags in any order, and addresses: `/foo`, `=/foo`, `.a.*`, `*`.
+
+    Blank lines don't count.
 
     Returns:
-        array<string>: their canonical texts, each once, in the order of the lines.
+        array<string>: their canonical texts, each once, in the order of the lines; as asked for.
 
     Raises:
         BadInput: a line that no client could subscribe to, by its number, or none at all.
@@ -49,7 +60,9 @@ def parse_subscriptions(lines: Iterable[bytes], name: str = "subscriptions") -> 
                 continue
             tags = set(text.split(","))
             if not tags <= good or len(tags) > MAX_SUBSCRIPTION_TAGS:
-                good |= parse_tags(tags, MAX_SUBSCRIPTION_TAGS, ASK)
+                parsed = parse_tags(tags, MAX_SUBSCRIPTION_TAGS, ASK)
+                # Of subjects there is one at most, and `*` stands by itself.
+                good.update(tag for tag in parsed if tag[0] not in ".*")
         except UnicodeDecodeError:
             raise BadInput(f"{name}, line {number}: not UTF-8") from None
         except MistError as error:
@@ -58,6 +71,32 @@ def parse_subscriptions(lines: Iterable[bytes], name: str = "subscriptions") -> 
     if not found:
         raise BadInput(f"{name}: no subscription in it")
     return pa.array(list(found), pa.string())
+
+
+def compiled(asked: Codes) -> Codes:
+    """Subscriptions as matching knows them; `*` has no tags, and so it is in every set.
+
+    O(distinct addresses), and nothing where there are none.
+    """
+    is_address = pc.match_substring_regex(asked.names, _ADDRESS)
+    if not pc.any(is_address).as_py():
+        return asked
+    plain = asked.names.filter(pc.invert(is_address))
+    tags = [_compile(name) for name in asked.names.filter(is_address).to_pylist()]
+    mask = is_address.to_numpy(zero_copy_only=False)
+    places = np.flatnonzero(mask)
+    flat = pa.array(list(chain.from_iterable(tags)), pa.string())
+    encoded = pa.concat_arrays([plain, flat]).dictionary_encode()
+    owners = np.concatenate([np.flatnonzero(~mask), np.repeat(places, list(map(len, tags)))])
+    found = grouped(owners, encoded.indices.to_numpy(), len(asked.names))
+    codes, counts = found.spread(asked.rows.codes)
+    rows = Rows(codes.astype(np.int32, copy=False), ends(counts)[asked.rows.starts])
+    return Codes(encoded.dictionary, rows)
+
+
+def _compile(name: str) -> frozenset[str]:
+    tags = frozenset((name,))
+    return frozenset() if tags == EVERYTHING else compile_asked(tags)
 
 
 def blocks(subscriptions: pa.Array, size: int = BLOCK) -> Iterator[pa.Array]:

@@ -1,0 +1,69 @@
+"""Which rows somebody may get: the audiences in a column, as `mist.history.admission` has it for
+a log that is read message by message."""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mist.audience import Attributes, Audience
+from mist.errors import InvalidAudience
+from mist.roster import is_global, reaches
+
+__all__ = ["admitted"]
+
+
+def admitted(audience: pa.Array, tags: pa.Array, attributes: Attributes) -> Any:
+    """Which rows a session with these attributes may get.
+
+    Each distinct audience is asked once. O(rows), and O(1) where no row has an audience and no
+    site is given. What can't be read as an audience admits nobody: that it was meant for
+    somebody is all that is known of it.
+
+    Args:
+        audience: string, perhaps dictionary encoded; null is everyone.
+        tags: of the same rows, list<string>, the strings perhaps dictionary encoded.
+
+    Returns:
+        A numpy array of bool, one a row; None where it is all of them.
+    """
+    if audience.null_count == len(audience) and not attributes.site:
+        return None
+    if not pa.types.is_dictionary(audience.type):
+        audience = audience.dictionary_encode()
+    texts = [*audience.dictionary.to_pylist(), None]
+    codes = pc.fill_null(audience.indices.cast(pa.int64()), len(texts) - 1).to_numpy()
+    here, everywhere = (
+        np.array([_reaches(text, attributes, anywhere) for text in texts])
+        for anywhere in (False, True)
+    )
+    found = here[codes]
+    if (here != everywhere)[codes].any():
+        found = np.where(_are_global(tags), everywhere[codes], found)
+    return None if found.all() else found
+
+
+def _reaches(text: str | None, attributes: Attributes, everywhere: bool) -> bool:
+    try:
+        audience = None if text is None else Audience.parse(text)
+    except InvalidAudience:
+        return False
+    return reaches(audience, attributes, everywhere)
+
+
+def _are_global(tags: pa.Array) -> Any:
+    """Which rows are for every site."""
+    values = tags.flatten()
+    if not pa.types.is_dictionary(values.type):
+        values = values.dictionary_encode()
+    names, indices = values.dictionary, values.indices
+    marked = np.zeros(len(names) + 1, bool)  # the last one is null's
+    topics = pc.indices_nonzero(pc.starts_with(names, "/"))
+    for place, name in zip(topics.to_pylist(), names.take(topics).to_pylist(), strict=True):
+        marked[place] = is_global(frozenset((name,)))
+    codes = pc.fill_null(indices.cast(pa.int64()), len(names)).to_numpy(zero_copy_only=False)
+    lengths = pc.fill_null(pc.list_value_length(tags), 0).to_numpy(zero_copy_only=False)
+    before = np.concatenate([[0], np.cumsum(marked[codes])])
+    ends = np.cumsum(lengths)
+    return before[ends] > before[ends - lengths]
