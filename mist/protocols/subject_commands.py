@@ -42,10 +42,10 @@ __all__ = [
     "remembered_announcement",
 ]
 
-MAX_SIZE_DIGITS: Final = 15  # int() of many digits is slow
+_MAX_DIGITS: Final = 15  # int() of many digits is slow
 _REMEMBERED: Final = 4096  # lines; a publisher uses few
 _REMEMBERED_BYTES: Final = 256  # in such a line
-_NUMBER: Final = re.compile(rb"-?[0-9]{1,%d}" % MAX_SIZE_DIGITS)
+_NUMBER: Final = re.compile(rb"-?[0-9]{1,%d}" % _MAX_DIGITS)
 _PLAIN_REPLY: Final = re.compile(rb"(?=.{1,254}\Z)[\w$-]+(?:\.[\w$-]+){0,19}")  # most are
 _HEAD: Final = re.compile(rb"NATS/1\.[0-9]")
 
@@ -87,6 +87,10 @@ class Options(msgspec.Struct, frozen=True):
     def credential(self) -> str:
         """What proves who the client is; empty where it brought nothing."""
         return self.auth_token or self.password or ""
+
+    def without_credential(self) -> "Options":
+        """The same, to be kept."""
+        return msgspec.structs.replace(self, auth_token=None, password=None)
 
 
 _read_options: Final = msgspec.json.Decoder(Options).decode
@@ -248,7 +252,8 @@ def _parse_announcement(line: bytes, limit: int) -> Announced | Invalid:
             # Who answers would publish to it, and would be the one whose fault it is.
             _subject_tag(replies[0], asked=False)
     except CommandError as error:
-        # Remembered with the line, so without the frames that a traceback holds.
+        # Remembered with the line, so without the frames that it came through.
+        error.__context__ = None
         return Announced(name, size, error=error.with_traceback(None))
     return Announced(
         name,

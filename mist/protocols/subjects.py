@@ -305,7 +305,7 @@ class SubjectProtocol(Protocol):
             yield Invalid(error, "CONNECT")
             return
         # Set before it is carried out: whether that is answered is an option, too.
-        self._options = options
+        self._options = options.without_credential()
         if self._stranger or options.credential:
             yield Auth(options.credential)
         elif options.verbose:
