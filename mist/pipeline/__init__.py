@@ -9,6 +9,7 @@
     jobs/           match, compact, the reports, export, erase …: each a `run`
     erasure/        taking messages out of log, archive and `exports`; `delta`
     source/         `spark.read.format("mist")`, streams and the sink
+    landing/        a server's messages into a lake, written by Arrow
     html/           reports as pages for people
 
 Spark plans, places, retries, shuffles and merges; kernels inside `mapInArrow` touch the rows;
