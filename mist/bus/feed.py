@@ -136,13 +136,11 @@ class Feed:
         Raises:
             HistoryUnavailable: it can't be read.
         """
-        if self._round:
-            await self._read_backlog()
-            return True
-        if self._behind:
-            await self._begin_round()
-            return True
-        return await self._read_live()
+        if not self._round and not self._behind:
+            return await self._read_live()
+        async with self._window.turns:
+            await (self._read_backlog() if self._round else self._begin_round())
+        return True
 
     def skip(self) -> None:
         """Nothing for this reader has been published since all was read."""

@@ -62,6 +62,9 @@ def backlog_meta(size: int | None, age: int | None) -> dict[str, bytes]:
     return meta
 
 
+_TURNS: Final = 2  # of the history's readers, of which others need some
+
+
 class Window:
     """The last so many messages of all channels, remembered for as long as it is the same.
 
@@ -70,6 +73,10 @@ class Window:
     Args:
         history: the log.
         total: messages.
+
+    Attributes:
+        turns: to be had while a backlog is read: a thousand clients that come back at once, with
+            a thousand channels each, shall wait for each other, and nobody else for them.
     """
 
     def __init__(self, history: History, total: int) -> None:
@@ -77,6 +84,7 @@ class Window:
         self._total = total
         self._selection = Selection.asked([_EVERY_CHANNEL])
         self._finding = trio.Lock()
+        self.turns = trio.CapacityLimiter(_TURNS)
         self._newest = -1
         self._after = 0
 

@@ -297,6 +297,36 @@ async def test_the_last_of_all_channels_are_found_once_for_each_newest(server, b
     assert looked == [10]
 
 
+async def test_backlogs_are_read_two_at_a_time_and_what_comes_waits_for_none(server, bus, nursery):
+    for number in range(5):
+        await bus.publish("/a", number)
+    history = server.hub.sequencer.history
+    underway, release, most = [0], trio.Event(), []
+    real = history.channel_after
+
+    async def slow(*about):
+        underway[0] += 1
+        most.append(underway[0])
+        await release.wait()
+        underway[0] -= 1
+        return await real(*about)
+
+    async def read(found):
+        found.append(len(await bus.backlog("/a")))
+
+    found = []
+    history.channel_after = slow
+    async with bus.subscribe("/a") as messages, trio.open_nursery() as readers:
+        for _ in range(10):
+            readers.start_soon(read, found)
+        await bus.publish("/a", "new")
+        assert (await anext(messages)).data == "new"
+        release.set()
+    assert len(found) == 10
+    assert set(found) <= {5, 6}  # it was published meanwhile
+    assert max(most) == 2
+
+
 # filters
 
 
