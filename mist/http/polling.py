@@ -17,6 +17,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 from starlette.types import Receive, Scope, Send
 
+from mist.bus.nudges import NUDGES, Nudged
 from mist.commands import Resumed, Revoked, Since
 from mist.errors import HistoryOff, HistoryUnavailable
 from mist.http.bodies import answer
@@ -43,8 +44,7 @@ from mist.http.subscribers import (
     until_gone,
     why_refused,
 )
-from mist.message import Entry, Envelope, TagSet
-from mist.protocols import WireForm
+from mist.message import TagSet
 from mist.session import GONE, HISTORY_LOST, Ending
 
 __all__ = ["OPERATIONS", "routes"]
@@ -74,31 +74,6 @@ class Polled(msgspec.Struct, frozen=True):
     revoked: list[list[str]] | msgspec.UnsetType = msgspec.UNSET
 
 
-class _Nudges(WireForm):
-    """No message at all, only that there are some."""
-
-    name = "nudges"
-
-    def pieces(
-        self,
-        entries: Sequence[Entry],
-        *,
-        firsts: Sequence[int] | None = None,
-        envelope: Envelope | None = None,
-    ) -> list[bytes]:
-        return [b""] * sum(entry[2] for entry in entries)
-
-    def join(
-        self,
-        entries: Sequence[Entry],
-        *,
-        framable: bool,
-        firsts: Sequence[int] | None = None,
-        envelope: Envelope | None = None,
-    ) -> tuple[bytes, int]:
-        return b"", sum(entry[2] for entry in entries)
-
-
 class _Poll:
     """One request, and its answer: an ASGI application."""
 
@@ -125,7 +100,7 @@ class _Poll:
             return b""
 
         async with opened(
-            context, self._request, caller, _NUDGES, notify, transport="poll"
+            context, self._request, caller, NUDGES, notify, transport="poll"
         ) as session:
             wanted.describe(session)
             session.subscribe_all(wanted.tag_sets)
@@ -161,19 +136,10 @@ class _Poll:
                 nursery.cancel_scope.cancel()
 
     async def _wait_for_news(self, session: StreamSession, search: Search, deadline: float) -> None:
-        outbox = session.outbox
-        nudged = trio.Event()
+        nudged = Nudged(session.outbox)
         started = trio.current_time()
-
-        def nudge() -> None:
-            outbox.sent(0)  # which is all there is: none of it has a byte
-            outbox.admit()
-            nudged.set()
-
-        outbox.flush = nudge
-        outbox.on_behind = lambda after: nudge()  # more than fits is no more than a nudge either
         while True:
-            nudged = trio.Event()
+            nudged.arm()
             more = await search.read()
             if search.messages:
                 return
@@ -187,9 +153,7 @@ class _Poll:
                 continue
             if self._tells(search):
                 return
-            with trio.move_on_at(deadline):
-                await nudged.wait()
-            if not nudged.is_set():
+            if not await nudged.wait(deadline):
                 search.skip()
                 return
 
@@ -219,7 +183,6 @@ class _Poll:
         return response
 
 
-_NUDGES: Final = _Nudges()
 _ANSWERED: Final = Ending(1000, "answered")
 
 
