@@ -195,6 +195,18 @@ class Broker:
         """Whether anybody would get a message with these tags that is for everyone."""
         return any(group for group in self._directory.match(tags))
 
+    def receivers(self, tags: TagSet) -> frozenset[Outbox]:
+        """Whose a message with these tags that is for everyone could be. O(subscribers).
+
+        All members of a queue are among them, though only one gets it.
+        """
+        found: set[Outbox] = set()
+        for group in self._directory.match(tags):
+            for each in group.members:
+                members = each.members if isinstance(each, Queue) else (each,)
+                found.update(member.outbox for member in members)
+        return frozenset(found)
+
     def tag_sets(self) -> int:
         """How many distinct tag sets are subscribed to. O(1)."""
         return len(self._directory)

@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 import mist.fanout
+from mist.addresses import EVERYTHING
 from mist.broker import Broker, Group
 from mist.errors import CommandError, EmptyTag, InvalidTag
+from mist.lanes import Lane
 from mist.message import Batch, Limits
 from mist.meters import Meters
 from mist.outbox import Outbox, OutboxLimits
@@ -360,3 +362,17 @@ def test_a_message_now_and_then_is_looked_at_for_its_tags() -> None:
     broker.sample_soon()
     broker.publish(batch(("q", "1")))
     assert seen[4:] == [(b"q", 18)]
+
+
+def test_receivers_are_whoever_might_get_a_message_each_once() -> None:
+    broker = Broker()
+    one, other, shared, last = (make_outbox(broker) for _ in range(4))
+    broker.subscribe(one, frozenset({"/a"}))
+    broker.subscribe(one, frozenset({"/a/b"}))
+    broker.subscribe(other, frozenset({"=/a"}))
+    broker.subscribe(last, EVERYTHING)
+    for outbox in (shared, one):
+        broker.open_lane(Lane(outbox, PLAIN, b"1"), frozenset({"/a/b"}), "queue")
+    assert broker.receivers(frozenset({"/a/b"})) == {one, shared, last}
+    assert broker.receivers(frozenset({"/a"})) == {one, other, last}
+    assert broker.receivers(frozenset({"b"})) == {last}

@@ -16,6 +16,7 @@ A module for each group of routes, which has a `routes(context)`:
     bus             channels, for MessageBus's client; `bus_questions` is what it asks,
                     `bus_polls` which of its polls is the newest
     description     the OpenAPI page; `openapi` is what routes describe themselves with
+    guble           topics, as guble's clients publish to them
     health          is it alive, is it ready, and where are its doors?
     inspect         who is connected, and what is subscribed to; `paging` gives lists in pages
     messages        publish some, read what was; `publications` is what a body brings,

@@ -8,6 +8,7 @@ from starlette.applications import Starlette
 from mist.http import (
     bus,
     description,
+    guble,
     health,
     inspect,
     log,
@@ -61,6 +62,7 @@ def _application(context: Context) -> Starlette:
         routes=[
             *bus.routes(context),
             *description.routes(context),
+            *guble.routes(context),
             *health.routes(context),
             *inspect.routes(context),
             *log.routes(context),

@@ -14,6 +14,7 @@ from starlette.routing import BaseRoute, Route
 import mist
 from mist.http import (
     bus,
+    guble,
     health,
     inspect,
     log,
@@ -42,6 +43,7 @@ OPERATIONS: Final[Operations] = {
 
 GROUPS: Final = (
     bus.OPERATIONS,
+    guble.OPERATIONS,
     health.OPERATIONS,
     inspect.OPERATIONS,
     log.OPERATIONS,

@@ -35,7 +35,7 @@ from mist.message import Envelope, TagSet
 from mist.roster import for_site
 from mist.sequencer import Sequencer
 
-__all__ = ["EXAMPLE", "OPERATIONS", "Message", "routes"]
+__all__ = ["EXAMPLE", "OPERATIONS", "Message", "check_room", "routes"]
 
 _PAGE: Final = 1 << 20  # bytes of messages, after which a page ends
 _MOST_LOST: Final = 100  # ranges, after which a page ends
@@ -98,7 +98,7 @@ def routes(context: Context) -> Sequence[BaseRoute]:
 
     async def publish(request: Request) -> Response:
         caller = await context.access.caller(request)
-        _check_room(context.hub)
+        check_room(context.hub)
         body = await request.body()
         kind = request.headers["content-type"].partition(";")[0].strip().lower()
         found = read_publications(body, context.hub.limits, lines=kind == NDJSON)
@@ -133,7 +133,7 @@ async def _publish(
     hub: Hub, found: Publications, key: Key | None, caller_now: Callable[[], Caller]
 ) -> Response:
     def checked() -> str:
-        _check_room(hub)
+        check_room(hub)
         caller = caller_now()
         _check_publishing(caller.record, found)
         return caller.name
@@ -165,7 +165,7 @@ async def _publish(
     return answer(Published(id=first))
 
 
-def _check_room(hub: Hub) -> None:
+def check_room(hub: Hub) -> None:
     """Have publishers wait on their side where they are faster than the disk."""
     if hub.sequencer is not None and hub.sequencer.crowded:
         raise Problem(503, "busy", "too much is waiting to be stored", {"Retry-After": "1"})

@@ -77,6 +77,11 @@ class Query:
         except ValueError:  # its text would quote the query, ticket and all
             raise Problem(400, "invalid_query", "the query can't be understood") from None
 
+    @property
+    def names(self) -> Sequence[str]:
+        """Of all fields, in order."""
+        return list(self._fields)
+
     def all(self, name: str) -> Sequence[str]:
         """Every value of a field, in order."""
         return self._fields.get(name, ())

@@ -5,8 +5,9 @@ One module a dialect, each with a `Protocol` and the `WireForm` of its deliverie
     line.py     the line protocol of TCP (line_commands.py, line_forms.py)
     frames.py   mist's own WebSocket frames (frame_commands.py, frame_forms.py, rfc6455.py,
                 client_frames.py)
+    topics.py   guble's protocol in WebSocket messages (topic_commands.py, topic_forms.py)
 
-What both read alike, places in a history, is in positions.py.
+What several read alike, places in a history, is in positions.py.
 
 A protocol belongs to one connection and keeps only what reading needs: the beginning of a
 line that hasn't ended, whether the peer is authenticated and so may send long ones. It has

@@ -24,11 +24,11 @@ from mist.errors import CommandError, DataTooLong
 from mist.message import ASK, PUBLISH, Limits, TagSet, TagUse, parse_tags
 from mist.protocols.positions import MAX_ID
 
-__all__ = ["BadRequest", "Sending", "parse_message", "quoted"]
+__all__ = ["BadRequest", "Sending", "check_field", "parse_message", "quoted"]
 
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}")
 _QUOTED: Final = 100  # characters of a peer's words that it is told again
-_MAX_MESSAGE_ID: Final = 255  # bytes
+_MAX_FIELD: Final = 255  # bytes
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 _object: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -92,8 +92,7 @@ def _topic(path: str, limits: Limits, use: TagUse) -> TagSet:
     if not path.startswith("/"):
         raise BadRequest("command requires at least a path argument, but non given")
     try:
-        # What was no UTF-8 is none of the client's words any more.
-        if "\ufffd" not in path:
+        if "\ufffd" not in path:  # as in `check_field`
             return parse_tags([path], limits.message_tags, use)
     except CommandError:
         pass
@@ -150,12 +149,21 @@ def _send(argument: str, rest: bytes, limits: Limits) -> Sending:
     return sending
 
 
+def check_field(name: str, text: str) -> None:
+    """Raise `BadRequest` where a text can't stand in the first line of a delivery.
+
+    Args:
+        name: what it is.
+    """
+    # What was no UTF-8 is none of the client's words any more.
+    if "," in text or "\ufffd" in text or _CONTROL.search(text):
+        raise BadRequest(f"a {name} has no comma, and no control character")
+    if len(text.encode()) > _MAX_FIELD:
+        raise BadRequest(f"a {name} is at most {_MAX_FIELD} bytes long")
+
+
 def _check(sending: Sending, limits: Limits) -> None:
-    message_id = sending.message_id
-    if "," in message_id or "\ufffd" in message_id or _CONTROL.search(message_id):
-        raise BadRequest("a message id has no comma, and no control character")
-    if len(message_id.encode()) > _MAX_MESSAGE_ID:
-        raise BadRequest(f"a message id is at most {_MAX_MESSAGE_ID} bytes long")
+    check_field("message id", sending.message_id)
     if sending.headers:
         try:
             _object.decode(sending.headers.decode())  # values aren't looked at for UTF-8

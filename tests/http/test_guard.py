@@ -23,6 +23,7 @@ from tests.http.client import Client, connect, request
 from tests.servers import running
 
 LOCAL = Listen("http", "127.0.0.1", 8080)
+OURS = "http://localhost:3000"
 OPEN = Listen("http", "0.0.0.0", 8080)
 JSON = {"content-type": "application/json"}
 HEAD = b"POST /v1/messages HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -54,13 +55,14 @@ async def ask(
     headers: Mapping[str, str] | None = None,
     listen: Listen = LOCAL,
     peer: str = "127.0.0.1",
+    path: str = "/",
 ) -> Answer:
     """What the guard answers to a request of these headers; as ASGI, so that any peer can ask."""
     sent = {"host": "localhost:8080", **(headers or {})}
     scope = {
         "type": "http",
         "method": method,
-        "path": "/",
+        "path": path,
         "headers": [(name.encode(), value.encode("latin-1")) for name, value in sent.items()],
         "state": {"listen": listen, "peer": peer},
     }
@@ -174,6 +176,28 @@ async def test_only_json_changes_something(kind: str, status: int) -> None:
     assert answered.status == status
     if status == 415:
         assert answered.code == "unsupported_media_type"
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"content-type": "application/x-www-form-urlencoded"}, 200),
+        ({"content-type": "text/plain", "x-auth-token": "t", "sec-fetch-site": "none"}, 200),
+        ({"content-type": "text/plain", "authorization": "Bearer s", "origin": OURS}, 200),
+        ({"content-type": "application/json", "origin": OURS}, 200),
+        # What a page can send anywhere without asking first.
+        ({"content-type": "text/plain", "origin": OURS}, 415),
+        ({"content-type": "text/plain", "sec-fetch-site": "cross-site"}, 415),
+        ({"content-type": "text/plain", "referer": "http://evil.example/"}, 415),
+        ({"content-type": "text/plain", "x-auth-token": "t", "origin": "http://evil.example"}, 403),
+    ],
+)
+async def test_gubles_clients_send_what_they_like_and_pages_do_not(
+    headers: dict[str, str], status: int
+) -> None:
+    answered = await ask(guard(), "POST", headers, path="/api/message/foo")
+    assert answered.status == status
 
 
 async def test_a_delete_needs_no_kind_but_no_other_either() -> None:

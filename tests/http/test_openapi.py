@@ -30,6 +30,8 @@ NOT_FUZZED = {
     "/v1/stream": "it has no end",
     "/v1/poll": "it waits, which is what it is for",
     "/message-bus/{client_id}/poll": "it waits, too",
+    "/api/message/{topic}": "its body is anything",
+    "/api/subscribers/{topic}": "a topic is bounded in bytes and levels",
     "/v1/log/stage/{txn}/{batch}/{partition}/{attempt}/{part}": "its body is no JSON",
 }
 
@@ -66,8 +68,8 @@ async def test_every_route_is_described_with_all_its_methods(server):
     for route in guard._app.routes:
         assert isinstance(route, Route)
         methods = {method.lower() for method in route.methods} - {"head"}
-        there.setdefault(route.path, set()).update(methods)
-    assert there.pop("/static/{path:path}") == {"get"}  # files of the dashboard
+        there.setdefault(route.path.replace(":path}", "}"), set()).update(methods)
+    assert there.pop("/static/{path}") == {"get"}  # files of the dashboard
     assert there == described
 
 
