@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Any, Final
 
+import attrs
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
@@ -17,6 +18,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
 from mist.archive import ArchiveError
+from mist.audience import Attributes
 from mist.errors import HistoryOff, NotGranted
 from mist.history import MAX_ID, Erasure
 from mist.http.access import Caller
@@ -126,13 +128,19 @@ def routes(context: Context) -> Sequence[BaseRoute]:
         epoch = query.one("epoch")
         if epoch is not None and epoch != sequencer.epoch:
             raise Problem(410, "epoch_changed", "the log is another one")
-        _check_granted(hub, caller, wanted)
-        try:
-            page = await reader.read(wanted)
-        except ArchiveError as error:
-            raise _archive_problem(error) from error
-        first = await reader.first()
-        _check_granted(hub, access.again(caller, request), wanted)
+        while True:
+            _check_granted(hub, caller, wanted)
+            try:
+                page = await reader.read(wanted)
+            except ArchiveError as error:
+                raise _archive_problem(error) from error
+            first = await reader.first()
+            caller = access.again(caller, request)
+            _check_granted(hub, caller, wanted)
+            if _attributes(caller) == wanted.attributes:
+                break
+            # The token became somebody else's meanwhile.
+            wanted = attrs.evolve(wanted, attributes=_attributes(caller))
         headers = {
             "Mist-Epoch": sequencer.epoch,
             "Mist-After": str(page.after),
@@ -196,7 +204,7 @@ def _wanted(query: Query, limits: Limits, caller: Caller) -> Wanted:
         upto=number("upto", 0, MAX_ID),
         limit=number("limit", 1, _MOST) or _LIMIT,
         alternatives=None if subscribe is None else _alternatives(subscribe, limits),
-        is_service=caller.is_service,
+        attributes=_attributes(caller),
     )
 
 
@@ -222,6 +230,11 @@ def _check_granted(hub: Hub, caller: Caller, wanted: Wanted) -> None:
     alternatives = wanted.alternatives or ()
     if not alternatives or not all(grant.permits(each, strict=strict) for each in alternatives):
         raise NotGranted
+
+
+def _attributes(caller: Caller) -> Attributes | None:
+    """By which messages are for who asks, or not; None for a service, which gets all."""
+    return None if caller.record is None else caller.record.attributes
 
 
 def _time(text: str) -> float:
@@ -286,7 +299,7 @@ OPERATIONS: Final[Operations] = {
             details="One IPC stream: id int64, time timestamp[us, UTC], tags list<string>, data "
             "binary, publisher string, audience string, meta map<string,binary>; by ascending "
             "ids. A page ends at `limit` rows, or at about 16 MiB. With a token `subscribe` is "
-            "needed, and the last three columns are blank.",
+            "needed, messages for others are left out, and the last three columns are blank.",
             who=EITHER,
             parameters=[
                 parameter("after", "Rows with higher ids.", {**_ID, "default": 0}),

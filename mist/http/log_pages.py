@@ -3,6 +3,9 @@
 A page is made in worker threads, a few at a time, since each takes some times its 16 MiB; the
 event loop only sends it, in pieces. Nor do the threads keep the interpreter from it: what they
 do at a time, in numpy or Arrow, is a megabyte and less than a millisecond or two.
+
+What isn't for whoever reads is left out when rows are made, so that a page of the history may have
+fewer than were asked for. `after` is what says how far it goes.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -13,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import attrs
 import trio
 
+from mist.audience import Attributes
 from mist.errors import HistoryDamaged
 from mist.history import ColumnPage, Part, Selection
 from mist.http.staging import no_arrow
@@ -45,14 +49,15 @@ class Wanted:
         after, upto: ids in `(after, upto]`; None is all there is.
         limit: rows.
         alternatives: subscriptions, of which a message has to satisfy one; None wants all.
-        is_service: whether all columns are told.
+        attributes: of whoever reads: what is for others is left out, and some columns are blank.
+            None for a service, which gets all.
     """
 
     after: int
     upto: int | None
     limit: int
     alternatives: frozenset[TagSet] | None
-    is_service: bool
+    attributes: Attributes | None
 
 
 @attrs.frozen
@@ -108,9 +113,9 @@ class _Gathering:
         self.rows -= page.count
         self.size -= page.size
 
-    def settle(self) -> None:
-        """Make rows of what waits. For a thread."""
-        self.batches += _batches(self.parts)
+    def settle(self, attributes: Attributes | None) -> None:
+        """Make rows of what waits, and leave out what is for others. For a thread."""
+        self.batches += _batches(self.parts, attributes)
         self.parts.clear()
         self.held = 0
 
@@ -175,7 +180,7 @@ class LogReader:
             found = _Gathering(wanted.after, wanted.limit, _SIZE)
             while found.place < bound and not found.full:
                 await self._add(found, wanted, selection, bound)
-            body = await self._in_thread(partial(_stream, found, wanted.is_service))
+            body = await self._in_thread(partial(_stream, found, wanted.attributes))
         lost = _joined(found.lost)
         return LogPage(body, max(found.place, wanted.after), found.place >= bound, lost)
 
@@ -211,7 +216,7 @@ class LogReader:
         found.add_columns(page)
         found.place = page.after
         if found.held >= _HELD:
-            await self._in_thread(found.settle)
+            await self._in_thread(partial(found.settle, wanted.attributes))
 
     async def _add_sealed(self, found: _Gathering, wanted: Wanted, upto: int) -> None:
         sealer = self._sealer
@@ -228,13 +233,14 @@ class LogReader:
                 wanted.alternatives,
                 found.rows,
                 found.size,
+                wanted.attributes,
             )
         )
         found.lost += piece.lost
         found.place = piece.after
         if piece.batch is not None:
             if found.parts:
-                await self._in_thread(found.settle)
+                await self._in_thread(partial(found.settle, wanted.attributes))
             found.add(piece.batch)
 
     async def _segments(self, sealer: "Sealer") -> "Segments":
@@ -255,9 +261,10 @@ def _open(sealer: "Sealer") -> "Segments":
     return Segments(sealer.archive.messages)
 
 
-def _batches(parts: Sequence[Part]) -> Iterator[Any]:
+def _batches(parts: Sequence[Part], attributes: Attributes | None) -> Iterator[Any]:
     try:
         from mist.archive.rows import parts_to_batch
+        from mist.http.log_segments import admit
     except ModuleNotFoundError as error:
         raise no_arrow() from error
     some: list[Part] = []
@@ -266,26 +273,26 @@ def _batches(parts: Sequence[Part]) -> Iterator[Any]:
         some.append(part)
         size += len(part.columns.data)
         if size >= _BATCH:
-            yield parts_to_batch(some)
+            yield admit(parts_to_batch(some), attributes)
             some, size = [], 0
     if some:
-        yield parts_to_batch(some)
+        yield admit(parts_to_batch(some), attributes)
 
 
-def _stream(found: _Gathering, is_service: bool) -> bytes:
+def _stream(found: _Gathering, attributes: Attributes | None) -> bytes:
     try:
         import pyarrow as pa
 
         from mist.archive.schema import MESSAGES
     except ModuleNotFoundError as error:
         raise no_arrow() from error
-    found.settle()
+    found.settle(attributes)
     # Python's own buffer: what is written to one of Arrow's would have to be copied out of it,
     # all 16 MiB at once, and meanwhile the event loop waits for the interpreter.
     sink = BytesIO()
     with pa.ipc.new_stream(sink, MESSAGES) as writer:
         for batch in found.batches:
-            writer.write_batch(batch if is_service else _blanked(batch))
+            writer.write_batch(batch if attributes is None else _blanked(batch))
     return sink.getvalue()
 
 

@@ -18,12 +18,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from mist.archive import ArchiveDamaged, Manifest, Segment, Table
+from mist.archive.admission import admitted
 from mist.archive.matching import matching
 from mist.archive.schema import MESSAGES
 from mist.archive.segments import older_than
+from mist.audience import Attributes
 from mist.message import TagSet
 
-__all__ = ["Piece", "Segments"]
+__all__ = ["Piece", "Segments", "admit"]
 
 _KEPT: Final = 2  # row groups in memory
 _ID: Final = MESSAGES.get_field_index("id")
@@ -60,12 +62,14 @@ class Segments:
         alternatives: Collection[TagSet] | None,
         limit: int,
         size: int,
+        attributes: Attributes | None = None,
     ) -> Piece:
         """The next rows with ids in `(after, upto]`, of one row group at most.
 
         Args:
             manifest: whose `sealed` is at least `upto`.
             alternatives: subscriptions, of which a row has to satisfy one; None wants all.
+            attributes: of whoever reads, who gets what is for them; None gets all.
             limit, size: rows, and bytes of their data; at least one row comes.
 
         Raises:
@@ -85,6 +89,7 @@ class Segments:
         rows = batch.slice(low, high - low)
         if alternatives is not None:
             rows = rows.filter(pa.array(matching(rows.column("tags"), alternatives)))
+        rows = admit(rows, attributes)
         kept = _fit(rows, limit, size)
         if kept < len(rows):
             rows = rows.slice(0, kept)
@@ -126,6 +131,14 @@ class Segments:
             while len(self._kept) > _KEPT:
                 self._kept.popitem(last=False)
         return batch
+
+
+def admit(rows: pa.RecordBatch, attributes: Attributes | None) -> pa.RecordBatch:
+    """Of rows of `MESSAGES` those that are for somebody with these attributes."""
+    if attributes is None:
+        return rows
+    mask = admitted(rows.column("audience"), rows.column("tags"), attributes)
+    return rows if mask is None else rows.filter(pa.array(mask))
 
 
 def _fit(rows: pa.RecordBatch, limit: int, size: int) -> int:

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from mist.archive.matching import matching
 from mist.archive.schema import MESSAGES
-from mist.commands import Register, RemoveTags, Unregister
+from mist.audience import Attributes
+from mist.commands import Register, RemoveTags, SetAttributes, Unregister
 from mist.config import Listen
 from mist.history import Erasure, Policy
 from mist.history.retention import Rule
@@ -340,7 +341,7 @@ async def granted(server):
     await server.hub.registry.execute([Register("t", frozenset({"a", "room:*"}))])
     await append(
         server,
-        publication(run("a", "1"), publisher="p", audience="x", meta={"k": b"v"}),
+        publication(run("a", "1"), publisher="p", audience="except=x", meta={"k": b"v"}),
         some("b", 1),
         some("a,b", 1),
     )
@@ -375,6 +376,57 @@ async def test_a_token_needs_the_right_to_an_address_as_it_asks_for_it(granted):
         assert ids(await get(granted, f"?subscribe={wanted}", token)) == found
     for wanted in ("/a", "/", "%3D/a", ".%3E", ".*.c", "*"):
         assert code(await get(granted, f"?subscribe={wanted}", token)) == (403, "not_granted")
+
+
+FOR = [None, "users=1", "users=2", "groups=g", "users=2&groups=g", "except=c", "site=s", "plan=pro"]
+
+
+@pytest.mark.parametrize(
+    ("attributes", "expected"),
+    [
+        ("", [1, 6, 9]),
+        ("user=1", [1, 2, 6, 9]),
+        ("user=2&groups=g", [1, 3, 4, 5, 6, 9]),
+        ("client=c&plan=pro", [1, 8, 9]),
+        ("site=s", [7, 9]),
+        ("site=other&user=1", [9]),
+    ],
+)
+@pytest.mark.parametrize("sealed", [False, True])
+async def test_a_token_reads_what_is_for_it_and_a_service_all(server, sealed, attributes, expected):
+    await server.hub.registry.execute(
+        [
+            Register("t", frozenset({"a", "/global"})),
+            SetAttributes("t", Attributes.parse(attributes)),
+        ]
+    )
+    for audience in FOR:
+        await append(server, publication(run("a", "x"), audience=audience))
+    await append(server, publication(run("/global/a", "x"), audience="site=s"))
+    if sealed:
+        await server.hub.sealer.seal_now()
+        await trim(server, 0)
+    query = "subscribe=a;/global"
+    assert [each["id"] for each in await every(server, query, TOKEN)] == expected
+    assert [each["id"] for each in await every(server, f"limit=2&{query}", TOKEN)] == expected
+    assert ids(await get(server, f"?{query}")) == list(range(1, 10))
+
+
+async def test_whose_token_it_became_while_the_page_was_made_counts(server):
+    registry, history = server.hub.registry, server.hub.sequencer.history
+    await registry.execute([Register("t", frozenset("a"))])
+    await registry.execute([SetAttributes("t", Attributes.parse("user=1"))])
+    for user in "12":
+        await append(server, publication(run("a", "x"), audience=f"users={user}"))
+    assert ids(await get(server, "?subscribe=a", TOKEN)) == [1]
+    plain = history.columns
+
+    async def columns(*about, **more):
+        await registry.execute([SetAttributes("t", Attributes.parse("user=2"))])
+        return await plain(*about, **more)
+
+    history.columns = columns
+    assert ids(await get(server, "?subscribe=a", TOKEN)) == [2]
 
 
 async def test_a_right_lost_between_two_pages_ends_the_reading(granted):
