@@ -22,6 +22,7 @@ from mist.audience import NO_ATTRIBUTES, Attributes
 from mist.auth import Record
 from mist.commands import Fetched, Resumed, Revoked, Since
 from mist.errors import (
+    ClientTaken,
     CommandError,
     HistoryOff,
     HistoryUnavailable,
@@ -97,6 +98,7 @@ class Session:
         "_lanes",
         "_notify",
         "_publishable",
+        "_wanted_client",
         "ended",
         "hub",
         "name",
@@ -132,6 +134,7 @@ class Session:
         self._notify = notify
         self._lanes: dict[bytes, Lane] = {}
         self._client: tuple[str, str] | None = None  # the id, and who claimed it
+        self._wanted_client = ""  # until the token is known
         self._publishable: dict[bytes, bool] = {}  # tag lists that the token was asked about
         if patience is not None:
             self.scope.deadline = trio.current_time() + patience
@@ -167,6 +170,7 @@ class Session:
         self._publishable.clear()
         self.hub.broker.assign(self.outbox, record.id, self.subscriptions)
         self._describe()
+        self._keep_client()
         self.welcome()
         self.hub.attach(self)
         self._recheck()
@@ -248,16 +252,37 @@ class Session:
     def be_client(self, client: str) -> None:
         """Take a client id, in the place of any other.
 
+        A stranger has it from the moment that its token is known, or its session ends then.
+
         Raises:
             ClientTaken: it is another token's.
             InvalidAudience: it can't be one.
         """
+        if self.stranger:
+            self._wanted_client = Attributes(client=client).client
+            return
         owner = "" if self.record is None else self.record.id
         self.hub.clients.claim(client, owner)
         if self._client is not None:
             self.hub.clients.release(*self._client)
         self._client = client, owner
         self._describe()
+
+    def _keep_client(self) -> None:
+        """Have a client id be the token's that the session has now."""
+        wanted = self._wanted_client or (self._client[0] if self._client else "")
+        self._wanted_client = ""
+        if self._client is not None:
+            self.hub.clients.release(*self._client)
+            self._client = None
+        if wanted and self.record is not None:
+            try:
+                self.hub.clients.claim(wanted, self.record.id)
+            except ClientTaken:
+                self.end(Ending(4409, "client id is taken"))
+                return
+            self._client = wanted, self.record.id
+            self._describe()
 
     def _describe(self) -> None:
         attributes = NO_ATTRIBUTES if self.record is None else self.record.attributes

@@ -21,7 +21,7 @@ from tests.http.client import connect, request
 from tests.http.events import listen
 from tests.transports.lines import Lines
 
-__all__ = ["LISTEN", "PUBLISHERS", "RECEIVERS", "SCENARIOS", "Receive", "Scenario"]
+__all__ = ["LISTEN", "PUBLISHERS", "RECEIVERS", "SCENARIOS", "Receive", "Scenario", "web"]
 
 LISTEN = tuple(Listen(kind, "127.0.0.1", 0) for kind in ("tcp", "ws", "http", "nats"))
 

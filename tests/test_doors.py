@@ -1,5 +1,6 @@
 """The contract of all doors: what one publishes, every other that can say its address receives."""
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -7,12 +8,13 @@ from pathlib import Path
 import attrs
 import pytest
 import trio
+from trio_websocket import ConnectionClosed, ConnectionRejected
 
 from mist.audience import Attributes
 from mist.auth import Record
 from mist.commands import Register, SetAttributes
 from mist.server import Server
-from tests.doors import LISTEN, PUBLISHERS, RECEIVERS, SCENARIOS, Receive, Scenario
+from tests.doors import LISTEN, PUBLISHERS, RECEIVERS, SCENARIOS, Receive, Scenario, web
 from tests.http.client import request
 from tests.servers import running
 from tests.transports.lines import talk
@@ -149,6 +151,40 @@ async def test_a_client_id_is_its_tokens_for_as_long_as_it_lives(tmp_path: Path)
                 response = await request(server, "GET", path, headers)
                 assert response.status == status, response
             assert response.json()["messages"] == []
+
+
+async def test_a_client_chooses_its_id_on_a_websocket(tmp_path: Path) -> None:
+    path = "/subscribe/websocket?client=tab"
+    async with running(tmp_path, listen=LISTEN) as server:
+        with trio.fail_after(60):
+            for user in ("1", "2"):
+                await register(server, f"token-{user}", user=user)
+            async with web(server, path, "token-1") as first:
+                await first.send_message('{"command":"subscribe","tags":["a"]}')
+                await first.get_message()
+                with pytest.raises(ConnectionRejected) as refused:
+                    async with web(server, path, "token-2"):
+                        pass
+                assert refused.value.status_code == 409
+                async with web(server, path, "", ["mist.v1"]) as late:
+                    # Whose it is shows when the token does.
+                    await late.send_message('{"command":"auth","token":"token-2"}')
+                    with pytest.raises(ConnectionClosed) as closed:
+                        await late.get_message()
+                        await late.get_message()
+                    assert closed.value.reason is not None
+                    assert closed.value.reason.code == 4409
+                async with web(server, path, "", ["mist.v1"]) as second:
+                    await second.send_message('{"command":"auth","token":"token-1"}')
+                    assert '"success":true' in await second.get_message()
+                    await second.send_message('{"command":"subscribe","tags":["a"]}')
+                    await second.get_message()
+                    async with talk(server) as lines:
+                        await lines.ask(b"publish-to clients=tab a x\npublish-to clients=no a y\n")
+                        await lines.ask(b"publish a z\n")
+                    for socket in (first, second):
+                        got = [json.loads(await socket.get_message())["data"] for _ in range(2)]
+                        assert got == ["x", "z"]
 
 
 def test_scenarios_differ() -> None:

@@ -50,6 +50,7 @@ BAD_REQUEST: Final = Refusal(400, 4400, "bad request")
 TWO_CREDENTIALS: Final = Refusal(400, 4400, "two different credentials")
 UNAUTHORIZED: Final = Refusal(401, 4401, "unauthorized")
 FORBIDDEN_USER: Final = Refusal(403, 4403, "the token is another user's")
+CLIENT_TAKEN: Final = Refusal(409, 4409, "client id is taken")
 FORBIDDEN_ORIGIN: Final = Refusal(403, 4403, "origin not allowed")
 TOO_MANY: Final = Refusal(429, 4429, "too many connections")
 
@@ -67,6 +68,7 @@ class Offer:
         ambiguous: two different credentials, or two origins.
         has_body: whether a body is announced; what comes next would not be frames.
         subprotocol: the first one of ours among those offered; None where there is none.
+        client: the id that the client chose, `?client=`; None where it chose none.
         user: whom the path names, where it is that of guble's clients; None elsewhere.
     """
 
@@ -78,6 +80,7 @@ class Offer:
     has_body: bool
     subprotocol: str | None
     user: str | None = None
+    client: str | None = None
 
 
 def read_offer(
@@ -124,6 +127,7 @@ def read_offer(
         has_body=has_body,
         subprotocol=next(filter(ours.__contains__, subprotocols), None),
         user=user,
+        client=dict(fields).get("client"),
     )
 
 

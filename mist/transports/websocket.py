@@ -23,6 +23,7 @@ from trio_websocket import wrap_server_stream as wrap_websocket
 
 from mist.auth import Record
 from mist.dialogue import Credential, Dialogue
+from mist.errors import ClientTaken, InvalidAudience
 from mist.hub import Hub
 from mist.protocols.frames import FrameProtocol
 from mist.protocols.json_frames import JsonFrameProtocol
@@ -255,6 +256,17 @@ class WebSocketTransport:
 
     def _judge(self, session: Dialogue, offer: Offer) -> Refusal | None:
         """Look an offer over; a good token is adopted, and its absence put off to a frame."""
+        refusal = self._look_over(session, offer)
+        if refusal is None and offer.client is not None:
+            try:
+                session.be_client(offer.client)
+            except ClientTaken:
+                return handshake.CLIENT_TAKEN
+            except InvalidAudience:
+                return handshake.BAD_REQUEST
+        return refusal
+
+    def _look_over(self, session: Dialogue, offer: Offer) -> Refusal | None:
         if offer.path != self._path and offer.user is None:
             return handshake.NOT_FOUND
         if offer.has_body:
