@@ -264,6 +264,8 @@ class Reading:
         tally = Tally(tag_sets)
         await self._look_through(after, Selection.asked(tag_sets), upto, tally.note)
         if tally.counts:
+            # It is full, or it wouldn't be behind; and of many subscriptions there is much to say.
+            await self._room()
             self.announce(Behind(tally.counts))
         return bool(tally.counts)
 

@@ -493,6 +493,30 @@ async def test_who_falls_behind_is_told_what_comes_around_all_that_comes() -> No
             assert {name for name, _ in counts} <= {b"a", b"b"}
 
 
+async def test_who_falls_behind_is_told_when_there_is_room_for_it() -> None:
+    async with hub_over(await open_history("memory://"), bytes=4_000) as hub:
+        session = join_told(hub)
+        tags = [f"{n:02}{'x' * 250}" for n in range(30)]
+        await session.receive("".join(f"subscribe {each}\n" for each in tags).encode())
+        assert session.reading is not None
+        announce, room = session.reading.announce, []
+
+        def noting(notice: Behind | CaughtUp) -> None:
+            room.append(session.outbox.has_room_to_bring)
+            assert announce is not None
+            announce(notice)
+
+        session.reading.announce = noting
+        await publish(hub, *[f"{each} {'y' * 750}" for each in tags[:3]])
+        await publish(hub, *[f"{each} {'y' * 750}" for each in tags[3:]])
+        await trio.testing.wait_all_tasks_blocked()
+        assert session.reading.behind
+        assert not room
+        take(session)
+        await trio.testing.wait_all_tasks_blocked()
+        assert room[0]
+
+
 async def test_who_falls_behind_without_being_told_loses_what_it_never_asked_for() -> None:
     async with hub_over(await open_history("memory://"), messages=50) as hub:
         session = join(hub)
