@@ -34,7 +34,7 @@ def pipeline_cells(
             subscriptions,
             max(1, messages // 20),
             small=(50_000, 50) if quick else (1_000_000, 500),
-            streamed=(200_000, 50_000) if quick else (2_000_000, 400_000),
+            streamed=(200_000, 200_000) if quick else (2_000_000, 2_000_000),
             clustered=64_000 if quick else 640_000,
             many=10 * subscriptions,
         )

@@ -45,7 +45,7 @@ def measure_pipeline(
     plain_messages: int,
     *,
     small: tuple[int, int] = (1_000_000, 500),
-    streamed: tuple[int, int] = (2_000_000, 400_000),
+    streamed: tuple[int, int] = (2_000_000, 2_000_000),
     clustered: int = 640_000,
     many: int = MANY,
     master: str = "local[2]",

@@ -101,12 +101,14 @@ def _publish(server: _Server, count: int, vocabulary: int) -> None:
         b"publish %b %b\n" % (chance.choice(lists), bytes(chance.choices(_LETTERS, k=DATA)))
         for _ in range(_CHUNK)
     )
-    with socket.create_connection(server.tcp, _PATIENCE) as peer:
-        for _ in range(count // _CHUNK):
-            peer.sendall(lines)
-        peer.sendall(b"ping\n")
-        if not peer.recv(100).startswith(b"pong"):
-            raise BenchError("the server refused what was published")
+    try:
+        with socket.create_connection(server.tcp, _PATIENCE) as peer:
+            for _ in range(count // _CHUNK):
+                peer.sendall(lines + b"ping\n")
+                if (said := peer.recv(100)) != b"pong\n":
+                    raise BenchError(f"the server said {said!r} to what was published")
+    except OSError as error:
+        raise BenchError(f"the server takes no messages: {error.strerror or error}") from error
 
 
 def _into_lake(spark: "SparkSession", server: _Server, lake: Path) -> None:
