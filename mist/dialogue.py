@@ -114,17 +114,21 @@ class Dialogue(Session):
             patience=patience,
             counted=protocol.counts_subscriptions,
         )
-        self.outbox.echo = protocol.echoes
-        self.protocol = protocol
         self._credential = credential
         self._publisher: Publisher | None = None
         if hub.sequencer is not None:
             self._publisher = Publisher(hub.sequencer, self.outbox)
-        self._keep_up()
+        self.speak(protocol)
 
-    def _keep_up(self) -> None:
-        """See to it that the peer is brought what it is too slow for, where its dialect says so."""
-        if self.protocol.keeps_up and self.reading is not None:
+    def speak(self, protocol: Protocol) -> None:
+        """Speak this dialect from now on. Only before the first command."""
+        self.protocol = protocol
+        self.outbox.form = protocol.form
+        self.outbox.echo = protocol.echoes
+        self.subscriptions.counted = protocol.counts_subscriptions
+        self._notify = protocol.notice
+        if protocol.keeps_up and self.reading is not None:
+            # Who is too slow is brought what it missed, and told so.
             self.reading.announce = lambda notice: self.outbox.reply(self.protocol.notice(notice))
             self.outbox.on_behind = self._fell_behind
 

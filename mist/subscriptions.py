@@ -26,16 +26,17 @@ class SubscriptionSet:
         counted: whether a subscription made twice has to be undone twice.
 
     Attributes:
+        counted: as given; not to be changed once there are some.
         list_bytes: of the canonical tag lists of all of them.
         version: another number whenever there are others.
     """
 
     __slots__ = (
         "_broker",
-        "_counted",
         "_groups",
         "_max_bytes",
         "_outbox",
+        "counted",
         "list_bytes",
         "version",
     )
@@ -46,7 +47,7 @@ class SubscriptionSet:
         self._broker = broker
         self._outbox = outbox
         self._max_bytes = max_bytes
-        self._counted = counted
+        self.counted = counted
         self._groups: dict[Group, int] = {}  # with how often
 
     def __len__(self) -> int:
@@ -77,9 +78,9 @@ class SubscriptionSet:
         """
         known = self._broker.find(tags)
         if known is not None and known in self._groups:
-            if self._counted:
+            if self.counted:
                 self._groups[known] += 1
-            return self._counted
+            return self.counted
         if len(self._groups) >= most or self.list_bytes >= self._max_bytes:
             raise TooManySubscriptions
         group = self._broker.subscribe(self._outbox, tags)

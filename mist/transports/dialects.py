@@ -2,21 +2,20 @@
 
 A session begins when its peer connects, so that it is counted, and ends with the server, however
 long the peer keeps silent. What it will speak may not be known by then; it is told as soon as it
-is (`Conversation.speak`), before the first command.
+is (`Dialogue.speak`), before the first command.
 """
 
 from collections.abc import Callable, Iterator
 from typing import Final
 
 from mist.commands import Command, Reply
-from mist.dialogue import Dialogue
 from mist.message import Limits
 from mist.protocols import Protocol, WireForm
 from mist.protocols.json_protocol import JsonProtocol
 from mist.protocols.line import LineProtocol
 from mist.protocols.line_forms import PLAIN
 
-__all__ = ["Conversation", "Protocols", "Undecided", "line_or_json"]
+__all__ = ["Protocols", "Undecided", "line_or_json"]
 
 Protocols = Callable[[bytes, Limits, bool], Protocol | None]
 """Finds the protocol of a connection.
@@ -51,18 +50,3 @@ class Undecided(Protocol):
 
     def reply(self, command: Command, reply: Reply) -> bytes:
         raise AssertionError("nothing has been asked")
-
-
-class Conversation(Dialogue):
-    """A dialogue whose dialect may be told after it has begun."""
-
-    __slots__ = ()
-
-    def speak(self, protocol: Protocol) -> None:
-        """Speak this from now on. Only before the first command."""
-        self.protocol = protocol
-        self.outbox.form = protocol.form
-        self.outbox.echo = protocol.echoes
-        self.subscriptions._counted = protocol.counts_subscriptions
-        self._notify = protocol.notice
-        self._keep_up()

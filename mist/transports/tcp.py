@@ -7,11 +7,11 @@ import logging
 
 import trio
 
-from mist.dialogue import Credential
+from mist.dialogue import Credential, Dialogue
 from mist.hub import Hub
 from mist.session import GONE, Ending
 from mist.transports.connection import Connection
-from mist.transports.dialects import Conversation, Protocols, Undecided, line_or_json
+from mist.transports.dialects import Protocols, Undecided, line_or_json
 from mist.transports.gate import Gate
 from mist.transports.streams import peer_address, ready_stream
 
@@ -73,7 +73,7 @@ class TcpTransport:
         hub = self._hub
         stranger = hub.needs_secret
         protocol = self._protocols(b"", hub.limits, stranger)
-        session = Conversation(
+        session = Dialogue(
             hub,
             protocol or Undecided(),
             transport=self._name,
@@ -98,7 +98,7 @@ class TcpTransport:
             connection.abandon()
             await session.aclose()
 
-    async def _decide(self, session: Conversation, connection: Connection) -> bytes:
+    async def _decide(self, session: Dialogue, connection: Connection) -> bytes:
         """Have the session speak what its peer does.
 
         Returns:

@@ -33,7 +33,6 @@ from mist.protocols.topics import TopicProtocol
 from mist.session import GONE, Ending
 from mist.transports import handshake
 from mist.transports.connection import Connection
-from mist.transports.dialects import Conversation
 from mist.transports.gate import Gate
 from mist.transports.handshake import Offer, Origins, Refusal
 from mist.transports.streams import peer_address, ready_stream
@@ -160,7 +159,7 @@ class WebSocketTransport:
         refusal: Refusal | None,
     ) -> None:
         hub = self._hub
-        session = Conversation(
+        session = Dialogue(
             hub,
             self._protocol(hub.limits, stranger=True),
             transport=self._name,
@@ -196,7 +195,7 @@ class WebSocketTransport:
             rested = await session.receive(data)
 
     async def _upgrade(
-        self, session: Conversation, stream: UpgradeStream, refusal: Refusal | None
+        self, session: Dialogue, stream: UpgradeStream, refusal: Refusal | None
     ) -> bool:
         """Have the handshake done and judged; whether it was accepted."""
         try:
@@ -217,7 +216,7 @@ class WebSocketTransport:
 
     async def _welcome(
         self,
-        session: Conversation,
+        session: Dialogue,
         request: WebSocketRequest,
         stream: UpgradeStream,
         refusal: Refusal | None,
