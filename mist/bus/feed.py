@@ -12,7 +12,7 @@ ask for the same again otherwise, for ever.
 """
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from typing import Final
 
 import attrs
@@ -226,6 +226,12 @@ class Feed:
         bound = self._sequencer.newest
         if self._live.place >= bound:
             return False
+        if not self.full:
+            page = await self._window.recent(self._live.place, bound)
+            if page is not None:
+                wanted = frozenset(self._asked).intersection(self._reader.channels())
+                self._live.place = self._take(page, wanted)
+                return self._live.place < bound
         return not await self._read_page(self._live, self._asked, bound)
 
     async def _read_page(self, cursor: Cursor, channels: Iterable[str], bound: int) -> bool:
@@ -244,7 +250,7 @@ class Feed:
         cursor.take(piece, after)
         return piece.page.complete and after == piece.page.after
 
-    def _take(self, page: Page, wanted: Collection[str]) -> int:
+    def _take(self, page: Page, wanted: Set[str]) -> int:
         """Keep what there is room for, and say up to which id that is."""
         last = None
         for stored in page.stored:

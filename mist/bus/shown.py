@@ -1,11 +1,15 @@
-"""How much of channels is shown. The log keeps what it keeps; this is about what is told of it."""
+"""How much of channels is shown, and what all who read them share.
+
+The log keeps what it keeps; this is about what is told of it.
+"""
 
 from typing import Final
 
 import attrs
 import trio
 
-from mist.history import ChannelPosition, History, Selection
+from mist.errors import HistoryUnavailable
+from mist.history import ChannelPosition, History, Page, Selection
 from mist.history.numbering import BACKLOG_AGE, BACKLOG_SIZE
 
 __all__ = ["BacklogLimits", "Window", "backlog_meta"]
@@ -63,10 +67,21 @@ def backlog_meta(size: int | None, age: int | None) -> dict[str, bytes]:
 
 
 _TURNS: Final = 2  # of the history's readers, of which others need some
+_RECENT: Final = 1_000  # ids
+_GLANCES: Final = 16
+_GLANCE: Final = 1 << 20  # bytes of one
+
+
+@attrs.define(eq=False)
+class _Glance:
+    """What came lately; `page` is there, or never will be, when `read` is set."""
+
+    page: Page | None = None
+    read: trio.Event = attrs.field(factory=trio.Event)
 
 
 class Window:
-    """The last so many messages of all channels, remembered for as long as it is the same.
+    """The last so many messages of all channels, and the very last: read once for everybody.
 
     Whoever asks first finds it out, and others wait for that: it may mean reading megabytes.
 
@@ -87,6 +102,39 @@ class Window:
         self.turns = trio.CapacityLimiter(_TURNS)
         self._newest = -1
         self._after = 0
+        self._glances: dict[tuple[int, int], _Glance] = {}
+        self._latest = 0
+
+    async def recent(self, after: int, upto: int) -> Page | None:
+        """What came in channels between two ids, read once for all who ask for the same.
+
+        A message wakes everybody who waits for its channel, and mostly all of them have read up
+        to the same id before.
+
+        Returns:
+            All of it, numbered; None where it is too much, or can't be read.
+        """
+        if upto - after > _RECENT:
+            return None
+        glance = self._glances.get((after, upto))
+        if glance is None:
+            if upto > self._latest:
+                self._latest = upto
+                self._glances.clear()  # who asks for those is late, and reads for itself
+            elif len(self._glances) >= _GLANCES:
+                return None
+            glance = self._glances[after, upto] = _Glance()
+            try:
+                page = await self._history.read(
+                    self._selection, after=after, upto=upto, max_bytes=_GLANCE, numbered=True
+                )
+                glance.page = page if page.complete else None
+            except HistoryUnavailable:
+                pass  # whoever reads for itself will be told
+            finally:
+                glance.read.set()
+        await glance.read.wait()
+        return glance.page
 
     async def after(self, newest: int, lowest: int) -> int:
         """The id after which they begin; where that is no higher than `lowest`, perhaps a lower.

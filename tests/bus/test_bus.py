@@ -1,6 +1,6 @@
 """The Python API, over a real server's hub."""
 
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 
 import pytest
 import trio
@@ -295,6 +295,40 @@ async def test_the_last_of_all_channels_are_found_once_for_each_newest(server, b
     assert [await window.after(10, 0) for _ in range(3)] == [6, 6, 6]
     assert await window.after(10, 7) == 0  # there are no more than three behind it
     assert looked == [10]
+
+
+async def test_what_comes_is_read_once_for_all_who_wait(server, bus):
+    history = server.hub.sequencer.history
+    reads = []
+    real = history.read
+
+    async def read(selection=None, **options):
+        if options["upto"] - options["after"] > 1 or selection.alternatives == {frozenset({"../"})}:
+            reads.append((options["after"], options["upto"]))
+        return await real(selection, **options)
+
+    async with AsyncExitStack() as stack:
+        all_messages = [await stack.enter_async_context(bus.subscribe("/a")) for _ in range(20)]
+        others = await stack.enter_async_context(bus.subscribe("/b"))
+        history.read = read
+        for number in range(1, 4):
+            assert await bus.publish("/a", number) == number
+            for messages in all_messages:
+                assert (await anext(messages)).data == number
+        assert reads == [(0, 1), (1, 2), (2, 3)]
+        await bus.publish("/b", "other")
+        assert (await anext(others)).data == "other"
+
+
+async def test_what_can_not_be_shared_is_read_by_each(server, bus, monkeypatch):
+    monkeypatch.setattr("mist.bus.shown._GLANCE", 1)
+    async with bus.subscribe("/a") as one, bus.subscribe("/a") as other:
+        async with trio.open_nursery() as nursery:
+            for number in range(50):
+                nursery.start_soon(bus.publish, "/a", number)
+        for messages in (one, other):
+            found = [await anext(messages) for _ in range(50)]
+            assert ids(found) == list(range(1, 51))
 
 
 async def test_backlogs_are_read_two_at_a_time_and_what_comes_waits_for_none(server, bus, nursery):

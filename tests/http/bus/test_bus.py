@@ -241,7 +241,7 @@ async def test_poll_waits_for_what_comes(server, nursery):
 
 
 async def test_chunks_come_until_time_is_over(server, monkeypatch):
-    monkeypatch.setattr("mist.http.bus._LONGEST", 0.5)
+    monkeypatch.setattr("mist.http.bus._LONGEST", 3.0)
     async with Polling(server, {"/foo": -1}) as chunked:
         assert told(await chunked.chunk()) == [status(foo=0)]
         for number in range(3):
@@ -435,7 +435,7 @@ async def test_messages_are_for_their_audience(server):
 
 
 async def test_withheld_messages_are_passed_over_with_a_status(server, monkeypatch):
-    monkeypatch.setattr("mist.http.bus._LONGEST", 0.3)
+    monkeypatch.setattr("mist.http.bus._LONGEST", 2.0)
     others = {"audience": Audience.of(users=["x"])}
     await store(server, "/foo", b"1", **others)
     assert told(await poll(server, {"/foo": 0}, dlp=False)) == [status(foo=1)]
@@ -538,10 +538,10 @@ async def test_backlog_of_a_channel_is_bounded(tmp_path):
 
 
 async def test_idle_channel_is_not_shown(tmp_path):
-    async with running(tmp_path, **SETTINGS, bus_backlog_age=0.2) as server:
+    async with running(tmp_path, **SETTINGS, bus_backlog_age=1.5) as server:
         await store(server, "/a", b"old")
         assert told(await poll(server, {"/a": 0}, SECRET)) == [("/a", "old")]
-        await trio.sleep(0.25)
+        await trio.sleep(1.6)
         assert told(await poll(server, {"/a": 0}, SECRET)) == [status(a=1)]
         await store(server, "/a", b"new")
         assert numbers(await poll(server, {"/a": 0}, SECRET)) == [1, 2]
