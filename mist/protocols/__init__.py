@@ -5,9 +5,12 @@ One module a dialect, each with a `Protocol` and the `WireForm` of its deliverie
     line.py     the line protocol of TCP (line_commands.py, line_forms.py)
     frames.py   mist's own WebSocket frames (frame_commands.py, frame_forms.py, rfc6455.py,
                 client_frames.py)
+    json_*.py   nanopack/mist's JSON: over TCP json_protocol.py, over a WebSocket json_frames.py
+    subjects.py NATS and rtmb (subject_*.py)
     topics.py   guble's protocol in WebSocket messages (topic_commands.py, topic_forms.py)
+    event_forms.py  deliveries over HTTP, which sends commands in its own way
 
-What several read alike, places in a history, is in positions.py.
+What several read alike is in positions.py (places in a history) and selections.py (`a,b; c`).
 
 A protocol belongs to one connection and keeps only what reading needs: the beginning of a
 line that hasn't ended, whether the peer is authenticated and so may send long ones. It has
