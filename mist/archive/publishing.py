@@ -5,9 +5,11 @@ from itertools import chain, repeat
 
 import pyarrow as pa
 
+from mist.audience import Audience
 from mist.errors import CommandError, DataTooLong
 from mist.history import Publication
 from mist.message import Entry, Limits, TagList, TagSet, parse_tags
+from mist.roster import for_site
 
 __all__ = ["InvalidRow", "to_publications"]
 
@@ -34,6 +36,7 @@ def to_publications(
     publisher: str,
     limits: Limits,
     known: dict[tuple[str, ...], TagList] | None = None,
+    site: str = "",
 ) -> list[Publication]:
     """Rows as what can be published, in their order.
 
@@ -43,9 +46,11 @@ def to_publications(
         time, publisher: of all of them, see `Publication`.
         limits: of tags and data.
         known: tag lists that have been checked, to be shared by the batches of a stream.
+        site: of the publisher: its messages are for that one, whatever rows say. Empty is none.
 
     Returns:
         Rows that stand together and have the same audience and meta are one publication.
+        Audiences are written canonically.
 
     Raises:
         InvalidRow: for the first row that breaks a rule.
@@ -77,6 +82,7 @@ def to_publications(
             tag_list = _tag_list(tags, limits, known)
             if data is None or len(data) > limits.data:
                 raise DataTooLong
+            audience = _audience(audience, site)
         except CommandError as error:
             raise InvalidRow(row, error) from None
         extras = (audience, None if pairs is None else dict(pairs))
@@ -86,6 +92,14 @@ def to_publications(
         run.append((tag_list, b"%b%b\n" % (tag_list.head, data), 1))
     close()
     return found
+
+
+def _audience(text: str | None, site: str) -> str | None:
+    """As it is stored. `Audience.parse` remembers what it has seen."""
+    audience = None if text is None else Audience.parse(text)
+    if site:
+        audience = for_site(audience, site)
+    return None if audience is None else audience.text
 
 
 def _tag_list(

@@ -233,7 +233,8 @@ def _make(body: bytes, context: Context, caller: Caller) -> tuple[int, Sequence[
         from mist.http.staging_parts import make_part
     except ModuleNotFoundError as error:
         raise no_arrow() from error
-    return make_part(body, context.hub.limits, caller.name, is_service=caller.is_service)
+    site = "" if caller.record is None else caller.record.attributes.site
+    return make_part(body, context.hub.limits, caller.name, is_service=caller.is_service, site=site)
 
 
 def no_arrow() -> Problem:
@@ -290,7 +291,8 @@ OPERATIONS: Final[Operations] = {
         "put": Operation(
             summary="Stage a part",
             details="Rows that a commit may name. Columns: `tags` list<string>, `data` binary or "
-            "string; from services also `audience` string, `meta` map<string,binary>. Not "
+            "string; from services also `audience` string (as `users=1&groups=a`), `meta` "
+            "map<string,binary>. Not "
             "compressed, no dictionaries. A part replaces one of the same name; those that "
             "nobody commits go after a day.",
             who=EITHER,

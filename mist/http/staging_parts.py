@@ -47,7 +47,7 @@ _OF_SERVICES: Final = ("audience", "meta")
 
 
 def make_part(
-    body: bytes, limits: Limits, publisher: str, *, is_service: bool
+    body: bytes, limits: Limits, publisher: str, *, is_service: bool, site: str = ""
 ) -> tuple[int, tuple[bytes, ...], bytes]:
     """How many rows a body has, their distinct tag lists where somebody has to look at them,
     and all of it as it is kept until its commit (see `mist.http.staging_store`).
@@ -57,6 +57,7 @@ def make_part(
         limits: of tags and data.
         publisher: whose messages they are.
         is_service: whether whoever stages it may set all columns.
+        site: that they are bound to, see `to_publications`.
 
     Raises:
         Problem: it is no such stream, or not of that schema (400), too many rows (413), or a
@@ -72,7 +73,7 @@ def make_part(
         raise Problem(413, "payload_too_large", f"a part has at most {_MOST_ROWS} rows")
     lists: set[bytes] = set()
     try:
-        blocks = make_blocks(_noting(_publications(batches, publisher, limits), lists))
+        blocks = make_blocks(_noting(_publications(batches, publisher, limits, site), lists))
     except InvalidRow as error:
         raise _invalid_row(error.row, str(error.error)) from None
     kept = () if is_service else tuple(sorted(lists))
@@ -131,7 +132,7 @@ def _invalid_row(row: int, reason: str) -> Problem:
 
 
 def _publications(
-    batches: Iterable[pa.RecordBatch], publisher: str, limits: Limits
+    batches: Iterable[pa.RecordBatch], publisher: str, limits: Limits, site: str
 ) -> Iterator[Publication]:
     start = 0
     known: dict[tuple[str, ...], TagList] = {}
@@ -140,7 +141,7 @@ def _publications(
         for at in range(0, len(batch), _AT_ONCE):
             piece = batch.slice(at, _AT_ONCE)
             try:
-                yield from to_publications(piece, 0.0, publisher, limits, known)
+                yield from to_publications(piece, 0.0, publisher, limits, known, site)
             except InvalidRow as error:
                 raise InvalidRow(start + at + error.row, error.error) from None
         start += len(batch)

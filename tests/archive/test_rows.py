@@ -53,7 +53,7 @@ def logs(draw: st.DrawFn) -> list[Stored]:
                 time,
                 draw(st.sampled_from(["", "tcp", "r-1"])),
                 framable,
-                draw(st.none() | st.just("user:7")),
+                draw(st.none() | st.just("except=x&users=7")),
                 draw(st.none() | st.just({"h": b"\xff"})),
                 firsts=firsts,
             )
@@ -172,6 +172,48 @@ def test_a_row_that_breaks_a_rule_is_named(
     assert caught.value.row == 1
 
 
+def addressed(*audiences: str | None) -> pa.RecordBatch:
+    return pa.record_batch(
+        {
+            "tags": pa.array([["a"]] * len(audiences), pa.list_(pa.string())),
+            "data": pa.array([b"x"] * len(audiences), pa.binary()),
+            "audience": pa.array(audiences, pa.string()),
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    "audience", ["", "x", "users=", "users=1,2", "users=1&users=2", "u" * 20_000]
+)
+def test_a_row_for_nobody_that_can_be_meant_is_named(audience: str) -> None:
+    with pytest.raises(InvalidRow, match=r"row 2: Invalid audience") as caught:
+        to_publications(addressed(None, "users=1", audience), 1.0, "x", Limits())
+    assert caught.value.row == 2
+
+
+def test_audiences_are_stored_as_they_are_written_canonically() -> None:
+    batch = addressed("users=2;1", "groups=a&users=1;2", "users=1;2&groups=a", "site=x", None)
+    found = to_publications(batch, 1.0, "x", Limits())
+    assert [(each.count, each.audience) for each in found] == [
+        (1, "users=1;2"),
+        (2, "groups=a&users=1;2"),
+        (1, "site=x"),
+        (1, None),
+    ]
+
+
+def test_who_is_bound_to_a_site_publishes_for_it_alone() -> None:
+    batch = addressed("users=1", "site=other", None)
+    found = to_publications(batch, 1.0, "x", Limits(), site="here")
+    assert [(each.count, each.audience) for each in found] == [
+        (1, "site=here&users=1"),
+        (2, "site=here"),
+    ]
+    assert {
+        each.audience for each in to_publications(batch.select([0, 1]), 1.0, "", Limits(), site="s")
+    } == {"site=s"}
+
+
 def messages(count: int, first: int = 1) -> list[Stored]:
     entries = [entry(frozenset({"a", f"n:{n % 7}"}), b"%d" % n) for n in range(count)]
     ids = list(range(first, first + count))
@@ -266,8 +308,8 @@ def test_an_empty_log_has_no_rows() -> None:
 def test_publications_are_cut_where_what_they_share_changes() -> None:
     stored = [
         Stored([entry(frozenset("a"), b"1", b"2")], 1.0, "p", firsts=[1]),
-        Stored([entry(frozenset("a"), b"3")], 1.0, "p", True, "user:1", firsts=[3]),
+        Stored([entry(frozenset("a"), b"3")], 1.0, "p", True, "users=1", firsts=[3]),
     ]
     found = to_publications(to_batch(stored), 2.0, "q", Limits())
-    assert [(each.count, each.audience) for each in found] == [(2, None), (1, "user:1")]
+    assert [(each.count, each.audience) for each in found] == [(2, None), (1, "users=1")]
     assert isinstance(found[0], Publication)

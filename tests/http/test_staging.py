@@ -12,7 +12,9 @@ import pyarrow as pa
 import pytest
 import trio
 
-from mist.commands import AddTags, Register, RemoveTags, Unregister
+from mist.audience import Attributes
+from mist.client import connect
+from mist.commands import AddTags, Register, RemoveTags, SetAttributes, Unregister
 from mist.config import Listen
 from mist.errors import HistoryUnavailable
 from mist.http.staging_store import Batch, Stage
@@ -104,13 +106,53 @@ async def test_services_set_audience_and_meta(server):
     batch = rows(
         ("a", "1"),
         ("a", "2"),
-        audience=pa.array(["x", None]),
+        audience=pa.array(["users=2;1", None]),
         meta=pa.array([[("k", b"v")], None], META),
     )
     await put(server, path(), batch)
     await commit(server, (0, 0, 1))
     page = await server.hub.sequencer.history.read()
-    assert [(m.audience, m.meta) for m in page.messages()] == [("x", {"k": b"v"}), (None, None)]
+    assert [(m.audience, m.meta) for m in page.messages()] == [
+        ("users=1;2", {"k": b"v"}),
+        (None, None),
+    ]
+
+
+async def test_what_is_staged_for_some_reaches_only_them_live_and_later(tmp_path):
+    listen = (*LISTEN, Listen("ws", "127.0.0.1", 0))
+    settings = {"history": f"sqlite:///{tmp_path}/h.db", "archive": tmp_path / "archive"}
+    audiences = [None, "users=1", "users=2", "users=2&groups=g", "except=c", None]
+    mine = ["0", "1", "3", "4", "5"]
+    async with running(tmp_path, listen=listen, **settings) as server:
+        ws = next(url for url in server.urls if url.startswith("ws"))
+        who = Attributes.parse("user=1&groups=g")
+        await server.hub.registry.execute([Register("t", frozenset("a")), SetAttributes("t", who)])
+        batch = rows(*[("a", str(n)) for n in range(6)], audience=pa.array(audiences))
+
+        async def take(subscription):
+            with trio.fail_after(10):
+                return [(await anext(subscription)).text for _ in mine]
+
+        async with (
+            connect(ws, token="t") as client,
+            client.subscribe(["a"]) as live,
+        ):
+            await put(server, path(), batch)
+            assert (await commit(server, (0, 0, 1))).json()["rows"] == 6
+            assert await take(live) == mine
+        async with connect(ws, token="t") as client, client.subscribe(["a"], since=0) as later:
+            assert await take(later) == mine
+        answer = await request(server, "GET", "/v1/log?subscribe=a", TOKEN)
+        with pa.ipc.open_stream(answer.body) as read:
+            assert [data.decode() for data in read.read_all()["data"].to_pylist()] == mine
+
+
+async def test_what_a_token_stages_is_for_the_site_it_is_bound_to(server):
+    await server.hub.registry.execute([SetAttributes("u", Attributes.parse("site=here"))])
+    await put(server, path(), some("a", 2), OTHER)
+    await commit(server, (0, 0, 1), headers=OTHER)
+    page = await server.hub.sequencer.history.read()
+    assert [m.audience for m in page.messages()] == ["site=here"] * 2
 
 
 @pytest.mark.parametrize(
@@ -256,6 +298,8 @@ def raw(tags, data):
         (raw([["a"], ["a", None]], [b"", b""]), 1),
         (raw([["a"], ["a"], ["a"]], [b"", b"", None]), 2),
         (rows(("a", ""), ("a", ""), meta=pa.array([None, [("k", None)]], META)), 1),
+        (rows(("a", ""), ("a", ""), audience=pa.array(["users=1", "users=1,2"])), 1),
+        (rows(("a", ""), audience=pa.array([""])), 0),
     ],
 )
 async def test_a_row_that_breaks_a_rule_is_named(server, batch, row):
