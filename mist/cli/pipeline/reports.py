@@ -32,7 +32,26 @@ SUBSCRIPTIONS = click.option(
     metavar="FILE",
     required=True,
     type=click.Path(path_type=Path),
-    help="A subscription a line: a,b",
+    help="A subscription a line: a,b; also /foo, =/foo, .a.*",
+)
+
+
+def _attributes(context: click.Context, parameter: click.Parameter, text: str) -> str:
+    from mist.audience import Attributes
+    from mist.errors import InvalidAudience
+
+    try:
+        return Attributes.parse(text).text
+    except InvalidAudience as error:
+        raise click.BadParameter(str(error)) from None
+
+
+ATTRIBUTES = click.option(
+    "--attributes",
+    metavar="TEXT",
+    default="",
+    callback=_attributes,
+    help="Whose subscriptions, user=1&groups=a;b: what is for others doesn't count",
 )
 
 
@@ -66,6 +85,7 @@ def _look(
 
 @click.command()
 @SUBSCRIPTIONS
+@ATTRIBUTES
 @click.option("--pairs", is_flag=True, help="All pairs of message and subscription; needs --out")
 @source_options
 @out_options
@@ -74,6 +94,7 @@ def match(
     settings: Spark,
     source: Source,
     file: Path,
+    attributes: str,
     pairs: bool,
     out: Path | None,
     overwrite: bool,
@@ -81,8 +102,9 @@ def match(
 ) -> None:
     """Which messages would each subscription have got? Counts, or all pairs.
 
-    Matches as the server does. --out holds subscription string, messages int64; with --pairs
-    id int64, subscription string.
+    Matches as the server does: messages for some only (users=1&groups=a) count for whom
+    --attributes describe, and without it for somebody of whom nothing is known. --out holds
+    subscription string, messages int64; with --pairs id int64, subscription string.
     """
     if pairs and out is None:
         raise click.UsageError("--pairs: needs --out; there may be very many")
@@ -90,10 +112,17 @@ def match(
         raise click.UsageError("--pairs and --html: a page shows counts; give one of them")
 
     def job(spark: Any, messages: Any, folder: Path | None, progress: Any) -> Any:
+        from mist.audience import Attributes
         from mist.pipeline.jobs import match as matching
 
         return matching.run(
-            spark, messages, _subscriptions(file), pairs=pairs, out=folder, progress=progress
+            spark,
+            messages,
+            _subscriptions(file),
+            pairs=pairs,
+            out=folder,
+            attributes=Attributes.parse(attributes),
+            progress=progress,
         )
 
     _look(settings, source, out, overwrite, html, _early(job, file), pages.match)
@@ -181,18 +210,24 @@ def cooccurrence(settings: Spark, source: Source, among: int, top: int, **where:
 
 @report.command()
 @SUBSCRIPTIONS
+@ATTRIBUTES
 @click.option("--top", type=click.IntRange(1, 1_000_000), default=1000, show_default=True)
 @source_options
 @out_options
 @spark_options
-def coverage(settings: Spark, source: Source, file: Path, top: int, **where: Any) -> None:
+def coverage(
+    settings: Spark, source: Source, file: Path, attributes: str, top: int, **where: Any
+) -> None:
     """Subscriptions that never match, tags nobody listens to, and the fan-out."""
 
     def job(spark: Any, messages: Any, folder: Path | None, progress: Any) -> Any:
+        from mist.audience import Attributes
         from mist.pipeline.jobs import coverage as covering
 
-        given = _subscriptions(file)
-        return covering.run(spark, messages, given, top=top, out=folder, progress=progress)
+        given, who = _subscriptions(file), Attributes.parse(attributes)
+        return covering.run(
+            spark, messages, given, top=top, attributes=who, out=folder, progress=progress
+        )
 
     _look(settings, source, job=_early(job, file), page=pages.coverage, **where)
 

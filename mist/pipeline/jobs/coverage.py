@@ -1,9 +1,12 @@
 """Who hears nothing, what nobody listens to, and how far messages fan out.
 
+Of messages with an audience only those count that would come to who has the subscriptions, as in
+`mist.pipeline.jobs.match`.
+
 The table: `kind string, name string, messages int64`:
 
     subscription    each of those given, and the messages it would have got, fewest first
-    tag             that no subscription has, and the messages with it, most first
+    tag             that no subscription asks for, and the messages with it, most first
     fanout          a number of subscriptions, and the messages that would have gone to just so
                     many, ascending
 """
@@ -17,7 +20,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mist.pipeline.jobs.match import Sent, load_matcher, sample, send
+from mist.audience import NO_ATTRIBUTES, Attributes
+from mist.pipeline.jobs.match import COLUMNS, Sent, load_matcher, received, sample, send
 from mist.pipeline.jobs.result import Result, write_table
 from mist.pipeline.kernels.coverage import FANOUT, SUBSCRIPTION, TAG, Coverage
 from mist.pipeline.progress import Progress, silent
@@ -39,6 +43,7 @@ def run(
     subscriptions: pa.Array,
     *,
     top: int = TOP,
+    attributes: Attributes = NO_ATTRIBUTES,
     out: Path | None = None,
     progress: Progress = silent,
 ) -> Result:
@@ -50,15 +55,16 @@ def run(
     Args:
         subscriptions: of `mist.pipeline.kernels.subscriptions`.
         top: tags that are listed.
+        attributes: of the session that has each of the subscriptions.
 
     Raises:
         BadInput: `out` is there already, or a segment can't be read.
     """
     from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
-    sent = send(spark, subscriptions, sample(messages))
+    sent = send(spark, subscriptions, sample(messages), attributes)
     progress(f"holding {len(subscriptions):,} subscriptions against the messages")
-    counted = messages.run(spark, partial(count, sent), ["tags"], _SCHEMA)
+    counted = messages.run(spark, partial(count, sent), COLUMNS, _SCHEMA)
     frame = counted.groupBy("kind", "name").agg(F.sum("messages").alias("messages")).persist()
     try:
         tags = frame.where(F.col("kind") == TAG)
@@ -120,6 +126,6 @@ def _fanout(sizes: Any, messages: Any) -> dict[str, Any]:
 def count(sent: Sent, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The kernel."""
     coverage = Coverage(load_matcher(sent))
-    for batch in batches:
+    for batch in received(sent, batches):
         coverage.add(batch.column("tags"))
     yield from coverage.batches()

@@ -4,6 +4,9 @@ The subscriptions are broadcast to the executors as an Arrow array, and made rea
 process; then each task matches its stretch. Where there are more than a process has memory
 for, the messages are read again for each block of them: that is less than shuffling.
 
+Messages with an audience count for whoever it admits: a session of whose attributes nothing is
+known, unless they are given. Where it is a matter of sites, the rule is the live one, too.
+
 The table: `subscription string, messages int64`, each subscription once, also those that none
 matched, in the order they were given; or of pairs `id int64, subscription string`, in no order.
 """
@@ -11,7 +14,7 @@ matched, in the order they were given; or of pairs `id int64, subscription strin
 from collections.abc import Iterator
 from functools import lru_cache, partial, reduce
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
 import attrs
@@ -19,6 +22,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from mist.archive.admission import admitted
+from mist.audience import NO_ATTRIBUTES, Attributes
 from mist.pipeline.jobs.result import LargeResult, Result, write_frame, write_table
 from mist.pipeline.kernels.matching import Matcher
 from mist.pipeline.kernels.subscriptions import BLOCK, blocks
@@ -30,7 +35,10 @@ if TYPE_CHECKING:
     from pyspark import Broadcast
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Sent", "load_matcher", "run", "sample", "send"]
+__all__ = ["COLUMNS", "Sent", "load_matcher", "received", "run", "sample", "send"]
+
+COLUMNS: Final = ["tags", "audience"]
+"""What tells who gets a message."""
 
 Seen = tuple[pa.Array, Places]
 
@@ -45,6 +53,7 @@ def run(
     pairs: bool = False,
     out: Path | None = None,
     block: int = BLOCK,
+    attributes: Attributes = NO_ATTRIBUTES,
     progress: Progress = silent,
 ) -> Result | LargeResult:
     """Match messages.
@@ -54,6 +63,7 @@ def run(
         pairs: all pairs instead of counts.
         out: folder for Parquet.
         block: subscriptions that are matched in one pass over the messages.
+        attributes: of the session that has each of the subscriptions.
 
     Raises:
         BadInput: `out` is there already, or a segment can't be read.
@@ -63,7 +73,7 @@ def run(
     summary = {"subscriptions": len(subscriptions), "passes": len(parts)}
     if pairs:
         progress(f"finding the messages of {len(subscriptions):,} subscriptions")
-        frames = [_pairs(spark, messages, part, seen) for part in parts]
+        frames = [_pairs(spark, messages, part, seen, attributes) for part in parts]
         frame = write_frame(reduce(lambda one, other: one.union(other), frames), out)
         if out is None:
             frame = frame.persist()
@@ -71,7 +81,7 @@ def run(
     counts = []
     for number, part in enumerate(parts, 1):
         progress(f"matching {len(part):,} subscriptions, {number} of {len(parts)}")
-        counts.append(_counts(spark, messages, part, seen))
+        counts.append(_counts(spark, messages, part, seen, attributes))
     got = np.concatenate(counts)
     rows = pa.table({"subscription": subscriptions, "messages": pa.array(got)})
     write_table(rows, out)
@@ -87,11 +97,13 @@ def run(
     )
 
 
-def _counts(spark: "SparkSession", messages: Messages, part: pa.Array, seen: Seen) -> Places:
-    sent = send(spark, part, seen)
+def _counts(
+    spark: "SparkSession", messages: Messages, part: pa.Array, seen: Seen, attributes: Attributes
+) -> Places:
+    sent = send(spark, part, seen, attributes)
     try:
         schema = "number bigint, messages bigint"
-        frame = messages.run(spark, partial(count, sent), ["tags"], schema)
+        frame = messages.run(spark, partial(count, sent), COLUMNS, schema)
         summed = frame.groupBy("number").sum("messages").toArrow()
     finally:
         sent.parts.destroy()
@@ -100,10 +112,12 @@ def _counts(spark: "SparkSession", messages: Messages, part: pa.Array, seen: See
     return found
 
 
-def _pairs(spark: "SparkSession", messages: Messages, part: pa.Array, seen: Seen) -> "DataFrame":
-    kernel = partial(pair, send(spark, part, seen))
+def _pairs(
+    spark: "SparkSession", messages: Messages, part: pa.Array, seen: Seen, attributes: Attributes
+) -> "DataFrame":
+    kernel = partial(pair, send(spark, part, seen, attributes))
     schema = "id bigint, subscription string"
-    return messages.run(spark, kernel, ["id", "tags"], schema)
+    return messages.run(spark, kernel, ["id", *COLUMNS], schema)
 
 
 def sample(messages: Messages) -> Seen:
@@ -117,15 +131,25 @@ def sample(messages: Messages) -> Seen:
 
 @attrs.frozen
 class Sent:
-    """Subscriptions and what was seen, on their way to the executors, as in their hands."""
+    """Subscriptions and what was seen, on their way to the executors, as in their hands.
+
+    Attributes:
+        attributes: `Attributes.text` of who has the subscriptions.
+    """
 
     name: str
+    attributes: str
     parts: "Broadcast[tuple[pa.Array, Seen]]" = attrs.field(eq=False)
 
 
-def send(spark: "SparkSession", subscriptions: pa.Array, seen: Seen) -> Sent:
+def send(
+    spark: "SparkSession",
+    subscriptions: pa.Array,
+    seen: Seen,
+    attributes: Attributes = NO_ATTRIBUTES,
+) -> Sent:
     """Have each executor get the subscriptions, once. `parts.destroy()` frees them."""
-    return Sent(uuid4().hex, spark.sparkContext.broadcast((subscriptions, seen)))
+    return Sent(uuid4().hex, attributes.text, spark.sparkContext.broadcast((subscriptions, seen)))
 
 
 # One at a time, which is what memory was planned for. An executor's process has many tasks.
@@ -135,11 +159,19 @@ def load_matcher(sent: Sent) -> Matcher:
     return Matcher(*sent.parts.value)
 
 
+def received(sent: Sent, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Of batches with `COLUMNS` the rows that may come to who has the subscriptions."""
+    who = Attributes.parse(sent.attributes)
+    for batch in batches:
+        mask = admitted(batch.column("audience"), batch.column("tags"), who)
+        yield batch if mask is None else batch.filter(pa.array(mask))
+
+
 def count(sent: Sent, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The kernel of counts: numbers of subscriptions in the block, and their messages."""
     matcher = load_matcher(sent)
     messages = np.zeros(len(matcher), np.int64)
-    for batch in batches:
+    for batch in received(sent, batches):
         messages += matcher.tally(batch.column("tags")).messages
     got = np.flatnonzero(messages)
     yield pa.record_batch({"number": pa.array(got), "messages": pa.array(messages[got])})
@@ -148,7 +180,7 @@ def count(sent: Sent, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBa
 def pair(sent: Sent, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The kernel of pairs."""
     matcher = load_matcher(sent)
-    for batch in batches:
+    for batch in received(sent, batches):
         ids = batch.column("id")
         for rows, numbers in matcher.pairs(batch.column("tags")):
             for start in range(0, len(rows), _PIECE):
