@@ -155,6 +155,16 @@ async def test_the_user_is_the_tokens_where_it_has_one(server: Server) -> None:
         assert (told["UserId"], told["ApplicationId"]) == ("marvin", "phone1")
 
 
+async def test_a_client_may_choose_the_id_of_its_application(server: Server) -> None:
+    await register(server)
+    async with dialed(server, path="/stream/user/marvin?client=phone1") as guble:
+        assert '"ApplicationId": "phone1"' in await guble.get()
+        await guble.ask("+ /foo")
+        audience = Envelope(audience=Audience.of(clients=["phone1"]))
+        await server.hub.store_all([(frozenset({"/foo"}), b"x")], envelope=audience)
+        assert without_time(await guble.get()) == "/foo,1,,,\n\nx"
+
+
 @pytest.mark.parametrize("user", ["", "a%2Cb", "a%0Ab", "%FF", "x" * 256])
 async def test_nobody_can_be_called_so(server: Server, user: str) -> None:
     await register(server)
