@@ -22,6 +22,7 @@ from mist.bus.filters import ClientFilters
 from mist.bus.messages import BusMessage, json_of, mark_of
 from mist.bus.shown import BacklogLimits, Window
 from mist.history import ChannelPosition, Page, Selection, Stored
+from mist.history.admission import envelope_of
 from mist.history.cursor import Cursor
 from mist.roster import is_global, reaches
 from mist.sequencer import Sequencer
@@ -254,7 +255,7 @@ class Feed:
         """Keep what there is room for, and say up to which id that is."""
         last = None
         for stored in page.stored:
-            audience = None if stored.audience is None else Audience.parse(stored.audience)
+            audience = envelope_of(stored).audience
             assert stored.numbers is not None
             for place, numbers in enumerate(stored.numbers):
                 here = sorted(wanted & numbers.keys())

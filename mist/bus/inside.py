@@ -25,6 +25,7 @@ from mist.bus.nudges import NUDGES, Nudged
 from mist.bus.shown import BacklogLimits, Window, backlog_meta
 from mist.errors import HistoryOff, InvalidTag
 from mist.history import Selection
+from mist.history.admission import envelope_of
 from mist.message import ASK, PUBLISH, Envelope, check_tag
 from mist.outbox import Outbox
 from mist.sequencer import Sequencer
@@ -166,7 +167,7 @@ class Bus:
                 Selection.asked([frozenset({"/"})]), after=after, upto=newest, numbered=True
             )
             for stored in page.stored:
-                audience = None if stored.audience is None else Audience.parse(stored.audience)
+                audience = envelope_of(stored).audience
                 mark = mark_of(stored.meta)
                 for first, (tag_list, wire, count), numbers in zip(
                     stored.firsts, stored.entries, stored.numbers or (), strict=True

@@ -1,9 +1,6 @@
 """Who may get what is read from a history: the audience that a message was published for."""
 
-from itertools import compress
 from typing import Final
-
-import attrs
 
 from mist.audience import Attributes, Audience
 from mist.errors import InvalidAudience
@@ -39,11 +36,7 @@ def admitted(stored: Stored, attributes: Attributes) -> Stored | None:
     ]
     if all(may):
         return stored
-    if not any(may):
-        return None
-    return attrs.evolve(
-        stored, entries=[*compress(stored.entries, may)], firsts=[*compress(stored.firsts, may)]
-    )
+    return stored.keep([(place, 0) for place, each in enumerate(may) if each])
 
 
 def _audience(stored: Stored) -> Audience | None:

@@ -5,12 +5,14 @@ from contextlib import AsyncExitStack, contextmanager
 import pytest
 import trio
 
-from mist.audience import Audience
+from mist.audience import Attributes, Audience
 from mist.bus import BacklogLimits, Bus
+from mist.bus.feed import Feed, Reader
 from mist.bus.shown import Window
 from mist.commands import Register
 from mist.errors import HistoryOff, InvalidAudience, InvalidTag
-from mist.history import Erasure, Selection
+from mist.history import Erasure, Publication, Selection
+from tests.history.messages import run
 from tests.http.bus.polls import SETTINGS
 from tests.servers import running
 
@@ -113,6 +115,18 @@ async def test_those_inside_are_told_everything(bus):
     async with bus.subscribe("/a") as messages:
         await bus.publish("/a", 2, user_ids=[1])
         assert (await anext(messages)).data == 2
+
+
+async def test_an_audience_that_can_not_be_read_is_nobody(server, bus):
+    history = server.hub.sequencer.history
+    await history.append([Publication([run("/a", "x")], 1000.0, audience="?")])
+    reader = Reader(lambda: ("/a",), lambda: Attributes(user="1"))
+    limits = BacklogLimits(age=float("inf"))
+    feed = Feed(server.hub.sequencer, {"/a": 0}, reader, limits, Window(history, 10))
+    await feed.begin()
+    while await feed.read():
+        pass
+    assert feed.take() == ([], {"/a": 1})
 
 
 async def test_a_site_means_nothing_in_a_global_channel(bus):
