@@ -147,6 +147,17 @@ def test_a_bad_line_among_subscriptions_is_named(data: Path, here: pytest.Monkey
     assert "wanted.txt, line 3" in done.stderr
 
 
+@pytest.mark.parametrize("command", [("match",), ("report", "coverage")])
+def test_attributes_that_are_none_are_told_before_spark_is_started(
+    data: Path, here: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    Path("wanted.txt").write_text("/a\n")
+    given = ("--subscriptions", "wanted.txt", "--attributes", "user=1,2")
+    done = invoke(*command, *given, JAVA_HOME="/nowhere")
+    assert done.exit_code == 2
+    assert "Invalid value for '--attributes': Invalid audience or attributes: " in done.output
+
+
 def test_no_java_says_how_to_get_it(data: Path, here: pytest.MonkeyPatch, tmp_path: Path) -> None:
     done = invoke("report", "volume", JAVA_HOME="/nowhere")
     assert done.exit_code == 2

@@ -86,6 +86,7 @@ def run(
         rows,
         {
             "subscriptions": len(subscriptions),
+            **({} if attributes == NO_ATTRIBUTES else {"attributes": attributes.text}),
             "never_matched": never,
             "unheard_tags": unheard,
             **_fanout(sizes[order], fanout.column("messages").to_numpy()),

@@ -14,7 +14,7 @@ matched, in the order they were given; or of pairs `id int64, subscription strin
 from collections.abc import Iterator
 from functools import lru_cache, partial, reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 import attrs
@@ -70,7 +70,9 @@ def run(
     """
     seen = sample(messages)
     parts = list(blocks(subscriptions, block))
-    summary = {"subscriptions": len(subscriptions), "passes": len(parts)}
+    summary: dict[str, Any] = {"subscriptions": len(subscriptions), "passes": len(parts)}
+    if attributes != NO_ATTRIBUTES:
+        summary["attributes"] = attributes.text
     if pairs:
         progress(f"finding the messages of {len(subscriptions):,} subscriptions")
         frames = [_pairs(spark, messages, part, seen, attributes) for part in parts]

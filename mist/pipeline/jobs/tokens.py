@@ -7,6 +7,9 @@ A subscription is near the edge where a tag of it lies outside of its token's gr
 in by its other tags alone (see `mist.auth.grant`), and would be refused by a server that demands
 a grant for every tag. It is beyond the edge where none is covered any more.
 
+Addresses are judged as they were asked for: `/rooms` covers `/rooms/1` and `=/rooms`, and `.a.>`
+covers `.a.*`.
+
 Rights to publish (`>room:*`) are not looked at: the accounts don't say who published.
 """
 
@@ -35,7 +38,7 @@ class Unused:
 
     Attributes:
         token: registry id.
-        grant: `room:1`, `room:*`.
+        grant: `room:1`, `room:*`, `/rooms`, `.a.>`.
         idle: whether its token had no subscription at all.
     """
 

@@ -120,8 +120,25 @@ def test_an_audit_takes_the_newest_grants_and_the_subscriptions_of_its_time(
     }
 
 
-TAGS = st.sampled_from(["a", "b", "a:1", "a:2", "b:1", "c"])
-GRANTS = st.sampled_from(["a", "b", "a:*", "a:1", "b:*", "*", ">a", "c"])
+def test_addresses_are_judged_as_they_are_asked_for() -> None:
+    grants = {"t": ["/r", "=/s", ".a.>", "/never"], "u": ["/r/*"]}
+    asked = ["/r/1", "=/r", ".a.*", "=/s", "/s,/r", ".>"]
+    told = [("t", each, 1) for each in asked] + [("u", "/r", 1), ("u", "/r/2", 1)]
+    result = tokens.audit(grants, told)
+    assert [(each.token, each.grant) for each in result.unused] == [("t", "/never")]
+    assert result.edges == [
+        tokens.Edge("t", "/s,/r", ["/r"], ["/s"], 1),
+        tokens.Edge("t", ".>", [], [".>"], 1),
+        tokens.Edge("u", "/r", [], ["/r"], 1),
+    ]
+
+
+TAGS = st.sampled_from(
+    ["a", "b", "a:1", "a:2", "b:1", "c", "/r", "/r/1", "=/r", "=/r/1", "/", ".a.b", ".a.*", ".>"]
+)
+GRANTS = st.sampled_from(
+    ["a", "b", "a:*", "a:1", "b:*", "*", ">a", "c", "/r", "/r/*", "=/r", ".a.>", ".a.*", ">/r"]
+)
 
 
 @given(

@@ -16,6 +16,11 @@ def test_each_tag_set_is_there_once_in_its_canonical_form(tmp_path: Path) -> Non
     assert read_file(path).to_pylist() == ["a,b", "ä", "c"]
 
 
+def test_addresses_stay_as_they_are_asked_for() -> None:
+    lines = [b"/a,x", b"=/a", b".a.*,/a", b".a.>", b"*", b"x,/a"]
+    assert parse_subscriptions(lines).to_pylist() == ["/a,x", "=/a", ".a.*,/a", ".a.>", "*"]
+
+
 @pytest.mark.parametrize(
     ("lines", "expected"),
     [
@@ -27,6 +32,11 @@ def test_each_tag_set_is_there_once_in_its_canonical_form(tmp_path: Path) -> Non
         # Tags that were good one by one are still too many together.
         ([*(b"t%d" % n for n in range(17)), b",".join(b"t%d" % n for n in range(17))], "line 18: "),
         ([b"", b"\n"], "no subscription"),
+        ([b"..a"], "line 1: "),
+        ([b"/a", b".a.>.b"], "line 2: "),
+        # Of subjects there is one in each, and everything stands alone, also when it was good.
+        ([b".a", b".b", b".a,.b"], "line 3: "),
+        ([b"*", b"a", b"*,a"], "line 3: "),
     ],
 )
 def test_a_bad_line_is_named(lines: list[bytes], expected: str) -> None:
