@@ -55,7 +55,7 @@ def match_page(about: About, summary: Mapping[str, Any], rows: Sequence[tuple[st
         ),
     ]
     says = "Which messages would each subscription have got?"
-    return about.page("Matches", says, tiles, sections, [NOT_LIVE, UNSEALED])
+    return about.page("Matches", says, tiles, sections, [NOT_LIVE, _for_others(summary), UNSEALED])
 
 
 def coverage_page(
@@ -81,7 +81,7 @@ def coverage_page(
              alarm=nobody > 0),
         Tile("never matched", short(len(never)), f"of {count(given)} subscriptions",
              alarm=bool(never)),
-        Tile("unheard tags", short(summary["unheard_tags"]), "that no subscription has"),
+        Tile("unheard tags", short(summary["unheard_tags"]), "that nobody asks for"),
         Tile("mean fan-out", short(summary["mean_fanout"]), "subscriptions a message"),
         Tile("largest fan-out", short(summary["largest_fanout"]), "of one message"),
     ]  # fmt: skip
@@ -112,7 +112,7 @@ def coverage_page(
                     empty="Each tag is in some subscription.",
                 )
             ],
-            "No subscription has them. Messages with them may still go to someone, by other tags.",
+            "No subscription asks for them. Messages with them may still go to someone, by other tags.",
         ),
         Section(
             "Subscriptions that never match",
@@ -127,7 +127,12 @@ def coverage_page(
         ),
     ]
     says = "Who hears nothing, what nobody listens to, and how far messages fan out."
-    return about.page("Coverage", says, tiles, sections, [NOT_LIVE, UNSEALED])
+    return about.page("Coverage", says, tiles, sections, [NOT_LIVE, _for_others(summary), UNSEALED])
+
+
+def _for_others(summary: Mapping[str, Any]) -> str:
+    who = summary.get("attributes")
+    return f"Messages for others than {who}." if who else "Messages for some receivers only."
 
 
 def histogram(values: Any) -> list[tuple[str, float]]:
