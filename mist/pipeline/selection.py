@@ -1,6 +1,7 @@
 """Which messages a job or a reader wants: by tags, by ids, by time.
 
-    Alternatives    `a,b; c`: (a and b) or c. The same rule as a subscription's, S ⊆ T
+    Alternatives    `a,b; c`: (a and b) or c. The same rule as a subscription's, S ⊆ T, and the
+                    same addresses: `/foo`, `=/foo`, `.a.*`, `*`
     Range           from an id or a moment up to another
     Selection       both; over a batch of rows, and over what is known of a segment
 
@@ -79,6 +80,7 @@ def parse_alternatives(text: str | None) -> Alternatives:
         "a,b; c"    matches {a, b, x} and {c}
                     does not match {a}
         "a;"        {a}
+        "/a"        matches {/a} and {/a/b}; "=/a" the first alone
         "a;;b"      is refused: nobody means an empty alternative, which would match all
 
     Raises:
