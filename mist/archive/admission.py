@@ -34,22 +34,24 @@ def admitted(audience: pa.Array, tags: pa.Array, attributes: Attributes) -> Any:
         audience = audience.dictionary_encode()
     texts = [*audience.dictionary.to_pylist(), None]
     codes = pc.fill_null(audience.indices.cast(pa.int64()), len(texts) - 1).to_numpy()
-    here, everywhere = (
-        np.array([_reaches(text, attributes, anywhere) for text in texts])
-        for anywhere in (False, True)
-    )
+    here, everywhere = np.array([_verdicts(text, attributes) for text in texts]).T
     found = here[codes]
     if (here != everywhere)[codes].any():
         found = np.where(_are_global(tags), everywhere[codes], found)
     return None if found.all() else found
 
 
-def _reaches(text: str | None, attributes: Attributes, everywhere: bool) -> bool:
+def _verdicts(text: str | None, attributes: Attributes) -> tuple[bool, bool]:
+    """Whether it may be had, and whether where the message is for every site."""
     try:
         audience = None if text is None else Audience.parse(text)
     except InvalidAudience:
-        return False
-    return reaches(audience, attributes, everywhere)
+        return False, False
+    here = reaches(audience, attributes, False)
+    # Only of sites there is another answer: most audiences name none.
+    if not attributes.site and (audience is None or not audience.others):
+        return here, here
+    return here, reaches(audience, attributes, True)
 
 
 def _are_global(tags: pa.Array) -> Any:
