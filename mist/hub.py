@@ -15,6 +15,8 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import repeat
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -175,14 +177,14 @@ class Hub:
         self,
         messages: Sequence[tuple[TagSet, bytes]],
         publisher: str = "",
-        envelope: Envelope | None = None,
+        envelopes: Sequence[Envelope | None] = (),
     ) -> int:
         """Publish messages from inside the process, all or none, and flush; see `publish`.
 
         Args:
             messages: tags and data of each, in order; at least one.
             publisher: as in `mist.history.Publication`.
-            envelope: what all of them have beside tags and data.
+            envelopes: what each of them has beside tags and data; empty where none has.
 
         Returns:
             How many they are.
@@ -190,9 +192,10 @@ class Hub:
         Raises:
             EmptyTag, InvalidTag, TooManyTags: nothing was published.
         """
-        accepted = self._accept(messages, envelope)
+        accepted = self._accept(messages, envelopes)
         if self.sequencer is None:
-            self.broker.publish(accepted.batch)
+            for part in accepted:
+                self.broker.publish(part.batch)
             self.broker.flush()
         else:
             submission = Submission(accepted, lambda _, outcome: None, publisher=publisher)
@@ -216,7 +219,7 @@ class Hub:
         messages: Sequence[tuple[TagSet, bytes]],
         publisher: str = "",
         key: Key | None = None,
-        envelope: Envelope | None = None,
+        envelopes: Sequence[Envelope | None] = (),
     ) -> int:
         """Publish messages from inside the process, durably, all or none; see `store`.
 
@@ -224,14 +227,14 @@ class Hub:
         such as a token, still holds.
 
         Args:
-            messages, publisher, envelope: as for `publish_all`. Up to `mist.history.MAX_GROUP` keep
-                nobody waiting for long.
+            messages, publisher, envelopes: as for `publish_all`. Up to `mist.history.MAX_GROUP`
+                keep nobody waiting for long.
             key: stored with them; `Sequencer.repeats` asks for it.
 
         Returns:
             The id of the first; the others' follow it.
         """
-        accepted = self._accept(messages, envelope)
+        accepted = self._accept(messages, envelopes)
         if self.sequencer is None:
             raise HistoryOff
         outcomes: list[int | HistoryUnavailable] = []
@@ -248,19 +251,23 @@ class Hub:
         return outcomes[0]
 
     def _accept(
-        self, messages: Sequence[tuple[TagSet, bytes]], envelope: Envelope | None
-    ) -> Accepted:
-        """Messages as one batch, its tags checked."""
-        runs: list[Run] = []
-        framable = True
-        for tags, data in messages:
-            tag_list = format_tags(parse_tags(tags, self.limits.message_tags)).encode()
-            runs.append((tag_list, b"publish %b %b\n" % (tag_list, data), 1))
-            framable = framable and b"\n" not in data
-        batch = Batch.of_runs(runs, framable=framable, envelope=envelope)
-        (accepted,) = self.broker.screen(batch)
-        assert isinstance(accepted, Accepted)  # the tags have been looked at
-        return accepted
+        self, messages: Sequence[tuple[TagSet, bytes]], envelopes: Sequence[Envelope | None]
+    ) -> list[Accepted]:
+        """Messages as batches, neighbours with one envelope together, their tags checked."""
+        found: list[Accepted] = []
+        pairs = zip(messages, envelopes or repeat(None, len(messages)), strict=True)
+        for envelope, some in itertools.groupby(pairs, key=itemgetter(1)):
+            runs: list[Run] = []
+            framable = True
+            for (tags, data), _ in some:
+                tag_list = format_tags(parse_tags(tags, self.limits.message_tags)).encode()
+                runs.append((tag_list, b"publish %b %b\n" % (tag_list, data), 1))
+                framable = framable and b"\n" not in data
+            batch = Batch.of_runs(runs, framable=framable, envelope=envelope)
+            (accepted,) = self.broker.screen(batch)
+            assert isinstance(accepted, Accepted)  # the tags have been looked at
+            found.append(accepted)
+        return found
 
     # sessions
 

@@ -16,7 +16,7 @@ it into memory, and nobody else's turn comes later than some milliseconds.
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Final
 
 import attrs
@@ -46,10 +46,10 @@ _TURN: Final = 0.002  # seconds of handing out, after which others have theirs
 
 @attrs.define
 class Submission:
-    """A batch on its way through the history.
+    """Batches on their way through the history together: all are stored, or none.
 
     Attributes:
-        accepted: what it is.
+        accepted: what they are, in order.
         settled: called once with the id of its first message, when all is delivered; or with
             the error, when it has not been stored and nobody gets it.
         source: the publisher's own outbox.
@@ -57,7 +57,7 @@ class Submission:
         count, size: messages, and bytes.
     """
 
-    accepted: Accepted
+    accepted: Sequence[Accepted]
     settled: "Settled"
     source: Outbox | None = None
     publisher: str = ""
@@ -67,8 +67,8 @@ class Submission:
     size: int = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.count = sum([entry[2] for entry in self.accepted.entries])
-        self.size = sum([len(entry[1]) for entry in self.accepted.entries])
+        self.count = sum([entry[2] for part in self.accepted for entry in part.entries])
+        self.size = sum([len(entry[1]) for part in self.accepted for entry in part.entries])
 
 
 Settled = Callable[[Submission, int | HistoryUnavailable], None]
@@ -195,7 +195,7 @@ class Sequencer:
         return group
 
     async def _settle(self, group: list[Submission]) -> None:
-        publications = [_publication(each) for each in group]
+        publications = [each for submission in group for each in _publications(submission)]
         meters = self.broker.meters
         began = 0.0 if meters is None else meters.commit.begin()
         try:
@@ -211,10 +211,12 @@ class Sequencer:
                 meters.commit.end(began)
             for submission in group:
                 self._size -= submission.size
-                self.broker.publish(submission.accepted.batch, submission.source, first=first)
-                self.newest = first + submission.count - 1
+                place = first
+                for part in submission.accepted:
+                    place += self.broker.publish(part.batch, submission.source, first=place)
+                self.newest = place - 1
                 submission.settled(submission, first)
-                first += submission.count
+                first = place
         self.broker.flush()
         if meters is not None and not self.failing:
             # A clock that was set meanwhile makes one wrong observation.
@@ -294,18 +296,20 @@ class Sequencer:
         await trio.lowlevel.checkpoint()
 
 
-def _publication(submission: Submission) -> Publication:
-    batch = submission.accepted.batch
-    envelope = batch.envelope or _PLAIN
-    return Publication(
-        submission.accepted.entries,
-        submission.time,
-        submission.publisher,
-        batch.framable,
-        None if envelope.audience is None else envelope.audience.text,
-        envelope.meta,
-        key=submission.key,
-    )
+def _publications(submission: Submission) -> Iterator[Publication]:
+    key = submission.key
+    for part in submission.accepted:
+        envelope = part.batch.envelope or _PLAIN
+        yield Publication(
+            part.entries,
+            submission.time,
+            submission.publisher,
+            part.batch.framable,
+            None if envelope.audience is None else envelope.audience.text,
+            envelope.meta,
+            key=key,
+        )
+        key = None  # which stands for all of it, and for the first message's id
 
 
 def _slices(bulk: Bulk, commit: Commit) -> Iterator[list[tuple[Batch, int, int]]]:
@@ -393,7 +397,7 @@ class Publisher:
                 for _ in range(part.count):
                     on_error(part.error)
             else:
-                submission = Submission(part, settled, self._outbox, name)
+                submission = Submission([part], settled, self._outbox, name)
                 self.underway += submission.size
                 self._sequencer.submit(submission)
 

@@ -13,6 +13,7 @@ calls `aclose` last.
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -26,6 +27,7 @@ from mist.errors import (
     CommandError,
     HistoryOff,
     HistoryUnavailable,
+    InvalidAudience,
     NotGranted,
     TooManySubscriptions,
 )
@@ -287,7 +289,9 @@ class Session:
     def _describe(self) -> None:
         attributes = NO_ATTRIBUTES if self.record is None else self.record.attributes
         if self._client is not None:
-            attributes = attrs.evolve(attributes, client=self._client[0])
+            # A token that is at the bound of what attributes may be has none for a client.
+            with suppress(InvalidAudience):
+                attributes = attrs.evolve(attributes, client=self._client[0])
         lanes = list(self._lanes.values())
         self.hub.broker.describe(self.outbox, attributes, self.subscriptions, lanes)
 

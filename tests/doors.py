@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import attrs
 import trio
-from trio_websocket import WebSocketConnection, open_websocket_url
+from trio_websocket import WebSocketConnection, wrap_client_stream
 
 from mist.bus import Bus
 from mist.config import Listen
@@ -85,10 +85,20 @@ async def dialed(server: Server, number: int) -> AsyncIterator[Lines]:
 async def web(
     server: Server, path: str, token: str, subprotocols: list[str] | None = None
 ) -> AsyncIterator[WebSocketConnection]:
-    url = f"ws://127.0.0.1:{port(server, 1)}{path}"
-    headers = [("X-Auth-Token", token)] if token else []
-    async with open_websocket_url(url, extra_headers=headers, subprotocols=subprotocols) as socket:
-        yield socket
+    headers = [(b"X-Auth-Token", token.encode())] if token else []
+    stream = await trio.open_tcp_stream("127.0.0.1", port(server, 1))
+    try:
+        async with trio.open_nursery() as nursery:
+            host = f"127.0.0.1:{port(server, 1)}"
+            socket = await wrap_client_stream(
+                nursery, stream, host, path, subprotocols=subprotocols, extra_headers=headers
+            )
+            yield socket
+            nursery.cancel_scope.cancel()
+    except BaseExceptionGroup as group:
+        raise group.exceptions[0] from None
+    finally:
+        await trio.aclose_forcefully(stream)
 
 
 # receivers: server, scenario, token -> Receive

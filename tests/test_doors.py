@@ -10,9 +10,10 @@ import pytest
 import trio
 from trio_websocket import ConnectionClosed, ConnectionRejected
 
+from mist import client
 from mist.audience import Attributes
 from mist.auth import Record
-from mist.commands import Register, SetAttributes
+from mist.commands import AddTags, Register, RemoveTags, SetAttributes
 from mist.server import Server
 from tests.doors import LISTEN, PUBLISHERS, RECEIVERS, SCENARIOS, Receive, Scenario, web
 from tests.http.client import request
@@ -187,5 +188,70 @@ async def test_a_client_chooses_its_id_on_a_websocket(tmp_path: Path) -> None:
                         assert got == ["x", "z"]
 
 
+@pytest.mark.parametrize("history", ["none", "memory://"])
+async def test_messages_of_one_request_may_be_for_different_people(
+    tmp_path: Path, history: str
+) -> None:
+    scenario = SCENARIOS["tags"]
+    async with running(tmp_path, listen=LISTEN, history=history) as server:
+        with trio.fail_after(60):
+            for user in ("1", "2"):
+                await register(server, f"token-{user}", user=user)
+            async with (
+                RECEIVERS["frames"](server, scenario, "token-1") as one,
+                RECEIVERS["frames"](server, scenario, "token-2") as two,
+            ):
+                body: list[dict[str, object]] = [
+                    {"tags": ["eu", "order"], "data": str(n)} for n in range(6)
+                ]
+                for message, to in zip(body[:5], ([1], [1], [2], None, [2, 1]), strict=True):
+                    if to is not None:
+                        message["to"] = {"users": to}
+                response = await request(server, "POST", "/v1/messages", json=body)
+                if history != "none":
+                    assert response.json() == {"ids": [1, 6], "count": 6}
+                assert [await one() for _ in range(5)] == ["0", "1", "3", "4", "5"]
+                assert [await two() for _ in range(4)] == ["2", "3", "4", "5"]
+                body[3]["to"] = {"users": []}
+                refused = await request(server, "POST", "/v1/messages", json=body)
+                assert (refused.status, refused.json()["code"]) == (400, "invalid_audience")
+
+
+async def test_a_token_at_the_bound_of_its_attributes_loses_its_tags_at_once(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path, listen=LISTEN) as server:
+        with trio.fail_after(60):
+            registry = server.hub.registry
+            await registry.execute([Register("token-1", frozenset({"a"}))])
+            path = "/subscribe/websocket?client=" + "x" * 200
+            async with web(server, path, "token-1") as socket:
+                await socket.send_message('{"command":"subscribe","tags":["a"]}')
+                await socket.get_message()
+                long = Attributes.of_json({f"name{n}": "y" * 250 for n in range(63)})
+                outcomes = await registry.execute(
+                    [
+                        AddTags("token-1", frozenset({"b"})),
+                        SetAttributes("token-1", long),
+                        RemoveTags("token-1", frozenset({"a"})),
+                    ]
+                )
+                assert not any(isinstance(each, Exception) for each in outcomes)
+                assert '"command":"revoked"' in await socket.get_message()
+
+
 def test_scenarios_differ() -> None:
     assert len({attrs.astuple(each) for each in SCENARIOS.values()}) == len(SCENARIOS)
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+async def test_the_python_client_gets_what_its_addresses_stand_for(
+    server: Server, name: str
+) -> None:
+    scenario = SCENARIOS[name]
+    async with client.connect(server.urls[0]) as peer:
+        async with peer.subscribe(scenario.asked.split(",")) as messages:
+            await peer.publish(scenario.tags.split(","), "x")
+            with trio.fail_after(10):
+                message = await anext(aiter(messages))
+            assert (message.tags, message.data) == (frozenset(scenario.tags.split(",")), b"x")

@@ -117,7 +117,7 @@ class Bus:
         sequencer = self._sequencer
         id_ = await self._hub.store_all(
             [(frozenset({channel}), content)],
-            envelope=Envelope(audience=audience, meta=meta or None),
+            envelopes=[Envelope(audience=audience, meta=meta or None)],
         )
         page = await sequencer.history.read(
             Selection([frozenset({channel})]), after=id_ - 1, upto=id_, numbered=True

@@ -5,6 +5,7 @@ from typing import Final
 
 import attrs
 
+from mist.addresses import EVERYTHING, compile_asked, expand
 from mist.client.asking import Asking
 from mist.client.subscription import Subscription
 from mist.message import TagSet
@@ -54,10 +55,11 @@ class Topics:
         if found is None:
             if len(self._listeners) >= _CACHED:
                 self._listeners.clear()
+            carried = expand(tags)
             found = self._listeners[tags] = [
                 subscription
                 for topic in self._topics.values()
-                if topic.tags <= tags
+                if topic.tags == EVERYTHING or compile_asked(topic.tags) <= carried
                 for subscription in topic.subscriptions
             ]
         return found

@@ -19,8 +19,16 @@ ARROW: Final = "application/vnd.apache.arrow.stream"
 FORM: Final = "application/x-www-form-urlencoded"
 
 
+def _whole(text: str) -> int | float:
+    number = float(text)
+    return int(number) if number.is_integer() else number
+
+
+_decode_whole: Final = msgspec.json.Decoder(float_hook=_whole).decode
+
+
 async def read_body(request: Request, kind: type[T]) -> T:
-    """A request's JSON body, of exactly that type.
+    """A request's JSON body, of exactly that type; 5.0 is an integer, as JSON Schema has it.
 
     Args:
         kind: anything that msgspec decodes: a Struct, a union of them, a list.
@@ -28,8 +36,12 @@ async def read_body(request: Request, kind: type[T]) -> T:
     Raises:
         Problem: it is not JSON, or not of that type (400).
     """
+    body = await request.body()
     try:
-        return msgspec.json.decode(await request.body(), type=kind)
+        try:
+            return msgspec.json.decode(body, type=kind)
+        except msgspec.ValidationError:
+            return msgspec.convert(_decode_whole(body), type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise Problem(400, "invalid_body", f"the body can't be understood: {error}") from None
 

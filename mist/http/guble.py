@@ -90,9 +90,9 @@ def routes(context: Context) -> Sequence[BaseRoute]:
             raise NotGranted
         envelope = _envelope(request, caller)
         if hub.sequencer is None:
-            hub.publish_all([(tags, body)], caller.name, envelope)
+            hub.publish_all([(tags, body)], caller.name, [envelope])
         else:
-            await hub.store_all([(tags, body)], caller.name, envelope=envelope)
+            await hub.store_all([(tags, body)], caller.name, envelopes=[envelope])
         return Response("OK", media_type="text/plain")
 
     async def subscribers(request: Request) -> Response:

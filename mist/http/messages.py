@@ -138,17 +138,17 @@ async def _publish(
         _check_publishing(caller.record, found)
         return caller.name
 
-    def checked_envelope() -> Envelope | None:
+    def envelopes() -> list[Envelope | None]:
         record = caller_now().record
         site = "" if record is None else record.attributes.site
-        audience = for_site(found.audience, site) if site else found.audience
-        return None if audience is None else Envelope(audience=audience)
+        audiences = [for_site(each, site) if site else each for each in found.audiences]
+        return [None if each is None else Envelope(audience=each) for each in audiences]
 
     def publish() -> int:
-        return hub.publish_all(found.messages, checked(), checked_envelope())
+        return hub.publish_all(found.messages, checked(), envelopes())
 
     async def store() -> int:
-        return await hub.store_all(found.messages, checked(), key, checked_envelope())
+        return await hub.store_all(found.messages, checked(), key, envelopes())
 
     if hub.sequencer is None:
         if key is None:

@@ -7,8 +7,7 @@
     {...}
     {"tags": ["a"], "data": "text", "to": {"users": [1, 2], "except": ["tab-1"]}}
 
-All messages of one request are for the same audience. All of it is looked at before any of it
-is published.
+All of it is looked at before any of it is published, and all of it is stored or nothing.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +15,7 @@ from typing import Any, Final, TypeVar
 
 import attrs
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from mist.audience import Audience
 from mist.errors import DataTooLong
@@ -36,20 +36,20 @@ class Publications:
 
     Attributes:
         messages: tags and data of each, in order; at least one.
-        audience: whom all of them are for; None is everyone.
+        audiences: whom each of them is for; None is everyone.
         is_list: whether they came as a list, however long, rather than as one object.
     """
 
     messages: Sequence[tuple[TagSet, bytes]]
     is_list: bool
-    audience: Audience | None = None
+    audiences: Sequence[Audience | None]
 
 
 class _Object(msgspec.Struct, forbid_unknown_fields=True):
     tags: list[str]
     data: str | None = None
     data64: bytes | None = None
-    to: dict[str, str | int | list[str | int]] | None = None
+    to: dict[str, Any] | UnsetType = UNSET  # null would be somebody who was not found
 
 
 _decode: Final[Callable[[bytes], _Object | list[_Object]]] = msgspec.json.Decoder(
@@ -79,11 +79,8 @@ def read_publications(body: bytes, limits: Limits, *, lines: bool) -> Publicatio
     messages = [
         (parse_tags(each.tags, limits.message_tags), _data(each, limits)) for each in objects
     ]
-    to = objects[0].to
-    if any(each.to != to for each in objects):
-        raise _invalid("messages of one request are for one audience")
-    audience = None if to is None else Audience.of_json(to)
-    return Publications(messages, isinstance(found, list), audience)
+    audiences = [None if each.to is UNSET else Audience.of_json(each.to) for each in objects]
+    return Publications(messages, isinstance(found, list), audiences)
 
 
 def _lines(body: bytes) -> Iterator[_Object]:
@@ -129,11 +126,13 @@ TAGS: Final = {
 }
 
 
+_VALUE: Final = {"type": "string", "pattern": "^[A-Za-z0-9_.-]{1,64}$"}
+_NUMBER: Final = {"type": "integer", "minimum": -(2**63), "maximum": 2**64 - 1}
 _IDS: Final = {
     "type": "array",
     "minItems": 1,
     "maxItems": 200,
-    "items": {"type": "string", "pattern": "^[A-Za-z0-9_.-]{1,64}$"},
+    "items": {"anyOf": [_VALUE, _NUMBER]},
 }
 _TO: Final = {
     "type": "object",
@@ -141,10 +140,7 @@ _TO: Final = {
     "maxProperties": 8,
     "properties": dict.fromkeys(("clients", "users", "groups", "except"), _IDS),
     "patternProperties": {
-        "^(?!(client|user)s?$|groups$|except$)[a-z0-9_.-]{1,64}$": {
-            "type": "string",
-            "pattern": "^[A-Za-z0-9_.-]{1,64}$",
-        }
+        "^(?!(client|user)s?$|groups$|except$)[a-z0-9_.-]{1,64}$": {"anyOf": [_VALUE, _NUMBER]}
     },
     "additionalProperties": False,
 }

@@ -161,7 +161,7 @@ async def test_a_client_may_choose_the_id_of_its_application(server: Server) -> 
         assert '"ApplicationId": "phone1"' in await guble.get()
         await guble.ask("+ /foo")
         audience = Envelope(audience=Audience.of(clients=["phone1"]))
-        await server.hub.store_all([(frozenset({"/foo"}), b"x")], envelope=audience)
+        await server.hub.store_all([(frozenset({"/foo"}), b"x")], envelopes=[audience])
         assert without_time(await guble.get()) == "/foo,1,,,\n\nx"
 
 
@@ -369,7 +369,7 @@ async def test_only_whom_a_message_is_for_gets_it_live_and_later(server: Server)
     async with client(server, "marvin", "m") as marvin, client(server, "arthur", "a") as arthur:
         await marvin.ask("+ /foo")
         await arthur.ask("+ /foo")
-        await server.hub.store_all([(foo, b"for marvin")], envelope=envelope)
+        await server.hub.store_all([(foo, b"for marvin")], envelopes=[envelope])
         await server.hub.store_all([(foo, b"for all")])
         assert bodies(await marvin.some(2)) == ["for marvin", "for all"]
         assert bodies([await arthur.get()]) == ["for all"]

@@ -50,7 +50,7 @@ def bus(server):
 
 async def store(server, tags, data=b"x", **envelope):
     messages = [(frozenset(tags.split(",")), data)]
-    return await server.hub.store_all(messages, envelope=Envelope(**envelope))
+    return await server.hub.store_all(messages, envelopes=[Envelope(**envelope)] * len(messages))
 
 
 # answers, to the byte
