@@ -16,7 +16,7 @@ import trio
 from mist.hub import Hub
 from mist.message import ASK, Message, TagSet, parse_tags
 from mist.outbox import Outbox
-from mist.protocols.line_forms import NUMBERED_ESCAPED, read_escaped
+from mist.protocols.line.forms import NUMBERED_ESCAPED, read_escaped
 
 __all__ = ["LocalSubscription", "subscribe"]
 

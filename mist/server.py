@@ -40,7 +40,7 @@ from mist.http.tickets import Tickets
 from mist.hub import Hub, HubLimits
 from mist.listening import Listening, bind, reason, tls_context
 from mist.outbox import OutboxLimits, SlowConsumer
-from mist.protocols.subject_info import ServerInfo
+from mist.protocols.subjects.info import ServerInfo
 from mist.sequencer import Sequencer
 from mist.transports.departures import end_sessions
 from mist.transports.gate import Gate

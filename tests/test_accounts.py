@@ -15,7 +15,7 @@ from mist.message import Batch, Entry, TagList, TagSet, format_tags
 from mist.outbox import Outbox, OutboxLimits, SlowConsumer
 from mist.protocols import WireForm
 from mist.protocols.frames import JSON_FRAMES
-from mist.protocols.line_forms import ESCAPED, PLAIN
+from mist.protocols.line.forms import ESCAPED, PLAIN
 
 FORMS: list[WireForm] = [PLAIN, ESCAPED, JSON_FRAMES]
 OWNERS = ["", "t1", "t2"]

@@ -14,7 +14,7 @@ from mist.broker import Broker
 from mist.lanes import Lane
 from mist.message import ASK, Batch, Envelope, TagSet, parse_tag_list
 from mist.outbox import Outbox, OutboxLimits
-from mist.protocols.line_forms import ESCAPED, PLAIN
+from mist.protocols.line.forms import ESCAPED, PLAIN
 from mist.roster import Roster, reaches
 
 

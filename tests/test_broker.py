@@ -18,7 +18,7 @@ from mist.meters import Meters
 from mist.outbox import Outbox, OutboxLimits
 from mist.protocols import WireForm
 from mist.protocols.frames import JSON_FRAMES
-from mist.protocols.line_forms import ESCAPED, PLAIN
+from mist.protocols.line.forms import ESCAPED, PLAIN
 from mist.protocols.rfc6455 import text_frame
 
 VOCABULARY = "abcdef"

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from mist.outbox import BURST, RESERVE, Outbox, OutboxLimits, SlowConsumer
-from mist.protocols.line_forms import PLAIN
+from mist.protocols.line.forms import PLAIN
 
 
 def make_outbox(size: int = 100, messages: int = 10, **options: object) -> Outbox:

@@ -6,7 +6,7 @@ from mist.broker import Broker
 from mist.message import Batch
 from mist.outbox import BURST, Outbox, OutboxLimits
 from mist.pacing import READ_ALONE, READ_SHARED, Pacer
-from mist.protocols.line_forms import PLAIN
+from mist.protocols.line.forms import PLAIN
 
 
 class Subscriber:

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from mist.config import CONFIG_FILE, OPTIONS
-from mist.protocols.line_commands import WORDS
+from mist.protocols.line.commands import WORDS
 
 BAR = "\\|"  # a table's cell ends at a bare one
 ROOT = Path(__file__).parent.parent

@@ -115,7 +115,10 @@ def _tls_clashes(config: "Config") -> Iterator[ClashError]:
         yield ClashError(("listen",), f"{secure[0]} needs --tls-cert and --tls-key")
     if has_cert and not secure:
         # Not a warning: whoever gave a certificate believes that the traffic is encrypted.
-        problem = "no listener uses TLS; listen on tcps://, wss://, https:// or natss://, or leave them out"
+        problem = (
+            "no listener uses TLS; listen on tcps://, wss://, https:// or natss://, "
+            "or leave them out"
+        )
         yield ClashError(("tls_cert", "tls_key"), problem)
 
 

@@ -132,7 +132,9 @@ class Config:
     )
     tls_cert: Path | None = attrs.field(
         default=None,
-        metadata=about(kinds.path(), "Certificate chain in PEM, for tcps://, wss://, https:// and natss://"),
+        metadata=about(
+            kinds.path(), "Certificate chain in PEM, for tcps://, wss://, https:// and natss://"
+        ),
     )
     tls_key: Path | None = attrs.field(
         default=None, metadata=about(kinds.path(), "Private key in PEM of that certificate")

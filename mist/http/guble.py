@@ -32,9 +32,9 @@ from mist.http.problems import Problem
 from mist.http.queries import Query
 from mist.hub import Hub
 from mist.message import PUBLISH, Envelope, Limits, TagSet, parse_tags
-from mist.protocols.topic_commands import check_field
-from mist.protocols.topic_forms import APPLICATION, HEADERS, MESSAGE_ID, USER
 from mist.protocols.topics import TopicProtocol
+from mist.protocols.topics.commands import check_field
+from mist.protocols.topics.forms import APPLICATION, HEADERS, MESSAGE_ID, USER
 from mist.roster import for_site
 from mist.session import Session
 

@@ -1,14 +1,15 @@
 """The dialects: bytes to Commands, Replies to bytes. No I/O.
 
-One module a dialect, each with a `Protocol` and the `WireForm` of its deliveries:
+One package a dialect, each with a `Protocol` and the `WireForm` of its deliveries:
 
-    line.py     the line protocol of TCP (line_commands.py, line_forms.py)
-    frames.py   mist's own WebSocket frames (frame_commands.py, frame_forms.py, rfc6455.py,
-                client_frames.py)
-    json_*.py   nanopack/mist's JSON: over TCP json_protocol.py, over a WebSocket json_frames.py
-    subjects.py NATS and rtmb (subject_*.py)
-    topics.py   guble's protocol in WebSocket messages (topic_commands.py, topic_forms.py)
-    event_forms.py  deliveries over HTTP, which sends commands in its own way
+    line/       the line protocol of TCP
+    frames/     mist's own WebSocket frames
+    json/       nanopack/mist's JSON, over TCP and, in `json.frames`, over a WebSocket
+    subjects/   NATS and rtmb
+    topics/     guble, in WebSocket messages
+
+`event_forms` is how deliveries look over HTTP, which sends commands in its own way; `rfc6455` and
+`client_frames` are what the dialects on WebSockets share.
 
 What several read alike is in positions.py (places in a history) and selections.py (`a,b; c`).
 

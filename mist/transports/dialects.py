@@ -11,9 +11,9 @@ from typing import Final
 from mist.commands import Command, Reply
 from mist.message import Limits
 from mist.protocols import Protocol, WireForm
-from mist.protocols.json_protocol import JsonProtocol
+from mist.protocols.json import JsonProtocol
 from mist.protocols.line import LineProtocol
-from mist.protocols.line_forms import PLAIN
+from mist.protocols.line.forms import PLAIN
 
 __all__ = ["Protocols", "Undecided", "line_or_json"]
 

@@ -16,8 +16,8 @@ import trio
 
 from mist.dialogue import Credential, Dialogue
 from mist.hub import Hub
-from mist.protocols.subject_info import ServerInfo
 from mist.protocols.subjects import SubjectProtocol
+from mist.protocols.subjects.info import ServerInfo
 from mist.session import GONE, Ending
 from mist.transports.connection import Connection
 from mist.transports.gate import Gate

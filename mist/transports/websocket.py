@@ -26,10 +26,10 @@ from mist.dialogue import Credential, Dialogue
 from mist.errors import ClientTaken, InvalidAudience
 from mist.hub import Hub
 from mist.protocols.frames import FrameProtocol
-from mist.protocols.json_frames import JsonFrameProtocol
+from mist.protocols.json.frames import JsonFrameProtocol
 from mist.protocols.rfc6455 import close_frame, ping_frame
-from mist.protocols.topic_forms import TopicForm
 from mist.protocols.topics import TopicProtocol
+from mist.protocols.topics.forms import TopicForm
 from mist.session import GONE, Ending
 from mist.transports import handshake
 from mist.transports.connection import Connection

@@ -19,7 +19,7 @@ from mist.broker import Broker
 from mist.commands import AddTags, Register, Unregister
 from mist.message import Batch
 from mist.outbox import Outbox, OutboxLimits
-from mist.protocols.line_forms import PLAIN
+from mist.protocols.line.forms import PLAIN
 from tests.servers import running
 
 pytestmark = pytest.mark.trio

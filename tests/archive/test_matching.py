@@ -14,7 +14,7 @@ from mist.broker import Broker
 from mist.history import Selection
 from mist.message import Batch, TagSet, format_tags
 from mist.outbox import Outbox, OutboxLimits
-from mist.protocols.line_forms import PLAIN
+from mist.protocols.line.forms import PLAIN
 from tests.addressed import asked, published, wants
 
 TEXTS = pa.string()

@@ -43,7 +43,7 @@ from mist.broker import Group
 from mist.index import Index, Memo
 from mist.message import format_tags
 from mist.outbox import Outbox, OutboxLimits
-from mist.protocols.line_forms import PLAIN
+from mist.protocols.line.forms import PLAIN
 
 G = TypeVar("G")
 

@@ -16,9 +16,9 @@ from mist.config import Listen
 from mist.dialogue import Dialogue
 from mist.errors import HistoryUnavailable
 from mist.protocols.line import LineProtocol
-from mist.protocols.subject_forms import subject_form
-from mist.protocols.topic_forms import TopicForm
+from mist.protocols.subjects.forms import subject_form
 from mist.protocols.topics import TopicProtocol
+from mist.protocols.topics.forms import TopicForm
 from mist.server import Server
 from tests.http.client import connect, request
 from tests.servers import running

@@ -8,7 +8,7 @@ import trio
 from mist.commands import Register
 from mist.config import Listen
 from mist.outbox import Outbox, OutboxLimits
-from mist.protocols.line_forms import PLAIN
+from mist.protocols.line.forms import PLAIN
 from mist.session import Session
 from tests.http.client import request
 from tests.http.test_stats import Peer, dial

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from mist.commands import Register, Since
 from mist.config import Listen
-from mist.protocols.line_forms import PLAIN
+from mist.protocols.line.forms import PLAIN
 from mist.session import Ending, Session
 from tests.http.client import request
 from tests.http.test_stats import Peer, dial

@@ -8,7 +8,7 @@ import trio
 from mist.config import Listen
 from mist.errors import HistoryUnavailable
 from mist.http.census import CensusTaker
-from mist.protocols.line_forms import PLAIN
+from mist.protocols.line.forms import PLAIN
 from tests.http.client import request
 from tests.servers import running
 

@@ -6,7 +6,7 @@ import trio
 import trio.testing
 
 from mist.outbox import Outbox, OutboxLimits
-from mist.protocols.line_forms import PLAIN
+from mist.protocols.line.forms import PLAIN
 from mist.transports.connection import Connection
 
 

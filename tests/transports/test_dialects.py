@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mist.message import Limits
-from mist.protocols.json_protocol import JsonProtocol
+from mist.protocols.json import JsonProtocol
 from mist.protocols.line import LineProtocol
 from mist.server import Server
 from mist.transports.dialects import line_or_json

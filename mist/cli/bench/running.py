@@ -20,7 +20,7 @@ from mist.cli.common import INTERRUPTED, REFUSED, UNREACHABLE, fail
 
 __all__ = ["run"]
 
-_PIPE_WIDTH: Final = 120  # columns
+_PIPE_WIDTH: Final = 160  # columns
 
 
 def run(settings: Settings, cells: Sequence[Cell]) -> None:

@@ -16,7 +16,7 @@ from mist.outbox import Outbox, OutboxLimits
 from mist.pipeline.jobs import match
 from mist.pipeline.jobs.result import LargeResult, Result
 from mist.pipeline.reading import Archived
-from mist.protocols.line_forms import PLAIN
+from mist.protocols.line.forms import PLAIN
 from tests.servers import running
 
 TAGS = [f"t{n}" for n in range(9)]

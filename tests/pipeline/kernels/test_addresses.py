@@ -15,7 +15,7 @@ from mist.message import Batch, Envelope, TagList, TagSet
 from mist.outbox import Outbox, OutboxLimits
 from mist.pipeline.kernels.coverage import FANOUT, SUBSCRIPTION, TAG, Coverage
 from mist.pipeline.kernels.matching import Matcher
-from mist.protocols.line_forms import PLAIN
+from mist.protocols.line.forms import PLAIN
 from tests.addressed import asked, attributes, audiences, published, wants
 from tests.pipeline.kernels.columns import NUMBERS, TEXTS, column, written
 from tests.pipeline.kernels.test_matching import check, found_by

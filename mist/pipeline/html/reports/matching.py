@@ -112,7 +112,8 @@ def coverage_page(
                     empty="Each tag is in some subscription.",
                 )
             ],
-            "No subscription asks for them. Messages with them may still go to someone, by other tags.",
+            "No subscription asks for them. Messages with them may still go to someone, "
+            "by other tags.",
         ),
         Section(
             "Subscriptions that never match",

@@ -27,8 +27,8 @@ from mist.errors import HistoryUnavailable, MistError, UnknownCommand
 from mist.message import Limits
 from mist.protocols import Protocol, WireForm
 from mist.protocols.client_frames import Binary, Broken, Closed, FrameReader, Pinged, Text
-from mist.protocols.frame_commands import NAMES, BinaryFrame, parse_request
-from mist.protocols.frame_forms import JSON_FRAMES
+from mist.protocols.frames.commands import NAMES, BinaryFrame, parse_request
+from mist.protocols.frames.forms import JSON_FRAMES
 from mist.protocols.rfc6455 import pong_frame, text_frame
 
 __all__ = ["JSON_FRAMES", "FrameProtocol"]

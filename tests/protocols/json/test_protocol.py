@@ -44,8 +44,8 @@ from mist.errors import (
     Unauthorized,
 )
 from mist.message import Batch, Limits
-from mist.protocols.json_forms import JSON_OBJECTS
-from mist.protocols.json_protocol import JsonProtocol
+from mist.protocols.json import JsonProtocol
+from mist.protocols.json.forms import JSON_OBJECTS
 
 LIMITS = Limits(data=100, line=300)
 CLOSED = ['{"error":"Invalid json"}', "hangup"]

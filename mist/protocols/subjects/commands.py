@@ -26,7 +26,7 @@ from mist.errors import (
     WrongArguments,
 )
 from mist.message import ASK, MAX_TAG, PUBLISH, check_tag
-from mist.protocols.subject_forms import subject_form
+from mist.protocols.subjects.forms import subject_form
 
 __all__ = [
     "Announced",

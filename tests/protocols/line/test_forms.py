@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from mist.message import Batch, Entry, TagList, TagSet
 from mist.protocols import WireForm
-from mist.protocols.line_forms import ESCAPED, NUMBERED, NUMBERED_ESCAPED, PLAIN, read_escaped
+from mist.protocols.line.forms import ESCAPED, NUMBERED, NUMBERED_ESCAPED, PLAIN, read_escaped
 
 AB = frozenset("ab")
 ODD = frozenset({"a\\", "\\n", "50%d", "publish"})

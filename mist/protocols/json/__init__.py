@@ -53,10 +53,10 @@ from mist.errors import (
 )
 from mist.message import Limits
 from mist.protocols import Protocol, WireForm
-from mist.protocols.json_commands import NAMES, parse_request, read_one
-from mist.protocols.json_forms import JSON_OBJECTS
-from mist.protocols.json_objects import InvalidJson, ObjectReader
-from mist.protocols.json_requests import Alike, Gathering, Request, read_alike, read_many
+from mist.protocols.json.commands import NAMES, parse_request, read_one
+from mist.protocols.json.forms import JSON_OBJECTS
+from mist.protocols.json.objects import InvalidJson, ObjectReader
+from mist.protocols.json.requests import Alike, Gathering, Request, read_alike, read_many
 
 __all__ = ["STRANGER_OBJECT", "JsonDialect", "JsonProtocol", "Said"]
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mist.message import Batch, Entry, Envelope, TagList
-from mist.protocols.json_forms import JSON_OBJECT_FRAMES, JSON_OBJECTS
+from mist.protocols.json.forms import JSON_OBJECT_FRAMES, JSON_OBJECTS
 from mist.protocols.rfc6455 import text_frame
 
 AC = frozenset("ca")

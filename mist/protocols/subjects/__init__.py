@@ -46,7 +46,7 @@ from mist.commands import (
 from mist.errors import CommandError, NotGranted, Unauthorized, UnknownCommand, WrongArguments
 from mist.message import Batch, Envelope, Limits, Run, TagSet
 from mist.protocols import Protocol, WireForm
-from mist.protocols.subject_commands import (
+from mist.protocols.subjects.commands import (
     Announced,
     InvalidField,
     Options,
@@ -56,9 +56,9 @@ from mist.protocols.subject_commands import (
     parse_subscribe,
     parse_unsubscribe,
 )
-from mist.protocols.subject_forms import HEADERS, REPLY, message, subject_form, subject_of
-from mist.protocols.subject_framing import PUBLISHING, Cut, Framing, FramingLost, cut_batch
-from mist.protocols.subject_names import Names
+from mist.protocols.subjects.forms import HEADERS, REPLY, message, subject_form, subject_of
+from mist.protocols.subjects.framing import PUBLISHING, Cut, Framing, FramingLost, cut_batch
+from mist.protocols.subjects.names import Names
 
 __all__ = ["PULSE", "SubjectProtocol"]
 

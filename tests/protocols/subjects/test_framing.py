@@ -3,8 +3,8 @@
 import pytest
 
 from mist.errors import LineTooLong
-from mist.protocols.subject_commands import Announced
-from mist.protocols.subject_framing import MAX_CONTROL_LINE, Framing, FramingLost
+from mist.protocols.subjects.commands import Announced
+from mist.protocols.subjects.framing import MAX_CONTROL_LINE, Framing, FramingLost
 
 
 def cut_all(framing: Framing, data: bytes) -> list[bytes]:

@@ -50,8 +50,8 @@ from mist.errors import (
 )
 from mist.message import Batch, Limits, Run, format_tags
 from mist.protocols import Protocol, WireForm
-from mist.protocols.line_commands import parse_command
-from mist.protocols.line_forms import ESCAPED, NUMBERED, NUMBERED_ESCAPED, PLAIN
+from mist.protocols.line.commands import parse_command
+from mist.protocols.line.forms import ESCAPED, NUMBERED, NUMBERED_ESCAPED, PLAIN
 
 __all__ = ["LineProtocol", "error_line"]
 

@@ -1,6 +1,6 @@
 """What a NATS client's subscriptions are called."""
 
-from mist.protocols.subject_names import Names
+from mist.protocols.subjects.names import Names
 
 
 def named(*pairs: tuple[bytes, bytes]) -> Names:

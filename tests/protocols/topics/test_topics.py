@@ -31,9 +31,9 @@ from mist.commands import (
 from mist.errors import HistoryOff, HistoryUnavailable, NotGranted, TooManySubscriptions
 from mist.message import Limits
 from mist.protocols.rfc6455 import text_frame
-from mist.protocols.topic_commands import Sending, parse_message
-from mist.protocols.topic_forms import TopicForm
 from mist.protocols.topics import TopicProtocol
+from mist.protocols.topics.commands import Sending, parse_message
+from mist.protocols.topics.forms import TopicForm
 
 NOW = 1420110000.5
 TIME = b'"messagePublishingTime":"2015-01-01T11:00:00Z"'

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mist.message import Batch, Entry, Limits, TagList
-from mist.protocols.frame_forms import JSON_FRAMES
 from mist.protocols.frames import FrameProtocol
+from mist.protocols.frames.forms import JSON_FRAMES
 
 
 def payload(frame: bytes) -> bytes:

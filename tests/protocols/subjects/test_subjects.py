@@ -26,10 +26,10 @@ from mist.commands import (
 )
 from mist.errors import HistoryUnavailable, MistError, NotGranted, TooManySubscriptions
 from mist.message import Batch, Limits
-from mist.protocols.subject_forms import HEADERS, REPLY, subject_form
-from mist.protocols.subject_framing import MAX_CONTROL_LINE
-from mist.protocols.subject_info import ServerInfo
 from mist.protocols.subjects import PULSE, SubjectProtocol
+from mist.protocols.subjects.forms import HEADERS, REPLY, subject_form
+from mist.protocols.subjects.framing import MAX_CONTROL_LINE
+from mist.protocols.subjects.info import ServerInfo
 
 LIMITS = Limits(data=1000)
 QUIET = b'CONNECT {"verbose":false,"headers":true}\r\n'

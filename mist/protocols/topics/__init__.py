@@ -53,8 +53,8 @@ from mist.message import Batch, Envelope, Limits, TagSet
 from mist.protocols import Protocol
 from mist.protocols.client_frames import Binary, Broken, Closed, FrameReader, Pinged, Text
 from mist.protocols.rfc6455 import pong_frame
-from mist.protocols.topic_commands import Sending, parse_message
-from mist.protocols.topic_forms import (
+from mist.protocols.topics.commands import Sending, parse_message
+from mist.protocols.topics.forms import (
     APPLICATION,
     HEADERS,
     MESSAGE_ID,

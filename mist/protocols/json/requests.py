@@ -6,7 +6,7 @@ to read them, each tried where the one before it can't be gone:
 * *Alike* (`read_alike`): they differ in nothing but their data, and that needs no decoding. A few
   counts prove it, and then lines are made of all of them in one go.
 * *Many* (`read_many`): one call of msgspec for all of them.
-* *One by one*: `mist.protocols.json_objects`, and `json_commands.read_one`.
+* *One by one*: `mist.protocols.json.objects`, and `json_commands.read_one`.
 """
 
 from typing import Final

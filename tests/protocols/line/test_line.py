@@ -66,7 +66,7 @@ from mist.errors import (
 )
 from mist.message import Batch, Limits, format_tags
 from mist.protocols.line import LineProtocol, error_line
-from mist.protocols.line_forms import ESCAPED, NUMBERED, NUMBERED_ESCAPED, PLAIN
+from mist.protocols.line.forms import ESCAPED, NUMBERED, NUMBERED_ESCAPED, PLAIN
 
 LIMITS = Limits(data=100, line=160)
 BIG = b"x" * 101

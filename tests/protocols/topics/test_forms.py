@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from mist.message import Entry, Envelope, TagList, format_tags
 from mist.protocols.rfc6455 import binary_frame, text_frame
-from mist.protocols.topic_forms import (
+from mist.protocols.topics.forms import (
     APPLICATION,
     HEADERS,
     MESSAGE_ID,

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mist.message import Entry, Envelope, TagList
-from mist.protocols.subject_forms import HEADERS, REPLY, subject_form, subject_of
+from mist.protocols.subjects.forms import HEADERS, REPLY, subject_form, subject_of
 
 BLOCK = b"NATS/1.0\r\na: b\r\n\r\n"
 

@@ -13,7 +13,7 @@ import attrs
 from mist.commands import Invalid
 from mist.errors import LineTooLong, ProtocolViolation
 from mist.message import Batch
-from mist.protocols.subject_commands import (
+from mist.protocols.subjects.commands import (
     Announced,
     InvalidField,
     parse_announcement,

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from mist.errors import LineTooLong
 from mist.message import Limits
-from mist.protocols.json_commands import read_one
-from mist.protocols.json_objects import MAX_DEPTH, MAX_WORD, InvalidJson, ObjectReader
+from mist.protocols.json.commands import read_one
+from mist.protocols.json.objects import MAX_DEPTH, MAX_WORD, InvalidJson, ObjectReader
 
 
 def read(pieces: list[bytes], limit: int = 200) -> list[bytes | str]:

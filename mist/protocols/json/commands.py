@@ -33,8 +33,8 @@ from mist.message import (
     check_token,
     parse_tags,
 )
-from mist.protocols.json_objects import InvalidJson
-from mist.protocols.json_requests import Request
+from mist.protocols.json.objects import InvalidJson
+from mist.protocols.json.requests import Request
 
 __all__ = ["NAMES", "parse_request", "read_one"]
 

@@ -7,9 +7,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mist.message import Limits
-from mist.protocols.json_commands import read_one
-from mist.protocols.json_objects import InvalidJson, ObjectReader
-from mist.protocols.json_requests import Gathering, Request, read_alike, read_many
+from mist.protocols.json.commands import read_one
+from mist.protocols.json.objects import InvalidJson, ObjectReader
+from mist.protocols.json.requests import Gathering, Request, read_alike, read_many
 
 
 def publish(data: str, tags: str = '["a","b"]') -> bytes:

@@ -20,8 +20,8 @@ from mist.commands import (
 )
 from mist.errors import NotGranted
 from mist.message import Limits
-from mist.protocols.json_forms import JSON_OBJECT_FRAMES
-from mist.protocols.json_frames import JsonFrameProtocol
+from mist.protocols.json.forms import JSON_OBJECT_FRAMES
+from mist.protocols.json.frames import JsonFrameProtocol
 from mist.protocols.rfc6455 import text_frame
 
 PING = b'{"command":"ping"}'
