@@ -61,10 +61,12 @@ async def open_websocket(
         # Another protocol's server may wait for us to speak, and never end a head.
         raise ConnectError("the server speaks no WebSocket")
     while True:
+        broken: Exception | None = None
         try:
             websocket.receive_data(data)  # bounded: its HTTP parser ends a head that is too long
         except (RemoteProtocolError, ValueError) as error:
-            raise ConnectError(f"the server speaks no WebSocket: {error}") from error
+            broken = error
+        # What is wrong may stand behind a head that says all.
         for event in websocket.events():
             if isinstance(event, AcceptConnection):
                 await wire.take_events()
@@ -72,6 +74,8 @@ async def open_websocket(
             if isinstance(event, RejectConnection):
                 # At its head: a body may be long, or cut short, and would say no more.
                 raise _rejection(event.status_code)
+        if broken is not None:
+            raise ConnectError(f"the server speaks no WebSocket: {broken}") from broken
         data = await wire.read()
 
 
