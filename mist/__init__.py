@@ -6,18 +6,21 @@ all of them.
 General layout, from the bottom up; a module imports only what stands before it:
 
     errors, message, commands   the words: errors, tags, what a peer asks and gets
+    addresses, audience, roster topics and subjects as tags; whom a message is for
     index/                      which subscriptions does a tag set satisfy?
-    backlog, outbox, protocols/ one peer's queue; the dialects
-    routes, screening, fanout,  who gets a message
-    broker
+    backlog, outbox, lanes,     one peer's queue, and ways into it; the dialects
+    protocols/
+    directory, routes, fanout,  who gets a message
+    screening, broker
     accounts, meters            who got how much; how long what takes, by samples
     sqlite                      what files in SQLite have in common
     auth/                       tokens and what they grant
     history/                    the durable log of messages
     archive/                    the log as Parquet, sealed for Spark
-    hub, session, dialogue      what all peers share; one peer; one that sends commands
+    hub, clients, session,      what all peers share; one peer; one that sends commands
+    dialogue
     sequencer, reading          stored, then delivered; from the log to live
-    local, pacing               a peer in this process; whose turn it is
+    local, pacing, bus/         a peer in this process; whose turn it is; channels
     config/, listening          settings; what is bound to addresses
     transports/, http/          streams of bytes; requests, with static/ for browsers
     collector, server           the process's garbage; one nursery that runs it all
