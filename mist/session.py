@@ -97,6 +97,7 @@ class Session:
 
     __slots__ = (
         "_client",
+        "_lane_bytes",
         "_lanes",
         "_notify",
         "_publishable",
@@ -135,6 +136,7 @@ class Session:
         self.scope = trio.CancelScope()
         self._notify = notify
         self._lanes: dict[bytes, Lane] = {}
+        self._lane_bytes = 0  # of their names and tag lists
         self._client: tuple[str, str] | None = None  # the id, and who claimed it
         self._wanted_client = ""  # until the token is known
         self._publishable: dict[bytes, bool] = {}  # tag lists that the token was asked about
@@ -208,10 +210,12 @@ class Session:
         if self._client is not None:
             self.hub.clients.release(*self._client)
             self._client = None
-        for lane in list(self._lanes.values()):
-            self._end_lane(lane)
-        self.hub.broker.describe(self.outbox, NO_ATTRIBUTES, ())
         with trio.CancelScope(shield=True):
+            while self._lanes and not self.hub.ending:
+                for lane in list(itertools.islice(self._lanes.values(), _CLEANUP_SLICE)):
+                    self._end_lane(lane)
+                await trio.lowlevel.checkpoint()
+            self.hub.broker.describe(self.outbox, NO_ATTRIBUTES, ())
             while self.subscriptions and not self.hub.ending:
                 for group in list(itertools.islice(self.subscriptions, _CLEANUP_SLICE)):
                     self.subscriptions.drop(group)
@@ -362,11 +366,16 @@ class Session:
             raise NotGranted
         if name in self._lanes:
             return
-        if len(self.subscriptions) + len(self._lanes) >= self._most:
+        size = self.subscriptions.list_bytes + self._lane_bytes
+        if (
+            len(self.subscriptions) + len(self._lanes) >= self._most
+            or size >= self.hub.hub_limits.subscription_bytes
+        ):
             raise TooManySubscriptions
         lane = Lane(self.outbox, form, name)
         self._lanes[name] = lane
         self.hub.broker.open_lane(lane, tags, queue)
+        self._lane_bytes += _size(lane)
 
     def unsubscribe_named(self, name: bytes, most: int | None) -> None:
         """Undo that now, or after so many messages. Nothing happens where there is no such one."""
@@ -387,8 +396,9 @@ class Session:
         return lane.group.tags
 
     def _end_lane(self, lane: Lane) -> None:
-        self._lanes.pop(lane.name, None)
-        self.hub.broker.close_lane(lane)
+        if self._lanes.pop(lane.name, None) is not None:
+            self._lane_bytes -= _size(lane)
+            self.hub.broker.close_lane(lane)
 
     def subscribe_all(self, tag_sets: Sequence[TagSet]) -> list[TagSet]:
         """Subscribe to all of these or to none, from now on.
@@ -475,3 +485,8 @@ class Session:
                 self.end(HISTORY_LOST)
 
         self.hub.sequencer.start_soon(catch_up)
+
+
+def _size(lane: Lane) -> int:
+    assert lane.group is not None
+    return len(lane.name) + len(lane.group.tag_list)

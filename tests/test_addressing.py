@@ -5,17 +5,23 @@ from collections.abc import Iterator
 from itertools import chain
 
 import pytest
+import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mist.accounts import Accounts
 from mist.audience import Attributes, Audience
+from mist.auth import Registry
+from mist.auth.memory import MemoryStore
 from mist.broker import Broker
+from mist.errors import TooManySubscriptions
+from mist.hub import Hub, HubLimits
 from mist.lanes import Lane
 from mist.message import ASK, Batch, Envelope, TagSet, parse_tag_list
 from mist.outbox import Outbox, OutboxLimits
 from mist.protocols.line.forms import ESCAPED, PLAIN
 from mist.roster import Roster, reaches
+from mist.session import Session
 
 
 def asked(text: str) -> TagSet:
@@ -443,3 +449,43 @@ def walked(audience: str) -> Iterator[object]:
 )
 def test_the_shortest_list_is_gone_through(audience: str, size: int) -> None:
     assert next(iter(walked(audience))) == size
+
+
+def make_session(limits: HubLimits) -> Session:
+    hub = Hub(Registry(MemoryStore()), hub_limits=limits)
+    session = Session(hub, PLAIN, lambda notice: b"", transport="tcp")
+    hub.attach(session)
+    return session
+
+
+async def test_names_of_subscriptions_count_against_the_bound_on_their_bytes() -> None:
+    session = make_session(HubLimits(subscription_bytes=100))
+    for n in range(2):
+        session.subscribe_named(asked(f"{n}" * 10), b"%d" % n * 40, PLAIN, "")
+    with pytest.raises(TooManySubscriptions):
+        session.subscribe_named(asked("more"), b"more", PLAIN, "")
+    session.unsubscribe_named(b"0" * 40, None)
+    session.unsubscribe_named(b"0" * 40, None)
+    session.subscribe_named(asked("more"), b"more", PLAIN, "")
+    assert [name for name, _ in session.named()] == [b"1" * 40, b"more"]
+    await session.aclose()
+    assert session.hub.broker.tag_sets() == 0
+
+
+async def test_others_run_while_many_named_subscriptions_are_taken_down() -> None:
+    session = make_session(HubLimits())
+    for n in range(5000):
+        session.subscribe_named(asked(f"t{n}"), b"%d" % n, PLAIN, "q" if n % 2 else "")
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while session.hub.broker.tag_sets():
+            turns += 1
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(count)
+        await session.aclose()
+    assert turns >= 5  # with 500 taken down in between
+    assert session.hub.broker.tag_sets() == 0
