@@ -8,7 +8,6 @@ meanwhile has another segment by then: a group in which that happened is left as
 The table: `file string, rows int64, bytes int64, segments int64` (that it was made of), by file.
 """
 
-from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -21,7 +20,7 @@ from mist.archive.manifest import Archive, Manifest, Segment, Table
 from mist.pipeline.jobs.result import Result
 from mist.pipeline.kernels.merging import Group, groups, merge
 from mist.pipeline.progress import Progress, silent
-from mist.pipeline.reading import in_tasks
+from mist.pipeline.reading import each_in_a_task
 from mist.pipeline.selection import Selection
 
 if TYPE_CHECKING:
@@ -31,8 +30,6 @@ __all__ = ["BYTES", "ROWS", "run"]
 
 ROWS: Final = 5_000_000  # of a segment, at most about
 BYTES: Final = 512 * 1024 * 1024  # likewise
-
-_SCHEMA: Final = "number bigint, segment binary"
 
 
 def run(
@@ -99,21 +96,12 @@ def _merge(spark: "SparkSession", archive: Path, todo: list[Group], part: str) -
     """The segments made of the groups, in their order."""
     if not todo:
         return []
-    frame = in_tasks(spark, len(todo), partial(_write, archive, todo, part), _SCHEMA)
-    found = frame.toArrow().sort_by("number").column("segment").to_pylist()
+    found = each_in_a_task(spark, len(todo), partial(_write, archive, todo, part))
     return [msgspec.json.decode(each, type=Segment) for each in found]
 
 
-def _write(
-    archive: Path, todo: list[Group], part: str, batches: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    table = Archive(archive).messages
-    for batch in batches:
-        for number in batch.column(0).to_pylist():
-            made = msgspec.json.encode(merge(table, todo[number], part))
-            yield pa.record_batch(
-                {"number": pa.array([number], pa.int64()), "segment": pa.array([made])}
-            )
+def _write(archive: Path, todo: list[Group], part: str, number: int) -> bytes:
+    return msgspec.json.encode(merge(Archive(archive).messages, todo[number], part))
 
 
 def _delete(table: Table, segments: list[Segment]) -> None:
