@@ -30,6 +30,7 @@ import trio
 from mist.archive.filling import Filling, Piece, SealPolicy, cut
 from mist.archive.kinship import settle
 from mist.archive.manifest import Archive, ArchiveError, Manifest, Segment
+from mist.archive.ranges import joined
 from mist.archive.rows import parts_to_batch
 from mist.errors import HistoryDamaged, HistoryUnavailable
 from mist.history import ColumnPage, Erased, Erasure, History
@@ -282,7 +283,9 @@ class Sealer:
             if (manifest.epoch, manifest.sealed) != (expected.epoch, expected.sealed):
                 raise ArchiveError(f"archive {self.archive.folder}: another one is in its place")
             return msgspec.structs.replace(
-                manifest.plus(*segments), sealed=upto, lost=_joined(manifest.lost, lost)
+                manifest.plus(*segments),
+                sealed=upto,
+                lost=joined([*manifest.lost, *lost], _MAX_LOST),
             )
 
         return self.archive.messages.change(edit)
@@ -296,23 +299,6 @@ class Sealer:
                 raise ArchiveError(f"archive {self.archive.folder}: {reason}") from error
 
         return await trio.to_thread.run_sync(run, limiter=self._thread)
-
-
-def _joined(
-    known: Sequence[tuple[int, int]], more: Sequence[tuple[int, int]]
-) -> tuple[tuple[int, int], ...]:
-    """Ranges, neighbours made one; where they are too many, the oldest likewise, with what was
-    kept between them: rather too much is called lost than too little."""
-    ranges: list[tuple[int, int]] = []
-    for first, last in [*known, *more]:
-        if ranges and ranges[-1][1] + 1 >= first:
-            ranges[-1] = (ranges[-1][0], last)
-        else:
-            ranges.append((first, last))
-    surplus = len(ranges) - _MAX_LOST
-    if surplus > 0:
-        ranges[: surplus + 1] = [(ranges[0][0], ranges[surplus][1])]
-    return tuple(ranges)
 
 
 async def open_sealer(

@@ -19,6 +19,7 @@ import msgspec
 
 from mist.archive import ArchiveError, Manifest
 from mist.archive.manifest import sync_folder
+from mist.archive.ranges import joined
 from mist.pipeline.errors import JobFailed
 from mist.pipeline.landing.lake import Lake
 from mist.pipeline.landing.tasks import Landed
@@ -71,7 +72,8 @@ def enter(lake: Lake, landed: Iterable[Landed]) -> Entered:
             raise OutOfDate
         segments = [segment for part in parts for segment in part.segments]
         _move(lake, parts)
-        lost = _joined([*manifest.lost, *(each for part in parts for each in part.lost)])
+        gone = (each for part in parts for each in part.lost)
+        lost = joined([*manifest.lost, *gone], _MAX_LOST)
         return msgspec.structs.replace(
             manifest.plus(*segments), epoch=first.epoch, sealed=last.upto, lost=lost
         )
@@ -125,18 +127,3 @@ def _move(lake: Lake, parts: Sequence[Landed]) -> None:
             sync_folder(folder)
     except OSError as error:
         raise ArchiveError(f"archive {lake.folder}: {error.strerror}") from error
-
-
-def _joined(ranges: Iterable[Range]) -> tuple[Range, ...]:
-    """Neighbours made one; where they are too many, the oldest likewise, with what was kept
-    between them: rather too much is called lost than too little."""
-    found: list[Range] = []
-    for first, last in sorted(ranges):
-        if found and first <= found[-1][1] + 1:
-            found[-1] = found[-1][0], max(last, found[-1][1])
-        else:
-            found.append((first, last))
-    surplus = len(found) - _MAX_LOST
-    if surplus > 0:
-        found[: surplus + 1] = [(found[0][0], found[surplus][1])]
-    return tuple(found)
