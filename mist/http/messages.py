@@ -132,23 +132,23 @@ def routes(context: Context) -> Sequence[BaseRoute]:
 async def _publish(
     hub: Hub, found: Publications, key: Key | None, caller_now: Callable[[], Caller]
 ) -> Response:
-    def checked() -> str:
+    def checked() -> tuple[str, list[Envelope | None]]:
+        """Who publishes, and what goes with each message."""
         check_room(hub)
         caller = caller_now()
         _check_publishing(caller.record, found)
-        return caller.name
-
-    def envelopes() -> list[Envelope | None]:
-        record = caller_now().record
-        site = "" if record is None else record.attributes.site
+        site = "" if caller.record is None else caller.record.attributes.site
         audiences = [for_site(each, site) if site else each for each in found.audiences]
-        return [None if each is None else Envelope(audience=each) for each in audiences]
+        return caller.name, [
+            None if each is None else Envelope(audience=each) for each in audiences
+        ]
 
     def publish() -> int:
-        return hub.publish_all(found.messages, checked(), envelopes())
+        return hub.publish_all(found.messages, *checked())
 
     async def store() -> int:
-        return await hub.store_all(found.messages, checked(), key, envelopes())
+        name, envelopes = checked()
+        return await hub.store_all(found.messages, name, key, envelopes)
 
     if hub.sequencer is None:
         if key is None:
