@@ -187,6 +187,7 @@ class FanOut:
                 size = len(wire) - count * route.overhead
                 accounts.credit(queue.group, queue.owner, -count, 0, -size)
         audience = None if batch.envelope is None else batch.envelope.audience
+        asks = audience is not None or skip is not None or self.roster.bound
         place = 0
         for route, wire, count in entries:
             everywhere = route.everywhere
@@ -194,7 +195,6 @@ class FanOut:
             def admits(lane: Lane, everywhere: bool = everywhere) -> bool:
                 return lane.outbox is not skip and reaches(audience, lane.attributes, everywhere)
 
-            asks = audience is not None or skip is not None or self.roster.bound
             for data in route.split(wire, count):
                 entry = route, b"%b%b\n" % (route.head, data), 1
                 ids = None if first is None else [first + place]
