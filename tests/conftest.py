@@ -1,6 +1,7 @@
 """What all tests share: the `--slow` switch, and no skipping in CI."""
 
 import os
+import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -8,6 +9,9 @@ from hypothesis import HealthCheck, settings
 # Machines that run tests are shared and noisy: a deadline would fail at random.
 settings.register_profile("mist", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("mist")
+
+# A shell has what it runs in the background ignore this, and children would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
