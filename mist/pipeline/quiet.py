@@ -8,11 +8,14 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from mist.pipeline.failures import explain
 
-__all__ = ["LastWords", "hush", "uninterrupted"]
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+__all__ = ["LastWords", "hush", "hush_updates", "uninterrupted"]
 
 LAST_WORDS: Final = 50  # lines of Java's that are kept
 
@@ -41,6 +44,16 @@ def hush(quiet: bool) -> None:
         logging.getLogger().addFilter(_is_worth_saying)
     else:
         logging.getLogger().removeFilter(_is_worth_saying)
+
+
+def hush_updates(context: "SparkContext") -> None:
+    """Have the line on which Java reports what tasks counted end without a traceback.
+
+    After Ctrl-C Java goes before Spark is stopped, which PySpark takes for a fault.
+    """
+    server = getattr(context, "_accumulatorServer", None)
+    if server is not None:
+        server.handle_error = lambda *_: None
 
 
 def _is_worth_saying(record: logging.LogRecord) -> bool:

@@ -29,7 +29,7 @@ import mist
 from mist.pipeline.errors import ClusterUnavailable, JobFailed, NotInstalled
 from mist.pipeline.java import require_java
 from mist.pipeline.master import is_local, is_near, require_master
-from mist.pipeline.quiet import LastWords, hush, uninterrupted
+from mist.pipeline.quiet import LastWords, hush, hush_updates, uninterrupted
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -136,7 +136,9 @@ def end_session(spark: "SparkSession", *, interrupted: bool = False) -> None:
     Args:
         interrupted: a call to Spark was left in the middle, as Ctrl-C does.
     """
-    if not interrupted:
+    if interrupted:
+        hush_updates(spark.sparkContext)
+    else:
         with contextlib.suppress(OSError):  # Java has gone already
             spark.stop()
     _end_java(terminate=interrupted)
