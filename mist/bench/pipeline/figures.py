@@ -144,7 +144,8 @@ def _compaction(spark: "SparkSession", folder: Path, messages: int, segments: in
     _, plain_took = timed(lambda: plain.compact(log, files, folder / "plain"))
     rows = -(-messages // files)
     # As the plain form was: what Spark idles for a minute with, it starts anew.
-    compact.run(spark, make_archive(folder / "first", _WARM, files, VOCABULARY))
+    first = make_archive(folder / "first", _WARM, files, VOCABULARY)
+    compact.run(spark, first, rows=_WARM // 2)  # a task for each core
     result, took = timed(lambda: compact.run(spark, archive, rows=rows))
     found = read_log(spark, archive.folder).count()
     if result.summary["segments_after"] != files or found != messages:
