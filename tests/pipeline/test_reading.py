@@ -29,18 +29,18 @@ def archive(tmp_path: Path) -> Archive:
     return make_archive(tmp_path, [Told(f"a,t{n % 5}") for n in range(1, 201)], segment=50)
 
 
-SELECTIONS = [
-    Selection(),
-    Selection(Range(after=100, upto=333)),
-    Selection(Range(since=BEGIN + 90 * MINUTE, until=BEGIN + 200 * MINUTE)),
-    Selection(Range(after=60), parse_alternatives("t1; t2,a")),
-    Selection(Range(after=900)),
-]
+SELECTIONS = {
+    "all": Selection(),
+    "some ids": Selection(Range(after=100, upto=333)),
+    "some hours": Selection(Range(since=BEGIN + 90 * MINUTE, until=BEGIN + 200 * MINUTE)),
+    "some tags": Selection(Range(after=60), parse_alternatives("t1; t2,a")),
+    "none": Selection(Range(after=900)),
+}
 
 
 @pytest.mark.parametrize("group", [7, 100_000], ids=["small row groups", "one row group"])
 @pytest.mark.parametrize("cores", [1, 4])
-@pytest.mark.parametrize("selection", SELECTIONS, ids=str)
+@pytest.mark.parametrize("selection", SELECTIONS.values(), ids=SELECTIONS)
 def test_stretches_together_hold_each_row_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, selection: Selection, cores: int, group: int
 ) -> None:
