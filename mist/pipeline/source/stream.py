@@ -10,6 +10,9 @@ Spark asks for the end of a batch, writes it into its checkpoint, and only then 
 after a crash has the same stretch read again. It compares offsets as texts, so where nothing is
 new the very offset that was given is returned.
 
+Where the first batch begins is in no checkpoint: after a crash in the middle of it Spark asks
+anew, when `latest` is somewhere else. So its end says where it began (`began`).
+
 When the server begins a new log, a batch ends in the new epoch: it is what is new there. That
 what was unread of the former is gone is said first (`failOnDataLoss`).
 """
@@ -59,7 +62,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise InvalidOption(
                 f"startingOffsets: the log ends at {standing.newest}; latest begins behind it"
             )
-        return offset(standing.epoch, after, known_gone(start, standing))
+        return offset(standing.epoch, after, known_gone(start, standing)) | {"initial": True}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """`maxOffsetsPerTrigger`."""
@@ -91,7 +94,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         end = min(last, after + limit.max_rows) if isinstance(limit, ReadMaxRows) else last
         if epoch == standing.epoch and end <= after:
             return start
-        return offset(standing.epoch, end, _known(start) if epoch == standing.epoch else 0)
+        found = offset(standing.epoch, end, _known(start) if epoch == standing.epoch else 0)
+        return found | {"began": after} if start.get("initial") else found
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802
         """For the query's progress: where the log stood when it was last looked at."""
@@ -101,7 +105,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """A batch, cut."""
         former, after = _read_offset(start)
         epoch, upto = _read_offset(end)
-        begin, known = (after, _known(start)) if former == epoch else (self._begins(after), 0)
+        known = _known(start) if former == epoch else 0
+        if (begin := end.get("began")) is None:
+            begin = after if former == epoch else self._begins(after)
         return [*self._reading.parts(Stretch(epoch, begin, upto, known))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -1,5 +1,6 @@
 """`stream`: a lake that everybody can read, and what happens to it when its driver is killed."""
 
+import shutil
 import signal
 import socket
 import subprocess
@@ -243,4 +244,16 @@ def test_a_driver_may_die_between_the_manifest_and_the_checkpoint(
     assert not (lake / "_checkpoint" / "commits" / "1").exists()
     # Spark does the second batch once more; it is there, and is not added again.
     assert fill(spark, fake.url, lake).messages == 100 - 2 * BATCH
+    holds_each_once(lake)
+
+
+def test_a_first_batch_may_be_entered_and_not_committed(
+    spark: Any, fake: Fake, tmp_path: Path
+) -> None:
+    lake = tmp_path / "lake"
+    fake.log = rows(1, 60)
+    assert fill(spark, fake.url, lake).messages == 60
+    shutil.rmtree(lake / "_checkpoint" / "commits")  # as a driver that died leaves it
+    fake.log = rows(1, 100)
+    assert fill(spark, fake.url, lake).messages == 40
     holds_each_once(lake)

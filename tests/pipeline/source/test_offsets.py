@@ -55,7 +55,18 @@ def batch(made: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> lis
 def test_a_new_query_begins_where_it_is_told(
     fake: Fake, options: dict[str, str], after: int
 ) -> None:
-    assert reader(fake, **options).initialOffset() == at(after)
+    assert reader(fake, **options).initialOffset() == at(after) | {"initial": True}
+
+
+def test_the_end_of_a_first_batch_says_where_it_began(fake: Fake) -> None:
+    end = reader(fake, maxOffsetsPerTrigger="30").latestOffset(
+        reader(fake, startingOffsets="11").initialOffset(), ReadMaxRows(30)
+    )
+    assert end == at(40) | {"began": 10}
+    assert reader(fake).latestOffset(end, ALL) == at(100)
+    fake.log = rows(1, 200)
+    again = reader(fake)  # after a crash, with the same option
+    assert batch(again, again.initialOffset(), end) == list(range(11, 41))
 
 
 def test_a_query_does_not_wait_for_an_id_that_is_far_off(fake: Fake) -> None:

@@ -1,6 +1,7 @@
 """`readStream` and `writeStream` of the format `mist`, on Spark."""
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -59,6 +60,18 @@ def test_a_stream_goes_on_where_its_checkpoint_is(
     assert to_parquet(spark, tmp_path, **options) == list(range(1, 151))
     for file in (tmp_path / "checkpoint").rglob("*"):
         assert not file.is_file() or SECRET.encode() not in file.read_bytes()
+
+
+@pytest.mark.parametrize("start", ["earliest", "latest"])
+def test_a_first_batch_is_done_again_from_where_it_began(
+    spark: "SparkSession", fake: Fake, tmp_path: Path, start: str
+) -> None:
+    assert to_parquet(spark, tmp_path, url=fake.url, startingOffsets="41") == [*range(41, 101)]
+    # As if killed before the batch was written; where a new query would begin has moved on.
+    shutil.rmtree(tmp_path / "out")
+    shutil.rmtree(tmp_path / "checkpoint" / "commits")
+    fake.log = rows(1, 150)
+    assert to_parquet(spark, tmp_path, url=fake.url, startingOffsets=start) == [*range(41, 151)]
 
 
 def test_an_archive_is_a_stream_of_what_is_sealed(spark: "SparkSession", tmp_path: Path) -> None:
