@@ -102,4 +102,4 @@ def writer_options(schema: pa.Schema) -> dict[str, Any]:
 
 
 def _holds_anything(kind: pa.DataType) -> bool:
-    return pa.types.is_nested(kind) or pa.types.is_binary(kind)
+    return bool(pa.types.is_nested(kind) or pa.types.is_binary(kind))
