@@ -26,7 +26,7 @@ def survive_kills(folder: Path, kills: int) -> None:
     archive = folder / "archive"
     # So little is kept that segments are made, and their messages trimmed, all the time.
     options = ("--archive", str(archive), "--keep-bytes", "2MiB", "--durability", "process")
-    goals = partial(random.randint, 5_000, 30_000)
+    goals = partial(random.randint, 15_000, 30_000)
     stored = store_through_kills(folder / "data", *options, kills=kills, writers=2, goals=goals)
     with serving(folder / "data", *options) as server:
         assert server.stop() == 0
