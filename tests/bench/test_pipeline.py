@@ -1,8 +1,10 @@
 """What the pipeline's figures say, and that CPU of processes below ours counts."""
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -11,7 +13,9 @@ from mist.bench.pipeline.figure import Figure
 from mist.bench.pipeline.measuring import Timed, timed
 from mist.bench.report import row_of
 from mist.bench.tables import print_tables
-from tests.processes import mist
+from tests.processes import environment
+
+SMALL = ("--messages", "20000", "--subscriptions", "500")
 
 WITH_PLAIN = Figure("match", 2_000_000, 10, Timed(2.0, 3.0), 100_000, Timed(1.0, 1.5), 5, 9)
 STREAM = Figure("stream", 2_000_000, None, Timed(4.0, 9.0), server_seconds=4.0)
@@ -63,9 +67,18 @@ def test_cpu_of_processes_below_counts_after_they_ended() -> None:
 
 
 @pytest.mark.slow
-def test_the_command_measures_every_figure() -> None:
-    done = mist("bench", "pipeline", "--messages", "20000", "--subscriptions", "500", "--json")
+def test_the_command_measures_every_figure(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "mist", "bench", "pipeline", *SMALL, "--json"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=900,
+        env=environment(PYTHONPATH=os.getcwd()),
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
+    assert not list(tmp_path.iterdir())  # what it made is gone
     rows = json.loads(done.stdout)["pipeline"]
     assert [row["job"] for row in rows] == [
         "match",

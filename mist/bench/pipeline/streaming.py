@@ -86,7 +86,7 @@ def _serving(log: Path) -> Iterator[_Server]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     listener = ("--listen", f"http://127.0.0.1:{port}")
-    with start_server(*listener, history=f"sqlite://{log}") as started:
+    with start_server(*listener, history=f"sqlite:///{log}") as started:
         yield _Server(f"http://127.0.0.1:{port}", (started.host, started.tcp_port), started.pid)
 
 
