@@ -1,7 +1,12 @@
-"""What all tests share: the `--slow` switch, and no skipping in CI."""
+"""What all tests share: the `--slow` switch, no skipping in CI, and who runs what of them.
+
+With `-n`, pytest-xdist runs a file's tests in one process, so that what they share is made once;
+and everything that may share the one Spark (tests/pipeline/conftest.py) as if it were one file.
+"""
 
 import os
 import signal
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -12,6 +17,18 @@ settings.load_profile("mist")
 
 # A shell has what it runs in the background ignore this, and children would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            file: str = super()._split_scope(nodeid)
+            return "spark" if file.startswith("tests/pipeline/") else file
+
+    return Scheduling(config, log)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -33,7 +33,7 @@ def test_every_command_of_the_line_protocol_is_named() -> None:
 def test_the_two_commands_are_there_and_ci_runs_the_second() -> None:
     serve = "python3 -m venv .venv && .venv/bin/pip install . && .venv/bin/mist serve"
     assert f"\n    {serve}\n" in README
-    tests = re.findall(r"^    (python3 -m venv .*pytest)$", README, re.MULTILINE)
+    tests = re.findall(r"^    (python3 -m venv .*pytest -n auto)$", README, re.MULTILINE)
     assert len(tests) == 1
     assert "README.md" in (ROOT / ".ci" / "run").read_text()
 
