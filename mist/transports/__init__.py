@@ -1,7 +1,8 @@
 """Streams of bytes, and who may open one: what carries sessions to their peers.
 
-One module a kind of listener (`tcp`, `websocket`), each with a `handle(stream, nursery)` that
+One module a kind of listener (`tcp`, `nats`, `websocket`), each a `transport` whose `handle`
 serves one connection; beneath them what they share: `connection` joins a stream and an outbox,
-`gate` counts who connects, `handshake` judges a WebSocket request, `streams` makes a fresh
+`gate` counts who connects, `dialects` tells lines from JSON, `handshake` judges a WebSocket
+request and `upgrade` has it answered, `departures` takes leave of many, `streams` makes a fresh
 stream ready.
 """

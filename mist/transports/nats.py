@@ -7,7 +7,6 @@ Every peer has to send its CONNECT in time, whether there is a secret or not. On
 silent for long is asked whether it is there, and after two such questions is taken for gone.
 """
 
-import logging
 import ssl
 from itertools import count
 
@@ -21,11 +20,10 @@ from mist.protocols.subjects.info import ServerInfo
 from mist.session import GONE, Ending
 from mist.transports.connection import Connection
 from mist.transports.gate import Gate
-from mist.transports.streams import peer_address, ready_stream
+from mist.transports.streams import ready_stream, send
+from mist.transports.transport import Transport
 
 __all__ = ["NatsTransport"]
-
-log = logging.getLogger("mist.transports.nats")
 
 _FULL = b"-ERR 'maximum connections exceeded'\r\n"
 
@@ -41,14 +39,12 @@ class _Silence:
     since: float
 
 
-class NatsTransport:
-    """Runs a session for each stream it is given.
+class NatsTransport(Transport):
+    """Runs a session of subjects for each stream it is given.
 
     Args:
-        hub: what all sessions share.
-        gate: who may connect.
+        hub, gate, name: see `Transport`.
         info: what the greeting says.
-        name: the kind of listener, for logs and counts.
         context: with which TLS begins behind the greeting; None for no TLS.
         handshake_seconds: for TLS, and again for the CONNECT.
     """
@@ -63,37 +59,12 @@ class NatsTransport:
         context: ssl.SSLContext | None = None,
         handshake_seconds: float = 10.0,
     ) -> None:
-        self._hub = hub
-        self._gate = gate
+        super().__init__(hub, gate, name)
         self._info = info
-        self._name = name
         self._context = context
         self._handshake_seconds = handshake_seconds
         self._numbers = count(1)
         self._open: dict[Dialogue, _Silence] = {}
-
-    async def handle(self, stream: trio.abc.Stream, nursery: trio.Nursery) -> None:
-        """Serve one connection until it ends. Raises nothing but `trio.Cancelled`.
-
-        Args:
-            stream: as accepted.
-            nursery: for drain tasks; outlives the connection.
-        """
-        address = peer_address(stream)
-        ticket = self._gate.enter(address)
-        try:
-            if ticket is None:
-                self._hub.refused[self._name] += 1
-                await _send(stream, _FULL, 1.0)
-            else:
-                await self._greet(stream, address, nursery)
-        except Exception:
-            # Our own mistake, not the peer's: told in full, and it costs this session only.
-            log.exception("session failed")
-        finally:
-            if ticket is not None:
-                self._gate.leave(ticket)
-            await trio.aclose_forcefully(stream)
 
     async def sweep(self) -> None:
         """Ask the silent whether they are there, all of them in one task, until cancelled."""
@@ -113,13 +84,18 @@ class NatsTransport:
                     session.outbox.reply(wire)
             self._hub.broker.flush()
 
-    async def _greet(self, stream: trio.abc.Stream, address: str, nursery: trio.Nursery) -> None:
+    async def _turn_away(
+        self, stream: trio.abc.Stream, address: str, nursery: trio.Nursery
+    ) -> None:
+        await send(stream, _FULL, 1.0)
+
+    async def _welcome(self, stream: trio.abc.Stream, address: str, nursery: trio.Nursery) -> None:
         hub = self._hub
         greeting = self._info.line(next(self._numbers), address)
         protocol = SubjectProtocol(hub.limits, greeting, hub.broker.listens)
         if self._context is None:
             await self._serve(stream, address, nursery, protocol)
-        elif await _send(stream, protocol.greeting(), self._handshake_seconds):
+        elif await send(stream, protocol.greeting(), self._handshake_seconds):
             # What ends without a word of TLS is no matter here: no command is cut unseen.
             secured = trio.SSLStream(stream, self._context, server_side=True, https_compatible=True)
             if await ready_stream(secured, self._handshake_seconds):
@@ -163,14 +139,3 @@ class NatsTransport:
             del self._open[session]
             connection.abandon()
             await session.aclose()
-
-
-async def _send(stream: trio.abc.Stream, wire: bytes, seconds: float) -> bool:
-    """Send to a peer that has no session yet; whether that could be done in time."""
-    with trio.move_on_after(seconds):
-        try:
-            await stream.send_all(wire)
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
-            return False
-        return True
-    return False

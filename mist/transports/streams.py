@@ -1,10 +1,10 @@
-"""What the transports ask of a fresh stream."""
+"""What the transports do with a fresh stream, before there is a session for it."""
 
 import ssl
 
 import trio
 
-__all__ = ["peer_address", "ready_stream"]
+__all__ = ["peer_address", "ready_stream", "send"]
 
 
 def peer_address(stream: trio.abc.Stream) -> str:
@@ -32,6 +32,17 @@ async def ready_stream(stream: trio.abc.Stream, seconds: float) -> bool:
         try:
             await stream.do_handshake()
         except (trio.BrokenResourceError, trio.ClosedResourceError, ssl.SSLError, OSError):
+            return False
+        return True
+    return False
+
+
+async def send(stream: trio.abc.Stream, wire: bytes, seconds: float) -> bool:
+    """Send something, in bounded time. Whether that could be done."""
+    with trio.move_on_after(seconds):
+        try:
+            await stream.send_all(wire)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
             return False
         return True
     return False

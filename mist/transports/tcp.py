@@ -3,8 +3,6 @@
 Which one, the first bytes may tell (`mist.transports.dialects`); after them nobody looks again.
 """
 
-import logging
-
 import trio
 
 from mist.dialogue import Credential, Dialogue
@@ -13,20 +11,17 @@ from mist.session import GONE, Ending
 from mist.transports.connection import Connection
 from mist.transports.dialects import Protocols, Undecided, line_or_json
 from mist.transports.gate import Gate
-from mist.transports.streams import peer_address, ready_stream
+from mist.transports.streams import ready_stream, send
+from mist.transports.transport import Transport
 
 __all__ = ["TcpTransport"]
 
-log = logging.getLogger("mist.transports.tcp")
 
-
-class TcpTransport:
+class TcpTransport(Transport):
     """Runs a session of a text protocol for each stream it is given.
 
     Args:
-        hub: what all sessions share.
-        gate: who may connect.
-        name: the kind of listener, for logs and counts.
+        hub, gate, name: see `Transport`.
         handshake_seconds: for the TLS handshake, and again for `auth` where there is a secret.
         protocols: finds the protocol of each connection.
     """
@@ -40,34 +35,18 @@ class TcpTransport:
         handshake_seconds: float = 10.0,
         protocols: Protocols = line_or_json,
     ) -> None:
-        self._hub = hub
-        self._gate = gate
-        self._name = name
+        super().__init__(hub, gate, name)
         self._handshake_seconds = handshake_seconds
         self._protocols = protocols
 
-    async def handle(self, stream: trio.abc.Stream, nursery: trio.Nursery) -> None:
-        """Serve one connection until it ends. Raises nothing but `trio.Cancelled`.
+    async def _turn_away(
+        self, stream: trio.abc.Stream, address: str, nursery: trio.Nursery
+    ) -> None:
+        await send(stream, b"error Too many connections\n", 1.0)
 
-        Args:
-            stream: as accepted.
-            nursery: for drain tasks; outlives the connection.
-        """
-        address = peer_address(stream)
-        ticket = self._gate.enter(address)
-        try:
-            if ticket is None:
-                self._hub.refused[self._name] += 1
-                await _refuse(stream)
-            elif await ready_stream(stream, self._handshake_seconds):
-                await self._serve(stream, address, nursery)
-        except Exception:
-            # Our own mistake, not the peer's: told in full, and it costs this session only.
-            log.exception("session failed")
-        finally:
-            if ticket is not None:
-                self._gate.leave(ticket)
-            await trio.aclose_forcefully(stream)
+    async def _welcome(self, stream: trio.abc.Stream, address: str, nursery: trio.Nursery) -> None:
+        if await ready_stream(stream, self._handshake_seconds):
+            await self._serve(stream, address, nursery)
 
     async def _serve(self, stream: trio.abc.Stream, address: str, nursery: trio.Nursery) -> None:
         hub = self._hub
@@ -113,11 +92,3 @@ class TcpTransport:
                 session.speak(protocol)
                 return first
         return b""
-
-
-async def _refuse(stream: trio.abc.Stream) -> None:
-    with trio.move_on_after(1.0):
-        try:
-            await stream.send_all(b"error Too many connections\n")
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
-            return

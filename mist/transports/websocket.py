@@ -9,7 +9,6 @@ Closing is bounded: a close frame is queued, nothing after it, and the connectio
 second. That holds for refused handshakes too.
 """
 
-import logging
 import secrets
 import time
 from collections.abc import Callable
@@ -35,12 +34,11 @@ from mist.transports import handshake
 from mist.transports.connection import Connection
 from mist.transports.gate import Gate
 from mist.transports.handshake import Offer, Origins, Refusal
-from mist.transports.streams import peer_address, ready_stream
+from mist.transports.streams import ready_stream
+from mist.transports.transport import Transport
 from mist.transports.upgrade import UpgradeStream
 
 __all__ = ["PATH", "WebSocketTransport"]
-
-log = logging.getLogger("mist.transports.websocket")
 
 PATH: Final = "/subscribe/websocket"
 _EXCESS: Final = 64  # handshakes done at a time only to say "too many"
@@ -59,14 +57,12 @@ class _Pulse:
     pinged: float
 
 
-class WebSocketTransport:
+class WebSocketTransport(Transport):
     """Runs a session of frames for each stream it is given.
 
     Args:
-        hub: what all sessions share.
-        gate: who may connect.
+        hub, gate, name: see `Transport`.
         origins: which pages may connect.
-        name: the kind of listener, for logs and counts.
         path: the only path there is, beside that of guble's clients, `/stream/user/{user}`.
         query_token: whether a token may come in the URL.
         redeem: takes a ticket and the request's Origin; the record of its token, or None where
@@ -95,11 +91,9 @@ class WebSocketTransport:
         idle_seconds: float = 60.0,
         protocol: type[FrameProtocol] = FrameProtocol,
     ) -> None:
-        self._hub = hub
+        super().__init__(hub, gate, name)
         self._protocol = protocol
-        self._gate = gate
         self._origins = origins
-        self._name = name
         self._path = path
         self._query_token = query_token
         self._redeem = redeem
@@ -110,32 +104,6 @@ class WebSocketTransport:
         self._topic_form = TopicForm(time.time)  # one for all, so that each is written once
         self._open: dict[Dialogue, _Pulse] = {}
         self._excess = 0
-
-    async def handle(self, stream: trio.abc.Stream, nursery: trio.Nursery) -> None:
-        """Serve one connection until it ends. Raises nothing but `trio.Cancelled`.
-
-        Args:
-            stream: as accepted.
-            nursery: for drain tasks; outlives the connection.
-        """
-        address = peer_address(stream)
-        ticket = self._gate.enter(address)
-        self._excess += ticket is None
-        self._hub.refused[self._name] += ticket is None
-        try:
-            if ticket is None and self._excess > _EXCESS:
-                return
-            if await ready_stream(stream, self._handshake_seconds):
-                refusal = handshake.TOO_MANY if ticket is None else None
-                await self._serve(stream, address, nursery, refusal)
-        except Exception:
-            # Our own mistake, not the peer's: told in full, and it costs this session only.
-            log.exception("session failed")
-        finally:
-            self._excess -= ticket is None
-            if ticket is not None:
-                self._gate.leave(ticket)
-            await trio.aclose_forcefully(stream)
 
     async def sweep(self) -> None:
         """Ping the quiet and end the silent, all of them in one task. Runs until cancelled."""
@@ -150,6 +118,23 @@ class WebSocketTransport:
                     pulse.pinged = now
                     session.outbox.reply(ping_frame())
             self._hub.broker.flush()
+
+    async def _turn_away(
+        self, stream: trio.abc.Stream, address: str, nursery: trio.Nursery
+    ) -> None:
+        # A browser is told in the answer to its handshake, or not at all.
+        if self._excess >= _EXCESS:
+            return
+        self._excess += 1
+        try:
+            if await ready_stream(stream, self._handshake_seconds):
+                await self._serve(stream, address, nursery, handshake.TOO_MANY)
+        finally:
+            self._excess -= 1
+
+    async def _welcome(self, stream: trio.abc.Stream, address: str, nursery: trio.Nursery) -> None:
+        if await ready_stream(stream, self._handshake_seconds):
+            await self._serve(stream, address, nursery, None)
 
     async def _serve(
         self,
@@ -201,7 +186,7 @@ class WebSocketTransport:
         try:
             async with trio.open_nursery() as library:
                 request = await wrap_websocket(library, stream)
-                welcome = await self._welcome(session, request, stream, refusal)
+                welcome = await self._answer(session, request, stream, refusal)
                 library.cancel_scope.cancel()
             return welcome
         except* Exception as group:
@@ -210,11 +195,11 @@ class WebSocketTransport:
             # A request that the parsers below choke on, a header that is no ASCII, say. Only
             # the kind of error is logged: its text would quote the header, token and all.
             kind = type(group.exceptions[0]).__name__
-            log.debug("bad handshake from %s: %s", session.peer, kind)
+            self._log.debug("bad handshake from %s: %s", session.peer, kind)
             session.end(Ending(4400, "bad request"))
         return False
 
-    async def _welcome(
+    async def _answer(
         self,
         session: Dialogue,
         request: WebSocketRequest,

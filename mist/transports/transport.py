@@ -1,0 +1,66 @@
+"""What every kind of listener does with a stream: lets it in or turns it away, and closes it.
+
+A transport serves one connection as a session, from its first byte to the last; how, is the
+affair of its kind. However a connection ends, and whatever goes wrong in it, its place is given
+back and its stream closed, and others hear nothing of it.
+"""
+
+import logging
+from abc import ABC, abstractmethod
+
+import trio
+
+from mist.hub import Hub
+from mist.transports.gate import Gate
+from mist.transports.streams import peer_address
+
+__all__ = ["Transport"]
+
+
+class Transport(ABC):
+    """Runs a session for each stream it is given.
+
+    Args:
+        hub: what all sessions share.
+        gate: who may connect.
+        name: the kind of listener, for logs and counts.
+    """
+
+    def __init__(self, hub: Hub, gate: Gate, name: str) -> None:
+        self._hub = hub
+        self._gate = gate
+        self._name = name
+        self._log = logging.getLogger(type(self).__module__)
+
+    async def handle(self, stream: trio.abc.Stream, nursery: trio.Nursery) -> None:
+        """Serve one connection until it ends. Raises nothing but `trio.Cancelled`.
+
+        Args:
+            stream: as accepted.
+            nursery: for drain tasks; outlives the connection.
+        """
+        address = peer_address(stream)
+        ticket = self._gate.enter(address)
+        try:
+            if ticket is not None:
+                await self._welcome(stream, address, nursery)
+            else:
+                self._hub.refused[self._name] += 1
+                await self._turn_away(stream, address, nursery)
+        except Exception:
+            # Our own mistake, not the peer's: told in full, and it costs this session only.
+            self._log.exception("session failed")
+        finally:
+            if ticket is not None:
+                self._gate.leave(ticket)
+            await trio.aclose_forcefully(stream)
+
+    @abstractmethod
+    async def _welcome(self, stream: trio.abc.Stream, address: str, nursery: trio.Nursery) -> None:
+        """Serve who was let in."""
+
+    @abstractmethod
+    async def _turn_away(
+        self, stream: trio.abc.Stream, address: str, nursery: trio.Nursery
+    ) -> None:
+        """Say that there are too many, briefly."""
