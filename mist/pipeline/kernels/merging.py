@@ -97,14 +97,14 @@ def _rows(table: Table, group: Group) -> Iterator[pa.Table]:
         path = table.path(segment)
         try:
             with pq.ParquetFile(path, memory_map=True, pre_buffer=False) as file:
-                # Cores are for tasks, as everywhere in the pipeline: also those that would
-                # fetch ahead what is mapped already.
+                # Cores are for tasks, as everywhere in the pipeline; and what is mapped needs
+                # no threads that fetch it ahead.
                 rows = file.read(use_threads=False)
         except (OSError, pa.ArrowException) as error:
             raise BadInput(f"{path}: {str(error).splitlines()[0]}") from error
         if rows.num_rows != segment.rows:
             raise BadInput(f"{path}: {rows.num_rows} rows, where {segment.rows} were sealed")
-        # What nobody else has written has this schema: to be told so takes a tenth of a cast.
+        # What mist has sealed has this schema already; to see that takes a tenth of the cast.
         yield rows if rows.schema == MESSAGES else rows.select(MESSAGES.names).cast(MESSAGES)
 
 

@@ -11,7 +11,8 @@ after a crash has the same stretch read again. It compares offsets as texts, so 
 new the very offset that was given is returned.
 
 Where the first batch begins is in no checkpoint: after a crash in the middle of it Spark asks
-anew, when `latest` is somewhere else. So its end says where it began (`began`).
+anew, when `latest` is somewhere else. So what it is told at first is marked (`initial`), and the
+end of the batch behind that says where it began (`began`).
 
 When the server begins a new log, a batch ends in the new epoch: it is what is new there. That
 what was unread of the former is gone is said first (`failOnDataLoss`).
