@@ -65,16 +65,23 @@ def serving(
 
 
 def mist(
-    *arguments: str, stdin: str | bytes | None = None, **variables: str
+    *arguments: str,
+    stdin: str | bytes | None = None,
+    cwd: Path | None = None,
+    timeout: float = 30,
+    **variables: str,
 ) -> "subprocess.CompletedProcess[str]":
-    """Run a command to its end."""
+    """Run a command to its end, in this folder or in `cwd`; seconds."""
+    if cwd is not None:
+        variables = {"PYTHONPATH": os.getcwd(), **variables}
     return subprocess.run(
         [sys.executable, "-m", "mist", *arguments],
+        cwd=cwd,
         input=stdin.decode() if isinstance(stdin, bytes) else stdin,
         stdin=subprocess.DEVNULL if stdin is None else None,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=timeout,
         env=environment(**variables),
         check=False,
     )

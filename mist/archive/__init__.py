@@ -8,6 +8,7 @@
     sealer      the task that moves a log's messages into segments
     filling     the segment that it is at
     kinship     whether an archive is of this log
+    ranges      which ids are gone, in few words
 
 A table is a folder:
 

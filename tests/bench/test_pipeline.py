@@ -1,7 +1,6 @@
 """What the pipeline's figures say, and that CPU of processes below ours counts."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +12,7 @@ from mist.bench.pipeline.figure import Figure
 from mist.bench.pipeline.measuring import Timed, timed
 from mist.bench.report import row_of
 from mist.bench.tables import print_tables
-from tests.processes import environment
+from tests.processes import mist
 
 SMALL = ("--messages", "20000", "--subscriptions", "500")
 
@@ -68,15 +67,7 @@ def test_cpu_of_processes_below_counts_after_they_ended() -> None:
 
 @pytest.mark.slow
 def test_the_command_measures_every_figure(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "mist", "bench", "pipeline", *SMALL, "--json"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=900,
-        env=environment(PYTHONPATH=os.getcwd()),
-        check=False,
-    )
+    done = mist("bench", "pipeline", *SMALL, "--json", cwd=tmp_path, timeout=900)
     assert done.returncode == 0, done.stderr
     assert not list(tmp_path.iterdir())  # what it made is gone
     rows = json.loads(done.stdout)["pipeline"]

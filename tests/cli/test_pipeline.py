@@ -33,16 +33,7 @@ SMALL = (
 
 
 def pipeline(*arguments: str, cwd: Path, **variables: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "mist", "pipeline", *arguments],
-        cwd=cwd,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env=environment(PYTHONPATH=os.getcwd(), **variables),
-        check=False,
-    )
+    return mist("pipeline", *arguments, cwd=cwd, timeout=300, **variables)
 
 
 @pytest.fixture

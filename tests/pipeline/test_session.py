@@ -58,7 +58,7 @@ end_session(spark, interrupted=True)
 
 
 def test_an_interrupted_session_ends_without_a_word_of_what_its_tasks_counted(java: None) -> None:
-    run = subprocess.run(  # a program of ours
+    run = subprocess.run(
         [sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=120
     )
     assert (run.stdout, run.stderr, run.returncode) == ("5\n", "", 0)
