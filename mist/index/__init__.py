@@ -11,6 +11,7 @@ ten thousand subscribers of one tag set are one entry.
     Memo    tag list as written -> what it resolved to, forgotten exactly when that changes
 
     intern  one object for each tag: its string, how rare it is, what is filed under it
+    nodes   the shapes of what is filed under a tag
     shards  many small dicts in the place of a large one
 """
 

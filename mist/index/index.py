@@ -10,9 +10,10 @@ from typing import Generic, TypeVar
 
 import attrs
 
-from mist.index.intern import Tag, Tags
+from mist.index.intern import Tags
+from mist.index.nodes import Key, Tag
 from mist.index.shards import MASK, Table, make_table
-from mist.index.tree import Key, Thresholds, Tree
+from mist.index.tree import Thresholds, Tree
 
 __all__ = ["Index", "IndexStatistics"]
 
@@ -95,8 +96,8 @@ class Index(Generic[G]):
         shard = self._groups[hash(key) & MASK]
         group = shard.pop(key)
         rarest_first = self._tags.of(key)
+        self._tags.release(rarest_first)  # before the tree makes others of some
         self._tree.unfile(key, rarest_first)
-        self._tags.release(rarest_first)
         self._length -= 1
         if not shard:
             shard.clear()  # which gives the table back; deleting alone never does

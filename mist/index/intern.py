@@ -14,40 +14,16 @@ only tags that come after it: a message's tags meet half as often in the nodes i
 hands any peer a way to grow the process for ever.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from operator import attrgetter
-from typing import TYPE_CHECKING, Generic, TypeVar, final
+from typing import Generic, TypeVar
 
+from mist.index.nodes import Branch, Key, Leaf, Tag
 from mist.index.shards import MASK, Table, make_table
 
-if TYPE_CHECKING:
-    from mist.index.tree import Child, Key
-
-__all__ = ["Tag", "Tags"]
+__all__ = ["Tags"]
 
 G = TypeVar("G")
-
-
-@final
-class Tag(Generic[G]):
-    """A tag that some entry has.
-
-    Attributes:
-        name: its one string.
-        uses: how many entries have it.
-        rarity: bits of that number; lower is rarer.
-        child: what the tree files under it; None where all its entries are under others.
-    """
-
-    __slots__ = ("child", "name", "rarity", "uses")
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.uses = 0
-        self.rarity = 0
-        self.child: Child[G] | None = None
 
 
 _rarity = attrgetter("rarity")
@@ -94,7 +70,7 @@ class Tags(Generic[G]):
             shard = table[hash(name) & MASK]
             tag = shard.get(name)
             if tag is None:
-                tag = shard[name] = Tag(name)
+                tag = shard[name] = Leaf(name)
                 self._length += 1
             tag.uses = uses = tag.uses + 1
             if not uses & (uses - 1):  # a power of two: one bit more
@@ -110,6 +86,19 @@ class Tags(Generic[G]):
             tags.sort(key=_rarity)
             names = [tag.name for tag in tags]
         return key, tags[0], names[1:]
+
+    def branch(self, leaf: Leaf[G]) -> Branch[G]:
+        """Make a tag a branch, without what was listed under it. In use; the leaf is no more."""
+        name = leaf.name
+        branch: Branch[G] = Branch(name, leaf.uses, leaf.rarity)
+        self.table[hash(name) & MASK][name] = branch
+        return branch
+
+    def unbranch(self, branch: Branch[G]) -> None:
+        """Make a tag a leaf again, if it is in use. Nothing is in the branch any more."""
+        name = branch.name
+        if branch.uses:
+            self.table[hash(name) & MASK][name] = Leaf(name, branch.uses, branch.rarity)
 
     def of(self, key: Key) -> list[Tag[G]]:
         """The tags of an entry, rarest first. O(len(key))."""

@@ -2,14 +2,14 @@
 
 A *node* stands for the tags on the way down to it, and holds entries that have all of them:
 
-    exact      the one entry that has no tag but those: a hit as soon as one gets here
-    children   tag -> an entry, a short list of entries, or a node one level down
+    by tag     an entry, a short list of entries, or a node one level down
+    by None    the one entry that has no tag but those: a hit as soon as one gets here
     chunk      the bitmaps over entries whose remaining tags are all *heavy* here
 
-The root stands for no tag, and its children are with the tags themselves (`Tag.child`). An
-entry is filed under its rarest tag, so a message, which walks down from the root by each tag
-it has, rarely gets near what it does not match; and since it tries every tag, an old choice
-stays right however popularity drifts.
+The root stands for no tag, and is the table of all tags: each is a leaf or a branch (`nodes`).
+An entry is filed under its rarest tag, so a message, which walks down from the root by each
+tag it has, rarely gets near what it does not match; and since it tries every tag, an old
+choice stays right however popularity drifts.
 
 Inside a node, tags are light or heavy. A *light* tag has few entries under it: a dict lookup
 leads straight to them. A *heavy* one has a posting in the chunk. An entry with one light tag
@@ -18,7 +18,7 @@ goes into the chunk. So bitmaps are made for tags that fill them, and a thousand
 have little in common cost one failed dict lookup a tag instead of a pass over their bitmaps.
 
     in the node of `a`, where x and y are heavy and u is not:
-    {a}        exact
+    {a}        under None
     {a, x, u}  under u
     {a, x, y}  chunk, as {x, y}
 
@@ -42,24 +42,22 @@ and a number in each entry would save that walk, and cost 100 bytes an entry.
 """
 
 from collections.abc import Callable
-from collections.abc import Set as AbstractSet
-from typing import Final, Generic, TypeAlias, TypeVar, final
+from typing import Final, Generic, TypeVar
 
 import attrs
 
 from mist.index.chunk import Chunk
-from mist.index.intern import Tag, Tags
+from mist.index.intern import Tags
+from mist.index.nodes import Branch, Child, Key, Leaf, Node, Tag
 from mist.index.shards import MASK, Table
 from mist.index.subsets import Subsets
 
-__all__ = ["Child", "Key", "Node", "Thresholds", "Tree"]
+__all__ = ["Thresholds", "Tree"]
 
 G = TypeVar("G")
 
 _VISIT: Final = 8192  # slots gone through in the time it takes to get at a chunk's bitmaps
-
-Key: TypeAlias = tuple[str, ...]
-"""An entry: its tags, sorted. A tuple, since a frozenset of three takes 216 bytes."""
+_NARROW: Final = 24  # tags of a message that are looked up in a node, rather than its own in them
 
 
 @attrs.frozen
@@ -88,21 +86,6 @@ class Thresholds:
     lookup: int = 7168
 
 
-@final
-class Node(Generic[G]):
-    """What is filed under one path of tags. Holds at least one entry."""
-
-    __slots__ = ("children", "chunk", "exact")
-
-    def __init__(self) -> None:
-        self.exact: Key | None = None
-        self.children: dict[str, Child[G]] = {}
-        self.chunk: Chunk[G] | None = None
-
-
-Child: TypeAlias = Key | list[Key] | Node[G]
-
-
 class Tree(Generic[G]):
     """Files entries by their tags; finds those that are subsets of a message's.
 
@@ -129,46 +112,48 @@ class Tree(Generic[G]):
         table = self._tags.table
         holds: Callable[[Key], bool] = tags.issuperset
         keys: list[Key] = []  # found one by one
-        groups: list[G] = []  # found in chunks
         queue: list[Node[G]] = []
-        slots = 0
+        chunks: list[Chunk[G]] = []
         for name in tags:
             tag = table[hash(name) & MASK].get(name)
             if tag is None:
                 continue
-            child = tag.child
-            if type(child) is Node:
-                queue.append(child)
-                if child.chunk is not None:
-                    slots += _VISIT + child.chunk.capacity
-            elif isinstance(child, tuple):
-                if holds(child):
-                    keys.append(child)
-            elif child is not None:
-                keys += filter(holds, child)
-        if slots and self._subsets.are_fewer(
-            len(tags), slots * len(tags) // self._thresholds.lookup
-        ):
-            return self._enumerate(tags)
+            if type(tag) is Branch:
+                queue.append(tag)
+                if tag.chunk is not None:
+                    chunks.append(tag.chunk)
+            elif isinstance(listed := tag.listed, tuple):
+                if holds(listed):
+                    keys.append(listed)
+            elif listed is not None:
+                keys += filter(holds, listed)
+        if chunks:
+            slots = sum([_VISIT + chunk.capacity for chunk in chunks])
+            limit = slots * len(tags) // self._thresholds.lookup
+            if self._subsets.are_fewer(len(tags), limit):
+                return self._enumerate(tags)
+        # None as one of its tags, since every message is taken to have it. Of a set and a node
+        # the smaller one is gone through; a tuple always, and nothing of the node is fetched.
+        wanted = (None, *tags)
+        names = wanted if len(tags) <= _NARROW else frozenset(wanted)
         for node in queue:  # which grows as it is walked
-            children = node.children
-            if not children.keys().isdisjoint(tags):  # as most are
-                for name in _shared(children, tags):
-                    child = children[name]
+            if not node.keys().isdisjoint(names):  # as most are
+                for child in _shared(node, names):
                     if isinstance(child, tuple):
                         if holds(child):
                             keys.append(child)
-                    elif type(child) is Node:
+                    elif isinstance(child, Node):
                         queue.append(child)
+                        if child.chunk is not None:
+                            chunks.append(child.chunk)
                     else:
                         keys += filter(holds, child)
-            if node.exact is not None:
-                keys.append(node.exact)
-            if node.chunk is not None:
-                node.chunk.match(tags, groups)
+        groups: list[G] = []
         if keys:
             entries = self._groups
             groups += [entries[hash(key) & MASK][key] for key in keys]
+        for chunk in chunks:
+            chunk.match(tags, groups)
         return groups
 
     def _enumerate(self, tags: frozenset[str]) -> list[G]:
@@ -187,43 +172,45 @@ class Tree(Generic[G]):
             others: the names of its other tags, rarest first; used up.
         """
         self._subsets.count(len(key))
-        child = tag.child
-        if type(child) is not Node:
-            if type(child) is not list or len(child) < self._thresholds.leaf:
-                tag.child = _joined(child, key)
+        if isinstance(tag, Leaf):
+            listed = tag.listed
+            if type(listed) is not list or len(listed) < self._thresholds.leaf:
+                tag.listed = _joined(listed, key)
                 return
-            child = tag.child = self._branch(child, {tag.name})
-        self._descend(child, key, others)
+            tag = self._tags.branch(tag)
+            self._fill(tag, listed, {tag.name})
+        self._descend(tag, key, others)
 
     def _descend(self, node: Node[G], key: Key, rest: list[str]) -> None:
         while rest:
             if self._hang(node, key, rest) or self._keep(node, key, rest):
                 return
             name = rest.pop(0)
-            child = node.children.get(name)
-            if type(child) is not Node:
+            child = node.get(name)
+            if not isinstance(child, Node):
                 if type(child) is not list or len(child) < self._thresholds.leaf:
-                    node.children[name] = _joined(child, key)
+                    node[name] = _joined(child, key)
                     return
-                child = node.children[name] = self._branch(child, set(key).difference(rest))
+                below = node[name] = Node()
+                self._fill(below, child, set(key).difference(rest))
+                child = below
             node = child
-        node.exact = key
+        node[None] = key
 
     def _hang(self, node: Node[G], key: Key, rest: list[str]) -> bool:
         """Keep an entry in `node` under its rarest light tag. Or say no: it has none."""
-        children = node.children
         heavy = node.chunk.postings if node.chunk is not None else ()
         for name in rest:
             if name in heavy:
                 continue
-            child = children.get(name)
+            child = node.get(name)
             if child is None:
-                children[name] = key
+                node[name] = key
                 return True
-            if type(child) is not Node and (
-                type(child) is tuple or len(child) < self._thresholds.light
+            if not isinstance(child, Node) and (
+                isinstance(child, tuple) or len(child) < self._thresholds.light
             ):
-                children[name] = _joined(child, key)
+                node[name] = _joined(child, key)
                 return True
         return False
 
@@ -232,7 +219,7 @@ class Tree(Generic[G]):
         if not self._pack(node, key, rest):
             return False
         for name in rest:
-            child = node.children.get(name)
+            child = node.get(name)
             if type(child) is list:
                 self._drain(node, name, child, set(key).difference(rest))
                 break
@@ -256,17 +243,15 @@ class Tree(Generic[G]):
             if not self._hang(node, key, rest) and not self._pack(node, key, rest):
                 staying.append(key)
         if staying:
-            node.children[name] = staying if len(staying) > 1 else staying[0]
+            node[name] = staying if len(staying) > 1 else staying[0]
         else:
-            del node.children[name]
+            del node[name]
 
-    def _branch(self, keys: list[Key], path: set[str]) -> Node[G]:
-        """A node for what was listed under the last tag of `path`."""
-        node: Node[G] = Node()
+    def _fill(self, node: Node[G], keys: list[Key], path: set[str]) -> None:
+        """Take a new node in, with what was listed under the last tag of `path`."""
         self.nodes += 1
         for key in keys:
             self._descend(node, key, self._rest(key, path))
-        return node
 
     def _rest(self, key: Key, path: set[str]) -> list[str]:
         return [tag.name for tag in self._tags.of(key) if tag.name not in path]
@@ -279,38 +264,34 @@ class Tree(Generic[G]):
         """
         self._subsets.discount(len(key))
         for tag in rarest_first:
-            child = tag.child
-            if type(child) is Node:
+            if isinstance(tag, Branch):
                 rest = [other.name for other in rarest_first if other is not tag]
-                if self._take(child, key, rest) or self._take_below(child, key, rest):
-                    if _is_empty(child):
-                        tag.child = None
+                if self._take(tag, key, rest) or self._take_below(tag, key, rest):
+                    if tag.holds_nothing():
+                        self._tags.unbranch(tag)
                         self.nodes -= 1
                     return
-            elif child is not None and _lists(child, key):
-                tag.child = _without(child, key)
+            elif tag.listed is not None and _lists(tag.listed, key):
+                tag.listed = _without(tag.listed, key)
                 return
         raise AssertionError("only what was filed")
 
     def _take(self, node: Node[G], key: Key, rest: list[str]) -> bool:
         """Take an entry out of `node`, if it is there; not from nodes below it."""
         if not rest:
-            if node.exact is None:  # it may be where the same tags are in another order
-                return False
-            node.exact = None
-            return True
-        children = node.children
+            # It may be where the same tags are in another order.
+            return node.pop(None, None) is not None
         for name in rest:
-            child = children.get(name)
-            if child is None or type(child) is Node or not _lists(child, key):
+            child = node.get(name)
+            if child is None or isinstance(child, Node) or not _lists(child, key):
                 continue
             left = _without(child, key)
             if left is not None:
-                children[name] = left
+                node[name] = left
             else:
-                del children[name]
-                if not children:
-                    children.clear()  # which gives the table back; deleting alone never does
+                del node[name]
+                if not node:
+                    node.reset()
             return True
         if node.chunk is None or not node.chunk.discard(rest):
             return False
@@ -326,29 +307,25 @@ class Tree(Generic[G]):
             node, rest, above = steps.pop()
             if node is not top and self._take(node, key, rest):
                 for parent, name in reversed(above):
-                    if not _is_empty(node):
+                    if not node.holds_nothing():
                         break
-                    del parent.children[name]
+                    del parent[name]
                     self.nodes -= 1
                     node = parent
                 return True
             for name in reversed(rest):
-                child = node.children.get(name)
-                if type(child) is Node:
+                child = node.get(name)
+                if isinstance(child, Node):
                     others = [other for other in rest if other != name]
                     steps.append((child, others, [*above, (node, name)]))
         return False
 
 
-def _shared(children: dict[str, Child[G]], tags: frozenset[str]) -> AbstractSet[str]:
-    # `&` goes through all of `tags` however few children there are: 3.8 µs for 80 tags and 5
-    # children, against 0.5 this way.
-    names = children.keys()
-    return tags.intersection(names) if len(names) < len(tags) else names & tags
-
-
-def _is_empty(node: Node[G]) -> bool:
-    return not node.children and node.exact is None and node.chunk is None
+def _shared(node: Node[G], names: tuple[str | None, ...] | frozenset[str | None]) -> list[Child[G]]:
+    """What a node has under these tags."""
+    if isinstance(names, frozenset):
+        names = tuple(names.intersection(node))
+    return [child for name in names if (child := node.get(name)) is not None]
 
 
 def _joined(listed: Child[G] | None, key: Key) -> Key | list[Key]:

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from mist.index import Index, Thresholds
 from mist.index.chunk import Chunk
-from mist.index.tree import Key, Node
+from mist.index.nodes import Branch, Key, Node
 
 # So small that lists overflow, tags turn heavy, chunks fill up and nodes go down a level
 # within a handful of entries. A chunk's first capacity is one machine word.
@@ -134,21 +134,22 @@ def check_structure(index: Index[int]) -> None:
     for shard in index._tags.table:
         for name, tag in shard.items():
             assert (name, tag.uses, tag.rarity) == (tag.name, uses[name], uses[name].bit_length())
-            if isinstance(tag.child, Node):
-                nodes.append((tag.child, {name}))
-            elif tag.child is not None:
-                found += check_listed(tag.child, {name})
+            if isinstance(tag, Branch):
+                nodes.append((tag, {name}))
+            elif tag.listed is not None:
+                found += check_listed(tag.listed, {name})
     for node, path in nodes:
-        assert node.exact or node.children or node.chunk
-        if node.exact is not None:
-            assert set(node.exact) == path
-            found.append(node.exact)
-        for name, child in node.children.items():
-            assert name not in path
-            if isinstance(child, Node):
-                nodes.append((child, path | {name}))
+        assert node or node.chunk
+        for below, child in node.items():
+            assert below not in path
+            if below is None:
+                assert isinstance(child, tuple)
+                assert set(child) == path
+                found.append(child)
+            elif isinstance(child, Node):
+                nodes.append((child, path | {below}))
             else:
-                found += check_listed(child, path | {name})
+                found += check_listed(child, path | {below})
         if node.chunk is not None:
             check_chunk(node.chunk, path, entries)
             packed += [group for group in node.chunk.slots if group is not None]

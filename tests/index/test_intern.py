@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mist.index.intern import Tags
-from mist.index.tree import Key
+from mist.index.nodes import Key
 
 keys = st.frozensets(st.sampled_from("abcdef"), min_size=1).map(lambda tags: tuple(sorted(tags)))
 

@@ -1,0 +1,101 @@
+"""What a tag leads to: nothing, a few entries, or a node. The shapes that `tree` is built of.
+
+    Leaf      a tag under which few entries are filed, or none: they are compared one by one
+    Branch    a tag that has a node, and is that node
+    Node      one level down, under a tag of another node
+
+A match among a million entries waits for memory most of its time: it comes to places that no
+cache of the processor holds, up to 2 µs of them for each tag of a message. So these shapes are
+made for few places. Over 100,000 tags, p50 / p99, where 4.5 µs are left once all is in the caches:
+
+- A node is a dict rather than an object that has one, and a tag with a node is that node rather
+  than an object that has it: 18.6 / 53 µs -> 15.0 / 48.
+- It is a dict that keeps each key's hash beside it. CPython doesn't in a dict that has had no
+  key but strings; so every string that a lookup meets on its way, nearly always another one,
+  would have to be fetched to be told apart: 15.0 / 48 -> 13.8 / 33.
+"""
+
+from __future__ import annotations
+
+from typing import Generic, TypeAlias, TypeVar, final
+
+from mist.index.chunk import Chunk
+
+__all__ = ["Branch", "Child", "Key", "Leaf", "Node", "Tag"]
+
+G = TypeVar("G")
+
+Key: TypeAlias = tuple[str, ...]
+"""An entry: its tags, sorted. A tuple, since a frozenset of three takes 216 bytes."""
+
+
+class Node(dict["str | None", "Child[G]"], Generic[G]):
+    """What is filed under one path of tags, by the next tag. Holds at least one entry.
+
+    Under None, which is no tag of any message and which every message is taken to have, is
+    the one entry that has no tag but those of the path.
+
+    A node without a child is false, as any empty dict: ask whether it `is not None`.
+
+    Attributes:
+        chunk: the bitmaps over entries whose remaining tags are all heavy here.
+    """
+
+    __slots__ = ("chunk",)
+
+    def __init__(self) -> None:
+        self.chunk: Chunk[G] | None = None
+        self.reset()
+
+    def reset(self) -> None:
+        """Give an empty node's table back, as deleting what is in it never does."""
+        self.clear()
+        self[None] = ()  # not a string, so from now on hashes are kept
+        del self[None]
+
+    def holds_nothing(self) -> bool:
+        """Whether nothing is filed here any more."""
+        return not self and self.chunk is None
+
+
+Child: TypeAlias = Key | list[Key] | Node[G]
+
+
+@final
+class Leaf(Generic[G]):
+    """A tag that some entry has, and the few entries that are filed under it, or none.
+
+    Attributes:
+        name: its one string.
+        uses: how many entries have it.
+        rarity: bits of that number; lower is rarer.
+        listed: the entries. None where all that have the tag are under others.
+    """
+
+    __slots__ = ("listed", "name", "rarity", "uses")
+
+    def __init__(self, name: str, uses: int = 0, rarity: int = 0) -> None:
+        self.name = name
+        self.uses = uses
+        self.rarity = rarity
+        self.listed: Key | list[Key] | None = None
+
+
+@final
+class Branch(Node[G]):
+    """A tag that some entry has, and the node of what is filed under it.
+
+    Attributes:
+        name, uses, rarity: as a `Leaf` has them.
+    """
+
+    __slots__ = ("name", "rarity", "uses")
+
+    def __init__(self, name: str, uses: int, rarity: int) -> None:
+        super().__init__()
+        self.name = name
+        self.uses = uses
+        self.rarity = rarity
+
+
+Tag: TypeAlias = Leaf[G] | Branch[G]
