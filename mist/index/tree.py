@@ -42,6 +42,7 @@ and a number in each entry would save that walk, and cost 100 bytes an entry.
 """
 
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from typing import Final, Generic, TypeVar
 
 import attrs
@@ -57,7 +58,8 @@ __all__ = ["Thresholds", "Tree"]
 G = TypeVar("G")
 
 _VISIT: Final = 8192  # slots gone through in the time it takes to get at a chunk's bitmaps
-_NARROW: Final = 24  # tags of a message that are looked up in a node, rather than its own in them
+_NEAR: Final = 20_000  # nodes whose strings are in the processor's caches, as good as always
+_WIDE: Final = 48  # tags that are looked up in the time it takes to fetch a node's few strings
 
 
 @attrs.frozen
@@ -132,13 +134,16 @@ class Tree(Generic[G]):
             limit = slots * len(tags) // self._thresholds.lookup
             if self._subsets.are_fewer(len(tags), limit):
                 return self._enumerate(tags)
-        # None as one of its tags, since every message is taken to have it. Of a set and a node
-        # the smaller one is gone through; a tuple always, and nothing of the node is fetched.
-        wanted = (None, *tags)
-        names = wanted if len(tags) <= _NARROW else frozenset(wanted)
+        # Of a node and a set the smaller one is gone through. Of a node and a tuple it is the
+        # tuple, so that no string of the node's has to be fetched.
+        near = self.nodes < _NEAR or len(tags) > _WIDE
+        names = tags if near else tuple(tags)
         for node in queue:  # which grows as it is walked
+            if None in node:
+                keys.append(node[None])  # type: ignore[arg-type]
             if not node.keys().isdisjoint(names):  # as most are
-                for child in _shared(node, names):
+                for shared in _shared(node, names):
+                    child = node[shared]
                     if isinstance(child, tuple):
                         if holds(child):
                             keys.append(child)
@@ -321,11 +326,12 @@ class Tree(Generic[G]):
         return False
 
 
-def _shared(node: Node[G], names: tuple[str | None, ...] | frozenset[str | None]) -> list[Child[G]]:
-    """What a node has under these tags."""
-    if isinstance(names, frozenset):
-        names = tuple(names.intersection(node))
-    return [child for name in names if (child := node.get(name)) is not None]
+def _shared(node: Node[G], names: frozenset[str] | tuple[str, ...]) -> AbstractSet[str | None]:
+    # `&` goes through all of `names` however few children there are: 3.8 µs for 80 tags and 5
+    # children, against 0.5 this way.
+    if isinstance(names, frozenset) and len(node) < len(names):
+        return names.intersection(node)
+    return node.keys() & names
 
 
 def _joined(listed: Child[G] | None, key: Key) -> Key | list[Key]:

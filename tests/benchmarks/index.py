@@ -11,6 +11,10 @@ ten times that.
 Subscriptions have 2 to 4 tags. Nothing is remembered between matches, except where the memo
 itself is measured. The collector is off while single calls are timed; what it costs is a
 figure of its own. Percentiles are over single calls, timer included (about 0.1 µs).
+
+Machines differ by more than indexes do, and a shared one from hour to hour. So each cell also
+tells what two simple things took in the same minute, one of them computing, the other waiting
+for memory: compare figures of two machines or two hours by these.
 """
 
 import argparse
@@ -58,6 +62,9 @@ _WIDTH_LIMIT: Final = 3.0  # seconds for the messages of one width
 _CHURN: Final = 20_000  # replaced subscriptions a round
 _ROUNDS: Final = 5
 _REMEMBERED: Final = 50_000  # tag lists in the memo
+_COMPARED: Final = 1_000  # sets, for a yardstick
+_FETCHED: Final = 1 << 28  # bytes to fetch from, more than any cache
+_STEPS: Final = 100_000  # fetches
 
 
 @attrs.frozen
@@ -109,6 +116,8 @@ class Cell:
         tracked: objects the collector walks, for each subscription.
         memo_ns: a tag list that is remembered.
         invalidate: making the memo forget what a new subscription changes.
+        compare_us: a yardstick: 1,000 subscriptions compared with a message one by one, p50.
+        fetch_ns: another: a byte from somewhere in 256 MiB, each place known by the one before.
     """
 
     subscriptions: int
@@ -125,6 +134,8 @@ class Cell:
     tracked: float
     memo_ns: float
     invalidate: Spread
+    compare_us: float
+    fetch_ns: float
 
 
 # one cell, in its own process
@@ -183,6 +194,8 @@ def measure(size: int, vocabulary: int, popularity: str) -> Cell:
         tracked=tracked / size,
         memo_ns=measure_memo(load),
         invalidate=_invalidate(load),
+        compare_us=_compare(),
+        fetch_ns=_fetch(),
     )
 
 
@@ -259,6 +272,30 @@ def _invalidate(load: Load) -> Spread:
     return Spread.of([timed(memo.invalidate, tags) for tags in islice(load.subscriptions(), 5_000)])
 
 
+def _compare() -> float:
+    load = Load(100)
+    sets = list(islice(load.subscriptions(), _COMPARED))
+
+    def subsets(tags: frozenset[str]) -> list[frozenset[str]]:
+        return [each for each in sets if each <= tags]
+
+    return quantile([timed(subsets, tags) for tags in load.messages(500)], 0.5)
+
+
+def _fetch() -> float:
+    return (_walk(b"\1" * _FETCHED) - _walk(b"\1" * 1024)) / _STEPS
+
+
+def _walk(memory: bytes) -> int:
+    """Nanoseconds for steps all over some bytes, each of them 1."""
+    mask = len(memory) - 1
+    at = 0
+    start = time.perf_counter_ns()
+    for _ in range(_STEPS):
+        at = (at * 1_664_525 + memory[at]) & mask  # comes by every byte before it repeats
+    return time.perf_counter_ns() - start
+
+
 def resident() -> int:
     """Bytes of memory this process has in use."""
     with open("/proc/self/statm") as statm:
@@ -314,6 +351,8 @@ def describe(cell: Cell) -> str:
         + ", ".join(f"{grown:.1f}" for grown in cell.grown),
         f"  full collection {cell.collect_ms:.1f} ms, {cell.frozen_ms:.2f} after gc.freeze; "
         f"{cell.tracked:.2f} tracked objects a subscription",
+        f"  in the same minute 1,000 sets compared one by one {cell.compare_us:.1f} µs, "
+        f"a byte out of 256 MiB {cell.fetch_ns:.0f} ns",
     ]
     return "\n".join(lines) + "\n"
 
