@@ -62,7 +62,7 @@ class LandingReader(StreamReader):
         """Where the lake ends: it is its own checkpoint, should Spark's have gone."""
         manifest = self._lake.table.current()
         if manifest.epoch:
-            return offset(manifest.epoch, manifest.sealed) | {"initial": True}
+            return offset(manifest.epoch, manifest.sealed)
         return super().initialOffset()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -1,7 +1,11 @@
 """`spark.readStream.format("mist")`: the log as it grows, in micro-batches.
 
-An offset is `{"epoch": …, "id": …}`: everything up to this id of this log has been read. Ids
-are consecutive, so `maxOffsetsPerTrigger` bounds a batch by counting, without looking at the
+An offset is `{"epoch": …, "id": …}`: everything up to this id of this log has been read. Of a
+batch's end it says, too, behind which id the batch began (`began`): Spark knows that from its
+checkpoint, but for the first batch. After a crash in the middle of that one it asks anew where to
+begin, and by then `latest` is somewhere else.
+
+Ids are consecutive, so `maxOffsetsPerTrigger` bounds a batch by counting, without looking at the
 log; with `subscribe` a batch has fewer rows than ids. While a query that began with what there
 was (`earliest`) is still among messages that rules of retention have kept of many, `known` says
 up to where the others were gone by then.
@@ -9,10 +13,6 @@ up to where the others were gone by then.
 Spark asks for the end of a batch, writes it into its checkpoint, and only then has it read; and
 after a crash has the same stretch read again. It compares offsets as texts, so where nothing is
 new the very offset that was given is returned.
-
-Where the first batch begins is in no checkpoint: after a crash in the middle of it Spark asks
-anew, when `latest` is somewhere else. So what it is told at first is marked (`initial`), and the
-end of the batch behind that says where it began (`began`).
 
 When the server begins a new log, a batch ends in the new epoch: it is what is new there. That
 what was unread of the former is gone is said first (`failOnDataLoss`).
@@ -63,7 +63,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise InvalidOption(
                 f"startingOffsets: the log ends at {standing.newest}; latest begins behind it"
             )
-        return offset(standing.epoch, after, known_gone(start, standing)) | {"initial": True}
+        return offset(standing.epoch, after, known_gone(start, standing))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """`maxOffsetsPerTrigger`."""
@@ -95,8 +95,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         end = min(last, after + limit.max_rows) if isinstance(limit, ReadMaxRows) else last
         if epoch == standing.epoch and end <= after:
             return start
-        found = offset(standing.epoch, end, _known(start) if epoch == standing.epoch else 0)
-        return found | {"began": after} if start.get("initial") else found
+        known = _known(start) if epoch == standing.epoch else 0
+        return offset(standing.epoch, end, known) | {"began": after}
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802
         """For the query's progress: where the log stood when it was last looked at."""

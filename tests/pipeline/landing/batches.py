@@ -12,7 +12,7 @@ from mist.pipeline.landing.lake import Lake
 from mist.pipeline.landing.source import LandingReader
 from mist.pipeline.landing.tasks import Landed
 from mist.pipeline.source.options import ReadOptions
-from tests.pipeline.source.fake import Fake
+from tests.pipeline.source.fake import Fake, at
 
 __all__ = ["at", "files", "landed", "reader", "rows_of", "take"]
 
@@ -20,10 +20,6 @@ __all__ = ["at", "files", "landed", "reader", "rows_of", "take"]
 def reader(fake: Fake, lake: Lake, **options: str) -> LandingReader:
     given = {"url": fake.url, "startingOffsets": "earliest", **options}
     return LandingReader(ReadOptions.parse(given, stream=True), lake)
-
-
-def at(after: int, epoch: str = "e1") -> dict[str, Any]:
-    return {"epoch": epoch, "id": after}
 
 
 def landed(made: LandingReader, start: dict[str, Any], end: dict[str, Any]) -> list[Landed]:

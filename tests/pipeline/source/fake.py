@@ -38,6 +38,11 @@ def rows(first: int, last: int) -> pa.RecordBatch:
     )
 
 
+def at(after: int, epoch: str = "e1", *, began: int | None = None) -> dict[str, Any]:
+    """An offset of a stream; with `began` the end of a batch."""
+    return {"epoch": epoch, "id": after} | ({} if began is None else {"began": began})
+
+
 class Fake:
     """What the server has.
 
