@@ -154,7 +154,7 @@ def measure(size: int, vocabulary: int, popularity: str) -> Cell:
     """
     load = Load(vocabulary, zipf=popularity == "zipf")
     messages = {
-        name: [",".join(tags) for tags in load.messages(_MESSAGES, width)]
+        name: load.tag_lists(_MESSAGES, width)
         for name, width in WIDTHS.items()
         if width[1] <= vocabulary
     }
