@@ -48,9 +48,15 @@ class Node(dict["str | None", "Child[G]"], Generic[G]):
 
     def __init__(self) -> None:
         self.chunk: Chunk[G] | None = None
-        self.reset()
+        self._reset()
 
-    def reset(self) -> None:
+    def let_go(self, name: str | None) -> None:
+        """Forget what is under a tag; there is something."""
+        del self[name]
+        if not self:
+            self._reset()
+
+    def _reset(self) -> None:
         """Give an empty node's table back, as deleting what is in it never does."""
         self.clear()
         self[None] = ()  # not a string, so from now on hashes are kept

@@ -58,7 +58,6 @@ __all__ = ["Thresholds", "Tree"]
 G = TypeVar("G")
 
 _VISIT: Final = 8192  # slots gone through in the time it takes to get at a chunk's bitmaps
-_NEAR: Final = 20_000  # nodes whose strings are in the processor's caches, as good as always
 _WIDE: Final = 48  # tags that are looked up in the time it takes to fetch a node's few strings
 
 
@@ -79,6 +78,8 @@ class Thresholds:
         lookup: slots x tags of a message gone through in the time it takes to look up one
             subset of them. At 100,000 entries it is about 4,100, as more of the table is in
             the processor's caches, at a million 8,000 to 10,000.
+        near: nodes whose tags' strings are all in the processor's caches, as good as always.
+            With more, a match looks its tags up in a node rather than the node's in them.
     """
 
     leaf: int = 2
@@ -86,6 +87,7 @@ class Thresholds:
     capacity: int = 65_536
     area: int = 1 << 23  # 1 MiB
     lookup: int = 7168
+    near: int = 20_000
 
 
 class Tree(Generic[G]):
@@ -136,7 +138,7 @@ class Tree(Generic[G]):
                 return self._enumerate(tags)
         # Of a node and a set the smaller one is gone through. Of a node and a tuple it is the
         # tuple, so that no string of the node's has to be fetched.
-        near = self.nodes < _NEAR or len(tags) > _WIDE
+        near = self.nodes < self._thresholds.near or len(tags) > _WIDE
         names = tags if near else tuple(tags)
         for node in queue:  # which grows as it is walked
             if None in node:
@@ -250,7 +252,7 @@ class Tree(Generic[G]):
         if staying:
             node[name] = staying if len(staying) > 1 else staying[0]
         else:
-            del node[name]
+            node.let_go(name)
 
     def _fill(self, node: Node[G], keys: list[Key], path: set[str]) -> None:
         """Take a new node in, with what was listed under the last tag of `path`."""
@@ -284,8 +286,10 @@ class Tree(Generic[G]):
     def _take(self, node: Node[G], key: Key, rest: list[str]) -> bool:
         """Take an entry out of `node`, if it is there; not from nodes below it."""
         if not rest:
-            # It may be where the same tags are in another order.
-            return node.pop(None, None) is not None
+            if None not in node:  # it may be where the same tags are in another order
+                return False
+            node.let_go(None)
+            return True
         for name in rest:
             child = node.get(name)
             if child is None or isinstance(child, Node) or not _lists(child, key):
@@ -294,9 +298,7 @@ class Tree(Generic[G]):
             if left is not None:
                 node[name] = left
             else:
-                del node[name]
-                if not node:
-                    node.reset()
+                node.let_go(name)
             return True
         if node.chunk is None or not node.chunk.discard(rest):
             return False
@@ -314,7 +316,7 @@ class Tree(Generic[G]):
                 for parent, name in reversed(above):
                     if not node.holds_nothing():
                         break
-                    del parent[name]
+                    parent.let_go(name)
                     self.nodes -= 1
                     node = parent
                 return True

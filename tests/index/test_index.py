@@ -18,7 +18,7 @@ from mist.index.nodes import Branch, Key, Node
 # So small that lists overflow, tags turn heavy, chunks fill up and nodes go down a level
 # within a handful of entries. A chunk's first capacity is one machine word.
 TINY = Thresholds(leaf=1, light=1, capacity=64, area=64 * 6)
-SMALL = Thresholds(leaf=2, light=2, capacity=128, area=1 << 12)
+SMALL = Thresholds(leaf=2, light=2, capacity=128, area=1 << 12, near=0)
 EACH = pytest.mark.parametrize("thresholds", [TINY, SMALL, Thresholds()], ids=str)
 
 NEVER = 1 << 60  # slots in the time of one lookup: no chunk is as slow
@@ -195,11 +195,11 @@ def check_chunk(chunk: Chunk[int], path: set[str], entries: dict[Key, int]) -> N
 class IndexMachine(RuleBasedStateMachine):
     """Adding, removing and matching in any order against a dict."""
 
-    lookup = NEVER
+    thresholds = attrs.evolve(TINY, lookup=NEVER)
 
     def __init__(self) -> None:
         super().__init__()
-        self.index: Index[int] = Index(attrs.evolve(TINY, lookup=self.lookup))
+        self.index: Index[int] = Index(self.thresholds)
         self.model: dict[frozenset[str], int] = {}
         self.serial = 0
 
@@ -260,13 +260,21 @@ class IndexMachine(RuleBasedStateMachine):
 class LookingUp(IndexMachine):
     """The same, where every match that would visit a chunk looks all subsets up."""
 
-    lookup = ALWAYS
+    thresholds = attrs.evolve(TINY, lookup=ALWAYS)
+
+
+class Far(IndexMachine):
+    """The same, where matches look their own tags up in nodes, never the nodes' in them."""
+
+    thresholds = attrs.evolve(TINY, lookup=NEVER, near=0)
 
 
 TestIndexMachine = IndexMachine.TestCase
 TestIndexMachine.settings = settings(max_examples=60, stateful_step_count=40)
 TestLookingUp = LookingUp.TestCase
 TestLookingUp.settings = settings(max_examples=60, stateful_step_count=40)
+TestFar = Far.TestCase
+TestFar.settings = settings(max_examples=60, stateful_step_count=40)
 
 
 def check_empty(index: Index[int]) -> None:

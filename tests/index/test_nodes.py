@@ -18,16 +18,16 @@ def test_a_node_keeps_hashes_which_a_dict_of_strings_does_not() -> None:
 def test_an_empty_node_gives_its_table_back_and_keeps_hashes_again() -> None:
     node: Node[int] = Node()
     fresh = sys.getsizeof(node)
-    names = [f"t{n}" for n in range(1_000)]
-    for _ in range(2):
+    names = [None, *(f"t{n}" for n in range(1_000))]
+    full = set()
+    for last_first in (False, True):
         for name in names:
-            node[name] = (name,)
-        full = sys.getsizeof(node)
-        for name in names:
-            del node[name]
-        assert sys.getsizeof(node) == full
-        node.reset()
+            node[name] = (str(name),)
+        full.add(sys.getsizeof(node))
+        for name in reversed(names) if last_first else names:
+            node.let_go(name)
         assert sys.getsizeof(node) == fresh
+    assert len(full) == 1
     assert node.holds_nothing()
 
 
