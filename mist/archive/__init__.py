@@ -2,11 +2,13 @@
 
     schema      the columns of each table, and how they are written
     rows        messages of a log as rows; `publishing`: rows as what can be published
-    matching    which rows are wanted by their tags
+    matching    which rows are wanted by their tags; `derived`: what these stand for
+    admission   which rows are for somebody
     segments    one Parquet file: written so that it is whole or not there
     manifest    which segments a table consists of, one generation after the other
     sealer      the task that moves a log's messages into segments
     filling     the segment that it is at
+    companions  the task that keeps the tables beside the messages: who got how much, who may
     kinship     whether an archive is of this log
     ranges      which ids are gone, in few words
 
