@@ -59,10 +59,9 @@ class NatsTransport(Transport):
         context: ssl.SSLContext | None = None,
         handshake_seconds: float = 10.0,
     ) -> None:
-        super().__init__(hub, gate, name)
+        super().__init__(hub, gate, name, handshake_seconds)
         self._info = info
         self._context = context
-        self._handshake_seconds = handshake_seconds
         self._numbers = count(1)
         self._open: dict[Dialogue, _Silence] = {}
 
@@ -89,19 +88,19 @@ class NatsTransport(Transport):
     ) -> None:
         await send(stream, _FULL, 1.0)
 
-    async def _welcome(self, stream: trio.abc.Stream, address: str, nursery: trio.Nursery) -> None:
+    async def _serve(self, stream: trio.abc.Stream, address: str, nursery: trio.Nursery) -> None:
         hub = self._hub
         greeting = self._info.line(next(self._numbers), address)
         protocol = SubjectProtocol(hub.limits, greeting, hub.broker.listens)
         if self._context is None:
-            await self._serve(stream, address, nursery, protocol)
+            await self._converse(stream, address, nursery, protocol)
         elif await send(stream, protocol.greeting(), self._handshake_seconds):
             # What ends without a word of TLS is no matter here: no command is cut unseen.
             secured = trio.SSLStream(stream, self._context, server_side=True, https_compatible=True)
             if await ready_stream(secured, self._handshake_seconds):
-                await self._serve(secured, address, nursery, protocol)
+                await self._converse(secured, address, nursery, protocol)
 
-    async def _serve(
+    async def _converse(
         self,
         stream: trio.abc.Stream,
         address: str,

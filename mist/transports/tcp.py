@@ -11,7 +11,7 @@ from mist.session import GONE, Ending
 from mist.transports.connection import Connection
 from mist.transports.dialects import Protocols, Undecided, line_or_json
 from mist.transports.gate import Gate
-from mist.transports.streams import ready_stream, send
+from mist.transports.streams import send
 from mist.transports.transport import Transport
 
 __all__ = ["TcpTransport"]
@@ -35,18 +35,13 @@ class TcpTransport(Transport):
         handshake_seconds: float = 10.0,
         protocols: Protocols = line_or_json,
     ) -> None:
-        super().__init__(hub, gate, name)
-        self._handshake_seconds = handshake_seconds
+        super().__init__(hub, gate, name, handshake_seconds)
         self._protocols = protocols
 
     async def _turn_away(
         self, stream: trio.abc.Stream, address: str, nursery: trio.Nursery
     ) -> None:
         await send(stream, b"error Too many connections\n", 1.0)
-
-    async def _welcome(self, stream: trio.abc.Stream, address: str, nursery: trio.Nursery) -> None:
-        if await ready_stream(stream, self._handshake_seconds):
-            await self._serve(stream, address, nursery)
 
     async def _serve(self, stream: trio.abc.Stream, address: str, nursery: trio.Nursery) -> None:
         hub = self._hub

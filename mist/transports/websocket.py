@@ -91,13 +91,12 @@ class WebSocketTransport(Transport):
         idle_seconds: float = 60.0,
         protocol: type[FrameProtocol] = FrameProtocol,
     ) -> None:
-        super().__init__(hub, gate, name)
+        super().__init__(hub, gate, name, handshake_seconds)
         self._protocol = protocol
         self._origins = origins
         self._path = path
         self._query_token = query_token
         self._redeem = redeem
-        self._handshake_seconds = handshake_seconds
         self._auth_seconds = auth_seconds
         self._ping_seconds = ping_seconds
         self._idle_seconds = idle_seconds
@@ -132,16 +131,12 @@ class WebSocketTransport(Transport):
         finally:
             self._excess -= 1
 
-    async def _welcome(self, stream: trio.abc.Stream, address: str, nursery: trio.Nursery) -> None:
-        if await ready_stream(stream, self._handshake_seconds):
-            await self._serve(stream, address, nursery, None)
-
     async def _serve(
         self,
         stream: trio.abc.Stream,
         address: str,
         nursery: trio.Nursery,
-        refusal: Refusal | None,
+        refusal: Refusal | None = None,
     ) -> None:
         hub = self._hub
         session = Dialogue(
