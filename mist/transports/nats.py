@@ -92,22 +92,13 @@ class NatsTransport(Transport):
         hub = self._hub
         greeting = self._info.line(next(self._numbers), address)
         protocol = SubjectProtocol(hub.limits, greeting, hub.broker.listens)
-        if self._context is None:
-            await self._converse(stream, address, nursery, protocol)
-        elif await send(stream, protocol.greeting(), self._handshake_seconds):
+        if self._context is not None:
+            if not await send(stream, protocol.greeting(), self._handshake_seconds):
+                return
             # What ends without a word of TLS is no matter here: no command is cut unseen.
-            secured = trio.SSLStream(stream, self._context, server_side=True, https_compatible=True)
-            if await ready_stream(secured, self._handshake_seconds):
-                await self._converse(secured, address, nursery, protocol)
-
-    async def _converse(
-        self,
-        stream: trio.abc.Stream,
-        address: str,
-        nursery: trio.Nursery,
-        protocol: SubjectProtocol,
-    ) -> None:
-        hub = self._hub
+            stream = trio.SSLStream(stream, self._context, server_side=True, https_compatible=True)
+            if not await ready_stream(stream, self._handshake_seconds):
+                return
         session = Dialogue(
             hub,
             protocol,
