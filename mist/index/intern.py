@@ -25,7 +25,6 @@ __all__ = ["Tags"]
 
 G = TypeVar("G")
 
-
 _rarity = attrgetter("rarity")
 
 

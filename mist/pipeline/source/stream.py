@@ -107,7 +107,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         former, after = _read_offset(start)
         epoch, upto = _read_offset(end)
         known = _known(start) if former == epoch else 0
-        if (begin := end.get("began")) is None:
+        if (begin := end.get("began")) is None:  # a log that went back, or an earlier mist's
             begin = after if former == epoch else self._begins(after)
         return [*self._reading.parts(Stretch(epoch, begin, upto, known))]
 
