@@ -5,22 +5,17 @@ all of them.
 
 General layout, from the bottom up; a module imports only what stands before it:
 
-    errors, message, commands   the words: errors, tags, what a peer asks and gets
-    addresses, audience, roster topics and subjects as tags; whom a message is for
+    errors, message, commands   the vocabulary: errors, tags, what a peer asks and gets
+    addresses, audience         topics and subjects as tags; targeted delivery
     index/                      which subscriptions does a tag set satisfy?
-    backlog, outbox, lanes,     one peer's queue, and ways into it; the dialects
-    protocols/
-    directory, routes, fanout,  who gets a message
-    screening, broker
-    accounts, meters            who got how much; how long what takes, by samples
+    protocols/                  the dialects: bytes to commands, replies to bytes
+    broker/                     who gets a message, in which form, and what is queued for them
     sqlite                      what files in SQLite have in common
     auth/                       tokens and what they grant
     history/                    the durable log of messages
     archive/                    the log as Parquet, sealed for Spark
-    hub, clients, session,      what all peers share; one peer; one that sends commands
-    dialogue
-    sequencer, reading          stored, then delivered; from the log to live
-    local, pacing, bus/         a peer in this process; whose turn it is; channels
+    sessions/                   one connected peer: dispatch, recovery, sequencer; the hub
+    bus/                        channels of `mist.bus`
     config/, listening          settings; what is bound to addresses
     transports/, http/          streams of bytes; requests, with static/ for browsers
     collector, server           the process's garbage; one nursery that runs it all
@@ -28,20 +23,20 @@ General layout, from the bottom up; a module imports only what stands before it:
     pipeline/                   jobs on Spark, and its data source `mist`
     bench/                      what it costs
 
-Nothing below `auth` does I/O or knows trio; nothing below `transports` knows a socket.
+Nothing in `broker` or below does I/O or knows trio; nothing below `transports` knows a socket.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from mist.broker import Broker
+    from mist.broker.broker import Broker
     from mist.config import Config, Listen, load_config
     from mist.errors import MistError
-    from mist.hub import Hub
-    from mist.local import subscribe
     from mist.message import Message
     from mist.server import Server, open_server, serve
+    from mist.sessions.hub import Hub
+    from mist.sessions.local import subscribe
 
 __all__ = [
     "Broker",
@@ -61,9 +56,9 @@ __all__ = [
 __version__ = "0.1.0"
 
 _HOMES: Final = {
-    "Broker": "broker",
+    "Broker": "broker.broker",
     "Config": "config",
-    "Hub": "hub",
+    "Hub": "sessions.hub",
     "Listen": "config",
     "Message": "message",
     "MistError": "errors",
@@ -71,7 +66,7 @@ _HOMES: Final = {
     "load_config": "config",
     "open_server": "server",
     "serve": "server",
-    "subscribe": "local",
+    "subscribe": "sessions.local",
 }
 
 

@@ -1,8 +1,8 @@
 """What a peer asks and what it gets: one set of values for every protocol.
 
-A protocol (`mist/protocols/`) turns bytes into `Command`s and `Reply`s into bytes; a
-session (`mist/session.py`) carries the commands out. Neither knows the other's business, so
-a new dialect is a new pair of translations and nothing else.
+A protocol (`mist/protocols/`) turns bytes into `Command`s and `Reply`s into bytes; a session
+(`mist/sessions/`) handles the commands. Neither knows the other's business, so a new dialect is a
+new pair of translations and nothing else.
 
 A session answers every command with exactly one reply; whether that reply has a wire form
 is the protocol's affair (the line protocol says nothing about a `Done`).

@@ -176,7 +176,7 @@ class Batch:
 
     What one read brought is one batch, so the layers between the socket and the outboxes are
     crossed once a read instead of once a message. Tag lists in it are not checked yet:
-    whoever resolves them (`mist.broker`) does, and only for those it has not seen before.
+    whoever resolves them (`mist.broker.broker`) does, and only for those it has not seen before.
 
     Args:
         tag_lists: every tag list in it, some perhaps more than once.

@@ -26,32 +26,32 @@ import trio
 
 import mist
 from mist import collector
-from mist.accounts import Accounts
 from mist.archive import Archive, ArchiveError
 from mist.auth import open_registry
+from mist.broker.outbox import OutboxLimits, SlowConsumer
+from mist.broker.usage import Accounts
 from mist.config import Config
 from mist.errors import HistoryUnavailable, MistError, StartupError
 from mist.history import Durability, History, open_history
-from mist.history.keeper import keep
+from mist.history.maintenance import keep
 from mist.http import Context, HttpTransport, Site
 from mist.http.access import Access
 from mist.http.subscribers import Streams
 from mist.http.tickets import Tickets
-from mist.hub import Hub, HubLimits
 from mist.listening import Listening, bind, reason, tls_context
-from mist.outbox import OutboxLimits, SlowConsumer
 from mist.protocols.subjects.info import ServerInfo
-from mist.sequencer import Sequencer
-from mist.transports.departures import end_sessions
-from mist.transports.gate import Gate
+from mist.sessions.hub import Hub, HubLimits
+from mist.sessions.sequencer import Sequencer
+from mist.transports.connection_limiter import Gate
+from mist.transports.graceful_shutdown import end_sessions
 from mist.transports.handshake import Origins
 from mist.transports.nats import NatsTransport
 from mist.transports.tcp import TcpTransport
 from mist.transports.websocket import WebSocketTransport
 
 if TYPE_CHECKING:
-    from mist.archive.companions import Companions
     from mist.archive.sealer import Sealer  # needs pyarrow, which is an extra
+    from mist.archive.side_tables import Companions
 
 __all__ = ["Server", "open_server", "serve"]
 
@@ -342,7 +342,7 @@ async def _open_archive(config: Config, folder: Path, history: History) -> "Seal
 
 
 def _open_companions(sealer: "Sealer", hub: Hub) -> "Companions":
-    from mist.archive.companions import Companions
+    from mist.archive.side_tables import Companions
 
     accounts = Accounts()
     hub.broker.keep_accounts(accounts)

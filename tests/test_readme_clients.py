@@ -10,7 +10,7 @@ import trio
 
 from mist.config import Listen
 from mist.server import Server
-from tests.doors import LISTEN, dialed, port
+from tests.endpoints import LISTEN, dialed, port
 from tests.servers import running
 
 ROOT = Path(__file__).parent.parent

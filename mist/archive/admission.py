@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mist.audience import Attributes, Audience
+from mist.broker.attribute_index import is_global, reaches
 from mist.errors import InvalidAudience
-from mist.roster import is_global, reaches
 
 __all__ = ["admitted"]
 

@@ -6,10 +6,10 @@ from itertools import chain, repeat
 import pyarrow as pa
 
 from mist.audience import Audience
+from mist.broker.attribute_index import for_site
 from mist.errors import CommandError, DataTooLong
 from mist.history import Publication
 from mist.message import Entry, Limits, TagList, TagSet, parse_tags
-from mist.roster import for_site
 
 __all__ = ["InvalidRow", "to_publications"]
 

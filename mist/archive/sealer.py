@@ -28,7 +28,7 @@ import msgspec
 import trio
 
 from mist.archive.filling import Filling, Piece, SealPolicy, cut
-from mist.archive.kinship import settle
+from mist.archive.lineage import settle
 from mist.archive.manifest import Archive, ArchiveError, Manifest, Segment
 from mist.archive.ranges import joined
 from mist.archive.rows import parts_to_batch

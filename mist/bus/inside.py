@@ -18,20 +18,20 @@ from typing import TYPE_CHECKING
 import trio
 
 from mist.audience import Audience
+from mist.broker.outbox import Outbox
 from mist.bus.feed import Feed, Reader
 from mist.bus.filters import ClientFilters
 from mist.bus.messages import MARK, BusMessage, json_of, mark_of, written
-from mist.bus.nudges import NUDGES, Nudged
 from mist.bus.shown import BacklogLimits, Window, backlog_meta
+from mist.bus.wakeups import NUDGES, Nudged
 from mist.errors import HistoryOff, InvalidTag
 from mist.history import Selection
 from mist.history.admission import envelope_of
 from mist.message import ASK, PUBLISH, Envelope, check_tag
-from mist.outbox import Outbox
-from mist.sequencer import Sequencer
+from mist.sessions.sequencer import Sequencer
 
 if TYPE_CHECKING:
-    from mist.hub import Hub  # which has the filters
+    from mist.sessions.hub import Hub  # which has the filters
 
 __all__ = ["Bus", "check_channel"]
 

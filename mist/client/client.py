@@ -8,11 +8,11 @@ import trio
 
 from mist.audience import Attributes, Audience, change_of_json
 from mist.client.arguments import payload, tag_set
-from mist.client.endpoint import Endpoint
 from mist.client.errors import BadArgument, Unframable, Unsupported
 from mist.client.options import State
 from mist.client.position import Position, place
 from mist.client.publishing import Publishing
+from mist.client.state import Endpoint
 from mist.client.subscription import Gap, Subscription
 from mist.client.words import read_text
 from mist.commands import (

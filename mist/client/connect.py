@@ -9,9 +9,9 @@ import trio
 from mist.client.address import Address
 from mist.client.arguments import check_credentials
 from mist.client.client import Client
-from mist.client.endpoint import Endpoint
 from mist.client.options import Backoff, Options, State
 from mist.client.publishing import Publishing
+from mist.client.state import Endpoint
 from mist.message import Limits
 
 __all__ = ["connect"]

@@ -40,7 +40,7 @@ import attrs
 from mist.errors import HistoryDamaged, HistoryUnavailable, StartupError
 from mist.history.commits import Bulk, Commit, Mark
 from mist.history.erasing import Erased, Erasure
-from mist.history.keys import Kept, Key
+from mist.history.idempotency import Kept, Key
 from mist.history.numbering import ChannelPosition
 from mist.history.part import ColumnPage, Part
 from mist.history.record import (
@@ -312,7 +312,7 @@ class History(ABC):
     async def trim(self, policy: Policy, now: float, *, sweep: bool = True) -> Trimmed:
         """Do one bounded step of retention. Appends and reads go on meanwhile.
 
-        Call it until there is no more, now and then (see `mist.history.keeper`).
+        Call it until there is no more, now and then (see `mist.history.maintenance`).
 
         Args:
             now: Unix seconds.

@@ -3,10 +3,10 @@
 from typing import Final
 
 from mist.audience import Attributes, Audience
+from mist.broker.attribute_index import is_global, reaches
 from mist.errors import InvalidAudience
 from mist.history.record import Stored
 from mist.message import Envelope
-from mist.roster import is_global, reaches
 
 __all__ = ["admitted", "envelope_of"]
 

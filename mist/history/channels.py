@@ -8,10 +8,10 @@ from contextlib import closing
 
 from mist.errors import HistoryDamaged
 from mist.history.block import Block, TagLists
+from mist.history.block_store import Shelf
 from mist.history.numbering import Numbers
 from mist.history.record import Stored
 from mist.history.selection import Selection
-from mist.history.shelf import Shelf
 
 __all__ = ["find_number", "numbers_of", "renewable"]
 

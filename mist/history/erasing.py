@@ -13,12 +13,12 @@ import attrs
 
 from mist.errors import HistoryDamaged
 from mist.history.block import Block, TagLists
+from mist.history.block_store import Shelf
 from mist.history.channels import renewable
 from mist.history.encoding import encode
 from mist.history.layout import Head, Row
 from mist.history.record import Stored
 from mist.history.selection import Selection
-from mist.history.shelf import Shelf
 from mist.message import TagSet
 
 __all__ = ["Erased", "Erasure", "Plan", "make_plan"]

@@ -6,10 +6,10 @@ from typing import Final
 
 from mist.errors import HistoryDamaged, HistoryUnavailable
 from mist.history.block import Block, TagLists
+from mist.history.block_store import Shelf
 from mist.history.channels import numbers_of
 from mist.history.layout import Head
 from mist.history.record import Problem
-from mist.history.shelf import Shelf
 
 __all__ = ["inspect"]
 

@@ -20,26 +20,26 @@ import trio
 from mist.errors import HistoryDamaged, HistoryUnavailable
 from mist.history import MAX_GROUP, Durability, History, HistoryStatistics
 from mist.history.block import TagLists
+from mist.history.block_store import Change, Shelf, State, Totals, Workshop
 from mist.history.channels import find_number
 from mist.history.clock import Clock
 from mist.history.commits import Bulk, Commit, Mark
+from mist.history.compaction import Joining, plan_joining
 from mist.history.encoding import assign, counted, encode
 from mist.history.erasing import Erased, Erasure
 from mist.history.erasing import Plan as ErasurePlan
 from mist.history.erasing import make_plan as make_erasure
+from mist.history.idempotency import Kept
 from mist.history.inspection import inspect
-from mist.history.joining import Joining, plan_joining
-from mist.history.keeping import Plan, make_plan
-from mist.history.keys import Kept
 from mist.history.layout import MICROSECONDS, Head, Row
+from mist.history.log_metadata import Survey, first_kept, random_epoch
 from mist.history.numbering import ChannelPosition, channel_key
 from mist.history.part import ColumnPage
 from mist.history.record import MAX_ID, Page, Position, Problem, Publication, Trimmed
 from mist.history.replay import column_page, find_last, find_time, read_page
 from mist.history.retention import Policy
+from mist.history.retention_plan import Plan, make_plan
 from mist.history.selection import Selection
-from mist.history.shelf import Change, Shelf, State, Totals, Workshop
-from mist.history.survey import Survey, first_kept, random_epoch
 from mist.history.tracker import covers, recovered, shrink
 from mist.message import TagSet
 

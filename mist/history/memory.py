@@ -14,10 +14,12 @@ import attrs
 import trio
 
 from mist.history import Durability, History
+from mist.history.block_store import Change, Shelf, State, Totals, Workshop
 from mist.history.commits import MAX_WRITERS, Commit, Mark
-from mist.history.keys import Kept, Keys
+from mist.history.idempotency import Kept, Keys
 from mist.history.layout import Head, Row
 from mist.history.log import Log
+from mist.history.log_metadata import Survey, random_epoch
 from mist.history.numbering import (
     ChannelPosition,
     Tally,
@@ -28,8 +30,6 @@ from mist.history.numbering import (
 from mist.history.postings import has_hash
 from mist.history.record import Problem
 from mist.history.selection import Selection
-from mist.history.shelf import Change, Shelf, State, Totals, Workshop
-from mist.history.survey import Survey, random_epoch
 
 __all__ = ["MemoryShelf", "open_memory"]
 

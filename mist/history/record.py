@@ -10,7 +10,7 @@ from operator import itemgetter
 
 import attrs
 
-from mist.history.keys import Key
+from mist.history.idempotency import Key
 from mist.history.numbering import Numbers, raised
 from mist.message import Entry, TagSet
 

@@ -10,13 +10,13 @@ from typing import Final
 
 from mist.errors import HistoryDamaged
 from mist.history.block import Block, TagLists
+from mist.history.block_store import Shelf
 from mist.history.channels import numbers_of
 from mist.history.layout import MICROSECONDS
 from mist.history.numbering import Numbers
 from mist.history.part import ColumnPage, Part
 from mist.history.record import Page, Stored
 from mist.history.selection import Selection
-from mist.history.shelf import Shelf
 
 __all__ = ["column_page", "find_last", "find_time", "read_page"]
 

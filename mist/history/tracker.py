@@ -14,8 +14,8 @@ from typing import Final
 
 import attrs
 
+from mist.history.block_store import State
 from mist.history.retention import any_match
-from mist.history.shelf import State
 from mist.message import TagSet
 
 __all__ = ["covers", "recovered", "shrink"]

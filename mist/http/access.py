@@ -16,7 +16,7 @@ from mist.config import Listen
 from mist.http.guard import too_often
 from mist.http.problems import Problem
 from mist.http.rates import Rates
-from mist.hub import Hub
+from mist.sessions.hub import Hub
 
 __all__ = ["Access", "Caller"]
 

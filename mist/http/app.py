@@ -26,7 +26,7 @@ from mist.http.context import Context
 from mist.http.guard import Guard, GuardLimits
 from mist.http.problems import HANDLERS
 from mist.http.rates import Rates
-from mist.transports.gate import Gate
+from mist.transports.connection_limiter import Gate
 from mist.transports.handshake import Origins
 
 __all__ = ["Site"]

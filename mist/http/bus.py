@@ -23,8 +23,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mist.bus.feed import Feed, Reader
 from mist.bus.messages import BusMessage
-from mist.bus.nudges import NUDGES, Nudged
 from mist.bus.shown import BacklogLimits, Window
+from mist.bus.wakeups import NUDGES, Nudged
 from mist.commands import Resumed, Revoked
 from mist.errors import HistoryUnavailable
 from mist.http.bus_polls import SUPERSEDED, Polls
@@ -33,8 +33,8 @@ from mist.http.context import Context
 from mist.http.openapi import EITHER, Answer, Body, Operation, Operations, parameter
 from mist.http.problems import Problem
 from mist.http.subscribers import StreamSession, opened, until_gone, why_refused
-from mist.sequencer import Sequencer
-from mist.session import GONE, HISTORY_LOST, Ending
+from mist.sessions.sequencer import Sequencer
+from mist.sessions.session import GONE, HISTORY_LOST, Ending
 
 __all__ = ["OPERATIONS", "routes"]
 

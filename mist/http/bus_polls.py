@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from mist.session import Ending, Session
+from mist.sessions.session import Ending, Session
 
 __all__ = ["SUPERSEDED", "Polls"]
 

@@ -19,7 +19,7 @@ from hypercorn.utils import wrap_app
 
 from mist.config import Listen
 from mist.http.http1 import Connection, refusal
-from mist.transports.gate import Gate
+from mist.transports.connection_limiter import Gate
 from mist.transports.streams import peer_address, ready_stream
 
 __all__ = ["HttpTransport"]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from mist.config import Config, Listen
-from mist.hub import Hub
+from mist.sessions.hub import Hub
 
 if TYPE_CHECKING:
     from mist.http.access import Access

@@ -23,7 +23,7 @@ from mist.config.addresses import parse_host
 from mist.http.bodies import ARROW, FORM, JSON, NDJSON
 from mist.http.problems import Problem
 from mist.http.rates import Rates
-from mist.transports.gate import Gate
+from mist.transports.connection_limiter import Gate
 from mist.transports.handshake import Origins
 
 __all__ = ["Guard", "GuardLimits"]

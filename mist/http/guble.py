@@ -21,7 +21,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
 from mist.audience import Audience
-from mist.dialogue import Dialogue
+from mist.broker.attribute_index import for_site
 from mist.errors import DataTooLong, NotGranted
 from mist.http.access import Caller
 from mist.http.bodies import answer
@@ -30,13 +30,13 @@ from mist.http.messages import check_room
 from mist.http.openapi import EITHER, SERVICE, Answer, Body, Operation, Operations, parameter
 from mist.http.problems import Problem
 from mist.http.queries import Query
-from mist.hub import Hub
 from mist.message import PUBLISH, Envelope, Limits, TagSet, parse_tags
 from mist.protocols.topics import TopicProtocol
 from mist.protocols.topics.commands import check_field
 from mist.protocols.topics.forms import APPLICATION, HEADERS, MESSAGE_ID, USER
-from mist.roster import for_site
-from mist.session import Session
+from mist.sessions.dispatch import Dialogue
+from mist.sessions.hub import Hub
+from mist.sessions.session import Session
 
 __all__ = ["OPERATIONS", "routes"]
 

@@ -14,7 +14,7 @@ from mist.http.bodies import answer
 from mist.http.context import Context
 from mist.http.openapi import Answer, Operation, Operations
 from mist.http.problems import Problem
-from mist.sequencer import Sequencer
+from mist.sessions.sequencer import Sequencer
 from mist.transports.websocket import PATH
 
 __all__ = ["OPERATIONS", "routes"]

@@ -2,7 +2,7 @@
 
 For 24 hours a repeat publishes nothing and is answered as the first was. A key belongs to the
 credential it came with, so nobody can find out, or use up, another's. What is kept of both is a
-hash; see `mist.history.keys` for where.
+hash; see `mist.history.idempotency` for where.
 """
 
 import hashlib
@@ -12,7 +12,7 @@ from typing import Final
 from starlette.requests import Request
 
 from mist.history import Key
-from mist.history.keys import key_name
+from mist.history.idempotency import key_name
 from mist.http.access import Caller
 from mist.http.openapi import parameter
 from mist.http.problems import Problem

@@ -17,13 +17,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from mist.broker.matches import Group
 from mist.http.bodies import answer
 from mist.http.context import Context
 from mist.http.openapi import SERVICE, Answer, Operation, Operations
 from mist.http.paging import LIMIT, Paging, after_parameter
 from mist.http.stats import Connection, describe_session
-from mist.routes import Group
-from mist.session import Session
+from mist.sessions.session import Session
 
 __all__ = ["OPERATIONS", "routes"]
 

@@ -39,10 +39,10 @@ from mist.http.problems import Problem
 from mist.http.publications import TAGS as TAG_LIST
 from mist.http.queries import Query
 from mist.http.staging import NO_ARROW
-from mist.hub import Hub
 from mist.message import Limits, TagSet, parse_tags
 from mist.protocols.selections import parse_alternative, parse_moment, split_alternatives
-from mist.sequencer import Sequencer
+from mist.sessions.hub import Hub
+from mist.sessions.sequencer import Sequencer
 
 __all__ = ["OPERATIONS", "routes"]
 

@@ -20,9 +20,9 @@ from mist.audience import Attributes
 from mist.errors import HistoryDamaged
 from mist.history import ColumnPage, Part, Selection
 from mist.http.staging import no_arrow
-from mist.hub import Hub
 from mist.message import TagSet
-from mist.sequencer import Sequencer
+from mist.sessions.hub import Hub
+from mist.sessions.sequencer import Sequencer
 
 if TYPE_CHECKING:
     from mist.archive.sealer import Sealer

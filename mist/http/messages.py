@@ -16,6 +16,7 @@ from starlette.routing import BaseRoute, Route
 
 from mist.audience import Audience
 from mist.auth import Record
+from mist.broker.attribute_index import for_site
 from mist.commands import Since
 from mist.errors import HistoryOff, NotGranted
 from mist.history import Key, Selection, StoredMessage
@@ -30,10 +31,9 @@ from mist.http.paging import LIMIT, limit_of
 from mist.http.problems import Problem
 from mist.http.publications import BODY, Publications, read_publications
 from mist.http.queries import SINCE, TAGS, Query, Wanted
-from mist.hub import Hub
 from mist.message import Envelope, TagSet
-from mist.roster import for_site
-from mist.sequencer import Sequencer
+from mist.sessions.hub import Hub
+from mist.sessions.sequencer import Sequencer
 
 __all__ = ["EXAMPLE", "OPERATIONS", "Message", "check_room", "routes"]
 

@@ -31,11 +31,11 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 import mist
-from mist.http.census import SHARE, Census, CensusTaker
+from mist.broker.meters import Histogram
 from mist.http.context import Context
 from mist.http.openapi import SERVICE, Answer, Operation, Operations
-from mist.hub import Hub
-from mist.meters import Histogram
+from mist.http.session_aggregates import SHARE, Census, CensusTaker
+from mist.sessions.hub import Hub
 
 __all__ = ["OPERATIONS", "routes"]
 

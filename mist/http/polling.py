@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 from starlette.types import Receive, Scope, Send
 
-from mist.bus.nudges import NUDGES, Nudged
+from mist.bus.wakeups import NUDGES, Nudged
 from mist.commands import Resumed, Revoked, Since
 from mist.errors import HistoryOff, HistoryUnavailable
 from mist.http.bodies import answer
@@ -45,7 +45,7 @@ from mist.http.subscribers import (
     why_refused,
 )
 from mist.message import TagSet
-from mist.session import GONE, HISTORY_LOST, Ending
+from mist.sessions.session import GONE, HISTORY_LOST, Ending
 
 __all__ = ["OPERATIONS", "routes"]
 

@@ -13,7 +13,7 @@ from mist.http.openapi import Parameter, parameter
 from mist.http.problems import Problem
 from mist.message import ASK, Limits, TagSet, parse_tag_list
 from mist.protocols.positions import MAX_ALTERNATIVES, position_from_text
-from mist.session import Session
+from mist.sessions.session import Session
 
 __all__ = ["CLIENT_ID", "LAST", "SINCE", "TAGS", "Query", "Wanted"]
 

@@ -13,7 +13,7 @@ from mist.history.cursor import Cursor
 from mist.message import TagSet
 from mist.protocols import ids_of
 from mist.protocols.event_forms import json_messages
-from mist.sequencer import Sequencer
+from mist.sessions.sequencer import Sequencer
 
 __all__ = ["Search"]
 

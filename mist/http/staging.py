@@ -28,7 +28,7 @@ from mist.http.context import Context
 from mist.http.openapi import EITHER, Answer, Body, Operation, Operations, Parameter, parameter
 from mist.http.problems import Problem
 from mist.http.staging_store import WRITER, Attempt, Batch, PartMissing, Stage, Staged
-from mist.sequencer import Sequencer
+from mist.sessions.sequencer import Sequencer
 
 __all__ = ["OPERATIONS", "routes"]
 

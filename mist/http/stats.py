@@ -16,12 +16,12 @@ from starlette.routing import BaseRoute, Route
 import mist
 from mist.errors import HistoryUnavailable
 from mist.http.bodies import answer
-from mist.http.census import CensusTaker
 from mist.http.context import Context
 from mist.http.openapi import SERVICE, Answer, Operation, Operations
-from mist.hub import Hub
-from mist.sequencer import Sequencer
-from mist.session import Session
+from mist.http.session_aggregates import CensusTaker
+from mist.sessions.hub import Hub
+from mist.sessions.sequencer import Sequencer
+from mist.sessions.session import Session
 
 if TYPE_CHECKING:
     from mist.archive.sealer import Sealer  # needs pyarrow, which is an extra

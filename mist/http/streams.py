@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.routing import BaseRoute
 from starlette.types import Receive, Scope, Send
 
+from mist.broker.outbox import Outbox
 from mist.commands import Resumed
 from mist.errors import CommandError, HistoryUnavailable
 from mist.http.context import Context
@@ -30,9 +31,8 @@ from mist.http.subscribers import (
     until_gone,
     why_refused,
 )
-from mist.outbox import Outbox
 from mist.protocols.event_forms import end_event, notice_event, ready_event
-from mist.session import GONE, HISTORY_LOST, Session
+from mist.sessions.session import GONE, HISTORY_LOST, Session
 
 __all__ = ["OPERATIONS", "routes"]
 

@@ -11,16 +11,16 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive
 
 from mist.auth import Record
+from mist.broker.outbox import Outbox
 from mist.commands import Resumed, Revoked
 from mist.http.access import Caller
 from mist.http.context import Context
 from mist.http.problems import Problem
 from mist.http.tickets import bearer
-from mist.hub import Hub
-from mist.outbox import Outbox
 from mist.protocols import WireForm
 from mist.protocols.event_forms import COMMENT, EventForm
-from mist.session import Ending, Session
+from mist.sessions.hub import Hub
+from mist.sessions.session import Ending, Session
 
 __all__ = [
     "REFUSED",

@@ -21,7 +21,7 @@ from typing import Final
 
 import trio
 
-from mist.outbox import Outbox
+from mist.broker.outbox import Outbox
 
 __all__ = ["Connection"]
 

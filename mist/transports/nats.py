@@ -13,13 +13,13 @@ from itertools import count
 import attrs
 import trio
 
-from mist.dialogue import Credential, Dialogue
-from mist.hub import Hub
 from mist.protocols.subjects import SubjectProtocol
 from mist.protocols.subjects.info import ServerInfo
-from mist.session import GONE, Ending
+from mist.sessions.dispatch import Credential, Dialogue
+from mist.sessions.hub import Hub
+from mist.sessions.session import GONE, Ending
 from mist.transports.connection import Connection
-from mist.transports.gate import Gate
+from mist.transports.connection_limiter import Gate
 from mist.transports.streams import ready_stream, send
 from mist.transports.transport import Transport
 

@@ -5,12 +5,12 @@ Which one, the first bytes may tell (`mist.transports.dialects`); after them nob
 
 import trio
 
-from mist.dialogue import Credential, Dialogue
-from mist.hub import Hub
-from mist.session import GONE, Ending
+from mist.sessions.dispatch import Credential, Dialogue
+from mist.sessions.hub import Hub
+from mist.sessions.session import GONE, Ending
 from mist.transports.connection import Connection
+from mist.transports.connection_limiter import Gate
 from mist.transports.dialects import Protocols, Undecided, line_or_json
-from mist.transports.gate import Gate
 from mist.transports.streams import send
 from mist.transports.transport import Transport
 

@@ -13,8 +13,8 @@ from abc import ABC, abstractmethod
 
 import trio
 
-from mist.hub import Hub
-from mist.transports.gate import Gate
+from mist.sessions.hub import Hub
+from mist.transports.connection_limiter import Gate
 from mist.transports.streams import peer_address, ready_stream
 
 __all__ = ["Transport"]

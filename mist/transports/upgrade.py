@@ -11,7 +11,7 @@ from typing import Final
 
 import trio
 
-from mist.session import GONE, Ending, Session
+from mist.sessions.session import GONE, Ending, Session
 from mist.transports.connection import Connection
 
 __all__ = ["UpgradeStream"]

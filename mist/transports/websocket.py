@@ -21,18 +21,18 @@ from trio_websocket import WebSocketRequest
 from trio_websocket import wrap_server_stream as wrap_websocket
 
 from mist.auth import Record
-from mist.dialogue import Credential, Dialogue
 from mist.errors import ClientTaken, InvalidAudience
-from mist.hub import Hub
 from mist.protocols.frames import FrameProtocol
 from mist.protocols.json.frames import JsonFrameProtocol
 from mist.protocols.rfc6455 import close_frame, ping_frame
 from mist.protocols.topics import TopicProtocol
 from mist.protocols.topics.forms import TopicForm
-from mist.session import GONE, Ending
+from mist.sessions.dispatch import Credential, Dialogue
+from mist.sessions.hub import Hub
+from mist.sessions.session import GONE, Ending
 from mist.transports import handshake
 from mist.transports.connection import Connection
-from mist.transports.gate import Gate
+from mist.transports.connection_limiter import Gate
 from mist.transports.handshake import Offer, Origins, Refusal
 from mist.transports.streams import ready_stream
 from mist.transports.transport import Transport

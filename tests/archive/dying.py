@@ -20,7 +20,8 @@ import pandas
 import pyarrow.parquet as pq
 import trio
 
-from mist.archive import Archive, kinship, rows
+from mist.archive import Archive, rows
+from mist.archive import lineage as kinship
 from mist.archive.sealer import SealPolicy, open_sealer
 from mist.archive.segments import read_segment
 from mist.history import Durability, History, Policy, Publication, open_history

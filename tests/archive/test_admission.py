@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from mist.archive.admission import admitted
 from mist.audience import NO_ATTRIBUTES, Attributes, Audience
+from mist.broker.attribute_index import is_global, reaches
 from mist.message import TagSet
-from mist.roster import is_global, reaches
 from tests.addressed import attributes, audiences, published
 
 TEXTS = pa.string()

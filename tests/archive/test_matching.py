@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from mist.addresses import EVERYTHING
 from mist.archive.matching import carrying, matching
-from mist.broker import Broker
+from mist.broker.broker import Broker
+from mist.broker.outbox import Outbox, OutboxLimits
 from mist.history import Selection
 from mist.message import Batch, TagSet, format_tags
-from mist.outbox import Outbox, OutboxLimits
 from mist.protocols.line.forms import PLAIN
 from tests.addressed import asked, published, wants
 

@@ -31,7 +31,7 @@ from mist.history import (
     Rule,
     open_history,
 )
-from mist.history.keeper import keep
+from mist.history.maintenance import keep
 from mist.message import TagList
 
 NOON = 1_795_262_400.0  # 2026-11-21 12:00 UTC

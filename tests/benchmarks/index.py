@@ -44,10 +44,10 @@ from mist.bench.match import (
     timed,
     timed_match,
 )
-from mist.broker import Group
+from mist.broker.broker import Group
+from mist.broker.outbox import Outbox, OutboxLimits
 from mist.index import Index, Memo
 from mist.message import format_tags
-from mist.outbox import Outbox, OutboxLimits
 from mist.protocols.line.forms import PLAIN
 
 G = TypeVar("G")

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mist.audience import Attributes
-from mist.broker import Broker
+from mist.broker.broker import Broker
 from mist.bus import feed as module
 from mist.bus.feed import Feed, Reader
 from mist.bus.shown import BacklogLimits, Window
 from mist.history import Erasure, Publication, open_history
-from mist.sequencer import Sequencer
+from mist.sessions.sequencer import Sequencer
 from tests.history.messages import run
 
 CHANNELS = ("/a", "/b", "/c", "/d")

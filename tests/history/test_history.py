@@ -20,7 +20,7 @@ from mist.history import (
     Trimmed,
     open_history,
 )
-from mist.history.keys import key_name
+from mist.history.idempotency import key_name
 from tests.history.messages import (
     ids,
     of_part,

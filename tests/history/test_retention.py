@@ -3,8 +3,8 @@
 import pytest
 
 from mist.history import Policy, Rule, tracker
+from mist.history.block_store import State
 from mist.history.retention import parse_age
-from mist.history.shelf import State
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import sys
 import trio
 
 from mist.history import Policy, Rule, open_history
-from mist.history.keeper import keep
+from mist.history.maintenance import keep
 from tests.history.messages import publication, run
 
 

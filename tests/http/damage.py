@@ -13,7 +13,7 @@ __all__ = ["LARGE", "damage", "keeping"]
 
 LISTEN = (Listen("http", "127.0.0.1", 0),)
 LARGE = b"x" * 66_000
-"""Data of a message that has a block of its own: `mist.history.joining` leaves it alone."""
+"""Data of a message that has a block of its own: `mist.history.compaction` leaves it alone."""
 
 
 @asynccontextmanager

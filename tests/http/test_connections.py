@@ -22,7 +22,7 @@ from mist.http.bodies import answer
 from mist.http.guard import Guard, GuardLimits
 from mist.http.problems import HANDLERS, Problem
 from mist.http.rates import Rates
-from mist.transports.gate import Gate
+from mist.transports.connection_limiter import Gate
 from mist.transports.handshake import Origins
 from tests.http.client import Client
 

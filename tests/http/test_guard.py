@@ -17,7 +17,7 @@ from mist.config import Listen
 from mist.http.guard import Guard, GuardLimits
 from mist.http.rates import Rates
 from mist.server import Server
-from mist.transports.gate import Gate
+from mist.transports.connection_limiter import Gate
 from mist.transports.handshake import Origins
 from tests.http.client import Client, connect, request
 from tests.servers import running

@@ -13,13 +13,13 @@ from mist.audience import Attributes
 from mist.auth import Record
 from mist.commands import Register, RemoveTags, SetAttributes, SubscribeNamed
 from mist.config import Listen
-from mist.dialogue import Dialogue
 from mist.errors import HistoryUnavailable
 from mist.protocols.line import LineProtocol
 from mist.protocols.subjects.forms import subject_form
 from mist.protocols.topics import TopicProtocol
 from mist.protocols.topics.forms import TopicForm
 from mist.server import Server
+from mist.sessions.dispatch import Dialogue
 from tests.http.client import connect, request
 from tests.servers import running
 

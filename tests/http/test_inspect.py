@@ -5,11 +5,11 @@ from urllib.parse import quote
 import pytest
 import trio
 
+from mist.broker.outbox import Outbox, OutboxLimits
 from mist.commands import Register
 from mist.config import Listen
-from mist.outbox import Outbox, OutboxLimits
 from mist.protocols.line.forms import PLAIN
-from mist.session import Session
+from mist.sessions.session import Session
 from tests.http.client import request
 from tests.http.test_stats import Peer, dial
 from tests.servers import running

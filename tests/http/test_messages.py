@@ -13,11 +13,11 @@ import trio.testing
 from mist.auth import Record
 from mist.commands import AddTags, Register, RemoveTags, Subscribe, Unregister
 from mist.config import Listen
-from mist.dialogue import Dialogue
 from mist.errors import HistoryUnavailable
 from mist.history import MAX_GROUP
 from mist.protocols.line import LineProtocol
 from mist.server import Server
+from mist.sessions.dispatch import Dialogue
 from tests.http.client import Response, connect, request
 from tests.http.damage import LARGE, damage, keeping
 from tests.servers import running

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from mist.commands import Register, Since
 from mist.config import Listen
 from mist.protocols.line.forms import PLAIN
-from mist.session import Ending, Session
+from mist.sessions.session import Ending, Session
 from tests.http.client import request
 from tests.http.test_stats import Peer, dial
 from tests.servers import running

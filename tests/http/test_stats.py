@@ -7,7 +7,7 @@ import trio
 
 from mist.config import Listen
 from mist.errors import HistoryUnavailable
-from mist.http.census import CensusTaker
+from mist.http.session_aggregates import CensusTaker
 from mist.protocols.line.forms import PLAIN
 from tests.http.client import request
 from tests.servers import running
@@ -182,7 +182,7 @@ class Peer:
     """Stands in for a session: what a census looks at."""
 
     def __init__(self, hub, name):
-        from mist.outbox import Outbox, OutboxLimits
+        from mist.broker.outbox import Outbox, OutboxLimits
 
         self.name, self.transport, self.peer = name, "tcp", "127.0.0.1"
         self.record, self.subscriptions = None, ()

@@ -20,9 +20,9 @@ from mist.http import Context, HttpTransport, Site
 from mist.http.access import Access
 from mist.http.subscribers import Streams
 from mist.http.tickets import Tickets
-from mist.hub import Hub
 from mist.server import Server
-from mist.transports.gate import Gate
+from mist.sessions.hub import Hub
+from mist.transports.connection_limiter import Gate
 from mist.transports.handshake import Origins
 from tests.http.client import Client, connect, http_address, request
 from tests.http.events import EventReader, Events, listen

@@ -280,7 +280,7 @@ async def test_unknown_id_is_not_found(server, method, name):
 async def subscriber(server, token):
     """A WebSocket's session, without the socket."""
     from mist.protocols.line.forms import PLAIN
-    from mist.session import Session
+    from mist.sessions.session import Session
 
     session = Session(server.hub, PLAIN, lambda notice: b"", transport="ws")
     session.adopt(server.hub.registry.lookup(token))

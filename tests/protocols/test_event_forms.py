@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mist.broker import Broker
+from mist.broker.broker import Broker
+from mist.broker.outbox import Outbox, OutboxLimits
 from mist.commands import Resumed, Revoked
 from mist.message import Batch, TagList
-from mist.outbox import Outbox, OutboxLimits
 from mist.protocols.event_forms import (
     COMMENT,
     EventForm,

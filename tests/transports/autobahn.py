@@ -14,11 +14,11 @@ import trio
 
 from mist.auth import open_registry
 from mist.commands import Command, Ping, Register, Reply
-from mist.hub import Hub
 from mist.message import Limits
 from mist.protocols.frames import FrameProtocol
 from mist.protocols.rfc6455 import text_frame
-from mist.transports.gate import Gate
+from mist.sessions.hub import Hub
+from mist.transports.connection_limiter import Gate
 from mist.transports.handshake import Origins
 from mist.transports.websocket import WebSocketTransport
 

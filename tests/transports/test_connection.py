@@ -5,7 +5,7 @@ import socket
 import trio
 import trio.testing
 
-from mist.outbox import Outbox, OutboxLimits
+from mist.broker.outbox import Outbox, OutboxLimits
 from mist.protocols.line.forms import PLAIN
 from mist.transports.connection import Connection
 

@@ -11,11 +11,11 @@ from trio.testing import MockClock, memory_stream_pair
 
 from mist.auth import open_registry
 from mist.config import Listen
-from mist.hub import Hub
 from mist.protocols.subjects import PULSE
 from mist.protocols.subjects.info import ServerInfo
 from mist.server import Server
-from mist.transports.gate import Gate
+from mist.sessions.hub import Hub
+from mist.transports.connection_limiter import Gate
 from mist.transports.nats import NatsTransport
 from tests.servers import running
 from tests.transports.lines import Lines, talk

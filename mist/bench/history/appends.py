@@ -24,7 +24,7 @@ from mist.bench.history.loops import beside, run
 from mist.bench.history.stored import SIZE, publications, script_of, url_of
 from mist.bench.script import tag_lists
 from mist.history import Durability, History, Policy, Publication, open_history
-from mist.history.keeper import keep
+from mist.history.maintenance import keep
 
 __all__ = ["Appends", "measure_appends"]
 

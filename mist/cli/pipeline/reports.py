@@ -250,8 +250,8 @@ def _account(
             from importlib import import_module
 
             from mist.archive import Archive
-            from mist.pipeline.companions import time_range
             from mist.pipeline.jobs.result import write_table
+            from mist.pipeline.side_tables import time_range
 
             job = import_module(f"mist.pipeline.jobs.{name}")
             opened = Archive.open(archive)

@@ -8,12 +8,12 @@ from typing import Final
 
 from mist.errors import HistoryDamaged, HistoryUnavailable
 from mist.history import Durability
+from mist.history.log_metadata import Survey, random_epoch
+from mist.history.sqlite.block_store import SqliteShelf
 from mist.history.sqlite.channels import number_all
-from mist.history.sqlite.chores import Traffic
 from mist.history.sqlite.database import boot_id, connect, explained, lock, prepare
+from mist.history.sqlite.maintenance import Traffic
 from mist.history.sqlite.presence import Presence
-from mist.history.sqlite.shelf import SqliteShelf
-from mist.history.survey import Survey, random_epoch
 from mist.sqlite import DAMAGED, Place, create
 
 __all__ = ["Files"]

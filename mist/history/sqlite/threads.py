@@ -18,8 +18,8 @@ from typing import Final, TypeVar
 
 import trio
 
+from mist.history.block_store import Shelf, Workshop
 from mist.history.layout import Row
-from mist.history.shelf import Shelf, Workshop
 from mist.history.sqlite.files import Files
 
 __all__ = ["Threads", "hurry"]

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from mist.pipeline.landing.lake import Lake
+from mist.pipeline.ingestion.lake import Lake
 
 __all__ = ["clear_landing"]
 

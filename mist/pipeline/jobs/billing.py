@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from mist.archive import Archive
-from mist.pipeline.companions import read_companion
 from mist.pipeline.progress import Progress, silent
 from mist.pipeline.selection import Range
+from mist.pipeline.side_tables import read_companion
 
 if TYPE_CHECKING:
     import pyarrow as pa

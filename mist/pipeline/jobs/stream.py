@@ -3,7 +3,7 @@
 A lake is an archive, so that every other job works on it, and a folder of Parquet files by day
 (UTC), so that everybody else's tools do. Spark's checkpoint says what is being read, the lake's
 manifest what is there: each message once. Both survive whatever ends the process; started
-again, it goes on. How, and what of it doesn't go through Java: see `mist.pipeline.landing`.
+again, it goes on. How, and what of it doesn't go through Java: see `mist.pipeline.ingestion`.
 
 Each batch makes a few files, however few messages came. What many small ones cost those who
 read them is what `compact` is for.
@@ -20,8 +20,8 @@ from mist.archive import Archive, ArchiveError
 from mist.pipeline.errors import BadInput, JobFailed
 from mist.pipeline.exports import Export, record
 from mist.pipeline.failures import translated
-from mist.pipeline.landing.entering import OutOfDate, enter
-from mist.pipeline.landing.lake import Lake
+from mist.pipeline.ingestion.entering import OutOfDate, enter
+from mist.pipeline.ingestion.lake import Lake
 from mist.pipeline.origin import Origin
 from mist.pipeline.progress import Progress, silent
 
@@ -146,7 +146,7 @@ class _Batches:
             self._progress(f"batch {number}: {rows:,} messages")
 
     def _enter(self, frame: "DataFrame") -> int:
-        from mist.pipeline.landing.source import read_landed
+        from mist.pipeline.ingestion.source import read_landed
 
         for _ in range(TRIES):
             landed = read_landed(frame.collect())  # the tasks run in here, anew each time
@@ -166,7 +166,7 @@ def _start(
     every: float,
     most: int,
 ) -> "StreamingQuery":
-    from mist.pipeline.landing.source import LandingSource
+    from mist.pipeline.ingestion.source import LandingSource
 
     spark.dataSource.register(LandingSource)
     reader = spark.readStream.format(LandingSource.name())

@@ -20,9 +20,9 @@ import attrs
 
 from mist.archive import Archive
 from mist.auth import Grant
-from mist.pipeline.companions import read_companion
 from mist.pipeline.progress import Progress, silent
 from mist.pipeline.selection import Range
+from mist.pipeline.side_tables import read_companion
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -151,7 +151,7 @@ class SubjectProtocol(Protocol):
         Nothing where the server goes: a client that hears an error may not come back to the next.
 
         Args:
-            code: why the session ended; see `mist.session.Ending`.
+            code: why the session ended; see `mist.sessions.session.Ending`.
         """
         text = (_STRANGERS_FAREWELLS if self._stranger else _FAREWELLS).get(code)
         return _refusal(text) if text else b""

@@ -51,8 +51,8 @@ WAYS: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
 
 
 def main(url: str, folder: Path, names: list[str]) -> None:
+    from mist.pipeline.ingestion.entering import enter
     from mist.pipeline.jobs import stream
-    from mist.pipeline.landing.entering import enter
     from mist.pipeline.origin import Origin
     from mist.pipeline.session import session
     from tests.pipeline.conftest import QUICK

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from mist.archive import Archive
 from mist.auth import Grant
-from mist.pipeline.companions import time_range
 from mist.pipeline.errors import BadInput
 from mist.pipeline.jobs import billing, drops, tokens
+from mist.pipeline.side_tables import time_range
 from tests.pipeline.archives import Told, add_accounts, make_archive
 
 DELIVERIES = [

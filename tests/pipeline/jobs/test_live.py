@@ -10,9 +10,9 @@ import trio
 
 from mist.archive import Archive
 from mist.audience import NO_ATTRIBUTES, Attributes, Audience
+from mist.broker.outbox import Outbox, OutboxLimits
 from mist.client import connect
 from mist.message import ASK, parse_tags
-from mist.outbox import Outbox, OutboxLimits
 from mist.pipeline.jobs import match
 from mist.pipeline.jobs.result import LargeResult, Result
 from mist.pipeline.reading import Archived

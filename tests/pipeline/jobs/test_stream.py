@@ -21,8 +21,8 @@ from mist.archive.schema import MESSAGES
 from mist.history.erasing import Erasure
 from mist.pipeline.errors import BadInput, JobFailed
 from mist.pipeline.exports import exports
+from mist.pipeline.ingestion.lake import Lake
 from mist.pipeline.jobs import compact, erase, stream
-from mist.pipeline.landing.lake import Lake
 from mist.pipeline.origin import Origin
 from mist.pipeline.reading import read_log
 from mist.pipeline.source.address import Address
@@ -30,8 +30,8 @@ from mist.pipeline.source.origins import Losses
 from mist.pipeline.source.origins.server import ServerOrigin
 from mist.pipeline.source.splitting import Stretch
 from tests.pipeline.archives import make_archive
+from tests.pipeline.ingestion.batches import files, rows_of
 from tests.pipeline.jobs.streaming import BATCH
-from tests.pipeline.landing.batches import files, rows_of
 from tests.pipeline.source.fake import Fake, Handler, faking, rows
 from tests.processes import environment, serving
 

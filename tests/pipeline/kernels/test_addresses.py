@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from mist.archive.admission import admitted
 from mist.archive.matching import matching
 from mist.audience import Attributes, Audience
-from mist.broker import Broker
+from mist.broker.broker import Broker
+from mist.broker.outbox import Outbox, OutboxLimits
 from mist.history import Publication, Selection, open_history
 from mist.history.admission import admitted as admitted_of_history
 from mist.message import Batch, Envelope, TagList, TagSet
-from mist.outbox import Outbox, OutboxLimits
 from mist.pipeline.kernels.coverage import FANOUT, SUBSCRIPTION, TAG, Coverage
 from mist.pipeline.kernels.matching import Matcher
 from mist.protocols.line.forms import PLAIN

@@ -1,0 +1,291 @@
+"""The tables beside the messages: who got how much, who subscribed to what, who may.
+
+A task of the server (`run`) has the accounts (`mist.broker.usage`) closed at the end of each minute
+and looks at the token registry; what that comes to is kept as Arrow, and becomes segments of
+the tables `deliveries`, `subscriptions` and `tokens` when ten minutes have passed, when it is
+many rows, and at the end. A segment has the rows of many minutes, and of one day.
+
+For whoever reads them:
+
+- Rows add up: a minute may have several for one account, as when it had so many accounts that
+  it was closed early.
+- Accounts of a minute have what was published in it, give or take the moment of its end.
+- `tokens` has a token's grants as they stood at the end of a minute in which they changed, and
+  all tokens once a day and at each start of the server. No tags: the token is gone.
+- Subscriptions that end because the server does are not counted as closed.
+
+What a crash loses is the minutes that were not written yet, ten at most, of all three tables.
+Messages are never touched by that. Where the disk is full, rows are kept for as long as there
+is memory set aside for them; beyond that the oldest are lost, which is logged.
+"""
+
+import logging
+import math
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from datetime import date
+from typing import Final
+
+import attrs
+import pyarrow as pa
+import pyarrow.compute as pc
+import trio
+
+from mist.archive.manifest import Archive, ArchiveError, Table
+from mist.archive.schema import DELIVERIES, SUBSCRIPTIONS, TABLES, TOKENS
+from mist.archive.segments import day_of, write_segment
+from mist.auth import Record, Registry
+from mist.broker.usage import Accounts
+
+__all__ = ["Companions", "CompanionsPolicy"]
+
+log = logging.getLogger("mist.archive")
+
+_MINUTE: Final = 60_000_000  # microseconds
+_PAGE: Final = 500  # tokens looked at between two checkpoints
+_SWEEP: Final = 3600.0  # seconds
+_Batches = list[tuple[str, pa.RecordBatch]]
+
+
+@attrs.frozen
+class CompanionsPolicy:
+    """When rows are written.
+
+    Attributes:
+        seconds: for which a row waits at most.
+        rows: of all tables, with which nothing waits any longer.
+        most_rows: kept while the disk takes none: some 100 bytes each.
+    """
+
+    seconds: float = 600.0
+    rows: int = 200_000
+    most_rows: int = 2_000_000
+
+
+class Companions:
+    """See the module.
+
+    Args:
+        archive: whose tables they are; made where there are none.
+        accounts: of the broker. It is this one that closes them.
+        registry: whose tokens are listed.
+        policy: when rows are written.
+        clock: Unix seconds.
+
+    Attributes:
+        waiting: rows not written yet.
+        lost: rows given up, ever since.
+        failures: attempts to write that failed, ever since.
+    """
+
+    def __init__(
+        self,
+        archive: Archive,
+        accounts: Accounts,
+        registry: Registry,
+        policy: CompanionsPolicy | None = None,
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.waiting = 0
+        self.lost = 0
+        self.failures = 0
+        self._archive = archive
+        self._accounts = accounts
+        self._registry = registry
+        self._policy = policy or CompanionsPolicy()
+        self._clock = clock
+        self._minute = self._now()
+        self._written = trio.current_time()
+        self._swept = -math.inf
+        self._batches: _Batches = []  # of which tables; oldest first
+        self._failing = False
+        self._full = trio.Event()
+        self._turn = trio.Lock()
+        self._thread = trio.CapacityLimiter(1)
+        self._tokens: dict[str, tuple[str, ...]] = {}  # that have changed
+        self._listed: date | None = None  # the day for which all tokens are listed
+        self._looked = 0.0  # when the registry was looked through last
+        self._changes = -1  # of the registry, by then
+        accounts.on_full = self._hurry
+        registry.watch(self._token_changed)
+
+    async def run(self) -> None:
+        """Take the accounts each minute, and write them, until cancelled; then call `aclose`."""
+        while True:
+            await self._minute_ends()
+            try:
+                await self.collect()
+                waited = trio.current_time() - self._written
+                if waited >= self._policy.seconds or self.waiting >= self._policy.rows:
+                    await self.flush()
+            except ArchiveError:
+                pass  # logged; the rows wait for the next minute
+            except Exception:  # a mistake of ours; that is no reason to end a server
+                log.exception("accounts could not be kept")
+                self.failures += 1
+
+    async def aclose(self) -> None:
+        """Write what there is. Done even where it is cancelled; what fails is logged, and lost."""
+        with trio.CancelScope(shield=True):
+            try:
+                await self.collect()
+                await self.flush()
+            except ArchiveError:
+                log.warning("accounts are lost", extra={"rows": self.waiting})
+
+    async def collect(self) -> None:
+        """Have the accounts of the present minute, or of what there is of it, wait as rows.
+
+        Finishes even where it is cancelled.
+        """
+        async with self._turn:
+            with trio.CancelScope(shield=True):
+                self._full = trio.Event()
+                minute, self._minute = self._minute, self._now()
+                for delivered, changed in self._accounts.close():
+                    self._add("deliveries", DELIVERIES, minute, delivered)
+                    self._add("subscriptions", SUBSCRIPTIONS, minute, changed)
+                    await trio.lowlevel.checkpoint()
+                await self._look_at_tokens(minute)
+
+    async def flush(self) -> None:
+        """Write what waits. Finishes even where it is cancelled.
+
+        Raises:
+            ArchiveError: the disk is full, the folder gone. What isn't written still waits.
+        """
+        async with self._turn:
+            with trio.CancelScope(shield=True):
+                batches, self._batches = self._batches, []
+                sweep = trio.current_time() >= self._swept + _SWEEP
+                left, error = await trio.to_thread.run_sync(
+                    self._write, batches, sweep, limiter=self._thread
+                )
+                self._batches = left + self._batches
+                self.waiting = sum(batch.num_rows for _, batch in self._batches)
+                self._written = trio.current_time()
+                if sweep:
+                    self._swept = self._written
+        if error is None:
+            self._failing = False
+            return
+        self.failures += 1
+        if not self._failing:
+            log.warning("accounts can't be written", extra={"reason": str(error)})
+        self._failing = True
+        raise error
+
+    # minutes
+
+    def _now(self) -> int:
+        """The minute, in microseconds since 1970."""
+        return math.floor(self._clock() / 60) * _MINUTE
+
+    async def _minute_ends(self) -> None:
+        with trio.move_on_after(60 - self._clock() % 60):
+            await self._full.wait()
+
+    def _hurry(self) -> None:
+        self._full.set()
+
+    # rows
+
+    def _add(
+        self,
+        name: str,
+        schema: pa.Schema,
+        minute: int,
+        rows: Sequence[tuple[object, ...]],
+    ) -> None:
+        if not rows:
+            return
+        columns: list[object] = [[minute] * len(rows), *zip(*rows, strict=True)]
+        arrays = [
+            pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)
+        ]
+        self._batches.append((name, pa.record_batch(arrays, schema)))
+        self.waiting += len(rows)
+        if self.waiting > self._policy.most_rows:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        """Let go of the oldest rows, a tenth of what may be kept, so that it isn't each time."""
+        given_up = 0
+        while self.waiting > 0.9 * self._policy.most_rows:
+            _, batch = self._batches.pop(0)
+            given_up += batch.num_rows
+            self.waiting -= batch.num_rows
+        self.lost += given_up
+        log.warning("accounts are lost", extra={"rows": given_up})
+
+    # tokens
+
+    def _token_changed(self, old: Record, new: Record | None) -> None:
+        self._tokens[old.id] = () if new is None else _tags(new)
+
+    async def _look_at_tokens(self, minute: int) -> None:
+        """Note the tokens that have changed or come; once a day, all."""
+        tokens, self._tokens = self._tokens, {}
+        today, changes = day_of(minute), self._registry.statistics().changes
+        if today != self._listed or changes != self._changes:
+            # A token's registration is announced to nobody, but is a change.
+            since = -math.inf if today != self._listed else self._looked
+            self._listed, self._looked, self._changes = today, self._clock(), changes
+            after = ""
+            while page := self._registry.page(_PAGE, after):
+                after = page[-1].id
+                tokens.update((each.id, _tags(each)) for each in page if each.created >= since)
+                if len(tokens) >= _PAGE:
+                    self._add("tokens", TOKENS, minute, list(tokens.items()))
+                    tokens = {}
+                await trio.lowlevel.checkpoint()
+        self._add("tokens", TOKENS, minute, list(tokens.items()))
+
+    # in a thread
+
+    def _write(self, batches: _Batches, sweep: bool) -> tuple[_Batches, ArchiveError | None]:
+        """Write a segment for each table and day, as far as that goes.
+
+        Returns:
+            What isn't written, and why.
+        """
+        parts: dict[tuple[str, date], _Batches] = {}
+        for each in batches:
+            day = day_of(each[1].column("minute")[0].cast(pa.int64()).as_py())
+            parts.setdefault((each[0], day), []).append(each)
+        left: _Batches = []
+        failed: ArchiveError | None = None
+        for (name, day), part in parts.items():
+            table = self._archive.table(name)
+            try:
+                if failed is None:
+                    self._write_segment(table, day, part)
+                    if sweep:
+                        table.sweep()
+                    continue
+            except ArchiveError as error:
+                failed = error
+            left += part
+        return left, failed
+
+    def _write_segment(self, table: Table, day: date, part: _Batches) -> None:
+        table.create()
+        schema = TABLES[table.name]
+        rows = pa.Table.from_batches([batch for _, batch in part], schema).combine_chunks()
+        bounds = pc.min_max(rows.column("minute").cast(pa.int64())).as_py()
+        segment = write_segment(
+            table,
+            rows,
+            schema,
+            bounds["min"] // _MINUTE,
+            bounds["max"] // _MINUTE,
+            day=day,
+            part=f"-{secrets.token_hex(4)}",  # a minute may come to be in several
+        )
+        table.change(lambda manifest: manifest.plus(segment))
+
+
+def _tags(record: Record) -> tuple[str, ...]:
+    return tuple(sorted(record.tags))

@@ -1,0 +1,155 @@
+"""What is queued for one peer: bytes and messages, bounded, first in, first out.
+
+    put     deliveries; refused where they don't fit
+    append  whatever else has to go out; the bounds are the caller's affair
+    peek    the next bytes to write, joined
+    sent    so many of them were written
+
+Queued bytes are shared between peers: a message has one bytes object for a wire form, however
+many get it. What happens to a delivery that doesn't fit, and who may queue more than that, is up to
+`outbox`; an outbox is a backlog rather than having one: `put` is called for each delivery, and
+a call in between would cost as much again.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+__all__ = ["BURST", "Backlog"]
+
+BURST: Final = (
+    262_144  # bytes that one peek joins, so that a long queue isn't copied for each write
+)
+
+
+class Backlog:
+    """See the module.
+
+    Args:
+        max_bytes, max_messages: bounds of what `put` takes. Whoever makes them negative has
+            it take nothing.
+        ready: a list of what is derived from this; it enters when it has something to flush.
+
+    Attributes:
+        is_ready: whether it is in there.
+        size, queued: bytes and messages waiting.
+        on_room: where set, called when something was written.
+        sent_bytes, sent_messages: wholly handed to the kernel, ever since.
+    """
+
+    __slots__ = (
+        "_counts",
+        "_max_bytes",
+        "_max_messages",
+        "_offset",
+        "_ready",
+        "_wires",
+        "is_ready",
+        "on_room",
+        "queued",
+        "sent_bytes",
+        "sent_messages",
+        "size",
+    )
+
+    def __init__(self, max_bytes: int, max_messages: int, ready: list[Any]) -> None:
+        self.is_ready = False
+        self.size = 0  # bytes queued
+        self.queued = 0  # messages queued
+        self.sent_bytes = 0
+        self.sent_messages = 0
+        self.on_room: Callable[[], None] | None = None
+        self._max_bytes = max_bytes
+        self._max_messages = max_messages
+        self._ready = ready
+        # Lists rather than deques: an empty deque holds 600 bytes, and most outboxes are
+        # empty. They are emptied from the front a burst at a time, which a list does well.
+        self._wires: list[bytes] = []
+        self._counts: list[int] = []
+        self._offset = 0  # bytes of _wires[0] that are written already
+
+    def __len__(self) -> int:
+        """Bytes queued."""
+        return self.size
+
+    def put(self, wire: bytes, count: int) -> bool:
+        """Queue `count` messages, joined in `wire`, or refuse them all. O(1), never waits."""
+        size = self.size + len(wire)
+        queued = self.queued + count
+        if size > self._max_bytes or queued > self._max_messages:
+            return False
+        self.size = size
+        self.queued = queued
+        self._wires.append(wire)
+        self._counts.append(count)
+        if not self.is_ready:
+            self.is_ready = True
+            self._ready.append(self)
+        return True
+
+    def append(self, wire: bytes, count: int) -> None:
+        """Queue `count` messages, joined in `wire`, however much is queued."""
+        self.size += len(wire)
+        self.queued += count
+        self._wires.append(wire)
+        self._counts.append(count)
+        if not self.is_ready:
+            self.is_ready = True
+            self._ready.append(self)
+
+    def peek(self) -> bytes | memoryview:
+        """The next bytes to write: all that is queued, or its first `BURST` bytes or so.
+
+        A message larger than that comes whole. Empty when nothing is queued.
+        """
+        wires = self._wires
+        if not wires:
+            return b""
+        if self._offset:
+            return memoryview(wires[0])[self._offset :]
+        if len(wires) == 1:
+            return wires[0]
+        if self.size <= BURST:
+            return b"".join(wires)
+        total = 0
+        for n, wire in enumerate(wires):
+            total += len(wire)
+            if total > BURST:
+                return b"".join(wires[: n or 1])
+        return b"".join(wires)
+
+    def sent(self, written: int) -> None:
+        """Forget the first `written` bytes queued; the peer has them as far as we can know.
+
+        A joined run counts as queued until all of it is written.
+        """
+        self.sent_bytes += written
+        if written == self.size:
+            self.sent_messages += self.queued
+            self.size = self.queued = self._offset = 0
+            self._wires.clear()
+            self._counts.clear()
+            if self.on_room is not None:
+                self.on_room()
+            return
+        self.size -= written
+        left = written + self._offset
+        done = 0
+        for wire in self._wires:
+            if len(wire) > left:
+                break
+            left -= len(wire)
+            done += 1
+        messages = sum(self._counts[:done])
+        self.sent_messages += messages
+        self.queued -= messages
+        self._offset = left
+        del self._wires[:done]
+        del self._counts[:done]
+        if self.on_room is not None:
+            self.on_room()
+
+    def empty(self) -> None:
+        """Forget what is queued, without counting it as sent."""
+        self.size = self.queued = self._offset = 0
+        self._wires.clear()
+        self._counts.clear()

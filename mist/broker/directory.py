@@ -1,0 +1,129 @@
+"""Which groups there are, and which of them a message leads to.
+
+Subscriptions are asked for in tags as people write them; what the index holds is what these
+compile to (`mist.addresses`), and everything shown is as it was asked for. A tag list leads to
+a `Route`, and is remembered with it by its bytes as written.
+
+Who wants every message asks for no tag by which it could be found: its group stands beside the
+index, and when it comes or goes, all that is remembered is forgotten.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from mist.addresses import EVERYTHING, compile_asked, expand, is_pattern, is_topic
+from mist.broker.matches import Group, Route
+from mist.index import Index, Memo
+from mist.message import TagSet, format_tags
+
+__all__ = ["Directory"]
+
+
+class Directory:
+    """See the module.
+
+    Attributes:
+        routes: those remembered, by the tag list as written. For looking up only.
+    """
+
+    def __init__(self) -> None:
+        self._index: Index[Group] = Index()
+        self._memo: Memo[Route] = Memo()
+        self._everything: Group | None = None
+        self._patterns: Counter[str] = Counter()  # asked for, of how many groups
+        self.routes: Mapping[bytes, Route] = self._memo.entries
+
+    def __len__(self) -> int:
+        """Groups."""
+        return len(self._index) + (self._everything is not None)
+
+    # groups
+
+    def find(self, tags: TagSet) -> Group | None:
+        """The group of exactly this tag set, as asked for, if there is one. O(tags)."""
+        if tags == EVERYTHING:
+            return self._everything
+        return self._index.get(compile_asked(tags))
+
+    def open(self, tags: TagSet) -> Group:
+        """The group of exactly this tag set, as asked for; made where there is none. O(tags)."""
+        if tags == EVERYTHING:
+            return self._everything or self._open_everything()
+        compiled = compile_asked(tags)
+        group = self._index.get(compiled)
+        if group is not None:
+            return group
+        group = Group(format_tags(tags).encode())
+        self._index.add(compiled, group)
+        self._memo.invalidate(compiled)
+        if compiled is not tags:
+            self._patterns.update(filter(is_pattern, tags))
+        return group
+
+    def _open_everything(self) -> Group:
+        self._memo.clear()
+        self._everything = Group(format_tags(EVERYTHING).encode())
+        return self._everything
+
+    def close(self, group: Group) -> None:
+        """Let go of a group. O(tags)."""
+        tags = group.tags
+        if tags == EVERYTHING:
+            self._everything = None
+            self._memo.clear()
+            return
+        compiled = compile_asked(tags)
+        self._index.remove(compiled)
+        self._memo.invalidate(compiled)
+        if compiled is not tags:
+            for each in filter(is_pattern, tags):
+                self._patterns[each] -= 1
+                if not self._patterns[each]:
+                    del self._patterns[each]
+
+    # messages
+
+    def match(self, tags: TagSet) -> list[Group]:
+        """The groups that a message with these tags, as published, satisfies; in no order."""
+        groups = self._index.match(expand(tags))
+        if self._everything is not None:
+            groups.append(self._everything)
+        return groups
+
+    def remember(self, tag_list: bytes, tags: TagSet, route: Route) -> None:
+        """Offer what a tag list as written was just resolved to; see `Memo.admit`."""
+        self._memo.admit(tag_list, expand(tags), route)
+
+    # what there is
+
+    def groups(self) -> Iterator[list[Group]]:
+        """All groups, some at a time; see `Index.slices`."""
+        yield from self._index.slices()
+        if self._everything is not None:
+            yield [self._everything]
+
+    def tags(self) -> TagSet:
+        """Every distinct tag that is asked for. O(tags)."""
+        plain = [_shown(tag) for tag in self._index.tags() if not _is_derived(tag)]
+        everything = () if self._everything is None else EVERYTHING
+        return frozenset(plain).union(self._patterns, everything)
+
+    def tag_uses(self) -> Iterator[list[tuple[str, int]]]:
+        """Distinct tags asked for, and how many groups have them, some at a time."""
+        for some in self._index.tag_slices():
+            yield [(_shown(each.name), each.uses) for each in some if not _is_derived(each.name)]
+        yield list(self._patterns.items())
+
+    @property
+    def distinct_tags(self) -> int:
+        """Distinct tags by which groups are found: of patterns, those they compile to. O(1)."""
+        return self._index.statistics().tags
+
+
+def _is_derived(tag: str) -> bool:
+    return tag.startswith("..")
+
+
+def _shown(tag: str) -> str:
+    """A tag of the index as it was asked for: a topic in it is a channel asked for by itself."""
+    return f"={tag}" if is_topic(tag) else tag

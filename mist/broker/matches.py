@@ -1,0 +1,173 @@
+"""Where messages lead: a tag set's subscribers, a tag list's route, a destination's outboxes.
+
+A `Group` is all subscribers of one tag set, a `Route` what a tag list as written leads to, and
+`Targets` the distinct outboxes behind a route's groups. A group that changes has the routes
+through it forget their targets; who makes all of them and keeps them is `mist.broker.broker`.
+"""
+
+from collections.abc import Iterable, Sequence
+from weakref import WeakSet
+
+from mist.broker.attribute_index import is_global
+from mist.broker.named_subscriptions import Lane, Queue
+from mist.broker.outbox import Outbox
+from mist.message import TagList, TagSet
+from mist.protocols import WireForm
+
+__all__ = ["Group", "Route", "Routed", "Subscriber", "Targets"]
+
+
+Subscriber = Outbox | Lane | Queue
+"""What is in a group."""
+
+
+class Group:
+    """The subscribers of one tag set, in the order they came.
+
+    Attributes:
+        tag_list: the canonical wire form of the tag set.
+    """
+
+    # A million subscriptions may be a million groups of one subscriber, so a lone subscriber
+    # is held without a dict, and routes only once there is one.
+    __slots__ = ("_members", "_routes", "tag_list")
+
+    def __init__(self, tag_list: bytes) -> None:
+        self.tag_list = tag_list
+        self._members: Subscriber | dict[Subscriber, None] | None = None
+        self._routes: WeakSet[Route] | None = None
+
+    @property
+    def tags(self) -> TagSet:
+        """The tag set."""
+        return frozenset(self.tag_list.decode().split(","))
+
+    @property
+    def members(self) -> Iterable[Subscriber]:
+        """The subscribers."""
+        members = self._members
+        if members is None:
+            return ()
+        return members if isinstance(members, dict) else (members,)
+
+    @property
+    def subscribers(self) -> int:
+        """How many they are. O(1)."""
+        members = self._members
+        return len(members) if isinstance(members, dict) else int(members is not None)
+
+    def __contains__(self, outbox: object) -> bool:
+        members = self._members
+        return outbox in members if isinstance(members, dict) else outbox is members
+
+    def add(self, outbox: Subscriber) -> None:
+        """Take a subscriber in; one who is in already stays where it is."""
+        members = self._members
+        if members is None:
+            self._members = outbox
+        elif isinstance(members, dict):
+            members[outbox] = None
+        elif members is not outbox:
+            self._members = {members: None, outbox: None}
+        self.changed()
+
+    def discard(self, outbox: Subscriber) -> None:
+        """Let a subscriber go; nothing happens where it isn't in."""
+        members = self._members
+        if members is outbox:
+            self._members = None
+        elif isinstance(members, dict):
+            members.pop(outbox, None)
+            if not members:
+                self._members = None
+        self.changed()
+
+    def __bool__(self) -> bool:
+        return self._members is not None
+
+    def watch(self, route: "Route") -> None:
+        """Have `route` forget its targets at the next change."""
+        if self._routes is None:
+            self._routes = WeakSet()
+        self._routes.add(route)
+
+    def changed(self) -> None:
+        """Forget every target that was computed from these members."""
+        # A route enters again when somebody asks for its targets, so a change costs what the
+        # routes used since the last one cost to compute, and no more.
+        if self._routes:
+            for route in self._routes:
+                if route.targets is not None:
+                    route.targets.stale = True
+                    route.targets = None
+            self._routes.clear()
+
+
+class Targets:
+    """The outboxes of a destination, by the form they want, and the queues.
+
+    Attributes:
+        by_form: each form, and those who want it.
+        queues: which deal what they get.
+        stale: whether a group behind them has changed since. Routes let go of stale targets
+            at once; the mark keeps a new route from being handed them.
+    """
+
+    __slots__ = ("__weakref__", "by_form", "queues", "stale")
+
+    def __init__(self, subscribers: Iterable[Subscriber]) -> None:
+        self.stale = False
+        by_form: dict[WireForm, list[Outbox | Lane]] = {}
+        queues: list[Queue] = []
+        for each in subscribers:
+            if isinstance(each, Queue):
+                queues.append(each)
+            else:
+                by_form.setdefault(each.form, []).append(each)
+        self.queues = tuple(queues)
+        self.by_form = [(form, tuple(members)) for form, members in by_form.items()]
+
+
+class Route(TagList):
+    """A tag list as somebody wrote it, and where it leads.
+
+    Attributes:
+        written: the prefix of a line that carries this tag list as written, where that isn't
+            the canonical one; else None, and a line can be passed on as it came.
+        groups: the groups it matches.
+        targets: None where it has to be computed.
+        everywhere: whether its messages are for every site; see `mist.broker.attribute_index`.
+        overhead: bytes of a canonical line beside the data.
+        messages, bytes: that went along it as lines and are in no ledger yet; see
+            `mist.broker.usage`.
+        repeats: found with the targets, where there are accounts: a group, and how many
+            subscribers an owner has in it who are in a group before it, too, or get nothing.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "bytes",
+        "everywhere",
+        "groups",
+        "messages",
+        "overhead",
+        "repeats",
+        "targets",
+        "written",
+    )
+
+    def __init__(self, written: bytes, tags: TagSet, groups: Sequence[Group]) -> None:
+        super().__init__(tags)
+        prefix = b"publish %b " % written
+        self.written = None if prefix == self.head else prefix
+        self.groups = groups
+        self.everywhere = is_global(tags)
+        self.targets: Targets | None = None
+        self.overhead = len(self.head) + 1
+        self.messages = 0
+        self.bytes = 0
+        self.repeats: Sequence[tuple[Group, str, int]] = ()
+
+
+Routed = tuple[Route, bytes, int]
+"""A `mist.message.Entry` whose tag list is a route."""

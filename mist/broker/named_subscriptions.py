@@ -1,0 +1,207 @@
+"""Subscriptions with a name of their own: lanes into one outbox, and queues that share them.
+
+A session usually gets a message once, however many of its subscriptions match. Where its
+dialect gives each subscription a name that deliveries carry (a subject's `sid`), each gets
+its own copy in a form of its own. Such a subscription is a `Lane`: to the broker it looks like
+an outbox, and what is put into it goes to the session's.
+
+A `Queue` is many lanes of which one gets each message: the members of a queue group, over all
+sessions. It is a subscriber like any other, and deals what it is given.
+"""
+
+import random
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from mist.audience import Attributes
+from mist.broker.outbox import Outbox
+
+if TYPE_CHECKING:
+    from mist.broker.matches import Group
+    from mist.protocols import WireForm
+
+__all__ = ["Lane", "Queue"]
+
+
+def _nothing() -> None:
+    pass
+
+
+class Lane:
+    """One named subscription of a session.
+
+    Args:
+        outbox: the session's.
+        form: how its deliveries are written.
+        name: as the peer calls it.
+
+    Attributes:
+        group: of the broker's, that it is in.
+        queue: that it is a member of; None where it gets everything.
+        taken: messages so far.
+    """
+
+    __slots__ = (
+        "_most",
+        "_on_done",
+        "form",
+        "group",
+        "name",
+        "outbox",
+        "queue",
+        "taken",
+    )
+
+    def __init__(self, outbox: Outbox, form: "WireForm", name: bytes) -> None:
+        self.outbox = outbox
+        self.form = form
+        self.name = name
+        self.group: Group | None = None
+        self.queue: Queue | None = None
+        self.taken = 0
+        self._most = -1
+        self._on_done: Callable[[], None] = _nothing
+
+    def put(self, wire: bytes, count: int) -> bool:
+        """As `Outbox.put`. Refuses what would be more than it is to take, if not all of it."""
+        if 0 <= self._most < self.taken + count:
+            # None of these, or not all: one by one, then.
+            return self.taken >= self._most
+        if not self.outbox.put(wire, count):
+            return False
+        self.taken += count
+        if self.taken == self._most:
+            self._on_done()
+        return True
+
+    def end_after(self, most: int, on_done: Callable[[], None]) -> None:
+        """Take no more than so many messages, those before this call counted.
+
+        Args:
+            on_done: called when that is so. It may be so already, and this doesn't call it.
+        """
+        self._most = most
+        self._on_done = on_done
+
+    def put_each(self, pieces: Iterable[bytes]) -> list[bool]:
+        """As `Outbox.put_each`; what comes behind the last message it takes isn't dropped."""
+        wanted = list(pieces)
+        if self._most >= 0:
+            wanted = wanted[: max(self._most - self.taken, 0)]
+        taken = self.outbox.put_each(wanted)
+        self.taken += sum(taken)
+        if wanted and self.taken == self._most:
+            self._on_done()
+        return taken
+
+    # What else the broker asks of a subscriber is the session's.
+
+    @property
+    def attributes(self) -> Attributes:
+        return self.outbox.attributes
+
+    @property
+    def owner(self) -> str:
+        return self.outbox.owner
+
+    @property
+    def muted(self) -> bool:
+        return self.outbox.muted
+
+    @property
+    def holding(self) -> bool:
+        return self.outbox.holding
+
+    @property
+    def on_behind(self) -> Callable[[int], None] | None:
+        return self.outbox.on_behind
+
+    def withhold(self) -> None:
+        self.outbox.withhold()
+
+    def keep(self, wire: bytes, count: int, *rest: Any) -> bool:
+        return self.outbox.keep(wire, count, *rest)
+
+    @property
+    def dropped_full(self) -> int:
+        return self.outbox.dropped_full
+
+    @property
+    def dropped_unframable(self) -> int:
+        return self.outbox.dropped_unframable
+
+    @dropped_unframable.setter
+    def dropped_unframable(self, value: int) -> None:
+        self.outbox.dropped_unframable = value
+
+
+class Queue:
+    """A queue group: each message goes to one of its lanes, chosen at random.
+
+    One whose outbox is full is passed over for one that has room, and where none has, the
+    message is dropped by the first that was chosen.
+
+    Attributes:
+        group: of the broker's, that it is in.
+        members: in no particular order.
+    """
+
+    __slots__ = ("_places", "group", "members")
+
+    owner = ""
+
+    def __init__(self) -> None:
+        self.group: Group | None = None
+        self.members: list[Lane] = []
+        self._places: dict[Lane, int] = {}
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def add(self, lane: Lane) -> None:
+        """Take a lane in."""
+        self._places[lane] = len(self.members)
+        self.members.append(lane)
+        lane.queue = self
+
+    def discard(self, lane: Lane) -> None:
+        """Let a lane go. O(1)."""
+        place = self._places.pop(lane)
+        last = self.members.pop()
+        if last is not lane:
+            self.members[place] = last
+            self._places[last] = place
+        lane.queue = None
+
+    def draw(self, admits: Callable[[Lane], bool] | None = None) -> Sequence[Lane]:
+        """The lanes in the order in which to offer them a message: O(1) where all are asked.
+
+        Args:
+            admits: which of them may have it; None is all.
+        """
+        members = self.members if admits is None else [*filter(admits, self.members)]
+        if len(members) < 2:
+            return tuple(members)
+        start = random.randrange(len(members))  # noqa: S311  # fairness, nothing to guess
+        return _Turned(members, start)
+
+
+class _Turned(Sequence[Lane]):
+    """A list that begins somewhere else."""
+
+    __slots__ = ("_members", "_start")
+
+    def __init__(self, members: list[Lane], start: int) -> None:
+        self._members = members
+        self._start = start
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __getitem__(self, place: Any) -> Any:
+        if not 0 <= place < len(self._members):
+            raise IndexError(place)
+        return self._members[(self._start + place) % len(self._members)]

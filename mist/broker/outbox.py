@@ -1,0 +1,324 @@
+"""A session's outbox: what is queued for one peer, bounded, in order.
+
+Everything a peer is sent goes through its one outbox: deliveries, replies to commands, and
+below a WebSocket also pongs and close frames. So nothing overtakes anything, and one number
+says how far behind a peer is.
+
+Publishing never waits for a subscriber: `put` appends or refuses, and does nothing else. An
+outbox that goes from empty to queued enters itself into a `ready` list; whoever published
+flushes that list once, at the end of a chunk. What the flush can't write stays queued for
+the transport's drain task. Queued bytes are shared between outboxes: a message has one bytes
+object for a wire form, however many get it.
+
+    put     deliveries; refused when full, and then the policy decides
+    reply   answers; never dropped, may use RESERVE more; if even that is full the peer has
+            stopped reading what it asked for, and its session ends
+    peek    the next bytes to write, joined
+    sent    so many of them were written
+
+An outbox knows no socket and no task.
+"""
+
+from collections.abc import Callable, Iterable
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from mist.audience import NO_ATTRIBUTES
+from mist.broker.backlog import BURST, Backlog
+
+if TYPE_CHECKING:
+    from mist.protocols import WireForm
+
+__all__ = ["BURST", "RESERVE", "Outbox", "OutboxLimits", "OutboxStatistics", "SlowConsumer"]
+
+RESERVE: Final = 65_536  # bytes that replies may use beyond the bound
+
+
+class SlowConsumer(Enum):
+    """What happens to a peer whose outbox is full.
+
+    DROP: the newest message is dropped and counted; the session lives on.
+    DISCONNECT: the session ends, so that the peer learns that it missed something.
+    """
+
+    DROP = "drop"
+    DISCONNECT = "disconnect"
+
+
+@attrs.frozen
+class OutboxLimits:
+    """Bounds of one outbox.
+
+    Attributes:
+        bytes: queued bytes of deliveries.
+        messages: queued messages.
+        slow_consumer: the policy when either is reached.
+    """
+
+    bytes: int = 8 * 1024 * 1024
+    messages: int = 100_000
+    slow_consumer: SlowConsumer = SlowConsumer.DROP
+
+
+@attrs.frozen
+class OutboxStatistics:
+    """One outbox's counts since it was made; messages unless named otherwise.
+
+    Attributes:
+        queued: waiting now.
+        queued_bytes: waiting now, replies included.
+        sent: wholly handed to the kernel.
+        sent_bytes: likewise, replies included.
+        dropped_full: dropped because the outbox was full.
+        dropped_unframable: withheld because the peer's protocol can't carry the data.
+    """
+
+    queued: int
+    queued_bytes: int
+    sent: int
+    sent_bytes: int
+    dropped_full: int
+    dropped_unframable: int
+
+
+def _nothing(*about: object) -> None:
+    pass
+
+
+class Outbox(Backlog):
+    """The queue of one peer.
+
+    Args:
+        form: how deliveries to this peer are written.
+        limits: bounds and policy.
+        ready: the list this outbox enters when it has something to flush.
+        on_dropping: called, at most once between two calls of `noted_drops`, when a message
+            was dropped because the outbox is full.
+        on_overrun: called when the session must end: the text says why. May be called more
+            than once.
+
+    Attributes:
+        flush: set by the transport: write what is queued as far as that goes without
+            waiting. Must not raise.
+        owner: whose account deliveries go to; see `mist.broker.usage`. `Broker.assign` sets it.
+        attributes: what an audience chooses by; `Broker.describe` sets it.
+        echo: whether the peer receives what it publishes itself.
+        on_behind: where set, called instead of dropping when a delivery doesn't fit, with the
+            id of the last message before it: deliveries are then withheld, and whoever set
+            this brings what is missing from the history.
+        on_room: where set, called also when nothing more will be written.
+    """
+
+    __slots__ = (
+        "_held",
+        "_held_size",
+        "_limits",
+        "_new_drops",
+        "_on_dropping",
+        "_on_overrun",
+        "_spent",
+        "attributes",
+        "dropped_full",
+        "dropped_unframable",
+        "echo",
+        "flush",
+        "form",
+        "on_behind",
+        "owner",
+    )
+
+    def __init__(
+        self,
+        form: "WireForm",
+        limits: OutboxLimits,
+        ready: "list[Outbox]",
+        *,
+        on_dropping: "Callable[[Outbox], None]" = _nothing,
+        on_overrun: Callable[[str], None] = _nothing,
+    ) -> None:
+        super().__init__(limits.bytes, limits.messages, ready)
+        self.form = form
+        self.owner = ""
+        self.attributes = NO_ATTRIBUTES
+        self.echo = True
+        self.flush: Callable[[], None] = _nothing
+        self.dropped_full = 0
+        self.dropped_unframable = 0
+        self._limits = limits
+        self._on_dropping = on_dropping
+        self._on_overrun = on_overrun
+        self._new_drops = False
+        self._spent = False  # whether deliveries have ended for good
+        self._held: list[tuple[bytes, int, Callable[[], None]]] | None = None  # see `hold`
+        self._held_size = 0  # bytes
+        self.on_behind: Callable[[int], None] | None = None
+
+    @property
+    def outbox(self) -> "Outbox":
+        """Itself; of a `mist.broker.named_subscriptions.Lane`, the one that it leads to."""
+        return self
+
+    @property
+    def muted(self) -> bool:
+        """Whether no deliveries are taken: ended by `mute` or `close`, or withheld."""
+        return self._max_messages < 0
+
+    @property
+    def withheld(self) -> bool:
+        """Whether deliveries come from the history for now; see `withhold`."""
+        return self._max_messages < 0 and not self._spent
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing is taken any more."""
+        return self._max_bytes < 0
+
+    def put_each(self, pieces: Iterable[bytes]) -> list[bool]:
+        """Queue messages one by one; those that don't fit are dropped and counted.
+
+        What a refused `put` is followed by, so that which messages are lost does not depend
+        on how they happened to be joined.
+
+        Returns:
+            Of each in turn, whether it was queued. Shorter than `pieces` where deliveries ended:
+            what comes behind is neither queued nor counted as dropped.
+        """
+        taken: list[bool] = []
+        for piece in pieces:
+            fits = self.put(piece, 1)
+            if not fits and self.muted:
+                break
+            taken.append(fits)
+            if fits:
+                continue
+            self.dropped_full += 1
+            if not self._new_drops:
+                self._new_drops = True
+                self._on_dropping(self)
+            if self._limits.slow_consumer is SlowConsumer.DISCONNECT:
+                self._on_overrun("slow consumer")
+                break
+        return taken
+
+    def withhold(self) -> None:
+        """Take no deliveries for now: they will be brought from the history (`bring`)."""
+        self._max_messages = -1
+        self._held = None
+
+    def hold(self) -> None:
+        """While deliveries are withheld, keep those that come from now on, until `admit`."""
+        self._held = []
+        self._held_size = 0
+
+    @property
+    def holding(self) -> bool:
+        """Whether all deliveries since `hold` are here, so that none need be brought."""
+        return self._held is not None
+
+    def let_go(self) -> None:
+        """Forget what was held: it will be brought, where it is still wanted."""
+        self._held = None
+
+    def keep(self, wire: bytes, count: int, on_admitted: Callable[[], None] = _nothing) -> bool:
+        """What becomes of a delivery that `put` refused because deliveries are withheld.
+
+        Args:
+            on_admitted: called if it is held and queued at last.
+
+        Returns:
+            False where they aren't, and the outbox is merely full.
+        """
+        if self._max_messages >= 0:
+            return False
+        if self._held is not None:
+            self._held_size += len(wire)
+            if self._held_size > self._limits.bytes // 4:
+                self._held = None
+            else:
+                self._held.append((wire, count, on_admitted))
+        return True
+
+    def admit(self) -> None:
+        """Take deliveries again, first of all those held; unless they have ended meanwhile."""
+        if self._spent:
+            return
+        self._max_messages = self._limits.messages
+        held, self._held = self._held, None
+        for wire, count, on_admitted in held or ():
+            self.bring(wire, count)
+            on_admitted()
+
+    def bring(self, wire: bytes, count: int) -> None:
+        """Queue messages from the history, however much is queued; mind `has_room_to_bring`."""
+        if count and not self._spent:
+            self.append(wire, count)
+
+    @property
+    def most_to_bring(self) -> int:
+        """Bytes to bring at a time, at most: so much that replies fit in beside it."""
+        return self._limits.bytes // 4 + 1
+
+    @property
+    def has_room_to_bring(self) -> bool:
+        """Whether at most a quarter of the bound is queued. Room is left for live deliveries."""
+        return self._spent or (
+            4 * self.size <= self._max_bytes and 4 * self.queued <= self._limits.messages
+        )
+
+    def reply(self, wire: bytes) -> None:
+        """Queue an answer behind everything queued before it. Never dropped."""
+        if self.closed or not wire:
+            return
+        if self.size + len(wire) > self._max_bytes + RESERVE:
+            self._on_overrun("outbox can't take a reply")
+            return
+        self.append(wire, 0)
+
+    def has_room_for_reply(self, size: int) -> bool:
+        """Whether a reply of `size` bytes fits; ask before building a large one."""
+        return self.size + size <= self._max_bytes + RESERVE
+
+    def mute(self) -> None:
+        """Take no more deliveries, without counting them as dropped; replies still pass."""
+        self._max_messages = -1
+        self._held = None
+        self._spent = True
+        if self.on_room is not None:
+            self.on_room()
+
+    def close(self) -> None:
+        """Take nothing more. What is queued stays, for the transport to write if it can."""
+        self._max_bytes = -1
+        self.mute()
+
+    def discard(self) -> None:
+        """Forget what is queued, without counting it as sent; for when the peer is gone."""
+        self.close()
+        self.empty()
+
+    def release(self) -> None:
+        """Let go of what this outbox calls: its session and connection, which hold it.
+
+        They would be a cycle for the collector otherwise, twenty objects for each connection.
+        """
+        self.discard()
+        self.flush = _nothing
+        self._on_dropping = self._on_overrun = _nothing
+        self.on_behind = self.on_room = None
+
+    def noted_drops(self) -> None:
+        """Allow the next drop to be reported through `on_dropping` again."""
+        self._new_drops = False
+
+    def statistics(self) -> OutboxStatistics:
+        """A frozen copy of the counts."""
+        return OutboxStatistics(
+            queued=self.queued,
+            queued_bytes=self.size,
+            sent=self.sent_messages,
+            sent_bytes=self.sent_bytes,
+            dropped_full=self.dropped_full,
+            dropped_unframable=self.dropped_unframable,
+        )

@@ -1,0 +1,78 @@
+"""Deliveries that bring nothing but word that there is something to read in the history."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import trio
+
+from mist.broker.outbox import Outbox
+from mist.message import Entry, Envelope
+from mist.protocols import WireForm
+
+__all__ = ["NUDGES", "Nudged"]
+
+
+class _Nudges(WireForm):
+    """No message at all, only that there are some."""
+
+    name = "nudges"
+
+    def pieces(
+        self,
+        entries: Sequence[Entry],
+        *,
+        firsts: Sequence[int] | None = None,
+        envelope: Envelope | None = None,
+    ) -> list[bytes]:
+        return [b""] * sum(entry[2] for entry in entries)
+
+    def join(
+        self,
+        entries: Sequence[Entry],
+        *,
+        framable: bool,
+        firsts: Sequence[int] | None = None,
+        envelope: Envelope | None = None,
+    ) -> tuple[bytes, int]:
+        return b"", sum(entry[2] for entry in entries)
+
+
+NUDGES: Final = _Nudges()
+
+
+class Nudged:
+    """Waits for an outbox whose form is `NUDGES`. For one task.
+
+    Args:
+        outbox: nothing but this writes from it.
+    """
+
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
+        self._event = trio.Event()
+        outbox.flush = self.nudge
+        # More than fits is no more than a nudge either.
+        outbox.on_behind = lambda after: self.nudge()
+
+    def nudge(self) -> None:
+        """Wake up whoever waits."""
+        self._outbox.sent(0)  # which is all there is: none of it has a byte
+        self._outbox.admit()
+        self._event.set()
+
+    def arm(self) -> None:
+        """From now on, `wait` is for what comes. Call it ahead of reading what there is."""
+        self._event = trio.Event()
+
+    async def wait(self, deadline: float = float("inf")) -> bool:
+        """Wait for a nudge since `arm`.
+
+        Args:
+            deadline: on trio's clock.
+
+        Returns:
+            Whether there was one.
+        """
+        with trio.move_on_at(deadline):
+            await self._event.wait()
+        return self._event.is_set()

@@ -1,0 +1,157 @@
+"""What the next step of retention is to do, found out beside the appends.
+
+A plan is made on a shelf that is only read, so that deciding, which may mean reading and
+thinning megabytes, keeps no append waiting. Carrying it out is one short change.
+"""
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Final
+
+import attrs
+
+from mist.errors import HistoryDamaged
+from mist.history.block import Block, TagLists
+from mist.history.block_store import Shelf, State, Totals
+from mist.history.channels import renewable
+from mist.history.clock import Moment
+from mist.history.encoding import encode
+from mist.history.layout import Head, Row
+from mist.history.record import MAX_ID
+from mist.history.replay import find_last
+from mist.history.retention import Policy
+from mist.history.selection import Selection
+from mist.history.thinning import expired, is_out, thin
+
+__all__ = ["Plan", "make_plan"]
+
+_REMOVED: Final = 64  # blocks removed unread in a step
+_STEP: Final = 8 * 1024 * 1024  # bytes of a step, at least a block: an append waits meanwhile
+_THINNED: Final = 8  # blocks read and thinned in a step
+
+
+@attrs.define
+class Plan:
+    """What a step does; see `Change` and `State`.
+
+    Attributes:
+        remove, put: keys of the blocks that go, and what comes instead.
+        sunk: the blocks that the floor rises over.
+        floor, highest, untracked, tracked: what becomes of the state.
+        removed: messages that go.
+        swept: key of the last block that was gone over again; 0 begins anew.
+        more: whether another step has something to do.
+    """
+
+    floor: int = 0
+    swept: int = 0
+    more: bool = False
+    sunk: Sequence[Head] = ()
+    remove: list[int] = attrs.field(factory=list)
+    put: list[Row] = attrs.field(factory=list)
+    removed: int = 0
+    highest: int = 0
+    untracked: int = 0
+    tracked: dict[str, int] = attrs.field(factory=dict)
+
+
+def make_plan(
+    shelf: Shelf,
+    tag_lists: TagLists,
+    state: State,
+    above: Totals,
+    swept: int,
+    policy: Policy,
+    now: Moment,
+    *,
+    sweep: bool,
+) -> Plan:
+    """The next step. First the floor rises; then what lies below it is gone over again.
+
+    Args:
+        above: sums over the blocks above the floor.
+        swept: as the last plan said.
+        sweep: see `History.trim`.
+    """
+    width = _THINNED if policy.rules else _REMOVED
+    heads = _light(expired(shelf.heads(state.floor, width), above, policy, now))
+    if heads:
+        plan = Plan(floor=heads[-1].last, swept=swept, more=True, sunk=heads)
+    else:
+        heads = [head for head in shelf.heads(swept, width) if head.last <= state.floor]
+        if not heads or not sweep:
+            return Plan(floor=state.floor)
+        heads = _light(heads)
+        plan = Plan(floor=state.floor, swept=heads[-1].first, more=True)
+        # They were out once, but the limits may have been widened since.
+        heads = [head for head in heads if is_out(head, above, policy, now)]
+    thinning = _Thinning(shelf, tag_lists, policy, now)
+    for head in heads:
+        thinning.add(head, plan)
+    return plan
+
+
+def _light(heads: Sequence[Head]) -> Sequence[Head]:
+    """The first of them, up to a step's bytes."""
+    sizes = accumulate(head.size for head in heads)
+    return [head for head, size in zip(heads, sizes, strict=True) if size <= _STEP] or heads[:1]
+
+
+class _Thinning:
+    """Decides over blocks; remembers cut-offs, since neighbours have the same tags."""
+
+    def __init__(self, shelf: Shelf, tag_lists: TagLists, policy: Policy, now: Moment) -> None:
+        self._shelf = shelf
+        self._tag_lists = tag_lists
+        self._policy = policy
+        self._now = now
+        self._cutoffs: dict[tuple[str, int], int] = {}
+
+    def add(self, head: Head, plan: Plan) -> None:
+        if not self._policy.rules:
+            _remove(head, plan)
+            return
+        try:
+            block = self._read(head)
+        except HistoryDamaged:
+            # Nothing can be kept of it, and it would be in the way for ever.
+            _remove(head, plan)
+            plan.untracked = head.last
+            return
+        stored = renewable(self._shelf, block)
+        thinned = thin(stored, self._policy, self._now, self._cutoff)
+        if not thinned.removed:
+            return
+        plan.remove.append(head.first)
+        plan.removed += thinned.removed
+        plan.highest = max(plan.highest, thinned.highest)
+        plan.tracked.update(thinned.tracked)  # blocks ascend, so the last one is the highest
+        if thinned.kept:
+            plan.put.append(encode(thinned.kept, first=head.first, last=head.last))
+
+    def _read(self, head: Head) -> Block:
+        row = self._shelf.row(head.first)
+        if row is None:  # only retention and erasure remove blocks, and they take turns
+            raise HistoryDamaged(head.first, "it isn't where it is listed", head.last)
+        return Block(row, self._tag_lists)
+
+    def _cutoff(self, tag: str, n: int) -> int:
+        known = self._cutoffs.get((tag, n))
+        if known is None:
+            selection = Selection([frozenset([tag])])
+            left, known = n, MAX_ID
+            while left and known:
+                try:
+                    left, known = find_last(self._shelf, self._tag_lists, selection, left, known)
+                except HistoryDamaged as error:
+                    # What is lost doesn't count: rather keep too much. One that can't be
+                    # placed ends the search, and everything is kept.
+                    known = min(known, error.first) - 1 if error.first else 0
+            self._cutoffs[tag, n] = known
+        return known
+
+
+def _remove(head: Head, plan: Plan) -> None:
+    plan.remove.append(head.first)
+    plan.removed += head.messages
+    plan.highest = max(plan.highest, head.last)

@@ -1,0 +1,333 @@
+"""A shelf of blocks over one connection to the database; see `mist.history.block_store`."""
+
+import os
+import sqlite3
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import attrs
+import msgspec
+
+from mist.errors import HistoryDamaged, HistoryUnavailable
+from mist.history import Durability
+from mist.history.block_store import Change, Shelf, State, Totals
+from mist.history.commits import Commit, Mark
+from mist.history.idempotency import Kept
+from mist.history.layout import Head, Row
+from mist.history.numbering import ChannelPosition
+from mist.history.record import Problem
+from mist.history.selection import Selection
+from mist.history.sqlite.channels import add, put_numbers, read_channels, read_numbers
+from mist.history.sqlite.commits import put_commit, read_commit
+from mist.history.sqlite.database import translated
+from mist.history.sqlite.idempotency import (
+    crowding_keys,
+    forget_keys,
+    insert_keys,
+    outdated_keys,
+    read_key,
+)
+from mist.history.sqlite.maintenance import Traffic, due, empty_wal, give_back, missing
+from mist.history.sqlite.presence import Presence
+from mist.history.sqlite.rows import checked, fetch, insert, read_heads, read_rows
+from mist.history.sqlite.search import condition, find, settled
+from mist.sqlite import DAMAGED, transaction
+
+__all__ = ["SqliteShelf"]
+
+_StateValues = tuple[str, int, int, int, int, int, str]
+
+
+class SqliteShelf(Shelf):
+    """See the module.
+
+    Args:
+        connection: to a database that is known to be a log.
+        traffic: shared by all connections of one log.
+        presence: of the file, where this is to be written.
+    """
+
+    def __init__(
+        self, connection: sqlite3.Connection, traffic: Traffic, presence: Presence | None = None
+    ) -> None:
+        self._connection = connection
+        self._traffic = traffic
+        self._presence = presence
+
+    # what is written
+
+    def append(self, row: Row, keys: Sequence[Kept] = ()) -> None:
+        self._require_file()
+        with translated():
+            if keys or row.tally:
+                with transaction(self._connection):
+                    self._add(row)
+                    if keys:
+                        insert_keys(self._connection, keys)
+            else:  # nearly always: one statement, and one wait for the interpreter lock
+                insert(self._connection, row)
+        self._traffic.written += row.head.size
+
+    def commit(self, rows: Iterable[Row], mark: Mark, commit: Commit) -> None:
+        self._require_file()
+        written = 0
+        with translated(), transaction(self._connection):
+            for row in rows:
+                self._add(row)
+                written += row.head.size
+            put_commit(self._connection, mark, commit)
+        self._traffic.written += written
+
+    def _add(self, row: Row) -> None:
+        insert(self._connection, row)
+        if row.tally:
+            add(self._connection, row.head, row.tally)
+
+    def _require_file(self) -> None:
+        if self._presence is not None:
+            self._presence.require()
+
+    def change(self, change: Change) -> None:
+        self._require_file()
+        execute = self._connection.execute
+        self._traffic.written += sum(row.head.size for row in change.put)
+        with translated(), self._wiping(change.wipe), transaction(self._connection):
+            # Lists go in as one parameter: an append is waiting, and statements add up.
+            if change.remove:
+                for table in ("block", "numbering"):
+                    execute(
+                        f"DELETE FROM {table} WHERE first IN (SELECT value FROM json_each(?))",  # noqa: S608
+                        (_json(change.remove),),
+                    )
+            for row in change.put:
+                insert(self._connection, row)
+                if row.numbers is not None:
+                    put_numbers(self._connection, row.head.first, row.numbers)
+            if change.forget:
+                execute("DELETE FROM tracked")
+            if change.tracked:
+                execute(
+                    "INSERT INTO tracked (tag, id) "
+                    "SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') "
+                    "FROM json_each(?) WHERE TRUE "
+                    "ON CONFLICT (tag) DO UPDATE SET id = excluded.id",
+                    (_json(list(change.tracked.items())),),
+                )
+            if change.state is not None:
+                state = change.state
+                *numbers, patterns, erased = attrs.astuple(state)
+                execute(
+                    "UPDATE log SET epoch = ?, newest = ?, latest = ?, floor = ?, trimmed = ?, "
+                    "untracked = ?, patterns = ?",
+                    (*numbers, "\n".join(patterns)),
+                )
+                if erased:
+                    execute("INSERT OR REPLACE INTO erasure (id, upto) VALUES (1, ?)", (erased,))
+
+    @contextmanager
+    def _wiping(self, wipe: bool) -> Iterator[None]:
+        if not wipe:
+            yield
+            return
+        self._connection.execute("PRAGMA secure_delete = ON").fetchall()
+        try:
+            yield
+        finally:
+            self._connection.execute("PRAGMA secure_delete = OFF").fetchall()
+
+    def forget(self, upto: int, owner: bytes = b"") -> None:
+        self._require_file()
+        with translated():
+            forget_keys(self._connection, upto, owner)
+
+    # what is read
+
+    def committed(self, owner: str, writer: str) -> Commit | None:
+        return read_commit(self._connection, owner, writer)
+
+    def channels(self, keys: Sequence[str]) -> dict[str, ChannelPosition]:
+        return read_channels(self._connection, keys)
+
+    def numbers(self, first: int) -> bytes | None:
+        return read_numbers(self._connection, first)
+
+    def recall(self, name: bytes) -> Kept | None:
+        return read_key(self._connection, name)
+
+    def outdated(self, before: int, most: int, step: int) -> int:
+        return outdated_keys(self._connection, before, most, step)
+
+    def crowding(self, most: int, step: int) -> tuple[bytes, int] | None:
+        return crowding_keys(self._connection, most, step)
+
+    def load(self) -> tuple[State, dict[str, int]]:
+        states = fetch(
+            self._connection,
+            "SELECT epoch, newest, latest, floor, trimmed, untracked, patterns FROM log",
+        )
+        tracked = fetch(self._connection, "SELECT tag, id FROM tracked")
+        ((erased,),) = fetch(self._connection, "SELECT coalesce(max(upto), 0) FROM erasure")
+        with checked():
+            state = msgspec.convert(states[0] if states else None, _StateValues)
+            known = msgspec.convert(tracked, list[tuple[str, int]])
+        epoch, newest, latest, floor, trimmed, untracked, joined = state
+        patterns = tuple(joined.split("\n")) if joined else ()
+        return State(epoch, newest, latest, floor, trimmed, untracked, patterns, int(erased)), dict(
+            known
+        )
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        with translated():
+            self._connection.execute("BEGIN")
+        try:
+            yield
+        finally:
+            if self._connection.in_transaction:  # some errors have ended it already
+                with translated():
+                    self._connection.execute("ROLLBACK")  # nothing was written
+
+    def ascend(
+        self, after: int, upto: int, selection: Selection | None
+    ) -> Generator[Row, None, None]:
+        lookups = None if selection is None else selection.lookups
+        if lookups is not None:
+            indexed = self.settled()
+            if after < indexed:
+                yield from self._indexed(lookups, after, min(upto, indexed), descending=False)
+                after = indexed
+        where, parameters = condition(lookups)
+        yield from read_rows(
+            self._connection,
+            "WHERE first >= coalesce((SELECT max(first) FROM block WHERE first <= ?), 0) "  # noqa: S608
+            f"AND first <= ? AND last > ? AND {where} ORDER BY first",
+            (after + 1, upto, after, *parameters),
+        )
+
+    def descend(self, upto: int, selection: Selection | None) -> Generator[Row, None, None]:
+        lookups = None if selection is None else selection.lookups
+        indexed = 0 if lookups is None else self.settled()
+        where, parameters = condition(lookups)
+        yield from read_rows(
+            self._connection,
+            f"WHERE first <= ? AND first > ? AND {where} ORDER BY first DESC",
+            (upto, indexed, *parameters),
+        )
+        if lookups is not None:
+            yield from self._indexed(lookups, 0, min(upto, indexed), descending=True)
+
+    def _indexed(
+        self, lookups: Sequence[Sequence[int]], after: int, upto: int, *, descending: bool
+    ) -> Iterator[Row]:
+        """Blocks that the directory leads to."""
+        for first in find(self._connection, lookups, after, upto, descending=descending):
+            yield from read_rows(self._connection, "WHERE first = ?", (first,))
+
+    def heads(self, after: int, limit: int) -> Sequence[Head]:
+        return read_heads(
+            self._connection, "WHERE first > ? ORDER BY first LIMIT ?", (after, limit)
+        )
+
+    def rows(self, heads: Sequence[Head]) -> list[Row]:
+        return list(
+            read_rows(
+                self._connection,
+                "WHERE first BETWEEN ? AND ? ORDER BY first",
+                (heads[0].first, heads[-1].first),
+            )
+        )
+
+    def last(self) -> Head | None:
+        heads = read_heads(self._connection, "ORDER BY first DESC LIMIT 1")
+        return heads[0] if heads else None
+
+    def totals(self, after: int = 0) -> Totals:
+        (values,) = fetch(
+            self._connection,
+            "SELECT count(*), total(messages), total(size) FROM block WHERE first > ?",
+            (after,),
+        )
+        return Totals(*map(int, values))
+
+    def settled(self) -> int:
+        return settled(self._connection)
+
+    def durability(self) -> Durability:
+        """What the process that wrote last promised."""
+        try:
+            ((value,),) = fetch(self._connection, "SELECT durability FROM log")
+            return Durability(value)
+        except ValueError as error:  # another one, or none at all
+            raise HistoryDamaged(0, DAMAGED) from error
+
+    # looking after it
+
+    def chore(self) -> Callable[[Shelf], None] | None:
+        with translated():
+            chore = due(self._connection, self._traffic)
+        if chore is None:
+            return None
+
+        def work(shelf: Shelf) -> None:
+            assert isinstance(shelf, SqliteShelf)
+            with translated():
+                chore(shelf._connection)
+
+        return work
+
+    def sync(self) -> None:
+        # What isn't in the write-ahead log any more was synced as it was brought home. SQLite
+        # holds no lock on that file, which closing it here would let go of.
+        path = Path(f"{self._path()}-wal")
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise HistoryUnavailable(f"History is unavailable: {error.strerror}") from error
+
+    def wipe(self) -> bool:
+        with translated():
+            if give_back(self._connection):
+                return True
+            empty_wal(self._connection)
+        self._traffic.written = 0
+        return False
+
+    def file_size(self) -> int:
+        path = self._path()
+        return sum(
+            file.stat().st_size for file in (Path(path), Path(f"{path}-wal")) if file.exists()
+        )
+
+    def _path(self) -> str:
+        ((_, _, path), *_) = fetch(self._connection, "PRAGMA database_list")
+        return str(path)
+
+    def check(self) -> Iterator[Problem]:
+        try:
+            for (text,) in fetch(self._connection, "PRAGMA quick_check(20)"):
+                if text != "ok":
+                    yield Problem(0, 0, f"the database is damaged: {text}")
+            with self.snapshot(), translated():
+                for first, last in missing(self._connection):
+                    yield Problem(first, last, "the directory doesn't lead to it")
+        except (HistoryUnavailable, ValueError) as error:
+            yield Problem(0, 0, str(error))
+
+    def seal(self) -> None:
+        """Bring everything home, and note that nothing of it can be lost any more."""
+        with translated():
+            self._connection.execute("PRAGMA synchronous = FULL")
+            self._connection.execute("UPDATE log SET clean = 1")
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()

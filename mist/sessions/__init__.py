@@ -1,0 +1,12 @@
+"""Sessions: one connected peer each, and what all of them share.
+
+session           a peer: its grant, subscriptions, outbox and end
+dispatch          a session that sends commands: command dispatch
+subscriptions     what one session is subscribed to, counted and bounded
+recovery          replay from the history, then live, without a gap or a repeat
+sequencer         group commit: stored first, then delivered in the order of the log
+flush_scheduler   when outboxes are flushed, and whose turn it is
+client_ids        which client ids are taken
+local             a subscription inside this process
+hub               what all sessions share: broker, tokens, counts
+"""

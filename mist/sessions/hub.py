@@ -1,0 +1,396 @@
+"""The middle of a server: one broker, one token registry, every session.
+
+Protocols and transports come and go around it; the hub is what they share. It puts what is
+published in order and hands it to the broker, knows which sessions a token has so that a
+change of the token reaches them at once, checks the secret, and keeps the counts.
+
+Everything here is synchronous but the registry's writes, so a session sees no half-made
+change: a token is looked up and its session attached without an await between, and a
+revocation acts on all of a token's sessions before anything else runs.
+"""
+
+import hmac
+import itertools
+import logging
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import repeat
+from operator import itemgetter
+from typing import TYPE_CHECKING, Final
+
+import attrs
+import trio
+
+from mist.auth import Record, Registry
+from mist.broker.broker import Accepted, Broker, BrokerStatistics
+from mist.broker.meters import Meters
+from mist.broker.outbox import Outbox, OutboxLimits
+from mist.bus.filters import ClientFilters
+from mist.errors import HistoryOff, HistoryUnavailable
+from mist.history import Key
+from mist.history.idempotency import Recent
+from mist.message import Batch, Envelope, Limits, Run, TagSet, format_tags, parse_tags
+from mist.sessions.client_ids import Clients
+from mist.sessions.flush_scheduler import Pacer
+from mist.sessions.sequencer import Sequencer, Submission
+
+if TYPE_CHECKING:
+    from mist.archive.sealer import Sealer  # needs pyarrow, which is an extra
+    from mist.archive.side_tables import Companions
+    from mist.sessions.session import Session
+
+__all__ = ["Hub", "HubLimits", "HubStatistics"]
+
+log = logging.getLogger("mist.hub")
+
+_LAG_STEP: Final = 0.1  # seconds; a loop that stands still for longer is always noticed
+
+
+@attrs.frozen
+class HubLimits:
+    """What sessions may do; see also `mist.message.Limits` and `mist.broker.outbox.OutboxLimits`.
+
+    Attributes:
+        subscriptions: of a session without a token (a service on TCP).
+        token_subscriptions: of a session with a token (a browser).
+        subscription_bytes: the canonical tag lists of one session's subscriptions, together;
+            a million subscriptions of the longest tags would otherwise be 4 GB.
+        strict_grants: whether every tag of a subscription must be granted, not just one.
+        failed_auth_delay: seconds that a wrong secret is kept waiting for its answer.
+        strangers: sessions that have not authenticated, together.
+    """
+
+    subscriptions: int = 1_000_000
+    token_subscriptions: int = 1_000
+    subscription_bytes: int = 256 * 1024 * 1024
+    strict_grants: bool = False
+    failed_auth_delay: float = 1.0
+    strangers: int = 256
+
+
+@attrs.frozen
+class HubStatistics:
+    """Counts since the start.
+
+    Attributes:
+        connected: sessions now.
+        lifetime: sessions ever.
+        delivered: messages wholly handed to the kernel, all sessions.
+        delivered_bytes: likewise, replies included.
+        failed_auths: wrong secrets and tokens, by transport.
+        broker: what was published, matched and dropped.
+    """
+
+    connected: int
+    lifetime: int
+    delivered: int
+    delivered_bytes: int
+    failed_auths: dict[str, int]
+    broker: BrokerStatistics
+
+
+class Hub:
+    """See the module.
+
+    Args:
+        registry: who may subscribe to what.
+        secret: demanded from services; None where there is none.
+        limits, outbox_limits, hub_limits: bounds of what peers send, of what is queued for
+            each, and of what each may do.
+
+    Attributes:
+        ending: whether all of it is about to end, so that sessions needn't tidy up.
+        sequencer: the way through the history; None where there is none. Set before the
+            first session.
+        sealer: what moves the history into the archive; None where there is none.
+        companions: keeps the archive's other tables; None likewise.
+        recent: carries out what has a key, where there is no history.
+        clients: which client ids are taken.
+        client_filters: which messages of channels clients are given, by `mist.bus`.
+        meters: what is measured, by samples.
+        accepted, refused: sessions and connections, by transport.
+        endings: sessions that ended, by code.
+        failed_auths, failed_auth_reasons: wrong credentials, by transport, and by what was
+            wrong.
+        recoveries: sessions that resumed, by how that went: `recovered`, `lost` (part of what
+            they asked for was gone), `failed`.
+        gone_messages, gone_bytes: delivered to sessions that are gone, by transport.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        *,
+        secret: bytes | None = None,
+        limits: Limits | None = None,
+        outbox_limits: OutboxLimits | None = None,
+        hub_limits: HubLimits | None = None,
+    ) -> None:
+        self.registry = registry
+        self.meters = Meters(time.perf_counter)
+        self.broker = Broker(limits, self.meters)
+        self.pacer = Pacer(self.broker)
+        self.limits = self.broker.limits
+        self.outbox_limits = outbox_limits or OutboxLimits()
+        self.hub_limits = hub_limits or HubLimits()
+        self.ending = False
+        self.sequencer: Sequencer | None = None
+        self.sealer: Sealer | None = None
+        self.companions: Companions | None = None
+        self.recent = Recent()
+        self.clients = Clients()
+        self.client_filters = ClientFilters()
+        self.accepted: Counter[str] = Counter()
+        self.refused: Counter[str] = Counter()
+        self.endings: Counter[int] = Counter()
+        self.failed_auths: Counter[str] = Counter()
+        self.failed_auth_reasons: Counter[str] = Counter()
+        self.recoveries: Counter[str] = Counter()
+        self.gone_messages: Counter[str] = Counter()
+        self.gone_bytes: Counter[str] = Counter()
+        self._secret = secret
+        self._sessions: dict[Session, None] = {}
+        self._by_token: dict[str, dict[Session, None]] = {}
+        self._strangers: dict[Session, None] = {}
+        self._numbers = itertools.count(1)
+        self._dropping: list[tuple[str, Outbox, int]] = []
+        registry.watch(self._token_changed)
+
+    # publishing
+
+    def publish(self, tags: TagSet, data: bytes) -> int:
+        """Publish one message from inside the process, and flush.
+
+        With a history it is stored first, in its turn, and nobody says when or whether: see
+        `store`, which also keeps a fast publisher from filling the memory.
+
+        Returns:
+            1. (The number of messages accepted, as everywhere.)
+
+        Raises:
+            EmptyTag, InvalidTag, TooManyTags: nothing was published.
+        """
+        return self.publish_all([(tags, data)])
+
+    def publish_all(
+        self,
+        messages: Sequence[tuple[TagSet, bytes]],
+        publisher: str = "",
+        envelopes: Sequence[Envelope | None] = (),
+    ) -> int:
+        """Publish messages from inside the process, all or none, and flush; see `publish`.
+
+        Args:
+            messages: tags and data of each, in order; at least one.
+            publisher: as in `mist.history.Publication`.
+            envelopes: what each of them has beside tags and data; empty where none has.
+
+        Returns:
+            How many they are.
+
+        Raises:
+            EmptyTag, InvalidTag, TooManyTags: nothing was published.
+        """
+        accepted = self._accept(messages, envelopes)
+        if self.sequencer is None:
+            for part in accepted:
+                self.broker.publish(part.batch)
+            self.broker.flush()
+        else:
+            submission = Submission(accepted, lambda _, outcome: None, publisher=publisher)
+            self.sequencer.submit(submission)
+        return len(messages)
+
+    async def store(self, tags: TagSet, data: bytes) -> int:
+        """Publish one message from inside the process, durably.
+
+        Returns:
+            Its id. Everyone who is there has it queued.
+
+        Raises:
+            EmptyTag, InvalidTag, TooManyTags, HistoryOff, HistoryUnavailable: nothing was
+                published. Where this is cancelled, it may have been.
+        """
+        return await self.store_all([(tags, data)])
+
+    async def store_all(
+        self,
+        messages: Sequence[tuple[TagSet, bytes]],
+        publisher: str = "",
+        key: Key | None = None,
+        envelopes: Sequence[Envelope | None] = (),
+    ) -> int:
+        """Publish messages from inside the process, durably, all or none; see `store`.
+
+        They are on their way before this first waits: what was looked at just before the call,
+        such as a token, still holds.
+
+        Args:
+            messages, publisher, envelopes: as for `publish_all`. Up to `mist.history.MAX_GROUP`
+                keep nobody waiting for long.
+            key: stored with them; `Sequencer.repeats` asks for it.
+
+        Returns:
+            The id of the first; the others' follow it.
+        """
+        accepted = self._accept(messages, envelopes)
+        if self.sequencer is None:
+            raise HistoryOff
+        outcomes: list[int | HistoryUnavailable] = []
+        settled = trio.Event()
+
+        def settle(submission: Submission, outcome: int | HistoryUnavailable) -> None:
+            outcomes.append(outcome)
+            settled.set()
+
+        self.sequencer.submit(Submission(accepted, settle, publisher=publisher, key=key))
+        await settled.wait()
+        if isinstance(outcomes[0], HistoryUnavailable):
+            raise outcomes[0]
+        return outcomes[0]
+
+    def _accept(
+        self, messages: Sequence[tuple[TagSet, bytes]], envelopes: Sequence[Envelope | None]
+    ) -> list[Accepted]:
+        """Messages as batches, neighbours with one envelope together, their tags checked."""
+        found: list[Accepted] = []
+        pairs = zip(messages, envelopes or repeat(None, len(messages)), strict=True)
+        for envelope, some in itertools.groupby(pairs, key=itemgetter(1)):
+            runs: list[Run] = []
+            framable = True
+            for (tags, data), _ in some:
+                tag_list = format_tags(parse_tags(tags, self.limits.message_tags)).encode()
+                runs.append((tag_list, b"publish %b %b\n" % (tag_list, data), 1))
+                framable = framable and b"\n" not in data
+            batch = Batch.of_runs(runs, framable=framable, envelope=envelope)
+            (accepted,) = self.broker.screen(batch)
+            assert isinstance(accepted, Accepted)  # the tags have been looked at
+            found.append(accepted)
+        return found
+
+    # sessions
+
+    @property
+    def needs_secret(self) -> bool:
+        """Whether services must authenticate."""
+        return self._secret is not None
+
+    def is_secret(self, credential: str) -> bool:
+        """Whether `credential` is the secret, compared in constant time."""
+        return self._secret is not None and hmac.compare_digest(
+            credential.encode("utf-8", "replace"), self._secret
+        )
+
+    def name_session(self, transport: str) -> str:
+        """A name for a new session, for logs: `tcp-17`."""
+        return f"{transport}-{next(self._numbers)}"
+
+    def meet(self, session: "Session") -> None:
+        """Take note of a session that has yet to authenticate.
+
+        Beyond the limit the oldest of them ends, not the newest: an honest peer
+        authenticates within a round trip, so a flood of silent ones can't lock it out.
+        """
+        self._strangers[session] = None
+        if len(self._strangers) > self.hub_limits.strangers:
+            next(iter(self._strangers)).turn_away()
+
+    def introduce(self, session: "Session") -> None:
+        """Undo `meet`: the session has authenticated, or is gone."""
+        self._strangers.pop(session, None)
+
+    def attach(self, session: "Session") -> None:
+        """Count a session in, and have changes of its token reach it."""
+        if session not in self._sessions:
+            self._sessions[session] = None
+            self.accepted[session.transport] += 1
+        if session.record is not None:
+            self._by_token.setdefault(session.record.id, {})[session] = None
+
+    def forget_token(self, session: "Session") -> None:
+        """Undo the token's part of `attach`, before the session gets another token."""
+        if session.record is None:
+            return
+        sessions = self._by_token.get(session.record.id, {})
+        sessions.pop(session, None)
+        if not sessions:
+            self._by_token.pop(session.record.id, None)
+
+    def detach(self, session: "Session") -> None:
+        """Undo `attach`, keeping the session's counts."""
+        if session not in self._sessions:
+            return
+        del self._sessions[session]
+        self.forget_token(session)
+        statistics = session.outbox.statistics()
+        self.gone_messages[session.transport] += statistics.sent
+        self.gone_bytes[session.transport] += statistics.sent_bytes
+
+    def sessions(self) -> Iterator["Session"]:
+        """Every session, oldest first, as of now."""
+        return iter(list(self._sessions))
+
+    @property
+    def connected(self) -> int:
+        """Sessions now."""
+        return len(self._sessions)
+
+    @property
+    def lifetime(self) -> int:
+        """Sessions ever."""
+        return self.accepted.total()
+
+    def _token_changed(self, old: Record, new: Record | None) -> None:
+        for session in list(self._by_token.get(old.id, ())):
+            session.token_changed(new)
+        self.broker.flush()
+
+    # housekeeping
+
+    def note_dropping(self, name: str, outbox: Outbox) -> None:
+        """A session's outbox has begun to drop; `report_drops` logs it with the rest."""
+        self._dropping.append((name, outbox, outbox.dropped_full - 1))
+
+    async def report_drops(self, interval: float = 1.0) -> None:
+        """Log what outboxes dropped, at most once an `interval` (seconds) for a session.
+
+        In between it sleeps and measures by how much it oversleeps: the loop's lag.
+        """
+        while True:
+            await self._rest(interval)
+            dropping, self._dropping = self._dropping, []
+            for name, outbox, before in dropping:
+                log.warning(
+                    "slow consumer: messages dropped",
+                    extra={"session": name, "dropped": outbox.dropped_full - before},
+                )
+                outbox.noted_drops()
+
+    async def _rest(self, seconds: float) -> None:
+        until = trio.current_time() + seconds
+        while (now := trio.current_time()) < until:
+            due = min(now + _LAG_STEP, until)
+            await trio.sleep_until(due)
+            self.meters.note_lag(trio.current_time() - due)
+
+    def note_failed_auth(self, transport: str, reason: str) -> None:
+        """Count a wrong credential.
+
+        Args:
+            reason: what was wrong: `secret`, `token`, `ticket`.
+        """
+        self.failed_auths[transport] += 1
+        self.failed_auth_reasons[reason] += 1
+
+    def statistics(self) -> HubStatistics:
+        """A frozen copy of the counts. O(sessions)."""
+        live = [session.outbox.statistics() for session in self._sessions]
+        return HubStatistics(
+            connected=len(self._sessions),
+            lifetime=self.lifetime,
+            delivered=self.gone_messages.total() + sum(each.sent for each in live),
+            delivered_bytes=self.gone_bytes.total() + sum(each.sent_bytes for each in live),
+            failed_auths=dict(self.failed_auths),
+            broker=self.broker.statistics(),
+        )

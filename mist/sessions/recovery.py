@@ -1,0 +1,358 @@
+"""A session reads from the history until it has caught up with what is live.
+
+There are two reasons to: it asked for what was (`resume`), or it fell behind, having asked
+before, and would rather be late than miss something (`catch_up`). Meanwhile its deliveries
+are withheld, all of them, whichever subscription they are for: each is in the history too, and
+so it comes from there, once and in order.
+
+The hand-over needs no lock. Messages are delivered in the order of their ids, and the sequencer
+knows the highest that has been (`newest`). A session reads up to there, and what is delivered
+from that moment on is held for it, as far as that is little. If all of it could be held, it
+follows what was read, and the session has missed nothing and is given nothing twice: live it
+is. Else it reads on; each stretch is shorter than the one before, or the session is too slow.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+import trio
+
+from mist.broker.outbox import Outbox
+from mist.commands import Behind, CaughtUp, Fetched, Resumed, Since
+from mist.errors import HistoryUnavailable
+from mist.history import Page, Selection, Stored
+from mist.history.admission import admitted, envelope_of
+from mist.history.cursor import Cursor
+from mist.history.tally import Tally
+from mist.message import Entry, TagSet
+from mist.sessions.sequencer import Sequencer
+from mist.sessions.subscriptions import SubscriptionSet
+
+__all__ = ["Reading"]
+
+_PAGE: Final = 1 << 20  # bytes read at a time; with a quarter of the outbox, what is held
+
+
+def _nothing() -> None:
+    pass
+
+
+class Reading:
+    """One session's way through the history.
+
+    Args:
+        sequencer: of the history.
+        outbox: where messages go.
+        subscriptions: the session's; looked at again for each page, since a token can lose
+            tags at any moment.
+        on_gap: called where something wanted is missing, ahead of what comes next.
+
+    Attributes:
+        announce: where set, called around each stretch that comes because the session is behind,
+            and behind the first one of a `resume`. Each is read once more for that, to count.
+    """
+
+    __slots__ = (
+        "_live",
+        "_on_gap",
+        "_outbox",
+        "_owed",
+        "_sequencer",
+        "_subscriptions",
+        "_turn",
+        "announce",
+    )
+
+    def __init__(
+        self,
+        sequencer: Sequencer,
+        outbox: Outbox,
+        subscriptions: SubscriptionSet,
+        on_gap: Callable[[Resumed], None],
+    ) -> None:
+        self._sequencer = sequencer
+        self._outbox = outbox
+        self._subscriptions = subscriptions
+        self._on_gap = on_gap
+        self._turn = trio.Lock()
+        self._owed: list[Callable[[], None]] = []
+        self._live: trio.Event | None = None
+        self.announce: Callable[[Behind | CaughtUp], None] | None = None
+
+    @property
+    def behind(self) -> bool:
+        """Whether the session's deliveries are withheld, and come from the history for now."""
+        return self._outbox.withheld
+
+    async def caught_up(self) -> None:
+        """Wait until the session is live. One that ends on the way stays here: cancel it."""
+        while self._outbox.withheld:
+            self._live = trio.Event()
+            await self._live.wait()
+
+    @property
+    def owes(self) -> bool:
+        """Whether something has been put off with `in_turn`."""
+        return bool(self._owed)
+
+    def in_turn(self, act: Callable[[], None]) -> None:
+        """Queue a reply where it belongs: behind all that was delivered to others before.
+
+        Now, or where the session is behind, once it has caught up. Mind `owes`.
+        """
+        if self._outbox.withheld:
+            self._owed.append(act)
+        else:
+            act()
+
+    def _admit(self) -> None:
+        self._outbox.admit()
+        owed, self._owed = self._owed, []
+        for act in owed:
+            act()
+        if self._live is not None:
+            self._live.set()
+
+    async def resume(
+        self,
+        since: Since,
+        subscribe: Callable[[], Iterable[TagSet]],
+        answer: Callable[[Resumed], None],
+        caught_up: Callable[[], None],
+        *,
+        counted: bool = False,
+    ) -> None:
+        """Subscribe, bring what was since then, and go live.
+
+        Args:
+            since: where to begin.
+            subscribe: makes the subscriptions and returns their tag sets, at least one. What
+                it raises is passed on, with nothing changed.
+            answer: called before the first message.
+            caught_up: called behind all that was, before what is live.
+            counted: whether the answer is to say how many there are.
+
+        Raises:
+            HistoryUnavailable: it can't be read. Where deliveries are still withheld then, the
+                session has missed some and has to end.
+        """
+        async with self._turn:
+            wanted = frozenset(subscribe())
+            # From here on without an await: what is delivered live and what is brought meet
+            # at one id.
+            self._outbox.withhold()
+            start = self._sequencer.newest
+            cursor = Cursor(self._sequencer.history)
+            try:
+                answered = await self._begin(
+                    cursor, since, Selection.asked(wanted), start, counted=counted
+                )
+            except HistoryUnavailable:
+                if self._sequencer.newest == start:
+                    self._admit()
+                raise
+            answer(answered)
+            await self._bring(
+                cursor, start, lambda: frozenset(filter(self._subscriptions.__contains__, wanted))
+            )
+            cursor.place = start
+            if self.announce is not None:
+                self.announce(CaughtUp())
+            await self._go_live(cursor, caught_up)
+
+    async def catch_up(self, after: int) -> None:
+        """Bring everything above an id, and go live. Deliveries are withheld already.
+
+        Raises:
+            HistoryUnavailable: it can't be read; the session has to end.
+        """
+        async with self._turn:
+            await self._go_live(Cursor(self._sequencer.history, after))
+
+    async def _begin(
+        self,
+        cursor: Cursor,
+        since: Since,
+        selection: Selection | None,
+        start: int,
+        *,
+        counted: bool,
+    ) -> Resumed:
+        """Find the place, and what to say about it."""
+        recovered = await cursor.begin(since, selection, start)
+        position = await self._sequencer.history.position()
+        count = await self._count(cursor.place, selection, start) if counted else None
+        return Resumed(self._sequencer.epoch, start, recovered, position.first, count)
+
+    async def fetch(
+        self,
+        since: Since,
+        most: int | None,
+        tags: TagSet,
+        allowed: Callable[[], bool],
+        answer: Callable[[Fetched], None],
+    ) -> None:
+        """Bring what was, without subscribing. What is live comes in between.
+
+        Args:
+            since: where to begin.
+            most: messages.
+            tags: that they carry.
+            allowed: asked before each piece; where it says no, nothing more is brought.
+            answer: called before the first message.
+
+        Raises:
+            HistoryUnavailable: it can't be read. Some may have been brought.
+        """
+        async with self._turn:
+            selection = Selection.asked([tags])
+            upto = self._sequencer.newest
+            cursor = Cursor(self._sequencer.history)
+            recovered = await cursor.begin(since, selection, upto)
+            position = await self._sequencer.history.position()
+            left = await self._count(cursor.place, selection, upto, most)
+            answer(Fetched(self._sequencer.epoch, recovered, position.first, left))
+            while left and cursor.place < upto:
+                await self._room()
+                piece = await cursor.read(
+                    selection, upto, limit=left, max_bytes=self._outbox.most_to_bring
+                )
+                if self._outbox.closed or not allowed():
+                    return
+                left -= self._queue(piece.page)
+                cursor.take(piece)
+
+    async def _count(
+        self, after: int, selection: Selection | None, upto: int, most: int | None = None
+    ) -> int:
+        """How many messages come from `(after, upto]`; no more than `most`."""
+        count = 0
+
+        def note(stored: Stored) -> None:
+            nonlocal count
+            count += stored.count
+
+        await self._look_through(
+            after, selection, upto, note, lambda: most is not None and count >= most
+        )
+        return count if most is None else min(count, most)
+
+    async def _look_through(
+        self,
+        after: int,
+        selection: Selection | None,
+        upto: int,
+        note: Callable[[Stored], None],
+        enough: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Have all noted that comes from `(after, upto]`, or as much as was enough."""
+        cursor = Cursor(self._sequencer.history, after)
+        while cursor.place < upto and not enough():
+            piece = await cursor.read(selection, upto)
+            for stored in piece.page.stored:
+                may = admitted(stored, self._outbox.attributes)
+                if may is not None:
+                    note(may)
+            cursor.take(piece)
+            await trio.lowlevel.checkpoint()
+
+    async def _announce(self, after: int, upto: int) -> bool:
+        """Say how much comes from `(after, upto]`, if anybody is to be told and anything does."""
+        tag_sets = list(self._subscriptions.tag_sets())
+        if self.announce is None or not tag_sets:
+            return False
+        tally = Tally(tag_sets)
+        await self._look_through(after, Selection.asked(tag_sets), upto, tally.note)
+        if tally.counts:
+            # It is full, or it wouldn't be behind; and of many subscriptions there is much to say.
+            await self._room()
+            self.announce(Behind(tally.counts))
+        return bool(tally.counts)
+
+    async def _go_live(self, cursor: Cursor, caught_up: Callable[[], None] = _nothing) -> None:
+        """Bring what was delivered meanwhile, until that is little; then have deliveries again.
+
+        Args:
+            caught_up: called ahead of these.
+        """
+        while cursor.place < self._sequencer.newest:
+            newest = self._sequencer.newest
+            # Without an await in between. Under load there is always something new by the time
+            # that all before it has been read, so what comes on this last stretch is held.
+            self._outbox.hold()
+            announced = await self._announce(cursor.place, newest)
+            await self._bring(cursor, newest, lambda: frozenset(self._subscriptions.tag_sets()))
+            cursor.place = newest
+            if announced and self.announce is not None:
+                self.announce(CaughtUp())
+            if self._outbox.holding:
+                break
+        caught_up()
+        self._admit()
+
+    async def _bring(
+        self, cursor: Cursor, upto: int, wanted: Callable[[], frozenset[TagSet]]
+    ) -> None:
+        """Queue what is wanted of the messages behind the cursor up to `upto`, as there is room."""
+        subscriptions = self._subscriptions
+        selection: Selection | None = None
+        version = -1
+        while cursor.place < upto:
+            await self._room()
+            if self._outbox.closed:
+                return
+            if subscriptions.version != version:
+                version = subscriptions.version
+                tag_sets = wanted()
+                if not tag_sets:
+                    return
+                selection = Selection.asked(tag_sets)
+            most = min(_PAGE, self._outbox.most_to_bring)
+            piece = await cursor.read(selection, upto, max_bytes=most)
+            if subscriptions.version != version:
+                continue  # a token has lost tags meanwhile; nothing for them may be queued
+            if piece.missing is not None:
+                sequencer = self._sequencer
+                self._on_gap(Resumed(sequencer.epoch, sequencer.newest, False, piece.missing))
+            self._queue(piece.page)
+            cursor.take(piece)
+            if piece.page.complete:
+                return
+
+    def _queue(self, page: Page) -> int:
+        """Queue a page's messages, and say how many that were."""
+        total = 0
+        outbox, broker = self._outbox, self._sequencer.broker
+        brought: list[tuple[Sequence[Entry], Sequence[int] | None, int]] = []
+        for whole in page.stored:
+            stored = admitted(whole, outbox.attributes)
+            if stored is None:
+                continue
+            wire, count = outbox.form.join(
+                stored.entries,
+                framable=stored.framable,
+                firsts=stored.firsts,
+                envelope=envelope_of(stored),
+            )
+            outbox.bring(wire, count)
+            total += stored.count
+            brought.append((stored.entries, stored.firsts, count))
+            missing = stored.count - count
+            if missing:
+                outbox.dropped_unframable += missing
+                broker.dropped["unframable"] += missing
+        broker.note_brought(outbox, brought)
+        broker.flush()
+        return total
+
+    async def _room(self) -> None:
+        """Wait until the peer has taken most of what is queued, or is gone."""
+        outbox = self._outbox
+        await trio.lowlevel.checkpoint()
+        while not outbox.has_room_to_bring:
+            changed = trio.Event()
+            outbox.on_room = changed.set
+            try:
+                await changed.wait()
+            finally:
+                outbox.on_room = None

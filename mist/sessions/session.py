@@ -1,0 +1,492 @@
+"""One connected peer: its grant, its outbox, its subscriptions.
+
+A transport writes what the session's outbox holds. The session knows neither the socket nor
+the dialect: the same class serves a service on TCP, a browser on a WebSocket and an event
+stream over HTTP. Peers that send commands have a `mist.sessions.dispatch.Dialogue`, which is a
+session and handles them.
+
+A session ends once, for one reason (`end`): deliveries stop at that moment, the transport's
+scope is cancelled, and the transport says goodbye in its own way. Whoever runs the session
+calls `aclose` last.
+"""
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+import attrs
+import trio
+
+from mist.audience import NO_ATTRIBUTES, Attributes
+from mist.auth import Record
+from mist.broker.attribute_index import for_site
+from mist.broker.named_subscriptions import Lane
+from mist.broker.outbox import Outbox
+from mist.commands import Fetched, Resumed, Revoked, Since
+from mist.errors import (
+    ClientTaken,
+    CommandError,
+    HistoryOff,
+    HistoryUnavailable,
+    InvalidAudience,
+    NotGranted,
+    TooManySubscriptions,
+)
+from mist.message import Batch, Envelope, TagSet, parse_tag_list
+from mist.protocols import WireForm
+from mist.sessions.recovery import Reading
+from mist.sessions.subscriptions import SubscriptionSet
+
+if TYPE_CHECKING:
+    from mist.sessions.hub import Hub
+
+__all__ = ["GONE", "HISTORY_LOST", "Ending", "Session"]
+
+_CLEANUP_SLICE: Final = 500  # subscriptions removed between two checkpoints, some 5 ms
+_PUBLISHABLE: Final = 1_000  # tag lists remembered, with whether they may be published
+
+
+@attrs.frozen
+class Ending:
+    """Why a session ended.
+
+    Attributes:
+        code: a WebSocket close code (RFC 6455, 7.4; 4400 to 4499 are ours, read like HTTP's).
+        reason: for the log and the close frame; no token, no peer's text.
+        grace: seconds that the peer has to take what is queued for it.
+    """
+
+    code: int
+    reason: str
+    grace: float = 1.0
+
+
+GONE: Final = Ending(1006, "peer gone", grace=10.0)
+"""The peer closed its side, or the connection broke. It may still be reading: `nc` is, after
+the end of its input."""
+
+HISTORY_LOST: Final = Ending(1011, "history is unavailable")
+
+
+def _nothing() -> None:
+    pass
+
+
+class Session:
+    """See the module.
+
+    Args:
+        hub: what all sessions share.
+        form: how deliveries to this peer are written.
+        notify: the wire form of what nobody asked for, empty where there is none: a
+            subscription that was revoked, a gap in what is being replayed.
+        transport: the listener's kind, for logs and counts: `tcp`, `ws`.
+        peer: the peer's address, for logs.
+        patience: seconds within which the peer has to authenticate; None where it needs not.
+            Until then it is a stranger.
+        counted: whether a subscription made twice has to be undone twice.
+
+    Attributes:
+        record: the token's registry record; None for services, which may do everything.
+        ended: None while the session lives.
+        scope: cancelled when the session ends; the transport reads inside it. Where it is
+            cancelled by its own deadline, a stranger took too long.
+    """
+
+    __slots__ = (
+        "_client",
+        "_lane_bytes",
+        "_lanes",
+        "_notify",
+        "_publishable",
+        "_wanted_client",
+        "ended",
+        "hub",
+        "name",
+        "outbox",
+        "peer",
+        "reading",
+        "record",
+        "scope",
+        "stranger",
+        "subscriptions",
+        "transport",
+    )
+
+    def __init__(
+        self,
+        hub: "Hub",
+        form: WireForm,
+        notify: Callable[[Revoked | Resumed], bytes],
+        *,
+        transport: str,
+        peer: str = "",
+        patience: float | None = None,
+        counted: bool = False,
+    ) -> None:
+        self.hub = hub
+        self.transport = transport
+        self.peer = peer
+        self.name = hub.name_session(transport)
+        self.stranger = patience is not None
+        self.record: Record | None = None
+        self.ended: Ending | None = None
+        self.scope = trio.CancelScope()
+        self._notify = notify
+        self._lanes: dict[bytes, Lane] = {}
+        self._lane_bytes = 0  # of their names and tag lists
+        self._client: tuple[str, str] | None = None  # the id, and who claimed it
+        self._wanted_client = ""  # until the token is known
+        self._publishable: dict[bytes, bool] = {}  # tag lists that the token was asked about
+        if patience is not None:
+            self.scope.deadline = trio.current_time() + patience
+            hub.meet(self)
+        self.outbox = Outbox(
+            form,
+            hub.outbox_limits,
+            hub.broker.ready,
+            on_dropping=lambda outbox: hub.note_dropping(self.name, outbox),
+            on_overrun=lambda reason: self.end(Ending(4008, reason)),
+        )
+        self.subscriptions = SubscriptionSet(
+            hub.broker, self.outbox, hub.hub_limits.subscription_bytes, counted=counted
+        )
+        self.reading: Reading | None = None
+        if hub.sequencer is not None:
+            self.reading = Reading(
+                hub.sequencer,
+                self.outbox,
+                self.subscriptions,
+                lambda gap: self.outbox.reply(self._notify(gap)),
+            )
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name} {self.peer}>"
+
+    # life
+
+    def adopt(self, record: Record) -> None:
+        """Give the session a token's grant, in the place of any other. Without an await."""
+        self.hub.forget_token(self)
+        self.record = record
+        self._publishable.clear()
+        self.hub.broker.assign(self.outbox, record.id, self.subscriptions)
+        self._describe()
+        self._keep_client()
+        self.welcome()
+        self.hub.attach(self)
+        self._recheck()
+
+    def welcome(self) -> None:
+        """The peer is no stranger any more. Idempotent."""
+        if self.stranger:
+            self.stranger = False
+            self.scope.deadline = math.inf
+            self.hub.introduce(self)
+
+    def turn_away(self) -> None:
+        """End a stranger's session to make room for others."""
+        self.hub.introduce(self)
+        self.end(Ending(4429, "too many unauthenticated connections"))
+
+    def end(self, ending: Ending) -> None:
+        """End the session: no delivery after this. Idempotent; the first reason stays."""
+        if self.ended is None:
+            self.ended = ending
+            self.hub.endings[ending.code] += 1
+            self.outbox.mute()
+            self.scope.cancel()
+
+    async def aclose(self) -> None:
+        """Leave the hub and all groups. Finishes even where it is cancelled.
+
+        A million subscriptions take seconds to remove, so others run in between; where the
+        whole server ends, they are left to end with it.
+        """
+        self.end(GONE)
+        self.outbox.close()
+        if self._client is not None:
+            self.hub.clients.release(*self._client)
+            self._client = None
+        with trio.CancelScope(shield=True):
+            while self._lanes and not self.hub.ending:
+                for lane in list(itertools.islice(self._lanes.values(), _CLEANUP_SLICE)):
+                    self._end_lane(lane)
+                await trio.lowlevel.checkpoint()
+            self.hub.broker.describe(self.outbox, NO_ATTRIBUTES, ())
+            while self.subscriptions and not self.hub.ending:
+                for group in list(itertools.islice(self.subscriptions, _CLEANUP_SLICE)):
+                    self.subscriptions.drop(group)
+                await trio.lowlevel.checkpoint()
+        self.hub.introduce(self)
+        self.hub.detach(self)
+        self.outbox.release()
+        self.reading = None  # it knows this session, too
+
+    def token_changed(self, record: Record | None) -> None:
+        """The registry has changed this session's token; None where it is gone."""
+        if record is None or not record.tags:
+            self.end(Ending(4401, "token revoked"))
+            return
+        self.record = record
+        self._publishable.clear()
+        self._describe()
+        self._recheck()
+
+    def _recheck(self) -> None:
+        """End subscriptions that the grant doesn't allow any more, and say so."""
+        for lane in list(self._lanes.values()):
+            tags = self._tags_of(lane)
+            if not self.is_granted(tags):
+                self._end_lane(lane)
+                self.outbox.reply(self._notify(Revoked(tags, lane.name)))
+        for group in list(self.subscriptions):
+            tags = group.tags
+            if not self.is_granted(tags):
+                self.subscriptions.drop(group)
+                self.outbox.reply(self._notify(Revoked(tags)))
+
+    # who it is
+
+    @property
+    def attributes(self) -> Attributes:
+        """What an audience chooses by: the token's, with the client id that was chosen."""
+        return self.outbox.attributes
+
+    def be_client(self, client: str) -> None:
+        """Take a client id, in the place of any other.
+
+        A stranger has it from the moment that its token is known, or its session ends then.
+
+        Raises:
+            ClientTaken: it is another token's.
+            InvalidAudience: it can't be one.
+        """
+        if self.stranger:
+            self._wanted_client = Attributes(client=client).client
+            return
+        owner = "" if self.record is None else self.record.id
+        self.hub.clients.claim(client, owner)
+        if self._client is not None:
+            self.hub.clients.release(*self._client)
+        self._client = client, owner
+        self._describe()
+
+    def _keep_client(self) -> None:
+        """Have a client id be the token's that the session has now."""
+        wanted = self._wanted_client or (self._client[0] if self._client else "")
+        self._wanted_client = ""
+        if self._client is not None:
+            self.hub.clients.release(*self._client)
+            self._client = None
+        if wanted and self.record is not None:
+            try:
+                self.hub.clients.claim(wanted, self.record.id)
+            except ClientTaken:
+                self.end(Ending(4409, "client id is taken"))
+                return
+            self._client = wanted, self.record.id
+            self._describe()
+
+    def _describe(self) -> None:
+        attributes = NO_ATTRIBUTES if self.record is None else self.record.attributes
+        if self._client is not None:
+            # A token that is at the bound of what attributes may be has none for a client.
+            with suppress(InvalidAudience):
+                attributes = attrs.evolve(attributes, client=self._client[0])
+        lanes = list(self._lanes.values())
+        self.hub.broker.describe(self.outbox, attributes, self.subscriptions, lanes)
+
+    # publishing
+
+    def may_publish(self, batch: Batch) -> bool:
+        """Whether this session may publish with all of a batch's tag lists.
+
+        What can't be a tag list may be published: it is refused for that, further on.
+        """
+        record = self.record
+        if record is None:
+            return True
+        known = self._publishable
+        for tag_list in set(batch.tag_lists):
+            verdict = known.get(tag_list)
+            if verdict is None:
+                try:
+                    tags = parse_tag_list(tag_list, self.hub.limits.message_tags)
+                    verdict = record.grant.may_publish(tags)
+                except CommandError:
+                    verdict = True
+                if len(known) >= _PUBLISHABLE:
+                    known.clear()
+                known[tag_list] = verdict
+            if not verdict:
+                return False
+        return True
+
+    def enveloped(self, batch: Batch) -> Batch:
+        """A batch as this session publishes it: for its own site, where it is bound to one."""
+        site = self.outbox.attributes.site
+        if site:
+            envelope = batch.envelope or Envelope()
+            batch.envelope = attrs.evolve(envelope, audience=for_site(envelope.audience, site))
+        return batch
+
+    # subscriptions
+
+    def is_granted(self, tags: TagSet) -> bool:
+        """Whether this session may subscribe to a tag set."""
+        if self.record is None:
+            return True
+        return self.record.grant.permits(tags, strict=self.hub.hub_limits.strict_grants)
+
+    @property
+    def _most(self) -> int:
+        limits = self.hub.hub_limits
+        return limits.subscriptions if self.record is None else limits.token_subscriptions
+
+    def subscribe(self, tags: TagSet) -> None:
+        """Receive what carries all of `tags`, from now on.
+
+        Raises:
+            NotGranted, TooManySubscriptions: nothing has changed.
+        """
+        if not self.is_granted(tags):
+            raise NotGranted
+        self.subscriptions.add(tags, self._most)
+
+    def subscribe_named(self, tags: TagSet, name: bytes, form: WireForm, queue: str) -> None:
+        """As `subscribe`, by a name and besides all others; see `mist.commands.SubscribeNamed`.
+
+        Raises:
+            NotGranted, TooManySubscriptions: nothing has changed.
+        """
+        if not self.is_granted(tags):
+            raise NotGranted
+        if name in self._lanes:
+            return
+        size = self.subscriptions.list_bytes + self._lane_bytes
+        if (
+            len(self.subscriptions) + len(self._lanes) >= self._most
+            or size >= self.hub.hub_limits.subscription_bytes
+        ):
+            raise TooManySubscriptions
+        lane = Lane(self.outbox, form, name)
+        self._lanes[name] = lane
+        self.hub.broker.open_lane(lane, tags, queue)
+        self._lane_bytes += _size(lane)
+
+    def unsubscribe_named(self, name: bytes, most: int | None) -> None:
+        """Undo that now, or after so many messages. Nothing happens where there is no such one."""
+        lane = self._lanes.get(name)
+        if lane is None:
+            return
+        if most is None or lane.taken >= most:
+            self._end_lane(lane)
+        else:
+            lane.end_after(most, lambda: self._end_lane(lane))
+
+    def named(self) -> Iterator[tuple[bytes, TagSet]]:
+        """Subscriptions with names of their own, in the order made."""
+        return ((name, self._tags_of(lane)) for name, lane in self._lanes.items())
+
+    def _tags_of(self, lane: Lane) -> TagSet:
+        assert lane.group is not None
+        return lane.group.tags
+
+    def _end_lane(self, lane: Lane) -> None:
+        if self._lanes.pop(lane.name, None) is not None:
+            self._lane_bytes -= _size(lane)
+            self.hub.broker.close_lane(lane)
+
+    def subscribe_all(self, tag_sets: Sequence[TagSet]) -> list[TagSet]:
+        """Subscribe to all of these or to none, from now on.
+
+        Returns:
+            Those that there is something to undo of.
+
+        Raises:
+            NotGranted, TooManySubscriptions: nothing has changed.
+        """
+        if not all(map(self.is_granted, tag_sets)):
+            raise NotGranted
+        return self.subscriptions.add_all(tag_sets, self._most)
+
+    async def resume(
+        self,
+        tag_sets: Sequence[TagSet],
+        since: Since,
+        answer: Callable[[Resumed], None],
+        caught_up: Callable[[], None] = _nothing,
+        *,
+        counted: bool = False,
+    ) -> None:
+        """Subscribe to all of these or to none: first what was, then what comes.
+
+        Returns when it is live. From then on the session is moved back to the history when it
+        falls behind: whoever asks for what was would rather be late than miss something.
+
+        Args:
+            answer: called before the first message.
+            caught_up: called behind all that was, before what is live.
+            counted: whether the answer is to say how many come from the history.
+
+        Raises:
+            NotGranted, TooManySubscriptions, HistoryOff, HistoryUnavailable: nothing has
+                changed; or, where the history was lost on the way, the session has ended.
+        """
+        if self.reading is None:
+            raise HistoryOff
+        made: list[TagSet] = []
+
+        def subscribe() -> Sequence[TagSet]:
+            made.extend(self.subscribe_all(tag_sets))
+            return tag_sets
+
+        def tell(resumed: Resumed) -> None:
+            self.hub.recoveries["recovered" if resumed.recovered else "lost"] += 1
+            answer(resumed)
+
+        try:
+            await self.reading.resume(since, subscribe, tell, caught_up, counted=counted)
+        except HistoryUnavailable:
+            self.hub.recoveries["failed"] += 1
+            if self.outbox.muted:
+                self.end(HISTORY_LOST)
+            else:
+                self.subscriptions.remove_all(made)
+            raise
+        self.outbox.on_behind = self._fell_behind
+
+    async def fetch(
+        self, tags: TagSet, since: Since, most: int | None, answer: Callable[[Fetched], None]
+    ) -> None:
+        """Bring what was, without subscribing; see `mist.commands.Fetch`.
+
+        Raises:
+            NotGranted, HistoryOff, HistoryUnavailable: nothing more is brought.
+        """
+        if self.reading is None:
+            raise HistoryOff
+        if not self.is_granted(tags):
+            raise NotGranted
+        await self.reading.fetch(since, most, tags, lambda: self.is_granted(tags), answer)
+
+    def _fell_behind(self, after: int) -> None:
+        reading = self.reading
+        assert reading is not None
+        assert self.hub.sequencer is not None
+
+        async def catch_up() -> None:
+            try:
+                await reading.catch_up(after)
+            except HistoryUnavailable:
+                self.end(HISTORY_LOST)
+
+        self.hub.sequencer.start_soon(catch_up)
+
+
+def _size(lane: Lane) -> int:
+    assert lane.group is not None
+    return len(lane.name) + len(lane.group.tag_list)

@@ -1,0 +1,128 @@
+"""What one session is subscribed to: counted, bounded, in the order made.
+
+Whether a token allows a subscription is the session's question; how many there may be is
+asked here.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from mist.broker.broker import Broker, Group
+from mist.broker.outbox import Outbox
+from mist.errors import TooManySubscriptions
+from mist.message import TagSet
+
+__all__ = ["SubscriptionSet"]
+
+
+class SubscriptionSet:
+    """The subscriptions of one session, by the groups of the broker that they are in.
+
+    Iteration gives the groups.
+
+    Args:
+        broker: where they are made.
+        outbox: for which.
+        max_bytes: of the canonical tag lists of all of them.
+        counted: whether a subscription made twice has to be undone twice.
+
+    Attributes:
+        counted: as given; not to be changed once there are some.
+        list_bytes: of the canonical tag lists of all of them.
+        version: another number whenever there are others.
+    """
+
+    __slots__ = (
+        "_broker",
+        "_groups",
+        "_max_bytes",
+        "_outbox",
+        "counted",
+        "list_bytes",
+        "version",
+    )
+
+    def __init__(self, broker: Broker, outbox: Outbox, max_bytes: int, *, counted: bool) -> None:
+        self.list_bytes = 0
+        self.version = 0
+        self._broker = broker
+        self._outbox = outbox
+        self._max_bytes = max_bytes
+        self.counted = counted
+        self._groups: dict[Group, int] = {}  # with how often
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def __iter__(self) -> Iterator[Group]:
+        return iter(self._groups)
+
+    def __contains__(self, tags: object) -> bool:
+        """Whether exactly this tag set is subscribed to."""
+        return isinstance(tags, frozenset) and self._broker.find(tags) in self._groups
+
+    def tag_sets(self) -> Iterable[TagSet]:
+        """All that is subscribed to. O(n)."""
+        return [group.tags for group in self._groups]
+
+    def add(self, tags: TagSet, most: int) -> bool:
+        """Subscribe to a tag set.
+
+        Args:
+            most: how many there may be.
+
+        Returns:
+            Whether there is now something to undo that wasn't there before.
+
+        Raises:
+            TooManySubscriptions: there are too many, or their tag lists are too long.
+        """
+        known = self._broker.find(tags)
+        if known is not None and known in self._groups:
+            if self.counted:
+                self._groups[known] += 1
+            return self.counted
+        if len(self._groups) >= most or self.list_bytes >= self._max_bytes:
+            raise TooManySubscriptions
+        group = self._broker.subscribe(self._outbox, tags)
+        self._groups[group] = 1
+        self.version += 1
+        self.list_bytes += len(group.tag_list)
+        return True
+
+    def add_all(self, tag_sets: Sequence[TagSet], most: int) -> list[TagSet]:
+        """Subscribe to all of these or, where that raises, to none.
+
+        Returns:
+            Those that there is something to undo of.
+        """
+        made: list[TagSet] = []
+        try:
+            for tags in tag_sets:
+                if self.add(tags, most):
+                    made.append(tags)
+        except TooManySubscriptions:
+            self.remove_all(made)
+            raise
+        return made
+
+    def remove(self, tags: TagSet) -> None:
+        """Undo one `add`. Nothing happens where there is none."""
+        group = self._broker.find(tags)
+        if group is None or group not in self._groups:
+            return
+        self._groups[group] -= 1
+        if not self._groups[group]:
+            self.drop(group)
+
+    def remove_all(self, tag_sets: Iterable[TagSet]) -> None:
+        """Undo one `add` of each."""
+        for tags in tag_sets:
+            self.remove(tags)
+
+    def drop(self, group: Group) -> None:
+        """End a subscription, however often it was made."""
+        self._outbox.let_go()  # what is held may have been for this one
+        del self._groups[group]
+        self.version += 1
+        self.list_bytes -= len(group.tag_list)
+        self._broker.unsubscribe(self._outbox, group)

@@ -1,0 +1,60 @@
+"""An erasure in a lake: what tasks have read before can't get in, and doesn't stay."""
+
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mist.pipeline.erasure.lakes import clear_landing
+from mist.pipeline.ingestion.entering import OutOfDate, enter
+from mist.pipeline.ingestion.lake import Lake
+from tests.pipeline.ingestion.batches import at, files, landed, reader
+from tests.pipeline.source.fake import Fake, faking, rows
+
+
+@pytest.fixture
+def fake() -> Iterator[Fake]:
+    with faking() as fake:
+        fake.log = rows(1, 100)
+        yield fake
+
+
+def test_what_nobody_is_at_work_on_goes_at_once(fake: Fake, tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    with lake.claimed():
+        landed(reader(fake, lake, minPartitions="3"), at(0), at(100))
+    assert len(files(tmp_path)) == 3
+    assert clear_landing(tmp_path) == []
+    assert list(lake.landing.glob("*")) == []
+
+
+def test_what_a_query_is_at_work_on_is_turned_away_and_told(fake: Fake, tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    with lake.claimed():
+        parts = landed(reader(fake, lake), at(0), at(100))
+        assert clear_landing(tmp_path, patience=0) == [parts[0].folder]
+        with pytest.raises(OutOfDate):
+            enter(lake, parts)
+        assert clear_landing(tmp_path, patience=0) == []
+
+
+def test_what_a_query_deletes_in_time_is_waited_for(fake: Fake, tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    with lake.claimed():
+        landed(reader(fake, lake), at(0), at(100))
+        before = lake.mark()
+        end = threading.Timer(0.3, shutil.rmtree, [lake.landing])
+        end.start()
+        try:
+            assert clear_landing(tmp_path, patience=60) == []
+            assert not end.is_alive()
+        finally:
+            end.join()
+    assert lake.mark() != before
+
+
+def test_another_archive_is_left_alone(tmp_path: Path) -> None:
+    assert clear_landing(tmp_path) == []
+    assert list(tmp_path.iterdir()) == []

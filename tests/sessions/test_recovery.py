@@ -1,0 +1,567 @@
+"""From the history to live: nothing missing, nothing twice, in order, at whatever moment."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from random import Random
+
+import attrs
+import pytest
+import trio
+import trio.testing
+
+from mist.auth import open_registry
+from mist.broker.outbox import OutboxLimits
+from mist.commands import Behind, CaughtUp, Register, RemoveTags, Reply, Since
+from mist.errors import HistoryUnavailable
+from mist.history import History, Policy, open_history
+from mist.protocols.line import LineProtocol
+from mist.sessions.dispatch import Dialogue
+from mist.sessions.hub import Hub
+from mist.sessions.sequencer import Sequencer
+from mist.sessions.session import GONE
+
+
+@asynccontextmanager
+async def hub_over(history: History, **bounds: int) -> AsyncIterator[Hub]:
+    hub = Hub(await open_registry("memory://"), outbox_limits=OutboxLimits(**bounds))
+    hub.sequencer = await Sequencer.over(hub.broker, history)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(hub.sequencer.run)
+        yield hub
+        nursery.cancel_scope.cancel()
+
+
+@pytest.fixture
+async def hub() -> AsyncIterator[Hub]:
+    async with hub_over(await open_history("memory://")) as hub:
+        yield hub
+
+
+def join(hub: Hub) -> Dialogue:
+    session = Dialogue(hub, LineProtocol(hub.limits), transport="tcp")
+    hub.attach(session)
+    return session
+
+
+def take(session: Dialogue, most: int = 1 << 30) -> bytes:
+    """What the peer reads, `most` bytes of it."""
+    found = b""
+    while session.outbox.size and len(found) < most:
+        data = bytes(session.outbox.peek())[: most - len(found)]
+        session.outbox.sent(len(data))
+        found += data
+    return found
+
+
+async def publish(hub: Hub, *messages: str) -> None:
+    session = join(hub)
+    await session.receive("".join(f"publish {m}\n" for m in messages).encode() + b"ping\n")
+    assert take(session) == b"pong\n"
+    await session.aclose()
+
+
+def epoch(hub: Hub) -> bytes:
+    assert hub.sequencer is not None
+    return hub.sequencer.epoch.encode()
+
+
+@pytest.mark.parametrize(
+    ("since", "expected"),
+    [
+        (b"0", [1, 3, 4]),
+        (b"1", [3, 4]),
+        (b"2", [3, 4]),
+        (b"4", []),
+        (b"5", []),
+        (b"-1", [4]),
+        (b"-2", [3, 4]),
+        (b"-99", [1, 3, 4]),
+    ],
+)
+async def test_what_was_comes_first_and_then_what_is(
+    hub: Hub, since: bytes, expected: list[int]
+) -> None:
+    await publish(hub, "a 1", "b 2", "a,b 3", "a 4", "c 5")
+    session = join(hub)
+    await session.receive(b"ids on\nsubscribe a %b\nping\n" % since)
+    await publish(hub, "a 6", "b 7")
+    lines = take(session).splitlines()
+    fence = lines.index(b"pong")
+    assert [int(line.split()[1]) for line in lines[:fence]] == expected
+    assert lines[fence + 1 :] == [b"message 6 a 6"]
+
+
+async def test_several_come_as_one_in_the_order_of_their_ids(hub: Hub) -> None:
+    await publish(hub, "a 1", "b 2", "a,b 3", "c 4", "b,c 5")
+    session = join(hub)
+    await session.receive(b"ids on\nresume 0 {a} {b,c} {a,b}\nping\n")
+    assert [line.split()[1] for line in take(session).splitlines()[:-1]] == [b"1", b"3", b"5"]
+    await session.receive(b"list\n")
+    assert take(session) == b"list {a} {b,c} {a,b}\n"
+
+
+@pytest.mark.parametrize(
+    ("since", "gap"),
+    [
+        (b"%b:2", False),
+        (b"%b:9", True),  # beyond the newest
+        (b"9", True),
+        (b"another:2", True),
+        (b"another:0", True),
+        (b"%b:0", False),
+    ],
+)
+async def test_what_cannot_be_resumed_is_said_before_all_that_is_kept(
+    hub: Hub, since: bytes, gap: bool
+) -> None:
+    await publish(hub, "a 1", "a 2", "a 3")
+    session = join(hub)
+    place = since % epoch(hub) if b"%" in since else since
+    await session.receive(b"subscribe a %b\nping\n" % place)
+    first, *rest = take(session).splitlines()
+    if gap:
+        assert first == b"gap %b 1" % epoch(hub)
+        assert rest == [b"publish a 1", b"publish a 2", b"publish a 3", b"pong"]
+    else:
+        after = int(place.rpartition(b":")[2])
+        assert [first, *rest] == [b"publish a %d" % n for n in range(after + 1, 4)] + [b"pong"]
+
+
+async def test_what_was_trimmed_is_said(hub: Hub) -> None:
+    assert hub.sequencer is not None
+    history = hub.sequencer.history
+    for n in range(1, 41):
+        await publish(hub, f"a {n}" + "x" * 40_000)
+    while (await history.trim(Policy(max_bytes=400_000), now=0)).more:
+        pass
+    first = (await history.position()).first
+    assert first > 2
+    session = join(hub)
+    await session.receive(b"ids on\nsubscribe a 1\n")
+    lines = take(session).splitlines()
+    assert lines[0] == b"gap %b %d" % (epoch(hub), first)
+    assert [int(line.split()[1]) for line in lines[1:]] == list(range(first, 41))
+
+
+async def test_a_live_subscription_stays_whole_while_another_is_replayed(hub: Hub) -> None:
+    session = join(hub)
+    await session.receive(b"ids on\nsubscribe b\n")
+    await publish(hub, "a 1", "b 2", "a 3")
+    await session.receive(b"subscribe a 0\n")
+    await publish(hub, "b 4", "a,b 5")
+    got = [int(line.split()[1]) for line in take(session).splitlines()]
+    assert got == [2, 1, 3, 4, 5]
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_the_hand_over_is_exact_at_random_moments_under_load(hub: Hub, seed: int) -> None:
+    await hand_over_at_random_moments(hub, seed)
+
+
+async def hand_over_at_random_moments(hub: Hub, seed: int) -> None:
+    """Ten subscribers that come at any moment and begin anywhere, beside a busy publisher."""
+    assert hub.sequencer is not None
+    random = Random(seed)
+    done = trio.Event()
+    begin = hub.sequencer.newest
+    expected: list[int] = []
+    published = begin
+
+    async def load() -> None:
+        nonlocal published
+        publisher = join(hub)
+        while not done.is_set():
+            lines = b""
+            for _ in range(random.randint(1, 30)):
+                published += 1
+                if tagged := random.random() < 0.5:
+                    expected.append(published)
+                lines += b"publish %b %d\n" % (b"a,x" if tagged else b"b", published)
+            await publisher.receive(lines)
+            for _ in range(random.randint(0, 3)):
+                await trio.lowlevel.checkpoint()
+        await publisher.receive(b"ping\n")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(load)
+        for _ in range(10):
+            for _ in range(random.randint(0, 40)):
+                await trio.lowlevel.checkpoint()
+            since = random.randint(begin, hub.sequencer.newest)
+            session = join(hub)
+            await session.receive(b"ids on\nsubscribe a %d\n" % since)
+            for _ in range(random.randint(0, 40)):
+                await trio.lowlevel.checkpoint()
+            await session.receive(b"last\n")
+            got_so_far, _, last = take(session).partition(b"last ")
+            lines = got_so_far.splitlines()
+            newest = int(last.split()[1])
+            got = [int(line.split()[1]) for line in lines]
+            assert got == [n for n in expected if since < n <= newest]
+            await session.aclose()
+        done.set()
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_who_asked_for_history_and_falls_behind_misses_nothing(seed: int) -> None:
+    random = Random(seed)
+    async with hub_over(await open_history("memory://"), bytes=20_000, messages=200) as hub:
+        session, careless = join(hub), join(hub)
+        await session.receive(b"ids on\nsubscribe a 0\n")
+        await careless.receive(b"ids on\nsubscribe a\n")
+        received = b""
+        for n in range(1, 101):
+            await publish(hub, *[f"a {n}.{k} {'x' * 100}" for k in range(random.randint(1, 40))])
+            received += take(session, random.randint(0, 6_000))
+            if random.random() < 0.2:
+                await trio.testing.wait_all_tasks_blocked()
+            assert session.outbox.size < 20_000 + (1 << 20)
+        assert hub.sequencer is not None
+        while not received.endswith(b"\n") or int(received.splitlines()[-1].split()[1]) < (
+            hub.sequencer.newest
+        ):
+            received += take(session, 5_000)
+            await trio.testing.wait_all_tasks_blocked()
+        ids = [int(line.split()[1]) for line in received.splitlines()]
+        assert ids == list(range(1, hub.sequencer.newest + 1))
+        assert session.outbox.dropped_full == 0
+        assert careless.outbox.dropped_full > 0  # the way that is without history
+
+
+async def test_one_goes_live_under_a_publisher_that_never_rests(hub: Hub) -> None:
+    await publish(hub, *[f"a {n}" for n in range(5_000)])
+    publisher, session = join(hub), join(hub)
+    stop = trio.Event()
+    published = 5_000
+
+    async def keep_publishing() -> None:
+        nonlocal published
+        while not stop.is_set():
+            await publisher.receive(b"publish a %d\n" % published * 20 + b"ping\n")
+            publisher.outbox.sent(publisher.outbox.size)
+            published += 20
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(keep_publishing)
+        with trio.fail_after(20):
+            await session.receive(b"ids on\nsubscribe a 0\n")
+        assert session.reading is not None
+        assert not session.reading.behind
+        for _ in range(20):
+            await trio.lowlevel.checkpoint()
+        stop.set()
+    ids = [int(line.split()[1]) for line in take(session).splitlines()]
+    assert ids == list(range(1, published + 1))
+
+
+async def test_what_is_held_for_one_who_catches_up_is_not_given_to_a_revoked_subscription(
+    hub: Hub,
+) -> None:
+    await publish(hub, "a 1", "b 2")
+    await hub.registry.execute([Register("t", frozenset({"a", "b"}))])
+    session = join(hub)
+    record = hub.registry.lookup("t")
+    assert record is not None
+    session.adopt(record)
+    await session.receive(b"ids on\nresume 2 {a} {b}\n")
+    session.outbox.withhold()
+    session.outbox.hold()
+    await publish(hub, "a 3", "b 4")
+    assert session.outbox.holding
+    await hub.registry.execute([RemoveTags("t", frozenset("b"))])
+    assert not session.outbox.holding
+    assert session.reading is not None
+    await session.reading.catch_up(2)
+    await publish(hub, "a 5", "b 6")
+    assert [line.split()[1] for line in take(session).splitlines()] == [b"3", b"5"]
+
+
+async def fall_behind(hub: Hub) -> tuple[Dialogue, int]:
+    """A session that was withheld messages, and the newest id."""
+    session = join(hub)
+    await session.receive(b"ids on\nsubscribe a 0\nping\n")
+    take(session)
+    for n in range(40):
+        await publish(hub, f"a {n} {'x' * 1_000}")
+    assert session.outbox.withheld
+    assert hub.sequencer is not None
+    return session, hub.sequencer.newest
+
+
+@pytest.mark.parametrize(
+    ("command", "answer"),
+    [(b"ping", b"pong"), (b"last", b"last "), (b"list", b"list {a}"), (b"x", b"error ")],
+)
+async def test_the_reply_to_one_who_fell_behind_comes_behind_all_it_missed(
+    command: bytes, answer: bytes
+) -> None:
+    async with hub_over(await open_history("memory://"), bytes=20_000, messages=200) as hub:
+        session, newest = await fall_behind(hub)
+        received = b""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(session.receive, command + b"\n")
+            while answer not in received:
+                await trio.testing.wait_all_tasks_blocked()
+                received += take(session, 5_000)
+        *messages, last = received.splitlines()
+        assert last.startswith(answer)
+        assert [int(line.split()[1]) for line in messages] == list(range(1, newest + 1))
+
+
+async def test_what_one_who_fell_behind_stores_comes_to_it_before_the_answer() -> None:
+    async with hub_over(await open_history("memory://"), bytes=20_000, messages=200) as hub:
+        session, newest = await fall_behind(hub)
+        received = b""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(
+                session.receive, b"store a first\npublish a,, bad\nstore a second\nping\n"
+            )
+            while b"pong" not in received:
+                await trio.testing.wait_all_tasks_blocked()
+                received += take(session, 5_000)
+        lines = [line[:40] for line in received.splitlines()][newest:]
+        assert lines == [
+            b"message %d a first" % (newest + 1),
+            b"stored %d" % (newest + 1),
+            b"error Empty tag",
+            b"message %d a second" % (newest + 2),
+            b"stored %d" % (newest + 2),
+            b"pong",
+        ]
+
+
+async def test_one_who_fell_behind_may_publish_without_reading() -> None:
+    async with hub_over(await open_history("memory://"), bytes=20_000, messages=200) as hub:
+        session, newest = await fall_behind(hub)
+        with trio.fail_after(5):
+            for _ in range(20):
+                await session.receive(b"publish b %b\n" % (b"y" * 100_000))
+            await session.receive(b"store b once\n")
+        await trio.testing.wait_all_tasks_blocked()
+        assert session.reading is not None
+        assert session.reading.behind
+        assert session.reading.owes
+        assert hub.sequencer is not None
+        assert hub.sequencer.newest == newest + 21
+
+
+async def test_one_who_fell_behind_and_is_gone_leaves_nobody_waiting() -> None:
+    async with hub_over(await open_history("memory://"), bytes=20_000, messages=200) as hub:
+        session, _ = await fall_behind(hub)
+        async with trio.open_nursery() as nursery:
+
+            async def run() -> None:
+                with session.scope:
+                    await session.receive(b"ping\n")
+                await session.aclose()
+
+            nursery.start_soon(run)
+            await trio.testing.wait_all_tasks_blocked()
+            assert session.ended is None
+            session.end(GONE)
+        assert hub.connected == 0
+
+
+async def test_a_replay_stops_at_a_tag_that_the_token_lost(hub: Hub) -> None:
+    await publish(hub, *[f"a {n} {'x' * 50_000}" for n in range(200)])
+    await hub.registry.execute([Register("t", frozenset("a"))])
+    session = join(hub)
+    record = hub.registry.lookup("t")
+    assert record is not None
+    session.adopt(record)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(session.receive, b"ids on\nsubscribe a 0\nping\n")
+        await trio.testing.wait_all_tasks_blocked()  # the outbox is as full as it gets
+        session.token_changed(attrs.evolve(record, tags=frozenset("b")))
+        got = b""
+        while not got.endswith(b"pong\n"):
+            got += take(session)
+            await trio.testing.wait_all_tasks_blocked()
+    assert 0 < got.count(b"message ") < 200
+
+
+async def test_all_or_none_are_subscribed_to(hub: Hub) -> None:
+    await hub.registry.execute([Register("t", frozenset("a"))])
+    session = join(hub)
+    record = hub.registry.lookup("t")
+    assert record is not None
+    session.adopt(record)
+    await session.receive(b"resume 0 {a} {b}\nlist\n")
+    assert take(session) == b"error not granted by the token\nlist \n"
+
+
+async def test_a_history_that_cannot_be_read_leaves_everything_as_it_was(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert hub.sequencer is not None
+
+    async def fail(*args: Sequence[object], **more: object) -> int:
+        raise HistoryUnavailable("gone")
+
+    await publish(hub, "a 1")
+    session = join(hub)
+    await session.receive(b"subscribe b\n")
+    with monkeypatch.context() as patch:
+        patch.setattr(hub.sequencer.history, "last", fail)
+        await session.receive(b"subscribe a -1\nlist\n")
+    await publish(hub, "b 2")
+    assert take(session) == b"error History is unavailable\nlist {b}\npublish b 2\n"
+    assert session.ended is None
+
+
+async def test_what_retention_takes_during_a_replay_is_a_gap_and_nothing_else() -> None:
+    async with hub_over(await open_history("memory://"), bytes=40_000) as hub:
+        assert hub.sequencer is not None
+        history = hub.sequencer.history
+        for n in range(1, 101):
+            await publish(hub, f"a {n} {'x' * 20_000}")
+        session = join(hub)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(session.receive, b"ids on\nsubscribe a 0\nping\n")
+            await trio.testing.wait_all_tasks_blocked()  # the outbox is as full as it gets
+            while (await history.trim(Policy(max_bytes=300_000), now=0)).more:
+                pass
+            kept = (await history.position()).first
+            got = b""
+            while not got.endswith(b"pong\n"):
+                assert session.ended is None
+                got += take(session, 30_000)
+                await trio.testing.wait_all_tasks_blocked()
+        lines = got.splitlines()[:-1]
+        [told] = [n for n, line in enumerate(lines) if line.startswith(b"gap ")]
+        assert lines.pop(told) == b"gap %b %d" % (epoch(hub), kept)
+        ids = [int(line.split()[1]) for line in lines]
+        assert ids[:told] == list(range(1, told + 1))  # it had begun before
+        assert ids[told:] == list(range(kept, 101))
+
+
+@pytest.mark.slow
+async def test_ten_thousand_random_hand_overs(hub: Hub) -> None:
+    for seed in range(1_000):
+        await hand_over_at_random_moments(hub, seed)
+
+
+# who is told
+
+
+class Told(LineProtocol):
+    """The line protocol, if it told what is brought because the peer is behind."""
+
+    keeps_up = True
+
+    def notice(self, notice: Reply) -> bytes:
+        match notice:
+            case Behind(counts):
+                return b"behind %b\n" % b" ".join(
+                    b"%b=%d" % (",".join(sorted(tags)).encode(), count) for tags, count in counts
+                )
+            case CaughtUp():
+                return b"caught up\n"
+            case _:
+                return super().notice(notice)
+
+
+def join_told(hub: Hub) -> Dialogue:
+    session = Dialogue(hub, Told(hub.limits), transport="tcp")
+    hub.attach(session)
+    return session
+
+
+async def test_who_falls_behind_is_told_what_comes_around_all_that_comes() -> None:
+    async with hub_over(await open_history("memory://"), bytes=20_000, messages=50) as hub:
+        session = join_told(hub)
+        await session.receive(b"subscribe b\nsubscribe a\nsubscribe z\n")
+        await publish(hub, *[f"{'a,b' if n % 3 else 'a'} {n}" for n in range(1, 121)])
+        await publish(hub, "c 0", "b 121")
+        found = b""
+        while data := take(session):
+            found += data
+            await trio.testing.wait_all_tasks_blocked()
+        await publish(hub, "a 122")
+        found += take(session)
+        lines = found.splitlines()
+        assert [int(line.split()[2]) for line in lines if line[:1] == b"p"] == list(range(1, 123))
+        assert lines[-1] == b"publish a 122"
+        words = [place for place, line in enumerate(lines) if line[:1] != b"p"]
+        # Whatever the stretches are: each says how many follow, up to where it has caught up.
+        assert words
+        for start, end in zip(words[::2], words[1::2], strict=True):
+            assert lines[end] == b"caught up"
+            counts = [field.split(b"=") for field in lines[start].split()[1:]]
+            assert sum(int(count) for _, count in counts) == end - start - 1
+            assert {name for name, _ in counts} <= {b"a", b"b"}
+
+
+async def test_who_falls_behind_is_told_when_there_is_room_for_it() -> None:
+    async with hub_over(await open_history("memory://"), bytes=4_000) as hub:
+        session = join_told(hub)
+        tags = [f"{n:02}{'x' * 250}" for n in range(30)]
+        await session.receive("".join(f"subscribe {each}\n" for each in tags).encode())
+        assert session.reading is not None
+        announce, room = session.reading.announce, []
+
+        def noting(notice: Behind | CaughtUp) -> None:
+            room.append(session.outbox.has_room_to_bring)
+            assert announce is not None
+            announce(notice)
+
+        session.reading.announce = noting
+        await publish(hub, *[f"{each} {'y' * 750}" for each in tags[:3]])
+        await publish(hub, *[f"{each} {'y' * 750}" for each in tags[3:]])
+        await trio.testing.wait_all_tasks_blocked()
+        assert session.reading.behind
+        assert not room
+        take(session)
+        await trio.testing.wait_all_tasks_blocked()
+        assert room[0]
+
+
+async def test_who_falls_behind_without_being_told_loses_what_it_never_asked_for() -> None:
+    async with hub_over(await open_history("memory://"), messages=50) as hub:
+        session = join(hub)
+        await session.receive(b"subscribe a\n")
+        await publish(hub, *[f"a {n}" for n in range(120)])
+        assert take(session).count(b"\n") < 120
+
+
+async def test_what_is_published_while_it_resumes_is_told_as_a_stretch_of_its_own(
+    hub: Hub,
+) -> None:
+    assert hub.sequencer is not None
+    await publish(hub, "a 1", "a 2")
+    session = join_told(hub)
+    read, interrupted = hub.sequencer.history.position, False
+
+    async def position() -> object:
+        # At the first moment after the place was found.
+        nonlocal interrupted
+        if not interrupted:
+            interrupted = True
+            await publish(hub, "a 3", "b 4", "a 5")
+        return await read()
+
+    hub.sequencer.history.position = position  # type: ignore[method-assign, assignment]
+    await session.receive(b"subscribe a 0\n")
+    assert take(session).splitlines() == [
+        b"publish a 1",
+        b"publish a 2",
+        b"caught up",
+        b"behind a=2",
+        b"publish a 3",
+        b"publish a 5",
+        b"caught up",
+    ]
+
+
+async def test_a_literal_place_beyond_the_newest_is_where_nothing_is_yet(hub: Hub) -> None:
+    await publish(hub, "a 1", "a 2")
+    session = join(hub)
+    for after, expected in ((99, b""), (1, b"publish a 2\n")):
+        replies: list[Reply] = []
+        since = Since(after=after, literal=True)
+        await session.fetch(frozenset("a"), since, None, replies.append)
+        assert take(session) == expected
+    assert Since(after=99, literal=True).start("e", 7) == 7
+    assert Since(after=99, epoch="other", literal=True).start("e", 7) == 0
+    assert Since(after=99).start("e", 7) == 0
