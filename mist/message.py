@@ -65,7 +65,7 @@ TagSet = frozenset[str]
 
 @attrs.frozen
 class Limits:
-    """How large what a peer sends may be. Every door checks the same object.
+    """How large what a peer sends may be. Every endpoint checks the same object.
 
     Attributes:
         data: bytes of data in a message.

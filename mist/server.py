@@ -29,7 +29,7 @@ from mist import collector
 from mist.archive import Archive, ArchiveError
 from mist.auth import open_registry
 from mist.broker.outbox import OutboxLimits, SlowConsumer
-from mist.broker.usage import Accounts
+from mist.broker.usage import UsageAccounting
 from mist.config import Config
 from mist.errors import HistoryUnavailable, MistError, StartupError
 from mist.history import Durability, History, open_history
@@ -42,7 +42,7 @@ from mist.listening import Listening, bind, reason, tls_context
 from mist.protocols.subjects.info import ServerInfo
 from mist.sessions.hub import Hub, HubLimits
 from mist.sessions.sequencer import Sequencer
-from mist.transports.connection_limiter import Gate
+from mist.transports.connection_limiter import ConnectionLimiter
 from mist.transports.graceful_shutdown import end_sessions
 from mist.transports.handshake import Origins
 from mist.transports.nats import NatsTransport
@@ -51,7 +51,7 @@ from mist.transports.websocket import WebSocketTransport
 
 if TYPE_CHECKING:
     from mist.archive.sealer import Sealer  # needs pyarrow, which is an extra
-    from mist.archive.side_tables import Companions
+    from mist.archive.side_tables import SideTables
 
 __all__ = ["Server", "open_server", "serve"]
 
@@ -73,7 +73,7 @@ class Server:
         self._accepting = trio.CancelScope()
         self._started = time.time()
         self._id = secrets.token_hex(16)
-        self._gate = Gate(
+        self._limiter = ConnectionLimiter(
             config.max_connections, config.max_connections_per_address, config.trusted_proxies
         )
         self._http: list[HttpTransport] = []
@@ -92,7 +92,7 @@ class Server:
 
         Started (`nursery.start(server.run)`) once every listener accepts.
         """
-        config, gate = self._config, self._gate
+        config, limiter = self._config, self._limiter
         async with trio.open_nursery() as background:
             background.start_soon(self.hub.report_drops)
             background.start_soon(self._streams.sweep)
@@ -106,8 +106,8 @@ class Server:
                 )
                 if sealer is not None:
                     background.start_soon(sealer.run)
-            if self.hub.companions is not None:
-                background.start_soon(self.hub.companions.run)
+            if self.hub.side_tables is not None:
+                background.start_soon(self.hub.side_tables.run)
             async with trio.open_nursery() as connections:
                 with self._accepting:
                     async with trio.open_nursery() as accepting:
@@ -132,9 +132,9 @@ class Server:
                 for transport in self._http:
                     await transport.drain()
                 with trio.move_on_after(config.drain_seconds):
-                    await gate.emptied()
-                if gate.connected:
-                    log.warning("some connections did not drain in time", left=gate.connected)
+                    await limiter.emptied()
+                if limiter.connected:
+                    log.warning("some connections did not drain in time", left=limiter.connected)
                 connections.cancel_scope.cancel()
             if sequencer is not None:
                 with trio.move_on_after(config.drain_seconds):
@@ -164,15 +164,15 @@ class Server:
             self._tickets,
             self._streams,
         )
-        return Site(context, self._gate, config.server_names)
+        return Site(context, self._limiter, config.server_names)
 
     def _transport(
         self, listening: Listening
     ) -> TcpTransport | WebSocketTransport | HttpTransport | NatsTransport:
-        config, gate, listen = self._config, self._gate, listening.listen
+        config, limiter, listen = self._config, self._limiter, listening.listen
         if listen.protocol == "tcp":
             return TcpTransport(
-                self.hub, gate, name=listen.scheme, handshake_seconds=config.handshake_seconds
+                self.hub, limiter, name=listen.scheme, handshake_seconds=config.handshake_seconds
             )
         if listen.protocol == "nats":
             info = ServerInfo(
@@ -186,7 +186,7 @@ class Server:
             )
             return NatsTransport(
                 self.hub,
-                gate,
+                limiter,
                 info,
                 name=listen.scheme,
                 context=listening.context,
@@ -201,7 +201,7 @@ class Server:
         if listen.protocol == "http":
             transport = HttpTransport(
                 self._site.behind(origins),
-                gate,
+                limiter,
                 listen,
                 max_header=config.max_header,
                 handshake_seconds=config.handshake_seconds,
@@ -211,7 +211,7 @@ class Server:
             return transport
         return WebSocketTransport(
             self.hub,
-            gate,
+            limiter,
             origins,
             name=listen.scheme,
             query_token=config.allow_query_token,
@@ -238,7 +238,7 @@ async def open_server(config: Config) -> AsyncIterator[Server]:
         registry = await open_registry(config.tokens_url, max_tags=config.max_tags_per_token)
         history: History | None = None
         sealer: Sealer | None = None
-        companions: Companions | None = None
+        side_tables: SideTables | None = None
         try:
             if config.history_url is not None:
                 history = await open_history(
@@ -257,22 +257,22 @@ async def open_server(config: Config) -> AsyncIterator[Server]:
                     subscriptions=config.max_subscriptions,
                     token_subscriptions=config.max_token_subscriptions,
                     strict_grants=config.token_policy == "strict",
-                    strangers=config.max_unauthenticated,
+                    unauthenticated=config.max_unauthenticated,
                 ),
             )
             if history is not None:
                 try:
                     if config.archive is not None:
                         hub.sealer = sealer = await _open_archive(config, config.archive, history)
-                        hub.companions = companions = _open_companions(sealer, hub)
+                        hub.side_tables = side_tables = _open_companions(sealer, hub)
                     hub.sequencer = await Sequencer.over(hub.broker, history)
                 except HistoryUnavailable as error:
                     raise StartupError(f"history: {error}") from error
             yield Server(config, hub, listening)
         finally:
             with trio.CancelScope(shield=True):
-                if companions is not None:
-                    await companions.aclose()
+                if side_tables is not None:
+                    await side_tables.aclose()
                 if sealer is not None:
                     await sealer.aclose()
                 if history is not None:
@@ -341,12 +341,12 @@ async def _open_archive(config: Config, folder: Path, history: History) -> "Seal
         raise StartupError(str(error)) from error
 
 
-def _open_companions(sealer: "Sealer", hub: Hub) -> "Companions":
-    from mist.archive.side_tables import Companions
+def _open_companions(sealer: "Sealer", hub: Hub) -> "SideTables":
+    from mist.archive.side_tables import SideTables
 
-    accounts = Accounts()
+    accounts = UsageAccounting()
     hub.broker.keep_accounts(accounts)
-    return Companions(sealer.archive, accounts, hub.registry)
+    return SideTables(sealer.archive, accounts, hub.registry)
 
 
 @contextmanager

@@ -179,14 +179,14 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def connect(path: Path, patience: float, *, read_only: bool = False) -> sqlite3.Connection:
+def connect(path: Path, auth_timeout: float, *, read_only: bool = False) -> sqlite3.Connection:
     """A connection whose transactions begin and end where we say, for any thread.
 
     Args:
-        patience: seconds to wait for another process that has the file to itself.
+        auth_timeout: seconds to wait for another process that has the file to itself.
     """
     connection = sqlite3.connect(
-        path, timeout=patience, isolation_level=None, check_same_thread=False
+        path, timeout=auth_timeout, isolation_level=None, check_same_thread=False
     )
     if read_only:
         connection.execute("PRAGMA query_only = ON")

@@ -1,4 +1,4 @@
-"""Every door of a server, as its own clients use it: publishers and receivers for tests.
+"""Every endpoint of a server, as its own clients use it: publishers and receivers for tests.
 
 A *scenario* is a kind of address: the tags of a message, and what each kind of client asks for
 to get it. A receiver is opened with that and gives the data of each message it gets, in order; a
@@ -34,8 +34,8 @@ class Scenario:
     """One kind of address.
 
     Attributes:
-        tags: of a message, as mist's own doors write them.
-        asked: what mist's own doors subscribe to.
+        tags: of a message, as mist's own endpoints write them.
+        asked: what mist's own endpoints subscribe to.
         subject, topic, channel: the same as NATS, guble and MessageBus say them; empty where
             they can't. What is published to and what is asked for.
     """

@@ -1,4 +1,4 @@
-"""The contract of all doors: what one publishes, every other that can say its address receives."""
+"""The contract of all endpoints: what one publishes, every other that can say its address gets."""
 
 import json
 from collections.abc import AsyncIterator
@@ -40,17 +40,17 @@ async def register(server: Server, token: str, **attributes: object) -> None:
         await server.hub.registry.execute([SetAttributes(token, Attributes.of_json(attributes))])
 
 
-def speaks(door: str, scenario: Scenario, server: Server) -> bool:
-    if door in NEED_HISTORY and server.hub.sequencer is None:
+def speaks(endpoint: str, scenario: Scenario, server: Server) -> bool:
+    if endpoint in NEED_HISTORY and server.hub.sequencer is None:
         return False
-    if door in ("subjects", "topics", "topics over http"):
-        return bool(getattr(scenario, ADDRESSES[door])[0])
-    return door != "channels" or bool(scenario.channel)
+    if endpoint in ("subjects", "topics", "topics over http"):
+        return bool(getattr(scenario, ADDRESSES[endpoint])[0])
+    return endpoint != "channels" or bool(scenario.channel)
 
 
-def says_all(door: str, scenario: Scenario) -> bool:
+def says_all(endpoint: str, scenario: Scenario) -> bool:
     """Whether a publisher can say all of a scenario's tags."""
-    return door in ("lines", "json", "json frames", "http") or "," not in scenario.tags
+    return endpoint in ("lines", "json", "json frames", "http") or "," not in scenario.tags
 
 
 @pytest.mark.parametrize("publisher", PUBLISHERS)
@@ -62,15 +62,15 @@ async def test_everyone_who_asked_gets_it_once(server: Server, name: str, publis
     await register(server, TOKEN)
     async with AsyncExitStack() as stack:
         inboxes: dict[str, Receive] = {}
-        for door, receiver in RECEIVERS.items():
-            if speaks(door, scenario, server):
+        for endpoint, receiver in RECEIVERS.items():
+            if speaks(endpoint, scenario, server):
                 inbox = receiver(server, scenario, TOKEN)
-                inboxes[door] = await stack.enter_async_context(inbox)
+                inboxes[endpoint] = await stack.enter_async_context(inbox)
         for data in ("one", "two", "three"):
             await PUBLISHERS[publisher](server, scenario, data, TOKEN)
-        for door, receive in inboxes.items():
+        for endpoint, receive in inboxes.items():
             got = [await receive() for _ in range(3)]
-            assert got == ["one", "two", "three"], f"{publisher} to {door}"
+            assert got == ["one", "two", "three"], f"{publisher} to {endpoint}"
     assert len(inboxes) >= 5
 
 
@@ -106,17 +106,17 @@ async def test_an_audience_holds_at_every_door(server: Server, name: str, publis
         await register(server, f"token-{user}", user=user)
     async with AsyncExitStack() as stack:
         inboxes: dict[tuple[str, str], Receive] = {}
-        for door, receiver in RECEIVERS.items():
-            if door in ("lines", "json_lines") or not speaks(door, scenario, server):
+        for endpoint, receiver in RECEIVERS.items():
+            if endpoint in ("lines", "json_lines") or not speaks(endpoint, scenario, server):
                 continue  # services have no attributes
             for user in ("1", "2"):
                 inbox = receiver(server, scenario, f"token-{user}")
-                inboxes[door, user] = await stack.enter_async_context(inbox)
+                inboxes[endpoint, user] = await stack.enter_async_context(inbox)
         await publish(server, scenario, "for one")  # type: ignore[operator]
         await PUBLISHERS["lines"](server, scenario, "for all", "")
-        for (door, user), receive in inboxes.items():
+        for (endpoint, user), receive in inboxes.items():
             wanted = ["for one", "for all"] if user == "1" else ["for all"]
-            assert [await receive() for _ in wanted] == wanted, f"{door} of user {user}"
+            assert [await receive() for _ in wanted] == wanted, f"{endpoint} of user {user}"
 
 
 @pytest.mark.parametrize("name", SCENARIOS)

@@ -31,13 +31,13 @@ async def run(command: list[str] | str) -> str:
 
 
 @pytest.fixture
-def doors() -> object:
+def endpoints() -> object:
     return {"listen": LISTEN, "history": "memory://"}
 
 
-async def test_json(tmp_path: Path, doors: dict[str, object]) -> None:
+async def test_json(tmp_path: Path, endpoints: dict[str, object]) -> None:
     _, subscribe, ask, answer = shown("nc 127.0.0.1 1445")
-    async with running(tmp_path, **doors) as server, dialed(server, 0) as peer:
+    async with running(tmp_path, **endpoints) as server, dialed(server, 0) as peer:
         with trio.fail_after(10):
             await peer.send(f"{subscribe}\n{ask}\n".encode())
             assert json.loads(await peer.line()) == json.loads(answer)
@@ -49,16 +49,16 @@ async def curl(server: Server, command: str) -> str:
     return await run(command.replace("http://127.0.0.1:8080", address) + " --silent --max-time 20")
 
 
-async def test_guble_and_message_bus(tmp_path: Path, doors: dict[str, object]) -> None:
+async def test_guble_and_message_bus(tmp_path: Path, endpoints: dict[str, object]) -> None:
     publish, published = shown("curl -X POST 'http://127.0.0.1:8080/api")
     poll, polled = shown("curl -X POST 'http://127.0.0.1:8080/message-bus")
-    async with running(tmp_path, **doors) as server:
+    async with running(tmp_path, **endpoints) as server:
         assert await curl(server, publish) == published
         assert json.loads(await curl(server, poll)) == json.loads(polled)
 
 
-async def test_nats(tmp_path: Path, doors: dict[str, object]) -> None:
-    async with running(tmp_path, **doors) as server:
+async def test_nats(tmp_path: Path, endpoints: dict[str, object]) -> None:
+    async with running(tmp_path, **endpoints) as server:
         command = [sys.executable, str(ROOT / "examples/nats_client.py")]
         output = await run([*command, "--url", f"nats://127.0.0.1:{port(server, 3)}"])
     lines = output.splitlines()

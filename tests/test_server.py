@@ -16,10 +16,10 @@ LISTEN = (Listen("tcp", "127.0.0.1", 0), Listen("http", "127.0.0.1", 0))
 
 
 @asynccontextmanager
-async def server_until_its_end(data: Path, patience: float) -> AsyncIterator[Server]:
+async def server_until_its_end(data: Path, auth_timeout: float) -> AsyncIterator[Server]:
     """A server, which has to end by itself within 10 seconds of the block's end."""
     config = Config(
-        data=data, listen=LISTEN, tokens="memory://", history="none", drain_seconds=patience
+        data=data, listen=LISTEN, tokens="memory://", history="none", drain_seconds=auth_timeout
     )
     async with open_server(config) as server:
         async with trio.open_nursery() as nursery:
@@ -50,7 +50,7 @@ async def stall(server: Server) -> trio.SocketStream:
 
 
 async def test_whoever_asks_during_a_drain_hears_that_it_is_not_ready(tmp_path: Path) -> None:
-    async with server_until_its_end(tmp_path, patience=30.0) as server:
+    async with server_until_its_end(tmp_path, auth_timeout=30.0) as server:
         assert (await request(server, "GET", "/readyz")).status == 200
         async with await stall(server) as stalled:
             server.drain()
@@ -69,13 +69,13 @@ async def test_whoever_asks_during_a_drain_hears_that_it_is_not_ready(tmp_path: 
 
 
 async def test_one_who_never_reads_is_waited_for_no_longer_than_said(tmp_path: Path) -> None:
-    async with server_until_its_end(tmp_path, patience=0.5) as server:
+    async with server_until_its_end(tmp_path, auth_timeout=0.5) as server:
         stalled = await stall(server)
         server.drain()
     await stalled.aclose()
 
 
 async def test_an_idle_server_ends_at_once(tmp_path: Path) -> None:
-    async with server_until_its_end(tmp_path, patience=60.0) as server:
+    async with server_until_its_end(tmp_path, auth_timeout=60.0) as server:
         async with await connect(server):
             server.drain()

@@ -36,9 +36,9 @@ from mist.archive.manifest import Archive, ArchiveError, Table
 from mist.archive.schema import DELIVERIES, SUBSCRIPTIONS, TABLES, TOKENS
 from mist.archive.segments import day_of, write_segment
 from mist.auth import Record, Registry
-from mist.broker.usage import Accounts
+from mist.broker.usage import UsageAccounting
 
-__all__ = ["Companions", "CompanionsPolicy"]
+__all__ = ["SideTables", "SideTablesPolicy"]
 
 log = logging.getLogger("mist.archive")
 
@@ -49,7 +49,7 @@ _Batches = list[tuple[str, pa.RecordBatch]]
 
 
 @attrs.frozen
-class CompanionsPolicy:
+class SideTablesPolicy:
     """When rows are written.
 
     Attributes:
@@ -63,7 +63,7 @@ class CompanionsPolicy:
     most_rows: int = 2_000_000
 
 
-class Companions:
+class SideTables:
     """See the module.
 
     Args:
@@ -82,9 +82,9 @@ class Companions:
     def __init__(
         self,
         archive: Archive,
-        accounts: Accounts,
+        accounts: UsageAccounting,
         registry: Registry,
-        policy: CompanionsPolicy | None = None,
+        policy: SideTablesPolicy | None = None,
         *,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -94,7 +94,7 @@ class Companions:
         self._archive = archive
         self._accounts = accounts
         self._registry = registry
-        self._policy = policy or CompanionsPolicy()
+        self._policy = policy or SideTablesPolicy()
         self._clock = clock
         self._minute = self._now()
         self._written = trio.current_time()

@@ -40,7 +40,7 @@ class Cell:
             measurement starts itself.
         alone: whether it needs a server that nothing was measured on before.
         measure: makes it, or several of one kind that only mean something together; at a
-            site without doors where `transport` is None.
+            site without endpoints where `transport` is None.
     """
 
     kind: str

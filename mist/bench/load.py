@@ -94,7 +94,7 @@ class Load:
 
     Attributes:
         publishers, subscribers: one object a connection.
-        patience: seconds without any progress that end a run, and by which a paced publisher
+        auth_timeout: seconds without any progress that end a run, and by which a paced publisher
             may be late.
 
     Args:
@@ -111,7 +111,7 @@ class Load:
     ) -> None:
         self.publishers = publishers
         self.subscribers = subscribers
-        self.patience = 5.0
+        self.auth_timeout = 5.0
         self._target = target
         self._selector = selector or selectors.DefaultSelector()
         self._buffer = memoryview(bytearray(CHUNK))  # one for all: one thread
@@ -148,7 +148,7 @@ class Load:
         goal = published + messages
         until = time.perf_counter() + seconds
         idle = 0.0
-        while published < goal and idle < self.patience and time.perf_counter() < until:
+        while published < goal and idle < self.auth_timeout and time.perf_counter() < until:
             room = goal - published
             if window:
                 room = min(room, self.complete + run.missing + window - published)
@@ -174,7 +174,7 @@ class Load:
             due = start + number / rate
             while (now := time.perf_counter()) < due:
                 self.turn(due - now)
-            if now - due > self.patience:
+            if now - due > self.auth_timeout:
                 raise BenchError(f"{rate:,.0f} messages/s are more than this machine can do")
             publisher = self.publishers[number % len(self.publishers)]
             publisher.granted += 1
@@ -247,15 +247,15 @@ class Load:
             run.stop()
         return run.result()
 
-    def _await(self, condition: Callable[[], bool], patience: float | None = None) -> bool:
-        """Turn until `condition`; False if nothing moves for `patience` seconds before."""
-        if patience is None:
-            patience = self.patience
+    def _await(self, condition: Callable[[], bool], auth_timeout: float | None = None) -> bool:
+        """Turn until `condition`; False if nothing moves for `auth_timeout` seconds before."""
+        if auth_timeout is None:
+            auth_timeout = self.auth_timeout
         idle = 0.0
         while not condition():
-            wait = min(0.5, patience)
+            wait = min(0.5, auth_timeout)
             idle = 0.0 if self.turn(wait) else idle + wait
-            if idle >= patience:
+            if idle >= auth_timeout:
                 return False
         return True
 
@@ -334,10 +334,10 @@ def open_load(
         BenchError: the server is not there, or doesn't do as it is told.
     """
     check_file_limit(publishers + subscribers)
-    speak, hear = target.publish.dialect, target.subscribe.dialect
+    set_protocol, hear = target.publish.dialect, target.subscribe.dialect
     tags = tag_lists(lists)
     share = -(-messages // publishers)
-    scripts = [write_script(n, share, size, tags, speak, hear) for n in range(publishers)]
+    scripts = [write_script(n, share, size, tags, set_protocol, hear) for n in range(publishers)]
     subscribe = hear.subscribe([TAG], wider=lists > 1)
     with ExitStack() as stack:
         selector = selectors.DefaultSelector()
@@ -349,7 +349,7 @@ def open_load(
         writers = []
         for script in scripts:
             sock = stack.enter_context(target.publish.connect())
-            writers.append(Publisher(sock, script, speak))
+            writers.append(Publisher(sock, script, set_protocol))
         load = Load(target, writers, readers, selector)
         load.flood(WARM, 100, 5.0)
         yield load

@@ -40,10 +40,10 @@ class Place:
 
 @attrs.frozen
 class Site:
-    """A server, by the doors it has.
+    """A server, by the endpoints it has.
 
     Attributes:
-        tcp, ws: None where it has no such door, or it wasn't named.
+        tcp, ws: None where it has no such endpoint, or it wasn't named.
         pid: its process, where that is known and on this machine.
     """
 

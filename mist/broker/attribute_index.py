@@ -19,7 +19,7 @@ import attrs
 from mist.audience import Attributes, Audience
 from mist.message import TagSet
 
-__all__ = ["Addressee", "Roster", "for_site", "is_global", "reaches"]
+__all__ = ["Addressee", "AttributeIndex", "for_site", "is_global", "reaches"]
 
 _GLOBAL: Final = "/global/"
 _SITE: Final = "site"
@@ -71,7 +71,7 @@ def _of_any_site(audience: Audience) -> Audience | None:
     return attrs.evolve(audience, others=others) if rest else None
 
 
-class Roster:
+class AttributeIndex:
     """See the module.
 
     Attributes:

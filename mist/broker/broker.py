@@ -4,11 +4,11 @@ Three steps, each cheaper because of the one before:
 
 1. *Index* (`mist.index`, through `directory`): a message's tag set → the groups whose tag set it
    contains. A `Group` is all subscribers of one tag set.
-2. *Memo*: a tag list as written → its `Route`. A publisher uses few tag lists, so nearly
-   every message is one dict lookup. A route knows its groups; a new tag set forgets exactly
-   the routes it matches, a further subscriber of a known tag set forgets none.
-3. *Targets* (`mist.broker.fanout`): the distinct outboxes behind a route's groups, by wire form.
-   Routes with the same outboxes share one `Targets` object, so that "same destination" is an
+2. *Memo*: a tag list as written → its `Match`. A publisher uses few tag lists, so nearly
+   every message is one dict lookup. A match knows its groups; a new tag set forgets exactly
+   the matches it matches, a further subscriber of a known tag set forgets none.
+3. *Targets* (`mist.broker.fanout`): the distinct outboxes behind a match's groups, by wire form.
+   Routes with the same outboxes share one `Recipients` object, so that "same destination" is an
    identity check, and consecutive messages with the same destination are joined and appended
    once.
 
@@ -28,12 +28,12 @@ import attrs
 from mist.audience import Attributes, Audience
 from mist.broker.directory import Directory
 from mist.broker.fanout import FanOut, carried
-from mist.broker.matches import Group, Route, Routed, Subscriber, Targets
+from mist.broker.matches import Group, Match, Matched, Recipients, Subscriber
 from mist.broker.meters import Meters
-from mist.broker.named_subscriptions import Lane, Queue
+from mist.broker.named_subscriptions import NamedSubscription, QueueGroup
 from mist.broker.outbox import Outbox
-from mist.broker.usage import Accounts
-from mist.broker.validation import Accepted, Rejected, screen
+from mist.broker.usage import UsageAccounting
+from mist.broker.validation import Accepted, Rejected, validate
 from mist.errors import CommandError
 from mist.message import Batch, Entry, Limits, TagSet, parse_tag_list
 from mist.protocols import WireForm
@@ -88,17 +88,17 @@ class Broker:
         # The message whose tags are looked at next. Infinity is never reached.
         self._sample_at: float = math.inf if meters is None else 1
         self._directory = Directory()
-        self._routes = self._directory.routes
-        self._fan_out = FanOut(self._routes)
+        self._matches = self._directory.matches
+        self._fan_out = FanOut(self._matches)
         self.ready = self._fan_out.ready
         self.dropped = self._fan_out.dropped
-        self._accounts: Accounts | None = None
+        self._accounts: UsageAccounting | None = None
         self._published = 0
         self._published_inside = 0
         self._rejected = 0
         self._unmatched = 0
 
-    def keep_accounts(self, accounts: Accounts) -> None:
+    def keep_accounts(self, accounts: UsageAccounting) -> None:
         """Note who gets what, from now on. Before the first subscription and message."""
         self._accounts = self._fan_out.accounts = accounts
 
@@ -130,42 +130,42 @@ class Broker:
         """The group of exactly this tag set, as asked for, if anyone is subscribed to it."""
         return self._directory.find(tags)
 
-    def open_lane(self, lane: Lane, tags: TagSet, queue: str = "") -> None:
-        """Deliver messages that carry all of `tags` to a lane, or to one of those in a queue.
+    def add_named(self, named: NamedSubscription, tags: TagSet, queue: str = "") -> None:
+        """Deliver messages that carry all of `tags` to a named subscription, or to its queue group.
 
         Args:
-            queue: its name; empty for none. A queue is of these tags: others of the same name
-                are none of its business.
+            queue: the queue group's name; empty for none. A queue is of these tags: others of the
+                same name are none of its business.
         """
         if not queue:
-            lane.group = self.subscribe(lane, tags)
+            named.group = self.subscribe(named, tags)
         else:
             group = self.find(tags)
             shared = None if group is None else self._fan_out.queues.get(group, {}).get(queue)
             if shared is None:
-                shared = Queue()
+                shared = QueueGroup()
                 group = shared.group = self.subscribe(shared, tags)
                 self._fan_out.queues.setdefault(group, {})[queue] = shared
-            shared.add(lane)
-            lane.group = shared.group
-        self._fan_out.roster.enter(lane)
+            shared.add(named)
+            named.group = shared.group
+        self._fan_out.attribute_index.enter(named)
 
-    def close_lane(self, lane: Lane) -> None:
-        """Undo `open_lane`. Idempotent."""
-        group, queue = lane.group, lane.queue
+    def remove_named(self, named: NamedSubscription) -> None:
+        """Undo `add_named`. Idempotent."""
+        group, queue = named.group, named.queue
         if group is None:
             return
-        lane.group = None
-        self._fan_out.roster.leave(lane)
+        named.group = None
+        self._fan_out.attribute_index.leave(named)
         if queue is None:
-            self.unsubscribe(lane, group)
+            self.unsubscribe(named, group)
             return
-        queue.discard(lane)
+        queue.discard(named)
         if not queue.members:
-            named = self._fan_out.queues[group]
-            for name in [name for name, each in named.items() if each is queue]:
-                del named[name]
-            if not named:
+            queues = self._fan_out.queues[group]
+            for name in [name for name, each in queues.items() if each is queue]:
+                del queues[name]
+            if not queues:
                 del self._fan_out.queues[group]
             self.unsubscribe(queue, group)
 
@@ -174,21 +174,28 @@ class Broker:
         outbox: Outbox,
         attributes: Attributes,
         groups: Iterable[Group],
-        lanes: Sequence[Lane] = (),
+        named_subscriptions: Sequence[NamedSubscription] = (),
     ) -> None:
-        """Give an outbox attributes; `groups` and `lanes` are those it is in and has."""
+        """Give an outbox attributes.
+
+        Args:
+            groups, named_subscriptions: those that it is in, and has.
+        """
         if attributes == outbox.attributes:
             return
-        roster = self._fan_out.roster
-        every: list[Outbox | Lane] = [outbox, *lanes]
+        attribute_index = self._fan_out.attribute_index
+        every: list[Outbox | NamedSubscription] = [outbox, *named_subscriptions]
         for each in every:
-            roster.leave(each)
+            attribute_index.leave(each)
         site = outbox.attributes.site
         outbox.attributes = attributes
         for each in every:
-            roster.enter(each)
+            attribute_index.enter(each)
         if site != attributes.site:
-            for group in {*groups, *(lane.group for lane in lanes if lane.group is not None)}:
+            for group in {
+                *groups,
+                *(named.group for named in named_subscriptions if named.group is not None),
+            }:
                 group.changed()
 
     def listens(self, tags: TagSet) -> bool:
@@ -203,7 +210,7 @@ class Broker:
         found: set[Outbox] = set()
         for group in self._directory.match(tags):
             for each in group.members:
-                members = each.members if isinstance(each, Queue) else (each,)
+                members = each.members if isinstance(each, QueueGroup) else (each,)
                 found.update(member.outbox for member in members)
         return frozenset(found)
 
@@ -243,7 +250,7 @@ class Broker:
             on_error: called for a tag list that breaks the rules, after what stands before
                 it was queued and before what stands behind it.
             first: the id of the first message, where there is a history. Then every tag list
-                has been checked (`screen`), and the others' ids follow it.
+                has been checked (`validate`), and the others' ids follow it.
 
         Returns:
             messages accepted.
@@ -264,9 +271,9 @@ class Broker:
             self._sample(batch, accepted)
         return accepted
 
-    def screen(self, batch: Batch) -> Iterator[Accepted | Rejected]:
+    def validate(self, batch: Batch) -> Iterator[Accepted | Rejected]:
         """Check a batch's tag lists without delivering anything; its parts, in order."""
-        for part in screen(batch, self.limits.message_tags, self._routes):
+        for part in validate(batch, self.limits.message_tags, self._matches):
             if isinstance(part, Rejected):
                 self._rejected += part.count
             yield part
@@ -279,20 +286,20 @@ class Broker:
         """
         if batch.whole is None:
             return None
-        find = self._routes.get
-        common: Targets | None = None
+        find = self._matches.get
+        common: Recipients | None = None
         canonical = True
         distinct = set(batch.tag_lists)
         for tag_list in distinct:
-            route = find(tag_list)
-            if route is None:
+            match = find(tag_list)
+            if match is None:
                 return None
-            canonical = canonical and route.written is None
-            targets = route.targets or self._fan_out.aim(route)
-            if targets is not common:
+            canonical = canonical and match.written is None
+            recipients = match.recipients or self._fan_out.resolve(match)
+            if recipients is not common:
                 if common is not None:
                     return None
-                common = targets
+                common = recipients
         count = batch.whole[1]
         if common is self._fan_out.nobody:
             self._unmatched += count
@@ -306,21 +313,21 @@ class Broker:
     def _note_whole(
         self,
         batch: Batch,
-        entries: list[Routed] | None,
+        entries: list[Matched] | None,
         distinct: set[bytes],
         skip: Outbox | None,
     ) -> None:
         """Note for the accounts what `_publish_whole` delivers; `entries` unless canonical."""
         assert self._accounts is not None
         assert batch.whole is not None
-        routes = self._routes
+        matches = self._matches
         if entries is not None:
             self._accounts.published(entries)
         elif len(distinct) == 1:  # one run, whatever it came as
-            entries = [(routes[batch.tag_lists[0]], *batch.whole)]
+            entries = [(matches[batch.tag_lists[0]], *batch.whole)]
             self._accounts.published(entries)
         else:
-            self._accounts.published_lines(batch.runs, routes)
+            self._accounts.published_lines(batch.runs, matches)
         if skip is not None:
             self._accounts.missed(skip, entries or self._fan_out.entries_of(batch))
 
@@ -332,16 +339,16 @@ class Broker:
         first: int | None,
     ) -> int:
         """Deliver a batch run by run, those that follow each other to one destination joined."""
-        find = self._routes.get
-        entries: list[Routed] = []
-        current: Targets | None = None
+        find = self._matches.get
+        entries: list[Matched] = []
+        current: Recipients | None = None
         start = first  # the id of the first of `entries`
         accepted = 0
         for tag_list, wire, count in batch.runs:
-            route = find(tag_list)
-            if route is None:
+            match = find(tag_list)
+            if match is None:
                 try:
-                    route = self._resolve(tag_list)
+                    match = self._match(tag_list)
                 except CommandError as error:
                     if entries and current is not None:
                         self._deliver(current, batch, entries, skip, start)
@@ -350,20 +357,20 @@ class Broker:
                     for _ in range(count):
                         on_error(error)
                     continue
-            targets = route.targets or self._fan_out.aim(route)
-            if targets is not current:
+            recipients = match.recipients or self._fan_out.resolve(match)
+            if recipients is not current:
                 if entries and current is not None:
                     self._deliver(current, batch, entries, skip, start)
                     entries = []
-                current = targets
+                current = recipients
                 start = None if first is None else first + accepted
             accepted += count
-            if targets is self._fan_out.nobody:
+            if recipients is self._fan_out.nobody:
                 self._unmatched += count
                 continue
-            if route.written is not None:
-                wire = route.rewrite(route.written, wire, count)
-            entries.append((route, wire, count))
+            if match.written is not None:
+                wire = match.rewrite(match.written, wire, count)
+            entries.append((match, wire, count))
         if entries and current is not None:
             self._deliver(current, batch, entries, skip, start)
         return accepted
@@ -380,44 +387,44 @@ class Broker:
         accepted = 0
         for tag_list, wire, count in batch.runs:
             try:
-                route = self._routes.get(tag_list) or self._resolve(tag_list)
+                match = self._matches.get(tag_list) or self._match(tag_list)
             except CommandError as error:
                 self._rejected += count
                 for _ in range(count):
                     on_error(error)
                 continue
-            targets = self._fan_out.aim_at(route, audience)
-            if not targets.by_form and not targets.queues:
+            recipients = self._fan_out.aim_at(match, audience)
+            if not recipients.by_form and not recipients.queues:
                 self._unmatched += count
             else:
-                if route.written is not None:
-                    wire = route.rewrite(route.written, wire, count)
+                if match.written is not None:
+                    wire = match.rewrite(match.written, wire, count)
                 if self._accounts is not None:
-                    self._note_addressed(targets, route, wire, count, skip)
+                    self._note_addressed(recipients, match, wire, count, skip)
                 start = None if first is None else first + accepted
-                self._fan_out.deliver(targets, batch, [(route, wire, count)], skip, start)
+                self._fan_out.deliver(recipients, batch, [(match, wire, count)], skip, start)
             accepted += count
         return accepted
 
     def _note_addressed(
-        self, targets: Targets, route: Route, wire: bytes, count: int, skip: Outbox | None
+        self, recipients: Recipients, match: Match, wire: bytes, count: int, skip: Outbox | None
     ) -> None:
-        """Note for the accounts what some of a route's subscribers get."""
+        """Note for the accounts what some of a match's subscribers get."""
         assert self._accounts is not None
-        size = len(wire) - count * route.overhead
-        for _, outboxes in targets.by_form:
+        size = len(wire) - count * match.overhead
+        for _, outboxes in recipients.by_form:
             for each in outboxes:
                 if each.outbox is not skip:
-                    self._accounts.correct(each, route, count, 0, size)
-        for queue in targets.queues:  # which takes it off again, and gives it to its members
+                    self._accounts.correct(each, match, count, 0, size)
+        for queue in recipients.queues:  # which takes it off again, and gives it to its members
             if queue.group is not None:
                 self._accounts.credit(queue.group, queue.owner, count, 0, size)
 
     def _deliver(
         self,
-        targets: Targets,
+        recipients: Recipients,
         batch: Batch,
-        entries: list[Routed],
+        entries: list[Matched],
         skip: Outbox | None,
         first: int | None,
     ) -> None:
@@ -425,7 +432,7 @@ class Broker:
             self._accounts.published(entries)
             if skip is not None:
                 self._accounts.missed(skip, entries)
-        self._fan_out.deliver(targets, batch, entries, skip, first)
+        self._fan_out.deliver(recipients, batch, entries, skip, first)
 
     @property
     def flushes(self) -> int:
@@ -487,8 +494,8 @@ class Broker:
             for tag_list, _, number in lost:
                 totals.setdefault(tag_list.canonical, (tag_list.tags, [0, 0, 0]))[1][1] += number
         for canonical, (tags, total) in totals.items():
-            route = self._routes.get(canonical) or self._route(canonical, tags)
-            accounts.correct(outbox, route, *total)
+            match = self._matches.get(canonical) or self._route(canonical, tags)
+            accounts.correct(outbox, match, *total)
 
     def sample_soon(self) -> None:
         """Have the next message's tags looked at, however long it would have been until then."""
@@ -503,18 +510,18 @@ class Broker:
         later = self.meters.tags.sample(batch.tag_lists[place], self._published)
         self._sample_at = self._published + later
 
-    def _resolve(self, tag_list: bytes) -> Route:
+    def _match(self, tag_list: bytes) -> Match:
         tags = parse_tag_list(tag_list, self.limits.message_tags)
         meters = self.meters
         began = 0.0 if meters is None else meters.match.begin()
-        route = self._route(tag_list, tags)
+        match = self._route(tag_list, tags)
         if began and meters is not None:
             meters.match.end(began)
-        self._directory.remember(tag_list, tags, route)
-        return route
+        self._directory.remember(tag_list, tags, match)
+        return match
 
-    def _route(self, tag_list: bytes, tags: TagSet) -> Route:
+    def _route(self, tag_list: bytes, tags: TagSet) -> Match:
         groups = self._directory.match(tags)
         if self._accounts is not None and len(groups) > 1:
             groups = sorted(groups, key=attrgetter("tag_list"))  # the first one's account pays
-        return Route(tag_list, tags, groups)
+        return Match(tag_list, tags, groups)

@@ -2,7 +2,7 @@
 
 Subscriptions are asked for in tags as people write them; what the index holds is what these
 compile to (`mist.addresses`), and everything shown is as it was asked for. A tag list leads to
-a `Route`, and is remembered with it by its bytes as written.
+a `Match`, and is remembered with it by its bytes as written.
 
 Who wants every message asks for no tag by which it could be found: its group stands beside the
 index, and when it comes or goes, all that is remembered is forgotten.
@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from mist.addresses import EVERYTHING, compile_asked, expand, is_pattern, is_topic
-from mist.broker.matches import Group, Route
+from mist.broker.matches import Group, Match
 from mist.index import Index, Memo
 from mist.message import TagSet, format_tags
 
@@ -23,15 +23,15 @@ class Directory:
     """See the module.
 
     Attributes:
-        routes: those remembered, by the tag list as written. For looking up only.
+        matches: those remembered, by the tag list as written. For looking up only.
     """
 
     def __init__(self) -> None:
         self._index: Index[Group] = Index()
-        self._memo: Memo[Route] = Memo()
+        self._memo: Memo[Match] = Memo()
         self._everything: Group | None = None
         self._patterns: Counter[str] = Counter()  # asked for, of how many groups
-        self.routes: Mapping[bytes, Route] = self._memo.entries
+        self.matches: Mapping[bytes, Match] = self._memo.entries
 
     def __len__(self) -> int:
         """Groups."""
@@ -90,9 +90,9 @@ class Directory:
             groups.append(self._everything)
         return groups
 
-    def remember(self, tag_list: bytes, tags: TagSet, route: Route) -> None:
+    def remember(self, tag_list: bytes, tags: TagSet, match: Match) -> None:
         """Offer what a tag list as written was just resolved to; see `Memo.admit`."""
-        self._memo.admit(tag_list, expand(tags), route)
+        self._memo.admit(tag_list, expand(tags), match)
 
     # what there is
 

@@ -1,10 +1,10 @@
-"""From a route to the outboxes behind it, and what is published into them.
+"""From a match to the outboxes behind it, and what is published into them.
 
-`aim` finds a route's `Targets`, the distinct outboxes behind its groups. Routes with the same
-outboxes share one `Targets` object, so that "same destination" is an identity check, and
-consecutive messages with the same destination are joined and appended once (`deliver`). What
-was queued is written when somebody says so (`flush`): at the end of a chunk of work, or here,
-once a burst of it has come together.
+`resolve` finds a match's `Recipients`, the distinct outboxes behind its groups. Routes with the
+same outboxes share one `Recipients` object, so that "same destination" is an identity check, and
+consecutive messages with the same destination are joined and appended once (`deliver`). What was
+queued is written when somebody says so (`flush`): at the end of a chunk of work, or here, once a
+burst of it has come together.
 
 Nothing here waits, locks, or allocates for a delivery. What is published where, and what stands
 in the way of publishing it, is `mist.broker.broker`'s.
@@ -17,11 +17,11 @@ from typing import Final, TypeVar
 from weakref import WeakValueDictionary
 
 from mist.audience import Audience
-from mist.broker.attribute_index import Roster, reaches
-from mist.broker.matches import Group, Route, Routed, Subscriber, Targets
-from mist.broker.named_subscriptions import Lane, Queue
+from mist.broker.attribute_index import AttributeIndex, reaches
+from mist.broker.matches import Group, Match, Matched, Recipients, Subscriber
+from mist.broker.named_subscriptions import NamedSubscription, QueueGroup
 from mist.broker.outbox import BURST, Outbox
-from mist.broker.usage import Accounts
+from mist.broker.usage import UsageAccounting
 from mist.message import Batch, Entry, Envelope
 from mist.protocols import WireForm
 
@@ -33,7 +33,7 @@ E = TypeVar("E", bound=Entry)
 # groups they come from. Comparing costs a set of that size for each distinct destination.
 _SMALL: Final = 64
 
-# Outboxes in all the targets kept, repeats counted: 8 to 80 bytes each. Without a bound, ten
+# Outboxes in all the recipients kept, repeats counted: 8 to 80 bytes each. Without a bound, ten
 # thousand tag lists that each reach ten thousand subscribers would keep a hundred million.
 _MAX_AIMED: Final = 1_000_000
 
@@ -42,39 +42,39 @@ class FanOut:
     """See the module.
 
     Args:
-        routes: those that are remembered, by the tag list as written. Looked at, never changed.
+        matches: those that are remembered, by the tag list as written. Looked at, never changed.
 
     Attributes:
-        roster: whom audiences choose among.
+        attribute_index: whom audiences choose among.
         queues: of each group that has any, by name.
         ready: outboxes with something to flush.
         flushes: how often `flush` was called.
         dropped: messages not delivered, by reason.
-        nobody: the targets of what nobody is subscribed to.
+        nobody: the recipients of what nobody is subscribed to.
         accounts: where what goes another way than published is noted; None where there are none.
     """
 
-    def __init__(self, routes: Mapping[bytes, Route]) -> None:
+    def __init__(self, matches: Mapping[bytes, Match]) -> None:
         self.ready: list[Outbox] = []
         self.flushes = 0
         self.dropped: Counter[str] = Counter()
-        self.nobody = Targets(())
-        self.accounts: Accounts | None = None
-        self.roster = Roster()
-        self.queues: dict[Group, dict[str, Queue]] = {}
-        self._routes = routes
+        self.nobody = Recipients(())
+        self.accounts: UsageAccounting | None = None
+        self.attribute_index = AttributeIndex()
+        self.queues: dict[Group, dict[str, QueueGroup]] = {}
+        self._matches = matches
         self._unflushed = 0  # bytes, each once however many get them
-        self._targets: WeakValueDictionary[frozenset[Subscriber] | frozenset[Group], Targets] = (
+        self._targets: WeakValueDictionary[frozenset[Subscriber] | frozenset[Group], Recipients] = (
             WeakValueDictionary()
         )
         self._aimed = 0
 
-    def aim(self, route: Route) -> Targets:
-        """Find a route's targets anew, and have it keep them until a group of it changes."""
-        groups = route.groups
+    def resolve(self, match: Match) -> Recipients:
+        """Find a match's recipients anew, and have it keep them until a group of it changes."""
+        groups = match.groups
         outboxes = dict.fromkeys(outbox for group in groups for outbox in group.members)
         elsewhere: list[Subscriber] = []
-        if self.roster.bound and not route.everywhere:
+        if self.attribute_index.bound and not match.everywhere:
             elsewhere = [each for each in outboxes if _is_bound(each)]
             for each in elsewhere:
                 del outboxes[each]
@@ -85,23 +85,23 @@ class FanOut:
             found = self._targets.get(key)
             if found is None or found.stale:
                 found = self._targets[key] = self._make_targets(outboxes)
-            targets = found
+            recipients = found
         else:
-            targets = self.nobody
+            recipients = self.nobody
         for group in groups:
-            group.watch(route)
+            group.watch(match)
         if self.accounts is not None:
-            route.repeats = _repeats(groups, len(outboxes), elsewhere)
-        route.targets = targets
-        return targets
+            match.repeats = _repeats(groups, len(outboxes), elsewhere)
+        match.recipients = recipients
+        return recipients
 
-    def aim_at(self, route: Route, audience: Audience) -> Targets:
-        """The targets of a route for some of those behind it. Nothing is kept.
+    def aim_at(self, match: Match, audience: Audience) -> Recipients:
+        """The recipients of a match for some of those behind it. Nothing is kept.
 
         O(those whom the audience names · groups), or O(subscribers of the groups).
         """
-        groups, everywhere = route.groups, route.everywhere
-        named, among = self.roster.named(audience, everywhere)
+        groups, everywhere = match.groups, match.everywhere
+        named, among = self.attribute_index.named(audience, everywhere)
         matching = sum(group.subscribers for group in groups)
         found: Iterable[Subscriber]
         if 0 <= named * len(groups) < matching:
@@ -111,37 +111,37 @@ class FanOut:
             found = chain(named_ones, *queues)
         else:
             found = dict.fromkeys(each for group in groups for each in group.members)
-        return Targets(
+        return Recipients(
             each
             for each in found
-            if isinstance(each, Queue) or reaches(audience, each.attributes, everywhere)
+            if isinstance(each, QueueGroup) or reaches(audience, each.attributes, everywhere)
         )
 
-    def _make_targets(self, outboxes: Iterable[Subscriber]) -> Targets:
-        targets = Targets(outboxes)
-        self._aimed += sum(len(members) for _, members in targets.by_form)
+    def _make_targets(self, outboxes: Iterable[Subscriber]) -> Recipients:
+        recipients = Recipients(outboxes)
+        self._aimed += sum(len(members) for _, members in recipients.by_form)
         if self._aimed > _MAX_AIMED:
             self._aimed = 0
-            for route in self._routes.values():
-                route.targets = None
-        return targets
+            for match in self._matches.values():
+                match.recipients = None
+        return recipients
 
     def deliver(
         self,
-        targets: Targets,
+        recipients: Recipients,
         batch: Batch,
-        entries: list[Routed] | None,
+        entries: list[Matched] | None,
         skip: Outbox | None,
         first: int | None,
     ) -> None:
         """Queue `entries`, which are of `batch`, or with None the whole batch as it came.
 
         Args:
-            targets: those of all the entries.
+            recipients: those of all the entries.
             skip: an outbox that gets none of it.
             first: the id of the first message among them; they are consecutive.
         """
-        for form, outboxes in targets.by_form:
+        for form, outboxes in recipients.by_form:
             firsts: list[int] | None = None
             if entries is None and form.passes_lines and batch.whole is not None:
                 wire, count = batch.whole
@@ -169,34 +169,34 @@ class FanOut:
                         continue
                     entries = entries or self.entries_of(batch)
                     self._refused(outbox, form, wire, count, entries, firsts, first, batch.envelope)
-        for queue in targets.queues:
+        for queue in recipients.queues:
             self._deal(queue, batch, entries or self.entries_of(batch), skip, first)
 
     def _deal(
         self,
-        queue: Queue,
+        queue: QueueGroup,
         batch: Batch,
-        entries: list[Routed],
+        entries: list[Matched],
         skip: Outbox | None,
         first: int | None,
     ) -> None:
         """Give each message to one member of a queue."""
         accounts = self.accounts
         if accounts is not None and queue.group is not None:
-            for route, wire, count in entries:  # which was noted for the queue as for others
-                size = len(wire) - count * route.overhead
+            for match, wire, count in entries:  # which was noted for the queue as for others
+                size = len(wire) - count * match.overhead
                 accounts.credit(queue.group, queue.owner, -count, 0, -size)
         audience = None if batch.envelope is None else batch.envelope.audience
-        asks = audience is not None or skip is not None or self.roster.bound
+        asks = audience is not None or skip is not None or self.attribute_index.bound
         place = 0
-        for route, wire, count in entries:
-            everywhere = route.everywhere
+        for match, wire, count in entries:
+            everywhere = match.everywhere
 
-            def admits(lane: Lane, everywhere: bool = everywhere) -> bool:
-                return lane.outbox is not skip and reaches(audience, lane.attributes, everywhere)
+            def admits(named: NamedSubscription, everywhere: bool = everywhere) -> bool:
+                return named.outbox is not skip and reaches(audience, named.attributes, everywhere)
 
-            for data in route.split(wire, count):
-                entry = route, b"%b%b\n" % (route.head, data), 1
+            for data in match.split(wire, count):
+                entry = match, b"%b%b\n" % (match.head, data), 1
                 ids = None if first is None else [first + place]
                 place += 1
                 drawn = queue.draw(admits if asks else None)
@@ -204,25 +204,25 @@ class FanOut:
 
     def _offer(
         self,
-        queue: Queue,
-        drawn: Sequence[Lane],
-        entry: Routed,
+        queue: QueueGroup,
+        drawn: Sequence[NamedSubscription],
+        entry: Matched,
         ids: list[int] | None,
         batch: Batch,
     ) -> None:
         """Have the first that can take a message; the first of all drops it where none can."""
-        accounts, route = self.accounts, entry[0]
-        size = len(entry[1]) - route.overhead
+        accounts, match = self.accounts, entry[0]
+        size = len(entry[1]) - match.overhead
         pieces: list[bytes] = []
-        for lane in drawn:
-            pieces = lane.form.pieces([entry], firsts=ids, envelope=batch.envelope)
+        for named in drawn:
+            pieces = named.form.pieces([entry], firsts=ids, envelope=batch.envelope)
             if not pieces:  # for none of them, since they speak one dialect
-                lane.dropped_unframable += 1
+                named.dropped_unframable += 1
                 self.dropped["unframable"] += 1
                 return
-            if lane.put(pieces[0], 1):
+            if named.put(pieces[0], 1):
                 if accounts is not None and queue.group is not None:
-                    accounts.credit(queue.group, lane.owner, 1, 0, size)
+                    accounts.credit(queue.group, named.owner, 1, 0, size)
                 return
         if drawn:
             before = drawn[0].dropped_full
@@ -232,15 +232,15 @@ class FanOut:
             if accounts is not None and queue.group is not None:
                 accounts.credit(queue.group, drawn[0].owner, 0, lost, 0)
 
-    def entries_of(self, batch: Batch) -> list[Routed]:
-        """A whole batch's runs with their routes, all of which are known."""
-        routes = self._routes
-        found: list[Routed] = []
+    def entries_of(self, batch: Batch) -> list[Matched]:
+        """A whole batch's runs with their matches, all of which are known."""
+        matches = self._matches
+        found: list[Matched] = []
         for tag_list, wire, count in batch.runs:
-            route = routes[tag_list]
-            if route.written is not None:
-                wire = route.rewrite(route.written, wire, count)
-            found.append((route, wire, count))
+            match = matches[tag_list]
+            if match.written is not None:
+                wire = match.rewrite(match.written, wire, count)
+            found.append((match, wire, count))
         return found
 
     def flush(self) -> None:
@@ -257,18 +257,18 @@ class FanOut:
 
     def _refused(
         self,
-        outbox: Outbox | Lane,
+        outbox: Outbox | NamedSubscription,
         form: WireForm,
         wire: bytes,
         count: int,
-        entries: list[Routed],
+        entries: list[Matched],
         firsts: list[int] | None,
         first: int | None,
         envelope: Envelope | None,
     ) -> None:
         """An outbox did not take `entries`, which are `wire` in its form, all together."""
         accounts = self.accounts
-        whole: Sequence[Routed] = ()
+        whole: Sequence[Matched] = ()
         if accounts is not None:
             whole, _ = carried(form, entries, firsts, count)
             if outbox.muted:
@@ -277,7 +277,7 @@ class FanOut:
                     outbox.keep(wire, count, accounts.later(outbox, whole))
                 return
         if outbox.on_behind is not None and first is not None:
-            outbox.withhold()
+            outbox.pause()
             outbox.on_behind(first - 1)
             if accounts is not None:
                 accounts.missed(outbox, whole)
@@ -291,9 +291,9 @@ class FanOut:
     def _withhold(
         self,
         form: WireForm,
-        outboxes: Iterable[Outbox | Lane],
+        outboxes: Iterable[Outbox | NamedSubscription],
         skip: Outbox | None,
-        entries: list[Routed],
+        entries: list[Matched],
         firsts: list[int] | None,
         count: int,
     ) -> None:
@@ -302,7 +302,7 @@ class FanOut:
         if not missing:
             return
         accounts = self.accounts
-        lost: Sequence[Routed] = (
+        lost: Sequence[Matched] = (
             () if accounts is None else carried(form, entries, firsts, count)[1]
         )
         for outbox in outboxes:
@@ -320,13 +320,13 @@ class FanOut:
 
 
 def _is_bound(subscriber: Subscriber) -> bool:
-    return not isinstance(subscriber, Queue) and bool(subscriber.attributes.site)
+    return not isinstance(subscriber, QueueGroup) and bool(subscriber.attributes.site)
 
 
 def _repeats(
     groups: Sequence[Group], outboxes: int, elsewhere: Iterable[Subscriber]
 ) -> Sequence[tuple[Group, str, int]]:
-    """See `Route.repeats`; `outboxes` are distinct ones in the groups, without `elsewhere`."""
+    """See `Match.repeats`; `outboxes` are distinct ones in the groups, without `elsewhere`."""
     if sum(group.subscribers for group in groups) == outboxes:
         return ()
     seen: set[Subscriber] = set(elsewhere)
@@ -352,18 +352,21 @@ def carried(
 
 
 def _note_drops(
-    accounts: Accounts, outbox: Outbox | Lane, entries: Sequence[Routed], taken: list[bool]
+    accounts: UsageAccounting,
+    outbox: Outbox | NamedSubscription,
+    entries: Sequence[Matched],
+    taken: list[bool],
 ) -> None:
     """Tell the accounts what became of each message; see `Outbox.put_each`."""
     if not any(taken) and len(taken) == sum(entry[2] for entry in entries):
         accounts.dropped(outbox, entries)
         return
     place = 0
-    for route, wire, count in entries:
+    for match, wire, count in entries:
         fates = taken[place : place + count]
         place += count
         if len(fates) == count and all(fates):
             continue
-        sizes = map(len, route.split(wire, count))
+        sizes = map(len, match.split(wire, count))
         lost = sum(size for n, size in enumerate(sizes) if n >= len(fates) or not fates[n])
-        accounts.correct(outbox, route, sum(fates) - count, fates.count(False), -lost)
+        accounts.correct(outbox, match, sum(fates) - count, fates.count(False), -lost)

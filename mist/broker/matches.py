@@ -1,23 +1,23 @@
-"""Where messages lead: a tag set's subscribers, a tag list's route, a destination's outboxes.
+"""Where messages lead: a tag set's subscribers, a tag list's match, a destination's outboxes.
 
-A `Group` is all subscribers of one tag set, a `Route` what a tag list as written leads to, and
-`Targets` the distinct outboxes behind a route's groups. A group that changes has the routes
-through it forget their targets; who makes all of them and keeps them is `mist.broker.broker`.
+A `Group` is all subscribers of one tag set, a `Match` what a tag list as written leads to, and
+`Recipients` the distinct outboxes behind a match's groups. A group that changes has the matches
+through it forget their recipients; who makes all of them and keeps them is `mist.broker.broker`.
 """
 
 from collections.abc import Iterable, Sequence
 from weakref import WeakSet
 
 from mist.broker.attribute_index import is_global
-from mist.broker.named_subscriptions import Lane, Queue
+from mist.broker.named_subscriptions import NamedSubscription, QueueGroup
 from mist.broker.outbox import Outbox
 from mist.message import TagList, TagSet
 from mist.protocols import WireForm
 
-__all__ = ["Group", "Route", "Routed", "Subscriber", "Targets"]
+__all__ = ["Group", "Match", "Matched", "Recipients", "Subscriber"]
 
 
-Subscriber = Outbox | Lane | Queue
+Subscriber = Outbox | NamedSubscription | QueueGroup
 """What is in a group."""
 
 
@@ -29,13 +29,13 @@ class Group:
     """
 
     # A million subscriptions may be a million groups of one subscriber, so a lone subscriber
-    # is held without a dict, and routes only once there is one.
-    __slots__ = ("_members", "_routes", "tag_list")
+    # is held without a dict, and matches only once there is one.
+    __slots__ = ("_matches", "_members", "tag_list")
 
     def __init__(self, tag_list: bytes) -> None:
         self.tag_list = tag_list
         self._members: Subscriber | dict[Subscriber, None] | None = None
-        self._routes: WeakSet[Route] | None = None
+        self._matches: WeakSet[Match] | None = None
 
     @property
     def tags(self) -> TagSet:
@@ -85,42 +85,42 @@ class Group:
     def __bool__(self) -> bool:
         return self._members is not None
 
-    def watch(self, route: "Route") -> None:
-        """Have `route` forget its targets at the next change."""
-        if self._routes is None:
-            self._routes = WeakSet()
-        self._routes.add(route)
+    def watch(self, match: "Match") -> None:
+        """Have `match` forget its recipients at the next change."""
+        if self._matches is None:
+            self._matches = WeakSet()
+        self._matches.add(match)
 
     def changed(self) -> None:
         """Forget every target that was computed from these members."""
-        # A route enters again when somebody asks for its targets, so a change costs what the
-        # routes used since the last one cost to compute, and no more.
-        if self._routes:
-            for route in self._routes:
-                if route.targets is not None:
-                    route.targets.stale = True
-                    route.targets = None
-            self._routes.clear()
+        # A match enters again when somebody asks for its recipients, so a change costs what the
+        # matches used since the last one cost to compute, and no more.
+        if self._matches:
+            for match in self._matches:
+                if match.recipients is not None:
+                    match.recipients.stale = True
+                    match.recipients = None
+            self._matches.clear()
 
 
-class Targets:
+class Recipients:
     """The outboxes of a destination, by the form they want, and the queues.
 
     Attributes:
         by_form: each form, and those who want it.
         queues: which deal what they get.
-        stale: whether a group behind them has changed since. Routes let go of stale targets
-            at once; the mark keeps a new route from being handed them.
+        stale: whether a group behind them has changed since. Routes let go of stale recipients
+            at once; the mark keeps a new match from being handed them.
     """
 
     __slots__ = ("__weakref__", "by_form", "queues", "stale")
 
     def __init__(self, subscribers: Iterable[Subscriber]) -> None:
         self.stale = False
-        by_form: dict[WireForm, list[Outbox | Lane]] = {}
-        queues: list[Queue] = []
+        by_form: dict[WireForm, list[Outbox | NamedSubscription]] = {}
+        queues: list[QueueGroup] = []
         for each in subscribers:
-            if isinstance(each, Queue):
+            if isinstance(each, QueueGroup):
                 queues.append(each)
             else:
                 by_form.setdefault(each.form, []).append(each)
@@ -128,19 +128,19 @@ class Targets:
         self.by_form = [(form, tuple(members)) for form, members in by_form.items()]
 
 
-class Route(TagList):
+class Match(TagList):
     """A tag list as somebody wrote it, and where it leads.
 
     Attributes:
         written: the prefix of a line that carries this tag list as written, where that isn't
             the canonical one; else None, and a line can be passed on as it came.
         groups: the groups it matches.
-        targets: None where it has to be computed.
+        recipients: None where it has to be computed.
         everywhere: whether its messages are for every site; see `mist.broker.attribute_index`.
         overhead: bytes of a canonical line beside the data.
         messages, bytes: that went along it as lines and are in no ledger yet; see
             `mist.broker.usage`.
-        repeats: found with the targets, where there are accounts: a group, and how many
+        repeats: found with the recipients, where there are accounts: a group, and how many
             subscribers an owner has in it who are in a group before it, too, or get nothing.
     """
 
@@ -151,8 +151,8 @@ class Route(TagList):
         "groups",
         "messages",
         "overhead",
+        "recipients",
         "repeats",
-        "targets",
         "written",
     )
 
@@ -162,12 +162,12 @@ class Route(TagList):
         self.written = None if prefix == self.head else prefix
         self.groups = groups
         self.everywhere = is_global(tags)
-        self.targets: Targets | None = None
+        self.recipients: Recipients | None = None
         self.overhead = len(self.head) + 1
         self.messages = 0
         self.bytes = 0
         self.repeats: Sequence[tuple[Group, str, int]] = ()
 
 
-Routed = tuple[Route, bytes, int]
-"""A `mist.message.Entry` whose tag list is a route."""
+Matched = tuple[Match, bytes, int]
+"""A `mist.message.Entry` whose tag list is a match."""

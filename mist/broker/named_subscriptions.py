@@ -1,12 +1,12 @@
-"""Subscriptions with a name of their own: lanes into one outbox, and queues that share them.
+"""Named subscriptions of one outbox, and the queue groups that share their messages.
 
 A session usually gets a message once, however many of its subscriptions match. Where its
 dialect gives each subscription a name that deliveries carry (a subject's `sid`), each gets
-its own copy in a form of its own. Such a subscription is a `Lane`: to the broker it looks like
-an outbox, and what is put into it goes to the session's.
+its own copy in a form of its own. Such a subscription is a `NamedSubscription`: to the broker it
+looks like an outbox, and what is put into it goes to the session's.
 
-A `Queue` is many lanes of which one gets each message: the members of a queue group, over all
-sessions. It is a subscriber like any other, and deals what it is given.
+A `QueueGroup` is many named subscriptions of which one gets each message: the members of a queue
+group, over all sessions. It is a subscriber like any other, and deals what it is given.
 """
 
 import random
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from mist.broker.matches import Group
     from mist.protocols import WireForm
 
-__all__ = ["Lane", "Queue"]
+__all__ = ["NamedSubscription", "QueueGroup"]
 
 
 def _nothing() -> None:
     pass
 
 
-class Lane:
+class NamedSubscription:
     """One named subscription of a session.
 
     Args:
@@ -57,7 +57,7 @@ class Lane:
         self.form = form
         self.name = name
         self.group: Group | None = None
-        self.queue: Queue | None = None
+        self.queue: QueueGroup | None = None
         self.taken = 0
         self._most = -1
         self._on_done: Callable[[], None] = _nothing
@@ -116,8 +116,8 @@ class Lane:
     def on_behind(self) -> Callable[[int], None] | None:
         return self.outbox.on_behind
 
-    def withhold(self) -> None:
-        self.outbox.withhold()
+    def pause(self) -> None:
+        self.outbox.pause()
 
     def keep(self, wire: bytes, count: int, *rest: Any) -> bool:
         return self.outbox.keep(wire, count, *rest)
@@ -135,8 +135,8 @@ class Lane:
         self.outbox.dropped_unframable = value
 
 
-class Queue:
-    """A queue group: each message goes to one of its lanes, chosen at random.
+class QueueGroup:
+    """A queue group: each message goes to one of its named subscriptions, chosen at random.
 
     One whose outbox is full is passed over for one that has room, and where none has, the
     message is dropped by the first that was chosen.
@@ -152,8 +152,8 @@ class Queue:
 
     def __init__(self) -> None:
         self.group: Group | None = None
-        self.members: list[Lane] = []
-        self._places: dict[Lane, int] = {}
+        self.members: list[NamedSubscription] = []
+        self._places: dict[NamedSubscription, int] = {}
 
     def __len__(self) -> int:
         return len(self.members)
@@ -161,23 +161,25 @@ class Queue:
     def __bool__(self) -> bool:
         return True
 
-    def add(self, lane: Lane) -> None:
-        """Take a lane in."""
-        self._places[lane] = len(self.members)
-        self.members.append(lane)
-        lane.queue = self
+    def add(self, named: NamedSubscription) -> None:
+        """Take a named subscription in."""
+        self._places[named] = len(self.members)
+        self.members.append(named)
+        named.queue = self
 
-    def discard(self, lane: Lane) -> None:
-        """Let a lane go. O(1)."""
-        place = self._places.pop(lane)
+    def discard(self, named: NamedSubscription) -> None:
+        """Let a named subscription go. O(1)."""
+        place = self._places.pop(named)
         last = self.members.pop()
-        if last is not lane:
+        if last is not named:
             self.members[place] = last
             self._places[last] = place
-        lane.queue = None
+        named.queue = None
 
-    def draw(self, admits: Callable[[Lane], bool] | None = None) -> Sequence[Lane]:
-        """The lanes in the order in which to offer them a message: O(1) where all are asked.
+    def draw(
+        self, admits: Callable[[NamedSubscription], bool] | None = None
+    ) -> Sequence[NamedSubscription]:
+        """The members in the order in which to offer them a message: O(1) where all are asked.
 
         Args:
             admits: which of them may have it; None is all.
@@ -189,12 +191,12 @@ class Queue:
         return _Turned(members, start)
 
 
-class _Turned(Sequence[Lane]):
+class _Turned(Sequence[NamedSubscription]):
     """A list that begins somewhere else."""
 
     __slots__ = ("_members", "_start")
 
-    def __init__(self, members: list[Lane], start: int) -> None:
+    def __init__(self, members: list[NamedSubscription], start: int) -> None:
         self._members = members
         self._start = start
 

@@ -157,7 +157,7 @@ class Outbox(Backlog):
 
     @property
     def outbox(self) -> "Outbox":
-        """Itself; of a `mist.broker.named_subscriptions.Lane`, the one that it leads to."""
+        """Itself; of a `NamedSubscription`, the one that it leads to."""
         return self
 
     @property
@@ -166,8 +166,8 @@ class Outbox(Backlog):
         return self._max_messages < 0
 
     @property
-    def withheld(self) -> bool:
-        """Whether deliveries come from the history for now; see `withhold`."""
+    def paused(self) -> bool:
+        """Whether deliveries come from the history for now; see `pause`."""
         return self._max_messages < 0 and not self._spent
 
     @property
@@ -202,13 +202,13 @@ class Outbox(Backlog):
                 break
         return taken
 
-    def withhold(self) -> None:
-        """Take no deliveries for now: they will be brought from the history (`bring`)."""
+    def pause(self) -> None:
+        """Take no deliveries for now: they will be brought from the history (`replay`)."""
         self._max_messages = -1
         self._held = None
 
     def hold(self) -> None:
-        """While deliveries are withheld, keep those that come from now on, until `admit`."""
+        """While deliveries are withheld, keep those that come from now on, until `resume_live`."""
         self._held = []
         self._held_size = 0
 
@@ -221,11 +221,11 @@ class Outbox(Backlog):
         """Forget what was held: it will be brought, where it is still wanted."""
         self._held = None
 
-    def keep(self, wire: bytes, count: int, on_admitted: Callable[[], None] = _nothing) -> bool:
+    def keep(self, wire: bytes, count: int, on_resumed: Callable[[], None] = _nothing) -> bool:
         """What becomes of a delivery that `put` refused because deliveries are withheld.
 
         Args:
-            on_admitted: called if it is held and queued at last.
+            on_resumed: called if it is held and queued at last.
 
         Returns:
             False where they aren't, and the outbox is merely full.
@@ -237,31 +237,31 @@ class Outbox(Backlog):
             if self._held_size > self._limits.bytes // 4:
                 self._held = None
             else:
-                self._held.append((wire, count, on_admitted))
+                self._held.append((wire, count, on_resumed))
         return True
 
-    def admit(self) -> None:
+    def resume_live(self) -> None:
         """Take deliveries again, first of all those held; unless they have ended meanwhile."""
         if self._spent:
             return
         self._max_messages = self._limits.messages
         held, self._held = self._held, None
-        for wire, count, on_admitted in held or ():
-            self.bring(wire, count)
-            on_admitted()
+        for wire, count, on_resumed in held or ():
+            self.replay(wire, count)
+            on_resumed()
 
-    def bring(self, wire: bytes, count: int) -> None:
-        """Queue messages from the history, however much is queued; mind `has_room_to_bring`."""
+    def replay(self, wire: bytes, count: int) -> None:
+        """Queue messages from the history, however much is queued; mind `has_room_to_replay`."""
         if count and not self._spent:
             self.append(wire, count)
 
     @property
-    def most_to_bring(self) -> int:
+    def replay_bytes(self) -> int:
         """Bytes to bring at a time, at most: so much that replies fit in beside it."""
         return self._limits.bytes // 4 + 1
 
     @property
-    def has_room_to_bring(self) -> bool:
+    def has_room_to_replay(self) -> bool:
         """Whether at most a quarter of the bound is queued. Room is left for live deliveries."""
         return self._spent or (
             4 * self.size <= self._max_bytes and 4 * self.queued <= self._limits.messages

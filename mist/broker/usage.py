@@ -8,8 +8,8 @@ accounts of an owner sum up to what was queued for its sessions, no more.
 
 Nothing is counted for each delivery. Three steps:
 
-1. *Tally.* Each route counts the messages and the bytes that went along it.
-2. *Settle.* A route's tally is added to the *ledger* of each of its groups. That has to come
+1. *Tally.* Each match counts the messages and the bytes that went along it.
+2. *Settle.* A match's tally is added to the *ledger* of each of its groups. That has to come
    before the next change of any of these groups, and at the end of a period.
 3. *Close.* A ledger's sums are multiplied by the number of subscribers that each owner has in
    the group.
@@ -18,7 +18,7 @@ Whoever joins a group gets what its ledger says so far deducted, and whoever lea
 credited; so a ledger can be multiplied by those who are there at the end, and a join costs
 O(1) whatever the size of the group. What doesn't follow from who is in which group is put
 right where it happens, in paths that are slow anyway, and exactly: the publisher who wants no
-echo, a subscriber in two groups of one route (found when a route is aimed), what is dropped,
+echo, a subscriber in two groups of one match (found when a match is aimed), what is dropped,
 what a session that is behind doesn't get now, and what is brought to it from the history.
 
 *Bytes* are bytes of data, as published: without tags, escapes, ids and frames, so that a
@@ -37,12 +37,12 @@ from itertools import islice
 from operator import attrgetter
 from typing import NamedTuple
 
-from mist.broker.matches import Group, Route, Routed
-from mist.broker.named_subscriptions import Lane
+from mist.broker.matches import Group, Match, Matched
+from mist.broker.named_subscriptions import NamedSubscription
 from mist.broker.outbox import Outbox
 from mist.message import Run
 
-__all__ = ["Accounts", "Changed", "Delivered"]
+__all__ = ["Changed", "Delivered", "UsageAccounting"]
 
 _owner_of = attrgetter("owner")
 
@@ -74,23 +74,23 @@ class Changed(NamedTuple):
     closed: int
 
 
-class _Ledger:
+class _UsageLog:
     """One group's sums in a period, for each of its subscribers, and what to add to them.
 
     Attributes:
         group: whose.
         messages, bytes: that every subscriber got.
-        routes: through the group, which may have a tally.
+        matches: through the group, which may have a tally.
         corrections: by owner: sent, dropped, bytes.
     """
 
-    __slots__ = ("bytes", "corrections", "group", "messages", "routes")
+    __slots__ = ("bytes", "corrections", "group", "matches", "messages")
 
     def __init__(self, group: Group) -> None:
         self.group = group
         self.messages = 0
         self.bytes = 0
-        self.routes: set[Route] = set()
+        self.matches: set[Match] = set()
         self.corrections: dict[str, list[int]] = {}
 
     def correct(self, owner: str, sent: int, dropped: int, size: int) -> None:
@@ -112,21 +112,21 @@ class _Ledger:
                 yield Delivered(owner, subscription, sent, dropped, size)
 
 
-def _account(outbox: Outbox | Lane, route: Route) -> Group | None:
-    """To whose account an outbox's deliveries along a route go."""
-    for group in route.groups:
+def _account(outbox: Outbox | NamedSubscription, match: Match) -> Group | None:
+    """To whose account an outbox's deliveries along a match go."""
+    for group in match.groups:
         if outbox in group:
             return group
     return None
 
 
-class Accounts:
+class UsageAccounting:
     """See the module. Of one broker, which calls everything but `close`.
 
     Args:
         full: accounts of one period before it is closed early. One takes about 1 KB with what
             it refers to.
-        most_places: groups of routes with a tally before all are settled: 0.15 µs each, at
+        most_places: groups of matches with a tally before all are settled: 0.15 µs each, at
             once.
 
     Attributes:
@@ -137,11 +137,11 @@ class Accounts:
         self._full = full
         self._most_places = most_places
         self.on_full: Callable[[], None] = lambda: None
-        self._ledgers: dict[Group, _Ledger] = {}
-        self._closing: dict[Group, _Ledger] = {}
+        self._ledgers: dict[Group, _UsageLog] = {}
+        self._closing: dict[Group, _UsageLog] = {}
         self._changes: dict[tuple[str, bytes], list[int]] = {}  # opened, closed
         self._changed: dict[tuple[str, bytes], list[int]] = {}  # likewise, being closed
-        self._begun: list[Route] = []  # since the last time that all were settled
+        self._begun: list[Match] = []  # since the last time that all were settled
         self._places = 0  # groups of those
 
     # subscriptions
@@ -159,9 +159,9 @@ class Accounts:
     def _move(self, group: Group, owner: str, sign: int) -> None:
         ledger = self._ledgers.get(group)
         if ledger is not None:
-            for route in ledger.routes:
-                self._settle(route)
-            ledger.routes.clear()
+            for match in ledger.matches:
+                self._settle(match)
+            ledger.matches.clear()
             if ledger.messages:
                 ledger.correct(owner, sign * ledger.messages, 0, sign * ledger.bytes)
         closing = self._closing.get(group)
@@ -179,39 +179,41 @@ class Accounts:
 
     # messages
 
-    def published(self, entries: Sequence[Routed]) -> None:
-        """These go to everybody whom their routes lead to."""
-        for route, wire, count in entries:
-            if not route.messages:
-                self._begin(route)
-            route.messages += count
-            route.bytes += len(wire)
+    def published(self, entries: Sequence[Matched]) -> None:
+        """These go to everybody whom their matches lead to."""
+        for match, wire, count in entries:
+            if not match.messages:
+                self._begin(match)
+            match.messages += count
+            match.bytes += len(wire)
 
-    def published_lines(self, runs: Sequence[Run], routes: Mapping[bytes, Route]) -> None:
+    def published_lines(self, runs: Sequence[Run], matches: Mapping[bytes, Match]) -> None:
         """As `published`, for lines that are canonical as written."""
         for tag_list, wire, count in runs:
-            route = routes[tag_list]
-            if not route.messages:
-                self._begin(route)
-            route.messages += count
-            route.bytes += len(wire)
+            match = matches[tag_list]
+            if not match.messages:
+                self._begin(match)
+            match.messages += count
+            match.bytes += len(wire)
 
-    def missed(self, outbox: Outbox | Lane, entries: Sequence[Routed]) -> None:
+    def missed(self, outbox: Outbox | NamedSubscription, entries: Sequence[Matched]) -> None:
         """An outbox didn't get these, of what was `published`, and didn't drop them either."""
-        for route, wire, count in entries:
-            self.correct(outbox, route, -count, 0, count * route.overhead - len(wire))
+        for match, wire, count in entries:
+            self.correct(outbox, match, -count, 0, count * match.overhead - len(wire))
 
-    def dropped(self, outbox: Outbox | Lane, entries: Sequence[Routed]) -> None:
+    def dropped(self, outbox: Outbox | NamedSubscription, entries: Sequence[Matched]) -> None:
         """An outbox didn't get these, of what was `published`: they are dropped."""
-        for route, wire, count in entries:
-            self.correct(outbox, route, -count, count, count * route.overhead - len(wire))
+        for match, wire, count in entries:
+            self.correct(outbox, match, -count, count, count * match.overhead - len(wire))
 
-    def later(self, outbox: Outbox | Lane, entries: Sequence[Routed]) -> Callable[[], None]:
+    def later(
+        self, outbox: Outbox | NamedSubscription, entries: Sequence[Matched]
+    ) -> Callable[[], None]:
         """What to call if an outbox gets these after all, of what it `missed`."""
         rows = [
-            (group, count, len(wire) - count * route.overhead)
-            for route, wire, count in entries
-            if (group := _account(outbox, route)) is not None
+            (group, count, len(wire) - count * match.overhead)
+            for match, wire, count in entries
+            if (group := _account(outbox, match)) is not None
         ]
 
         def got() -> None:
@@ -221,14 +223,14 @@ class Accounts:
         return got
 
     def correct(
-        self, outbox: Outbox | Lane, route: Route, sent: int, dropped: int, size: int
+        self, outbox: Outbox | NamedSubscription, match: Match, sent: int, dropped: int, size: int
     ) -> None:
-        """Add to an outbox's account; nothing happens where it isn't in the route's groups.
+        """Add to an outbox's account; nothing happens where it isn't in the match's groups.
 
         Args:
             size: bytes of data, of what was sent.
         """
-        group = _account(outbox, route)
+        group = _account(outbox, match)
         if group is not None:
             self._ledger(group).correct(outbox.owner, sent, dropped, size)
 
@@ -236,45 +238,45 @@ class Accounts:
         """Add to an owner's account for one subscription; see `correct`."""
         self._ledger(group).correct(owner, sent, dropped, size)
 
-    def _begin(self, route: Route) -> None:
-        """Have a route's tally settled in time."""
-        groups = route.groups
+    def _begin(self, match: Match) -> None:
+        """Have a match's tally settled in time."""
+        groups = match.groups
         if self._places > self._most_places:
             self._settle_all()
         self._places += len(groups)
-        self._begun.append(route)
+        self._begun.append(match)
         for group in groups:
-            self._ledger(group).routes.add(route)
+            self._ledger(group).matches.add(match)
 
-    def _ledger(self, group: Group) -> _Ledger:
+    def _ledger(self, group: Group) -> _UsageLog:
         ledger = self._ledgers.get(group)
         if ledger is None:
-            ledger = self._ledgers[group] = _Ledger(group)
+            ledger = self._ledgers[group] = _UsageLog(group)
             if not len(self._ledgers) % self._full:
                 self.on_full()
         return ledger
 
-    def _settle(self, route: Route) -> None:
-        messages = route.messages
+    def _settle(self, match: Match) -> None:
+        messages = match.messages
         if not messages:
             return
-        size = route.bytes - messages * route.overhead
-        route.messages = route.bytes = 0
+        size = match.bytes - messages * match.overhead
+        match.messages = match.bytes = 0
         ledgers = self._ledgers
-        for group in route.groups:
+        for group in match.groups:
             ledger = ledgers[group]
             ledger.messages += messages
             ledger.bytes += size
-        for group, owner, number in route.repeats:
+        for group, owner, number in match.repeats:
             ledgers[group].correct(owner, -number * messages, 0, -number * size)
 
     def _settle_all(self) -> None:
-        for route in self._begun:
-            self._settle(route)
+        for match in self._begun:
+            self._settle(match)
         self._begun.clear()
         self._places = 0
         for ledger in self._ledgers.values():
-            ledger.routes.clear()
+            ledger.matches.clear()
 
     # periods
 

@@ -11,7 +11,7 @@ import attrs
 from mist.errors import CommandError
 from mist.message import Batch, Entry, Run, TagList, parse_tag_list
 
-__all__ = ["Accepted", "Rejected", "screen"]
+__all__ = ["Accepted", "Rejected", "validate"]
 
 
 @attrs.frozen
@@ -30,7 +30,7 @@ class Rejected:
     count: int
 
 
-def screen(
+def validate(
     batch: Batch, most_tags: int, known: Mapping[bytes, TagList]
 ) -> Iterator[Accepted | Rejected]:
     """A batch's parts, in order.

@@ -6,8 +6,8 @@
     ClientFilters   predicates that withhold messages from clients
 
 A channel is a topic asked for by itself; its numbers are the history's (`mist.history`). So
-nothing is kept here: what is shown is read from the history, by all doors through one `feed`.
-`mist.http.bus` is the door for browsers.
+nothing is kept here: what is shown is read from the history, by all endpoints through one `feed`.
+`mist.http.bus` is the endpoint for browsers.
 
     messages    a message as this dialect knows it, and its data as JSON
     shown       how much of a channel is shown

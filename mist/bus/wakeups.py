@@ -57,7 +57,7 @@ class Nudged:
     def nudge(self) -> None:
         """Wake up whoever waits."""
         self._outbox.sent(0)  # which is all there is: none of it has a byte
-        self._outbox.admit()
+        self._outbox.resume_live()
         self._event.set()
 
     def arm(self) -> None:

@@ -49,7 +49,7 @@ General layout, from the bottom up:
     link          one connection after the other
     endpoint      what outlives them
     client        what a program calls
-    connect       the door
+    connect       the entry point
     portal        a thread with all this inside
     sync          the client for scripts
 

@@ -12,7 +12,7 @@ from mist.client.errors import BadArgument, Unframable, Unsupported
 from mist.client.options import State
 from mist.client.position import Position, place
 from mist.client.publishing import Publishing
-from mist.client.state import Endpoint
+from mist.client.state import ClientState
 from mist.client.subscription import Gap, Subscription
 from mist.client.words import read_text
 from mist.commands import (
@@ -54,7 +54,7 @@ class Client:
     all of it raises why.
     """
 
-    def __init__(self, endpoint: Endpoint, publishing: Publishing, limits: Limits) -> None:
+    def __init__(self, endpoint: ClientState, publishing: Publishing, limits: Limits) -> None:
         self._endpoint = endpoint
         self._subscribing = endpoint.subscribing
         self._publishing = publishing

@@ -1,4 +1,4 @@
-"""The door: a client for the length of a block."""
+"""The endpoint: a client for the length of a block."""
 
 import ssl
 from collections.abc import AsyncIterator, Callable
@@ -11,7 +11,7 @@ from mist.client.arguments import check_credentials
 from mist.client.client import Client
 from mist.client.options import Backoff, Options, State
 from mist.client.publishing import Publishing
-from mist.client.state import Endpoint
+from mist.client.state import ClientState
 from mist.message import Limits
 
 __all__ = ["connect"]
@@ -71,7 +71,7 @@ async def connect(
     check_credentials(secret, token, address)
     limits = Limits() if limits is None else limits
     publishing = Publishing(limits)
-    endpoint = Endpoint(
+    endpoint = ClientState(
         address,
         Options(
             reconnect=reconnect,

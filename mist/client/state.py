@@ -19,7 +19,7 @@ from mist.client.outgoing import Outgoing
 from mist.client.position import Known
 from mist.client.publishing import Publishing
 from mist.client.subscribing import Subscribing
-from mist.client.supervisor import Link
+from mist.client.supervisor import ConnectionSupervisor
 from mist.client.topics import Topics
 from mist.commands import (
     Auth,
@@ -39,7 +39,7 @@ from mist.commands import (
 from mist.errors import ClientClosed, ClientError, ConnectError, ConnectionLost, HistoryOff
 from mist.message import Message
 
-__all__ = ["Endpoint"]
+__all__ = ["ClientState"]
 
 
 @attrs.define(eq=False)
@@ -50,7 +50,7 @@ class _Call(Request):
     error: ClientError | None = None
 
 
-class Endpoint:
+class ClientState:
     """See the module. `run` is its only task.
 
     Attributes:
@@ -79,7 +79,7 @@ class Endpoint:
         self._on_state = on_state
         self._publishing = publishing
         self._outgoing = Outgoing(buffer)
-        self._link = Link(address, options, self._outgoing, self)
+        self._link = ConnectionSupervisor(address, options, self._outgoing, self)
         self._known = Known()
         topics = Topics()
         self._delivery = Delivery(topics, self._known)

@@ -23,7 +23,7 @@ from mist.client.wire import Wire
 from mist.commands import Ping, Resume
 from mist.errors import ClientError, ConnectError, ConnectionLost, ProtocolViolation
 
-__all__ = ["Link", "Owner"]
+__all__ = ["ConnectionSupervisor", "Owner"]
 
 log = logging.getLogger("mist.client")
 
@@ -59,7 +59,7 @@ class Owner(Protocol):
         """The link's state is another one now."""
 
 
-class Link:
+class ConnectionSupervisor:
     """See the module. `run` is its only task."""
 
     def __init__(

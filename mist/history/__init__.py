@@ -12,19 +12,21 @@
 
 How it is made, from the outside in:
 
-    log         the contract over any shelf of blocks: ids, times, turns; `survey`, what it knows
-    shelf       what a member brings: rows of blocks. `memory`, `sqlite`
-    cursor      a reader's place, and what is lost on the way to the newest
-    replay      pages and "the last n" over a shelf; `inspection` checks one
-    keeping, trimming, tracker      a step of retention; what it means for resuming
-    keeper      the task that does all of this now and then
-    keys        what tells a repeated publication from a new one
-    commits     large batches of writers that may ask again
-    numbering   messages counted in each channel: a tag that begins with /. `channels`: over a shelf
-    erasing     what somebody has a right to see gone
-    layout      a block as bytes: `encoding` makes it, `block` and `part` read it. `postings`,
-                `columns`
-    joining     small blocks made large, so that a log that came in slowly is read fast
+    log             the contract over any block store: ids, times, turns
+    log_metadata    what a log knows of its block store without reading it
+    block_store     what a member brings: rows of blocks. `memory`, `sqlite`
+    cursor          a reader's place, and what is lost on the way to the newest
+    replay          pages and "the last n" over a block store; `inspection` verifies one
+    retention       the policy; `retention_plan`, `thinning`: a step of it
+    tracker         what retention means for resuming
+    maintenance     the task that does all of this now and then
+    idempotency     what tells a repeated publication from a new one
+    commits         large batches of writers that may ask again
+    numbering       messages counted in each channel, a tag that begins with /; `channels`
+    erasing         erasure on request
+    layout          a block as bytes: `encoding` makes it, `block` and `part` read it;
+                    `postings`, `columns`
+    compaction      small blocks made large, so that a log that came in slowly is read fast
 
 A message is in the log before anyone gets it. So nobody ever holds an id that a crash could
 take back, and a subscriber that says where it was gets exactly what came after.
@@ -40,7 +42,7 @@ import attrs
 from mist.errors import HistoryDamaged, HistoryUnavailable, StartupError
 from mist.history.commits import Bulk, Commit, Mark
 from mist.history.erasing import Erased, Erasure
-from mist.history.idempotency import Kept, Key
+from mist.history.idempotency import Key, KeyRecord
 from mist.history.numbering import ChannelPosition
 from mist.history.part import ColumnPage, Part
 from mist.history.record import (
@@ -70,8 +72,8 @@ __all__ = [
     "HistoryDamaged",
     "HistoryStatistics",
     "HistoryUnavailable",
-    "Kept",
     "Key",
+    "KeyRecord",
     "Mark",
     "Page",
     "Part",
@@ -291,7 +293,7 @@ class History(ABC):
         """
 
     @abstractmethod
-    async def recall(self, name: bytes) -> Kept | None:
+    async def recall(self, name: bytes) -> KeyRecord | None:
         """What became of the last publication whose key had this name, as far as it is kept."""
 
     @abstractmethod

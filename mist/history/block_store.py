@@ -1,4 +1,4 @@
-"""A shelf: where a log keeps its blocks. What a member of the family has to bring.
+"""A block store: where a log keeps its blocks. What a member of the family has to bring.
 
 Everything that is about messages (selecting, counting, thinning, checking) is written once,
 over these few methods about rows; see `log`.
@@ -12,13 +12,13 @@ from typing import TypeVar
 import attrs
 
 from mist.history.commits import Commit, Mark
-from mist.history.idempotency import Kept
+from mist.history.idempotency import KeyRecord
 from mist.history.layout import Head, Row
 from mist.history.numbering import ChannelPosition
 from mist.history.record import Problem
 from mist.history.selection import Selection
 
-__all__ = ["Change", "Shelf", "State", "Totals", "Workshop"]
+__all__ = ["BlockStore", "Change", "Executor", "State", "Totals"]
 
 T = TypeVar("T")
 
@@ -97,7 +97,7 @@ class Change:
     wipe: bool = False
 
 
-class Shelf(ABC):
+class BlockStore(ABC):
     """Rows of blocks, by ascending `first`. Used by one thread at a time.
 
     Every method may raise `HistoryUnavailable`; those that read, `HistoryDamaged`.
@@ -108,7 +108,7 @@ class Shelf(ABC):
         """The state, and what is tracked."""
 
     @abstractmethod
-    def append(self, row: Row, keys: Sequence[Kept] = ()) -> None:
+    def append(self, row: Row, keys: Sequence[KeyRecord] = ()) -> None:
         """Add a block behind all others, what it adds to its channels, and the keys of
         publications in it, each in the place of an older one of its name. Durable on return, or
         not there."""
@@ -137,7 +137,7 @@ class Shelf(ABC):
         """The numbers of the block with this key in its channels; see `Row.numbers`."""
 
     @abstractmethod
-    def recall(self, name: bytes) -> Kept | None:
+    def recall(self, name: bytes) -> KeyRecord | None:
         """The key with this name."""
 
     @abstractmethod
@@ -150,7 +150,7 @@ class Shelf(ABC):
             step: how many at most.
 
         Returns:
-            Up to which `Kept.first`; 0 where none is.
+            Up to which `KeyRecord.first`; 0 where none is.
         """
 
     @abstractmethod
@@ -162,13 +162,13 @@ class Shelf(ABC):
             step: how many at most.
 
         Returns:
-            An owner, as names of keys begin, and up to which `Kept.first`; None where nobody
+            An owner, as names of keys begin, and up to which `KeyRecord.first`; None where nobody
             has too many.
         """
 
     @abstractmethod
     def forget(self, upto: int, owner: bytes = b"") -> None:
-        """Let go of keys up to this `Kept.first`. Durable on return, or not done.
+        """Let go of keys up to this `KeyRecord.first`. Durable on return, or not done.
 
         Args:
             owner: with which names begin, to let go of no others.
@@ -218,14 +218,15 @@ class Shelf(ABC):
         """Blocks up to this id are not to be joined any more."""
 
     @abstractmethod
-    def chore(self) -> "Callable[[Shelf], None] | None":
-        """A bounded piece of housekeeping that is due, found out on a shelf that is read, to be
-        carried out on the one that is written; None where nothing is due."""
+    def chore(self) -> "Callable[[BlockStore], None] | None":
+        """A bounded piece of maintenance that is due; None where nothing is.
+
+        Found out on a block store that is read, to be carried out on the one that is written.
+        """
 
     @abstractmethod
     def sync(self) -> None:
-        """Have all that has been appended survive a power cut. To be called on a shelf that is
-        read."""
+        """Have all that has been appended survive a power cut. Called on one that is read."""
 
     @abstractmethod
     def wipe(self) -> bool:
@@ -249,16 +250,16 @@ class Shelf(ABC):
         """Let go of everything. Idempotent."""
 
 
-class Workshop(ABC):
-    """Where the work on a log's shelves is done."""
+class Executor(ABC):
+    """Where the work on a log's block stores is done."""
 
     @abstractmethod
-    async def write(self, work: Callable[[Shelf], T]) -> T:
-        """Run `work` on the one shelf that may be changed. The caller sees to turns."""
+    async def write(self, work: Callable[[BlockStore], T]) -> T:
+        """Run `work` on the one block store that may be changed. The caller sees to turns."""
 
     @abstractmethod
-    async def read(self, work: Callable[[Shelf], T], *, long: bool = False) -> T:
-        """Run `work` on a shelf that is only read, when one is free.
+    async def read(self, work: Callable[[BlockStore], T], *, long: bool = False) -> T:
+        """Run `work` on a block store that is only read, when one is free.
 
         Args:
             long: whether it may take longer than an event loop should wait.
@@ -266,9 +267,12 @@ class Workshop(ABC):
 
     @abstractmethod
     async def supply(self, make: Callable[[], Iterable[Row]]) -> Iterable[Row]:
-        """Rows for `Shelf.commit`, many of them. Whoever runs that doesn't wait for a disk, nor
-        long for `make`, unless in a thread of its own."""
+        """Rows for `BlockStore.commit`, many of them.
+
+        The task that runs `commit` waits for no disk, and not long for `make`, unless it is a
+        thread of its own.
+        """
 
     @abstractmethod
     async def close(self) -> None:
-        """Close every shelf, when all work is done. Idempotent."""
+        """Close every block store, when all work is done. Idempotent."""

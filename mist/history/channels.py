@@ -1,4 +1,4 @@
-"""Channels over a shelf: what numbers its blocks have, and where a number is found.
+"""Channels over a block store: what numbers its blocks have, and where a number is found.
 
 See `numbering` for what is kept.
 """
@@ -8,7 +8,7 @@ from contextlib import closing
 
 from mist.errors import HistoryDamaged
 from mist.history.block import Block, TagLists
-from mist.history.block_store import Shelf
+from mist.history.block_store import BlockStore
 from mist.history.numbering import Numbers
 from mist.history.record import Stored
 from mist.history.selection import Selection
@@ -16,7 +16,7 @@ from mist.history.selection import Selection
 __all__ = ["find_number", "numbers_of", "renewable"]
 
 
-def numbers_of(shelf: Shelf, block: Block) -> list[Numbers] | None:
+def numbers_of(store: BlockStore, block: Block) -> list[Numbers] | None:
     """The numbers of each run of a block; None where none of its messages has a channel.
 
     Raises:
@@ -24,7 +24,7 @@ def numbers_of(shelf: Shelf, block: Block) -> list[Numbers] | None:
     """
     if not block.has_channels:
         return None
-    packed = shelf.numbers(block.head.first)
+    packed = store.numbers(block.head.first)
     if packed is None:
         raise HistoryDamaged(
             block.head.first, "the numbers of its channels are missing", block.head.last
@@ -32,19 +32,21 @@ def numbers_of(shelf: Shelf, block: Block) -> list[Numbers] | None:
     return block.numbers(packed)
 
 
-def renewable(shelf: Shelf, block: Block) -> list[Stored]:
+def renewable(store: BlockStore, block: Block) -> list[Stored]:
     """All of a block, as it is to be written anew in parts.
 
     Its messages are worth more than their numbers: without these where they are lost.
     """
     try:
-        numbers = numbers_of(shelf, block)
+        numbers = numbers_of(store, block)
     except HistoryDamaged:
         numbers = None
     return block.select(numbers=numbers)
 
 
-def find_number(shelf: Shelf, tag_lists: TagLists, channel: str, number: int, upto: int) -> int:
+def find_number(
+    store: BlockStore, tag_lists: TagLists, channel: str, number: int, upto: int
+) -> int:
     """The id behind which a channel's messages have higher numbers, and no others have.
 
     The newest block is looked at first, since that is where it mostly is. Else the ids are
@@ -59,9 +61,9 @@ def find_number(shelf: Shelf, tag_lists: TagLists, channel: str, number: int, up
     """
     low, high, found = 0, upto, 0
     middle = high
-    with shelf.snapshot():
+    with store.snapshot():
         while low < high:
-            block = _next_below(shelf, tag_lists, channel, middle, low)
+            block = _next_below(store, tag_lists, channel, middle, low)
             if block is None:
                 low = middle
             else:
@@ -83,7 +85,7 @@ _Runs = Sequence[tuple[int, int, int]]
 
 
 def _next_below(
-    shelf: Shelf, tag_lists: TagLists, channel: str, upto: int, above: int
+    store: BlockStore, tag_lists: TagLists, channel: str, upto: int, above: int
 ) -> tuple[int, _Runs] | None:
     """The next block at or below an id that holds something of a channel above another.
 
@@ -91,13 +93,13 @@ def _next_below(
         Its key; and first id, messages and first number of each run of the channel.
     """
     selection = Selection([frozenset([channel])])
-    with closing(shelf.descend(upto, selection)) as rows:
+    with closing(store.descend(upto, selection)) as rows:
         for row in rows:
             if row.head.last <= above:
                 return None
             try:
                 block = Block(row, tag_lists)
-                runs = list(_runs(shelf, block, selection, channel))
+                runs = list(_runs(store, block, selection, channel))
             except HistoryDamaged as error:
                 if not error.first:
                     raise
@@ -108,12 +110,12 @@ def _next_below(
 
 
 def _runs(
-    shelf: Shelf, block: Block, selection: Selection, channel: str
+    store: BlockStore, block: Block, selection: Selection, channel: str
 ) -> Iterator[tuple[int, int, int]]:
     part = block.part(selection)
     if part is None:
         return
-    for stored in block.stored(part, numbers_of(shelf, block)):
+    for stored in block.stored(part, numbers_of(store, block)):
         assert stored.numbers is not None
         for first, entry, numbers in zip(
             stored.firsts, stored.entries, stored.numbers, strict=True

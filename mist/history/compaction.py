@@ -14,7 +14,7 @@ import attrs
 
 from mist.errors import HistoryDamaged
 from mist.history.block import Block, TagLists
-from mist.history.block_store import Change, Shelf
+from mist.history.block_store import BlockStore, Change
 from mist.history.channels import numbers_of
 from mist.history.encoding import encode
 from mist.history.layout import Head
@@ -42,18 +42,18 @@ class Joining:
     change: Change
 
 
-def plan_joining(shelf: Shelf, tag_lists: TagLists, settled: int) -> Joining | None:
+def plan_joining(store: BlockStore, tag_lists: TagLists, settled: int) -> Joining | None:
     """The next blocks to join above the id `settled`; None if there are none.
 
     Reads and encodes up to `TARGET` bytes.
     """
-    heads = _choose(shelf.heads(settled, _SEEN))
+    heads = _choose(store.heads(settled, _SEEN))
     if not heads:
         return None
     try:
-        blocks = [Block(row, tag_lists) for row in shelf.rows(heads)]
+        blocks = [Block(row, tag_lists) for row in store.rows(heads)]
         stored = [
-            each for block in blocks for each in block.select(numbers=numbers_of(shelf, block))
+            each for block in blocks for each in block.select(numbers=numbers_of(store, block))
         ]
     except HistoryDamaged:  # `verify` tells
         return None

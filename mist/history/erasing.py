@@ -1,9 +1,9 @@
 """Erasure: messages that somebody has a right to see gone.
 
 Unlike retention it looks into the messages, so it goes over the log in steps, each a plan made
-on a shelf that is only read and one short change. The blocks concerned are written anew without
-them; a block that can't be read any more goes as a whole, since nobody can tell what is in it.
-That no byte stays where they were is the shelf's to see to (`Shelf.wipe`).
+on a block store that is only read and one short change. The blocks concerned are written anew
+without them; a block that can't be read any more goes as a whole, since nobody can tell what is in
+it. That no byte stays where they were is the block store's to see to (`BlockStore.wipe`).
 """
 
 from contextlib import closing
@@ -13,7 +13,7 @@ import attrs
 
 from mist.errors import HistoryDamaged
 from mist.history.block import Block, TagLists
-from mist.history.block_store import Shelf
+from mist.history.block_store import BlockStore
 from mist.history.channels import renewable
 from mist.history.encoding import encode
 from mist.history.layout import Head, Row
@@ -93,7 +93,7 @@ class Plan:
 
 
 def make_plan(
-    shelf: Shelf,
+    store: BlockStore,
     tag_lists: TagLists,
     erasure: Erasure,
     selection: Selection | None,
@@ -110,11 +110,11 @@ def make_plan(
     """
     plan = Plan()
     read = 0
-    with shelf.snapshot(), closing(shelf.ascend(after, upto, selection)) as rows:
+    with store.snapshot(), closing(store.ascend(after, upto, selection)) as rows:
         for looked_at, row in enumerate(rows, 1):
             head = row.head
             try:
-                _look(shelf, Block(row, tag_lists), erasure, plan)
+                _look(store, Block(row, tag_lists), erasure, plan)
             except HistoryDamaged as error:
                 if not error.first:
                     raise
@@ -128,12 +128,12 @@ def make_plan(
     return plan
 
 
-def _look(shelf: Shelf, block: Block, erasure: Erasure, plan: Plan) -> None:
+def _look(store: BlockStore, block: Block, erasure: Erasure, plan: Plan) -> None:
     if not block.has_publisher(erasure.publisher):
         return
     gone: list[tuple[int, int]] = []
     kept: list[Stored] = []
-    for stored in renewable(shelf, block):
+    for stored in renewable(store, block):
         if erasure.publisher not in (None, stored.publisher):
             kept.append(stored)
             continue

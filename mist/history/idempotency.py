@@ -6,7 +6,7 @@ in memory where there is no log.
 
     Key         what a publication is marked with
     Kept        what is known of one afterwards
-    Keys        those kept in memory; `Recent` is all there is where no log is
+    Keys        those kept in memory; `KeysInMemory` is all there is where no log is
     Repeats     carries a publication out once, however often it is asked for, also at once
 
 So many keys are kept of each owner, and so many in all: one who is busy loses the oldest of
@@ -32,11 +32,11 @@ __all__ = [
     "MAX_KEYS",
     "MAX_KEYS_OF_OWNER",
     "OWNER_BYTES",
-    "Kept",
     "Key",
-    "Keys",
-    "Recent",
-    "Repeats",
+    "KeyRecord",
+    "KeyRecords",
+    "KeysInFlight",
+    "KeysInMemory",
     "key_name",
 ]
 
@@ -75,7 +75,7 @@ def key_name(owner: str, key: str) -> bytes:
 
 
 @attrs.frozen
-class Kept:
+class KeyRecord:
     """What is known of a publication that had a key.
 
     Attributes:
@@ -90,29 +90,29 @@ class Kept:
     digest: bytes = attrs.field(repr=False)
 
 
-class Keys:
+class KeyRecords:
     """Keys in memory, oldest first. Their `first` ascends."""
 
     def __init__(self) -> None:
-        self._kept: dict[bytes, Kept] = {}
+        self._kept: dict[bytes, KeyRecord] = {}
         self._by_owner: dict[bytes, dict[bytes, None]] = {}  # names, oldest first
 
     def __len__(self) -> int:
         return len(self._kept)
 
-    def add(self, kept: Kept) -> None:
+    def add(self, kept: KeyRecord) -> None:
         """Keep one, in the place of an older one of that name."""
         if kept.name in self._kept:
             self._drop(kept.name)  # so that it stands last
         self._kept[kept.name] = kept
         self._by_owner.setdefault(kept.name[:OWNER_BYTES], {})[kept.name] = None
 
-    def get(self, name: bytes) -> Kept | None:
+    def get(self, name: bytes) -> KeyRecord | None:
         """The one with that name."""
         return self._kept.get(name)
 
     def outdated(self, before: int, most: int, step: int) -> int:
-        """See `Shelf.outdated`."""
+        """See `BlockStore.outdated`."""
         excess = len(self._kept) - most
         upto = 0
         for place, kept in enumerate(islice(self._kept.values(), step)):
@@ -122,7 +122,7 @@ class Keys:
         return upto
 
     def crowding(self, most: int, step: int) -> tuple[bytes, int] | None:
-        """See `Shelf.crowding`. O(owners), where there are more than `most` keys."""
+        """See `BlockStore.crowding`. O(owners), where there are more than `most` keys."""
         if len(self._kept) <= most:
             return None
         for owner, names in self._by_owner.items():
@@ -137,7 +137,7 @@ class Keys:
         return (owner, self._excess(names, most, _STEP)) if len(names) > most else None
 
     def forget(self, upto: int, owner: bytes = b"") -> None:
-        """See `Shelf.forget`."""
+        """See `BlockStore.forget`."""
         names = self._by_owner.get(owner, {}) if owner else self._kept
         while names:
             name = next(iter(names))
@@ -166,7 +166,7 @@ class _Attempt:
     error: Exception | None = None
 
 
-class Recent:
+class KeysInMemory:
     """Carries out what has a key once, where there is no history: for as long as the process.
 
     Args:
@@ -183,7 +183,7 @@ class Recent:
         self._clock = clock
         self._most = most
         self._most_of_owner = most_of_owner
-        self._keys = Keys()
+        self._keys = KeyRecords()
         self._count = 0
 
     def once(self, key: Key, publish: Callable[[], object]) -> bool:
@@ -203,7 +203,7 @@ class Recent:
             return kept.digest == key.digest
         publish()
         self._count += 1
-        self._keys.add(Kept(self._count, round(now * 1_000_000), key.name, key.digest))
+        self._keys.add(KeyRecord(self._count, round(now * 1_000_000), key.name, key.digest))
         crowding = self._keys.crowding_of(key.name, self._most_of_owner)
         if crowding is not None:
             owner, upto = crowding
@@ -212,7 +212,7 @@ class Recent:
         return True
 
 
-class Repeats:
+class KeysInFlight:
     """See the module.
 
     Args:
@@ -275,7 +275,7 @@ class Repeats:
             raise attempt.error
         return attempt.first if attempt.digest == key.digest else None
 
-    async def _recall(self, name: bytes) -> Kept | None:
+    async def _recall(self, name: bytes) -> KeyRecord | None:
         kept = await self._history.recall(name)
         if kept is None or kept.time < (self._clock() - KEY_SECONDS) * 1_000_000:
             return None

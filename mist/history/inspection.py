@@ -1,4 +1,4 @@
-"""Whether what is on a shelf is what was put there."""
+"""Whether what is on a block store is what was put there."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -6,7 +6,7 @@ from typing import Final
 
 from mist.errors import HistoryDamaged, HistoryUnavailable
 from mist.history.block import Block, TagLists
-from mist.history.block_store import Shelf
+from mist.history.block_store import BlockStore
 from mist.history.channels import numbers_of
 from mist.history.layout import Head
 from mist.history.record import Problem
@@ -16,31 +16,31 @@ __all__ = ["inspect"]
 _STEP: Final = 16  # blocks
 
 
-def inspect(shelf: Shelf, tag_lists: TagLists, after: int) -> tuple[list[Problem], int | None]:
+def inspect(store: BlockStore, tag_lists: TagLists, after: int) -> tuple[list[Problem], int | None]:
     """Check the next few blocks, those whose keys are above `after`.
 
     Returns:
         What is wrong with them, and where to go on; None at the end.
     """
     try:
-        heads = shelf.heads(after, _STEP)
+        heads = store.heads(after, _STEP)
     except HistoryUnavailable as error:
         return [Problem(after, 0, f"the blocks can't be listed from here on: {error}")], None
-    problems = [problem for head in heads for problem in _look(shelf, tag_lists, head)]
+    problems = [problem for head in heads for problem in _look(store, tag_lists, head)]
     for head, following in pairwise(heads):
         if following.first <= head.last:
             problems.append(Problem(following.first, head.last, "two blocks with the same ids"))
     return problems, heads[-1].first if len(heads) == _STEP else None
 
 
-def _look(shelf: Shelf, tag_lists: TagLists, head: Head) -> Iterator[Problem]:
+def _look(store: BlockStore, tag_lists: TagLists, head: Head) -> Iterator[Problem]:
     try:
-        row = shelf.row(head.first)
+        row = store.row(head.first)
         if row is None:  # joined with its neighbours, or trimmed, since it was listed
             return
         block = Block(row, tag_lists)
         reason = block.check()
-        numbers_of(shelf, block)
+        numbers_of(store, block)
     except HistoryDamaged as error:
         reason = error.reason
     except HistoryUnavailable as error:

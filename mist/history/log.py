@@ -1,10 +1,10 @@
-"""The contract over any shelf of blocks.
+"""The contract over any block store of blocks.
 
 One writer: appends take turns, and so do retention and housekeeping among themselves. Reads
-take a reader each, of which there are a few, and wait for no one else. What a shelf's work
-runs in (a thread, or right here) is the member's choice, see `Workshop`.
+take a reader each, of which there are a few, and wait for no one else. What a block store's work
+runs in (a thread, or right here) is the member's choice, see `Executor`.
 
-The writer knows position and totals by itself; a log opened for reading only asks its shelf
+The writer knows position and totals by itself; a log opened for reading only asks its block store
 each time, since somebody else is writing.
 """
 
@@ -20,7 +20,7 @@ import trio
 from mist.errors import HistoryDamaged, HistoryUnavailable
 from mist.history import MAX_GROUP, Durability, History, HistoryStatistics
 from mist.history.block import TagLists
-from mist.history.block_store import Change, Shelf, State, Totals, Workshop
+from mist.history.block_store import BlockStore, Change, Executor, State, Totals
 from mist.history.channels import find_number
 from mist.history.clock import Clock
 from mist.history.commits import Bulk, Commit, Mark
@@ -29,10 +29,10 @@ from mist.history.encoding import assign, counted, encode
 from mist.history.erasing import Erased, Erasure
 from mist.history.erasing import Plan as ErasurePlan
 from mist.history.erasing import make_plan as make_erasure
-from mist.history.idempotency import Kept
+from mist.history.idempotency import KeyRecord
 from mist.history.inspection import inspect
 from mist.history.layout import MICROSECONDS, Head, Row
-from mist.history.log_metadata import Survey, first_kept, random_epoch
+from mist.history.log_metadata import LogMetadata, first_kept, random_epoch
 from mist.history.numbering import ChannelPosition, channel_key
 from mist.history.part import ColumnPage
 from mist.history.record import MAX_ID, Page, Position, Problem, Publication, Trimmed
@@ -57,26 +57,26 @@ class Log(History):
     """See the module.
 
     Args:
-        workshop: the shelves.
-        survey: of them, as opened.
+        workshop: the block stores.
+        metadata: of them, as opened.
         durability: what appends survive.
         read_only: whether somebody else may be writing.
     """
 
     def __init__(
         self,
-        workshop: Workshop,
-        survey: Survey,
+        workshop: Executor,
+        metadata: LogMetadata,
         durability: Durability,
         *,
         read_only: bool = False,
     ) -> None:
         self._workshop = workshop
-        self._survey = survey
+        self._survey = metadata
         self._durability = durability
         self._read_only = read_only
         self._tag_lists = TagLists()
-        self._clock = Clock(survey.latest)
+        self._clock = Clock(metadata.latest)
         self._writing = trio.Lock()
         self._keeping = trio.Lock()
         self._told: set[int] = set()  # what damage has been logged
@@ -96,10 +96,10 @@ class Log(History):
         row = encode(stored)
         marked = [each for each in publications if each.entries]
         async with self._writing:
-            survey = self._survey
+            metadata = self._survey
             keys = [
-                Kept(
-                    survey.newest + each.firsts[0],
+                KeyRecord(
+                    metadata.newest + each.firsts[0],
                     round(each.time * MICROSECONDS),
                     publication.key.name,
                     publication.key.digest,
@@ -107,17 +107,17 @@ class Log(History):
                 for publication, each in zip(marked, stored, strict=True)
                 if publication.key is not None
             ]
-            newest = survey.newest + row.head.messages
+            newest = metadata.newest + row.head.messages
             if newest > MAX_ID:
                 raise HistoryUnavailable("History is at its last id")
-            row = row.moved(survey.newest)
-            await self._write(lambda shelf: shelf.append(row, keys))
-            # No await from here on: what the shelf has, the survey has.
+            row = row.moved(metadata.newest)
+            await self._write(lambda store: store.append(row, keys))
+            # No await from here on: what the block store has, the log metadata has.
             self._survey = attrs.evolve(
                 self._survey,
                 newest=newest,
                 latest=row.head.newest,
-                above=survey.above.plus(row.head),
+                above=metadata.above.plus(row.head),
             )
         return row.head.first
 
@@ -128,48 +128,48 @@ class Log(History):
             known = await self.committed(mark.owner, mark.writer)
             if known is not None and mark.batch <= known.batch:
                 return known, False
-            survey = self._survey
-            if survey.newest + bulk.count > MAX_ID:
+            metadata = self._survey
+            if metadata.newest + bulk.count > MAX_ID:
                 raise HistoryUnavailable("History is at its last id")
             heads: list[Head] = []
 
             def place() -> Iterator[Row]:
                 heads.clear()
-                newest = survey.newest
+                newest = metadata.newest
                 for row in bulk.blocks():
                     placed = counted(row).placed(newest, moment)
                     newest = placed.head.last
                     heads.append(placed.head)
                     yield placed
-                if newest != survey.newest + bulk.count:
+                if newest != metadata.newest + bulk.count:
                     raise ValueError("another number of messages than was said")
 
-            newest = survey.newest + bulk.count
-            first, last = (survey.newest + 1, newest) if bulk.count else (0, 0)
+            newest = metadata.newest + bulk.count
+            first, last = (metadata.newest + 1, newest) if bulk.count else (0, 0)
             commit = Commit(mark.batch, first, last, bulk.count, moment)
             rows = await self._workshop.supply(place)
-            await self._write(lambda shelf: shelf.commit(rows, mark, commit))
+            await self._write(lambda store: store.commit(rows, mark, commit))
             # No await from here on, as in `append`.
             self._survey = attrs.evolve(
                 self._survey,
                 newest=newest,
-                latest=moment if bulk.count else survey.latest,
+                latest=moment if bulk.count else metadata.latest,
                 above=reduce(Totals.plus, heads, self._survey.above),
             )
         return commit, True
 
     async def committed(self, owner: str, writer: str) -> Commit | None:
-        return await self._read(lambda shelf: shelf.committed(owner, writer))
+        return await self._read(lambda store: store.committed(owner, writer))
 
     def _check_writable(self) -> None:
         if self._read_only:
             raise HistoryUnavailable("History is opened for reading only")
 
-    async def _write(self, work: Callable[[Shelf], T]) -> T:
+    async def _write(self, work: Callable[[BlockStore], T]) -> T:
         self._check_open()
         return await self._workshop.write(work)
 
-    async def _read(self, work: Callable[[Shelf], T], selection: Selection | None = None) -> T:
+    async def _read(self, work: Callable[[BlockStore], T], selection: Selection | None = None) -> T:
         self._check_open()
         is_long = selection is not None and selection.is_large
         try:
@@ -221,7 +221,7 @@ class Log(History):
 
     async def _page(
         self,
-        make: Callable[[Shelf, TagLists, Selection | None, int, int, int, int], T],
+        make: Callable[[BlockStore, TagLists, Selection | None, int, int, int, int], T],
         empty: T,
         selection: Selection | None,
         after: int,
@@ -237,8 +237,8 @@ class Log(History):
             await trio.lowlevel.checkpoint()
             return empty
         return await self._read(
-            lambda shelf: make(
-                shelf, self._tag_lists, selection, max(after, 0), bound, limit, max_bytes
+            lambda store: make(
+                store, self._tag_lists, selection, max(after, 0), bound, limit, max_bytes
             ),
             selection,
         )
@@ -266,64 +266,64 @@ class Log(History):
 
     async def position(self) -> Position:
         await trio.lowlevel.checkpoint()
-        survey = await self._current()
-        state = survey.state
-        return Position(state.epoch, survey.first, survey.newest, state.gone, state.trimmed)
+        metadata = await self._current()
+        state = metadata.state
+        return Position(state.epoch, metadata.first, metadata.newest, state.gone, state.trimmed)
 
     async def recovered(
         self, selection: Selection | None, after: int, epoch: str | None = None
     ) -> bool:
         await trio.lowlevel.checkpoint()
-        survey = await self._current()
-        if epoch not in (None, survey.state.epoch) or after > survey.newest:
+        metadata = await self._current()
+        if epoch not in (None, metadata.state.epoch) or after > metadata.newest:
             return False
         alternatives = None if selection is None else selection.alternatives
-        find_out = partial(recovered, survey.state, survey.tracked, alternatives, after)
-        if after >= survey.state.gone:
+        find_out = partial(recovered, metadata.state, metadata.tracked, alternatives, after)
+        if after >= metadata.state.gone:
             return find_out()
-        return await self._read(lambda shelf: find_out(), selection)
+        return await self._read(lambda store: find_out(), selection)
 
     # channels
 
     async def channels(self, names: Collection[str]) -> dict[str, ChannelPosition]:
         keys = {channel_key(name): name for name in names}
-        found = await self._read(lambda shelf: shelf.channels(list(keys)))
+        found = await self._read(lambda store: store.channels(list(keys)))
         return {name: found.get(key, ChannelPosition()) for key, name in keys.items()}
 
     async def channel_after(self, name: str, number: int) -> int:
         newest = (await self._current()).newest
         return await self._read(
-            lambda shelf: find_number(shelf, self._tag_lists, name, number, newest)
+            lambda store: find_number(store, self._tag_lists, name, number, newest)
         )
 
-    async def _current(self) -> Survey:
+    async def _current(self) -> LogMetadata:
         if self._read_only:
-            self._survey = await self._read(Survey.of)
+            self._survey = await self._read(LogMetadata.of)
         self._check_open()
         return self._survey
 
     # keys
 
-    async def recall(self, name: bytes) -> Kept | None:
-        return await self._read(lambda shelf: shelf.recall(name))
+    async def recall(self, name: bytes) -> KeyRecord | None:
+        return await self._read(lambda store: store.recall(name))
 
     async def forget_keys(self, before: float, most: int, most_of_owner: int | None = None) -> bool:
         self._check_writable()
         moment = round(before * MICROSECONDS)
 
-        def find(shelf: Shelf) -> tuple[bytes, int]:
+        def find(store: BlockStore) -> tuple[bytes, int]:
             # First what is too old, then who has too many: only what is left is too much for all.
-            upto = shelf.outdated(moment, MAX_ID, _KEYS)
+            upto = store.outdated(moment, MAX_ID, _KEYS)
             if upto:
                 return b"", upto
             bound = most if most_of_owner is None else most_of_owner
-            return shelf.crowding(bound, _KEYS) or (b"", shelf.outdated(moment, most, _KEYS))
+            return store.crowding(bound, _KEYS) or (b"", store.outdated(moment, most, _KEYS))
 
         async with self._keeping:
             owner, upto = await self._read(find)
             if upto:
                 async with self._writing:
-                    await self._write(lambda shelf: shelf.forget(upto, owner))
+                    await self._write(lambda store: store.forget(upto, owner))
         return upto > 0
 
     # keeping
@@ -331,32 +331,39 @@ class Log(History):
     async def trim(self, policy: Policy, now: float, *, sweep: bool = True) -> Trimmed:
         self._check_writable()
         async with self._keeping:
-            survey = self._survey
-            state = covers(survey.state, policy.patterns)
+            metadata = self._survey
+            state = covers(metadata.state, policy.patterns)
             swept = self._swept
             moment = self._clock.moment(now)
             plan = await self._read(
-                lambda shelf: make_plan(
-                    shelf, self._tag_lists, state, survey.above, swept, policy, moment, sweep=sweep
+                lambda store: make_plan(
+                    store,
+                    self._tag_lists,
+                    state,
+                    metadata.above,
+                    swept,
+                    policy,
+                    moment,
+                    sweep=sweep,
                 )
             )
-            if plan.remove or (plan.floor, state) != (survey.state.floor, survey.state):
+            if plan.remove or (plan.floor, state) != (metadata.state.floor, metadata.state):
                 await self._carry_out(plan, state)
             self._swept = plan.swept
         return Trimmed(plan.removed, plan.more)
 
     async def _carry_out(self, plan: Plan, state: State) -> None:
         async with self._writing:
-            survey = self._survey
+            metadata = self._survey
             state = attrs.evolve(
                 state,
-                newest=survey.newest,
-                latest=survey.latest,
+                newest=metadata.newest,
+                latest=metadata.latest,
                 floor=max(state.floor, plan.floor),
                 trimmed=max(state.trimmed, plan.highest),
                 untracked=max(state.untracked, plan.untracked),
             )
-            tracked = survey.tracked
+            tracked = metadata.tracked
             news = {tag: max(last, tracked.get(tag, 0)) for tag, last in plan.tracked.items()}
             tracked = tracked | news if news else tracked
             smaller = shrink(state, tracked)
@@ -365,9 +372,9 @@ class Log(History):
                 state, tracked = smaller
                 change = attrs.evolve(change, state=state, tracked=tracked, forget=True)
 
-            def work(shelf: Shelf) -> int:
-                shelf.change(change)
-                return first_kept(shelf, survey.newest)
+            def work(store: BlockStore) -> int:
+                store.change(change)
+                return first_kept(store, metadata.newest)
 
             first = await self._write(work)
             above = self._survey.above
@@ -403,29 +410,29 @@ class Log(History):
         more = True
         while more:
             async with self._keeping, self._writing:
-                more = await self._write(lambda shelf: shelf.wipe())
+                more = await self._write(lambda store: store.wipe())
         return erased
 
     async def _erase(self, plan: ErasurePlan, tags: TagSet) -> None:
         async with self._writing:
-            survey = self._survey
+            metadata = self._survey
             # A tag's name may be what has to go; then less is known.
-            named = {tag: survey.tracked[tag] for tag in tags if tag in survey.tracked}
-            tracked = {tag: id_ for tag, id_ in survey.tracked.items() if tag not in named}
+            named = {tag: metadata.tracked[tag] for tag in tags if tag in metadata.tracked}
+            tracked = {tag: id_ for tag, id_ in metadata.tracked.items() if tag not in named}
             state = attrs.evolve(
-                survey.state,
-                newest=survey.newest,
-                latest=survey.latest,
-                untracked=max(survey.state.untracked, *named.values(), 0),
-                erased=max(survey.state.erased, plan.erased.last, plan.damaged),
+                metadata.state,
+                newest=metadata.newest,
+                latest=metadata.latest,
+                untracked=max(metadata.state.untracked, *named.values(), 0),
+                erased=max(metadata.state.erased, plan.erased.last, plan.damaged),
             )
             change = Change([head.first for head in plan.before], plan.put, state, wipe=True)
             if named:
                 change = attrs.evolve(change, tracked=tracked, forget=True)
 
-            def work(shelf: Shelf) -> int:
-                shelf.change(change)
-                return first_kept(shelf, survey.newest)
+            def work(store: BlockStore) -> int:
+                store.change(change)
+                return first_kept(store, metadata.newest)
 
             first = await self._write(work)
             above = self._survey.above
@@ -444,12 +451,12 @@ class Log(History):
         async with self._keeping:
             floor = self._survey.state.floor  # what lies below is retention's
             joining = await self._read(
-                lambda shelf: plan_joining(shelf, self._tag_lists, max(floor, shelf.settled()))
+                lambda store: plan_joining(store, self._tag_lists, max(floor, store.settled()))
             )
             if joining is not None:
                 await self._join(joining)
                 return True
-            chore = await self._read(lambda shelf: shelf.chore())
+            chore = await self._read(lambda store: store.chore())
             if chore is None:
                 return False
             async with self._writing:
@@ -458,13 +465,13 @@ class Log(History):
 
     async def sync(self) -> None:
         if self._durability is Durability.PROCESS:
-            await self._read(lambda shelf: shelf.sync())
+            await self._read(lambda store: store.sync())
         else:
             await trio.lowlevel.checkpoint()
 
     async def _join(self, joining: Joining) -> None:
         async with self._writing:
-            await self._write(lambda shelf: shelf.change(joining.change))
+            await self._write(lambda store: store.change(joining.change))
             above = self._survey.above
             for head in joining.before:
                 above = above.minus(head)
@@ -475,22 +482,22 @@ class Log(History):
     async def new_epoch(self, above: int = 0) -> str:
         self._check_writable()
         async with self._keeping, self._writing:
-            survey = self._survey
-            newest = max(survey.newest, above)
+            metadata = self._survey
+            newest = max(metadata.newest, above)
             state = attrs.evolve(
-                survey.state, epoch=random_epoch(), newest=newest, latest=survey.latest
+                metadata.state, epoch=random_epoch(), newest=newest, latest=metadata.latest
             )
-            await self._write(lambda shelf: shelf.change(Change(state=state)))
-            first = survey.first if survey.first <= survey.newest else newest + 1
-            self._survey = attrs.evolve(survey, state=state, newest=newest, first=first)
+            await self._write(lambda store: store.change(Change(state=state)))
+            first = metadata.first if metadata.first <= metadata.newest else newest + 1
+            self._survey = attrs.evolve(metadata, state=state, newest=newest, first=first)
         return state.epoch
 
     # looking after it
 
     async def statistics(self) -> HistoryStatistics:
-        def work(shelf: Shelf) -> tuple[Totals, int, int | None]:
-            heads = shelf.heads(0, 1)
-            return shelf.totals(), shelf.file_size(), heads[0].oldest if heads else None
+        def work(store: BlockStore) -> tuple[Totals, int, int | None]:
+            heads = store.heads(0, 1)
+            return store.totals(), store.file_size(), heads[0].oldest if heads else None
 
         position = await self.position()
         totals, file_size, oldest = await self._read(work)
@@ -512,7 +519,7 @@ class Log(History):
             work = partial(inspect, tag_lists=self._tag_lists, after=place)
             found, place = await self._read(work)
             problems += found
-        problems += await self._read(lambda shelf: list(islice(shelf.check(), _PROBLEMS)))
+        problems += await self._read(lambda store: list(islice(store.check(), _PROBLEMS)))
         return problems[:_PROBLEMS]
 
     async def close(self) -> None:

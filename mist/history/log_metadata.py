@@ -4,9 +4,9 @@ import secrets
 
 import attrs
 
-from mist.history.block_store import Shelf, State, Totals
+from mist.history.block_store import BlockStore, State, Totals
 
-__all__ = ["Survey", "first_kept", "random_epoch"]
+__all__ = ["LogMetadata", "first_kept", "random_epoch"]
 
 
 def random_epoch() -> str:
@@ -15,11 +15,11 @@ def random_epoch() -> str:
 
 
 @attrs.frozen
-class Survey:
+class LogMetadata:
     """What is known of a log without reading its blocks.
 
     Attributes:
-        state, tracked: see `Shelf.load`.
+        state, tracked: see `BlockStore.load`.
         newest: the highest id ever given.
         latest: time of the newest message, microseconds.
         first: the lowest id kept; `newest + 1` where nothing is.
@@ -34,19 +34,19 @@ class Survey:
     above: Totals
 
     @classmethod
-    def of(cls, shelf: Shelf) -> "Survey":
-        """Look at a shelf. O(blocks)."""
-        with shelf.snapshot():
-            state, tracked = shelf.load()
-            last = shelf.last()
+    def of(cls, store: BlockStore) -> "LogMetadata":
+        """Look at a block store. O(blocks)."""
+        with store.snapshot():
+            state, tracked = store.load()
+            last = store.last()
             newest, latest = state.newest, state.latest
             if last is not None:
                 newest, latest = max(newest, last.last), max(latest, last.newest)
-            first = first_kept(shelf, newest)
-            return cls(state, tracked, newest, latest, first, shelf.totals(state.floor))
+            first = first_kept(store, newest)
+            return cls(state, tracked, newest, latest, first, store.totals(state.floor))
 
 
-def first_kept(shelf: Shelf, newest: int) -> int:
+def first_kept(store: BlockStore, newest: int) -> int:
     """The lowest id kept; the one after `newest` where nothing is."""
-    heads = shelf.heads(0, 1)
+    heads = store.heads(0, 1)
     return heads[0].start if heads else newest + 1

@@ -14,12 +14,12 @@ import attrs
 import trio
 
 from mist.history import Durability, History
-from mist.history.block_store import Change, Shelf, State, Totals, Workshop
+from mist.history.block_store import BlockStore, Change, Executor, State, Totals
 from mist.history.commits import MAX_WRITERS, Commit, Mark
-from mist.history.idempotency import Kept, Keys
+from mist.history.idempotency import KeyRecord, KeyRecords
 from mist.history.layout import Head, Row
 from mist.history.log import Log
-from mist.history.log_metadata import Survey, random_epoch
+from mist.history.log_metadata import LogMetadata, random_epoch
 from mist.history.numbering import (
     ChannelPosition,
     Tally,
@@ -31,7 +31,7 @@ from mist.history.postings import has_hash
 from mist.history.record import Problem
 from mist.history.selection import Selection
 
-__all__ = ["MemoryShelf", "open_memory"]
+__all__ = ["MemoryBlockStore", "open_memory"]
 
 T = TypeVar("T")
 
@@ -47,7 +47,7 @@ def may_match(row: Row, selection: Selection | None) -> bool:
     )
 
 
-class MemoryShelf(Shelf):
+class MemoryBlockStore(BlockStore):
     """See the module."""
 
     def __init__(self, state: State) -> None:
@@ -56,12 +56,12 @@ class MemoryShelf(Shelf):
         self._firsts: list[int] = []  # of the rows, ascending
         self._rows: dict[int, Row] = {}
         self._channels: dict[str, ChannelPosition] = {}
-        self._keys = Keys()
+        self._keys = KeyRecords()
         self._commits: dict[tuple[str, str], Commit] = {}  # that of the longest silence first
 
-    def copy(self) -> "MemoryShelf":
+    def copy(self) -> "MemoryBlockStore":
         """What is here now but the keys, to be read beside what changes it. O(blocks)."""
-        copy = MemoryShelf(self._state)
+        copy = MemoryBlockStore(self._state)
         copy._tracked = self._tracked.copy()
         copy._firsts = self._firsts.copy()
         copy._rows = self._rows.copy()
@@ -71,7 +71,7 @@ class MemoryShelf(Shelf):
     def load(self) -> tuple[State, dict[str, int]]:
         return self._state, dict(self._tracked)
 
-    def append(self, row: Row, keys: Sequence[Kept] = ()) -> None:
+    def append(self, row: Row, keys: Sequence[KeyRecord] = ()) -> None:
         self._firsts.append(row.head.first)
         if row.tally:
             row = self._numbered(row, row.tally)
@@ -109,7 +109,7 @@ class MemoryShelf(Shelf):
         row = self._rows.get(first)
         return None if row is None else row.numbers
 
-    def recall(self, name: bytes) -> Kept | None:
+    def recall(self, name: bytes) -> KeyRecord | None:
         return self._keys.get(name)
 
     def outdated(self, before: int, most: int, step: int) -> int:
@@ -171,7 +171,7 @@ class MemoryShelf(Shelf):
     def settled(self) -> int:
         return 0
 
-    def chore(self) -> Callable[[Shelf], None] | None:
+    def chore(self) -> Callable[[BlockStore], None] | None:
         return None
 
     def sync(self) -> None:
@@ -191,18 +191,18 @@ class MemoryShelf(Shelf):
         self._rows.clear()
 
 
-class _Here(Workshop):
+class _Here(Executor):
     """Work is done at once, by whoever asks; what takes long in a thread, on a copy."""
 
-    def __init__(self, shelf: MemoryShelf) -> None:
-        self._shelf = shelf
+    def __init__(self, store: MemoryBlockStore) -> None:
+        self._shelf = store
         self._reading = trio.CapacityLimiter(_READERS)
 
-    async def write(self, work: Callable[[Shelf], T]) -> T:
+    async def write(self, work: Callable[[BlockStore], T]) -> T:
         await trio.lowlevel.checkpoint()
         return work(self._shelf)
 
-    async def read(self, work: Callable[[Shelf], T], *, long: bool = False) -> T:
+    async def read(self, work: Callable[[BlockStore], T], *, long: bool = False) -> T:
         if long:
             copy = self._shelf.copy()
             return await trio.to_thread.run_sync(work, copy, limiter=self._reading)
@@ -219,5 +219,5 @@ class _Here(Workshop):
 async def open_memory() -> History:
     """A new, empty log."""
     await trio.lowlevel.checkpoint()
-    shelf = MemoryShelf(State(random_epoch()))
-    return Log(_Here(shelf), Survey.of(shelf), Durability.NOTHING)
+    store = MemoryBlockStore(State(random_epoch()))
+    return Log(_Here(store), LogMetadata.of(store), Durability.NOTHING)

@@ -1,4 +1,4 @@
-"""Reading a shelf: pages of a replay, and where the last n begin.
+"""Reading a block store: pages of a replay, and where the last n begin.
 
 Both walk over the blocks that may hold what is wanted and stop as soon as they have enough,
 so neither's memory nor its first result depends on how long the log is.
@@ -10,7 +10,7 @@ from typing import Final
 
 from mist.errors import HistoryDamaged
 from mist.history.block import Block, TagLists
-from mist.history.block_store import Shelf
+from mist.history.block_store import BlockStore
 from mist.history.channels import numbers_of
 from mist.history.layout import MICROSECONDS
 from mist.history.numbering import Numbers
@@ -28,7 +28,7 @@ _MAX_HEADS: Final = 1_024
 
 
 def read_page(
-    shelf: Shelf,
+    store: BlockStore,
     tag_lists: TagLists,
     selection: Selection | None,
     after: int,
@@ -45,13 +45,13 @@ def read_page(
         stored.extend(block.stored(part, numbers))
 
     after, complete = _walk(
-        shelf, tag_lists, selection, after, upto, limit, max_bytes, take, numbered=numbered
+        store, tag_lists, selection, after, upto, limit, max_bytes, take, numbered=numbered
     )
     return Page(stored, after, complete)
 
 
 def column_page(
-    shelf: Shelf,
+    store: BlockStore,
     tag_lists: TagLists,
     selection: Selection | None,
     after: int,
@@ -67,12 +67,12 @@ def column_page(
         parts.append(part)
         sizes.append(size)
 
-    after, complete = _walk(shelf, tag_lists, selection, after, upto, limit, max_bytes, take)
+    after, complete = _walk(store, tag_lists, selection, after, upto, limit, max_bytes, take)
     return ColumnPage(parts, after, complete, sum(sizes))
 
 
 def _walk(
-    shelf: Shelf,
+    store: BlockStore,
     tag_lists: TagLists,
     selection: Selection | None,
     after: int,
@@ -95,11 +95,11 @@ def _walk(
     """
     read = 0
     taken = False
-    with shelf.snapshot(), closing(shelf.ascend(after, upto, selection)) as rows:
+    with store.snapshot(), closing(store.ascend(after, upto, selection)) as rows:
         for looked_at, row in enumerate(rows, 1):
             try:
                 block = Block(row, tag_lists)
-                numbers = numbers_of(shelf, block) if numbered else None
+                numbers = numbers_of(store, block) if numbered else None
             except HistoryDamaged:
                 if not taken:
                     raise
@@ -123,7 +123,7 @@ def _walk(
 
 
 def find_last(
-    shelf: Shelf, tag_lists: TagLists, selection: Selection | None, n: int, upto: int
+    store: BlockStore, tag_lists: TagLists, selection: Selection | None, n: int, upto: int
 ) -> tuple[int, int]:
     """Walk down from `upto` until `n` wanted messages are found, or for a bounded while.
 
@@ -132,7 +132,7 @@ def find_last(
         the `n` begin; else where to go on, 0 when the log is at its end.
     """
     read = 0
-    with shelf.snapshot(), closing(shelf.descend(upto, selection)) as rows:
+    with store.snapshot(), closing(store.descend(upto, selection)) as rows:
         for looked_at, row in enumerate(rows, 1):
             block = Block(row, tag_lists)
             for first, count in reversed(block.count(selection, 0, upto)):
@@ -145,7 +145,9 @@ def find_last(
     return n, 0
 
 
-def find_time(shelf: Shelf, tag_lists: TagLists, moment: int, after: int) -> tuple[int, int | None]:
+def find_time(
+    store: BlockStore, tag_lists: TagLists, moment: int, after: int
+) -> tuple[int, int | None]:
     """Walk up the blocks whose keys are above `after`, for a bounded while.
 
     Args:
@@ -156,14 +158,14 @@ def find_time(shelf: Shelf, tag_lists: TagLists, moment: int, after: int) -> tup
         the answer.
     """
     older = 0
-    with shelf.snapshot():
-        heads = shelf.heads(after, _MAX_HEADS)
+    with store.snapshot():
+        heads = store.heads(after, _MAX_HEADS)
         for head in heads:
             if head.newest < moment:
                 older = head.last
                 continue
             if head.oldest < moment:
-                row = shelf.row(head.first)
+                row = store.row(head.first)
                 if row is None:  # and nothing changes in a snapshot
                     raise HistoryDamaged(head.first, "it isn't where it is listed", head.last)
                 for stored in Block(row, tag_lists).select():

@@ -1,6 +1,6 @@
 """What the next step of retention is to do, found out beside the appends.
 
-A plan is made on a shelf that is only read, so that deciding, which may mean reading and
+A plan is made on a block store that is only read, so that deciding, which may mean reading and
 thinning megabytes, keeps no append waiting. Carrying it out is one short change.
 """
 
@@ -12,7 +12,7 @@ import attrs
 
 from mist.errors import HistoryDamaged
 from mist.history.block import Block, TagLists
-from mist.history.block_store import Shelf, State, Totals
+from mist.history.block_store import BlockStore, State, Totals
 from mist.history.channels import renewable
 from mist.history.clock import Moment
 from mist.history.encoding import encode
@@ -56,7 +56,7 @@ class Plan:
 
 
 def make_plan(
-    shelf: Shelf,
+    store: BlockStore,
     tag_lists: TagLists,
     state: State,
     above: Totals,
@@ -74,18 +74,18 @@ def make_plan(
         sweep: see `History.trim`.
     """
     width = _THINNED if policy.rules else _REMOVED
-    heads = _light(expired(shelf.heads(state.floor, width), above, policy, now))
+    heads = _light(expired(store.heads(state.floor, width), above, policy, now))
     if heads:
         plan = Plan(floor=heads[-1].last, swept=swept, more=True, sunk=heads)
     else:
-        heads = [head for head in shelf.heads(swept, width) if head.last <= state.floor]
+        heads = [head for head in store.heads(swept, width) if head.last <= state.floor]
         if not heads or not sweep:
             return Plan(floor=state.floor)
         heads = _light(heads)
         plan = Plan(floor=state.floor, swept=heads[-1].first, more=True)
         # They were out once, but the limits may have been widened since.
         heads = [head for head in heads if is_out(head, above, policy, now)]
-    thinning = _Thinning(shelf, tag_lists, policy, now)
+    thinning = _Thinning(store, tag_lists, policy, now)
     for head in heads:
         thinning.add(head, plan)
     return plan
@@ -100,8 +100,8 @@ def _light(heads: Sequence[Head]) -> Sequence[Head]:
 class _Thinning:
     """Decides over blocks; remembers cut-offs, since neighbours have the same tags."""
 
-    def __init__(self, shelf: Shelf, tag_lists: TagLists, policy: Policy, now: Moment) -> None:
-        self._shelf = shelf
+    def __init__(self, store: BlockStore, tag_lists: TagLists, policy: Policy, now: Moment) -> None:
+        self._shelf = store
         self._tag_lists = tag_lists
         self._policy = policy
         self._now = now

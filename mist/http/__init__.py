@@ -17,14 +17,14 @@ A module for each group of routes, which has a `routes(context)`:
                     `bus_polls` which of its polls is the newest
     description     the OpenAPI page; `openapi` is what routes describe themselves with
     guble           topics, as guble's clients publish to them
-    health          is it alive, is it ready, and where are its doors?
+    health          is it alive, is it ready, and where are its endpoints?
     inspect         who is connected, and what is subscribed to; `paging` gives lists in pages
     messages        publish some, read what was; `publications` is what a body brings,
                     `idempotency` tells a repeat
     metrics         for Prometheus
     pages           the dashboard, mist.js, and their files
     polling         long polling, for networks that break streams; `search` reads for it
-    stats           what the dashboard shows; `census` adds up all sessions
+    stats           what the dashboard shows; `session_aggregates` adds up all sessions
     streams         Server-Sent Events; `subscribers` is what they share with polls
     tickets         what a page puts into a URL in the place of its token
     tokens          the token registry

@@ -26,7 +26,7 @@ from mist.http.context import Context
 from mist.http.guard import Guard, GuardLimits
 from mist.http.problems import HANDLERS
 from mist.http.rates import Rates
-from mist.transports.connection_limiter import Gate
+from mist.transports.connection_limiter import ConnectionLimiter
 from mist.transports.handshake import Origins
 
 __all__ = ["Site"]
@@ -36,14 +36,16 @@ class Site:
     """What a server has to say over HTTP. One for all its listeners: rates hold across them.
 
     Args:
-        gate: knows which addresses are limited.
+        limiter: knows which addresses are limited.
         names: public names of this server.
     """
 
-    def __init__(self, context: Context, gate: Gate, names: Collection[str]) -> None:
+    def __init__(
+        self, context: Context, limiter: ConnectionLimiter, names: Collection[str]
+    ) -> None:
         config = context.config
         self._app = _application(context)
-        self._gate = gate
+        self._limiter = limiter
         self._names = names
         self._limits = GuardLimits(config.max_body, config.body_seconds)
         self._rates = Rates(config.request_rate, trio.current_time)
@@ -54,7 +56,7 @@ class Site:
         Args:
             origins: which pages may ask there.
         """
-        return Guard(self._app, self._gate, origins, self._names, self._limits, self._rates)
+        return Guard(self._app, self._limiter, origins, self._names, self._limits, self._rates)
 
 
 def _application(context: Context) -> Starlette:

@@ -34,7 +34,7 @@ from mist.http.openapi import EITHER, Answer, Body, Operation, Operations, param
 from mist.http.problems import Problem
 from mist.http.subscribers import StreamSession, opened, until_gone, why_refused
 from mist.sessions.sequencer import Sequencer
-from mist.sessions.session import GONE, HISTORY_LOST, Ending
+from mist.sessions.session import GONE, HISTORY_LOST, CloseReason
 
 __all__ = ["OPERATIONS", "routes"]
 
@@ -50,7 +50,7 @@ _HEADERS: Final = {
 }
 _PLAIN: Final = "application/json; charset=utf-8"  # the client drops anything else in silence
 _CHUNKED: Final = "text/plain; charset=utf-8"
-_ANSWERED: Final = Ending(1000, "answered")
+_ANSWERED: Final = CloseReason(1000, "answered")
 
 
 def _encode(messages: Sequence[BusMessage], status: Mapping[str, int]) -> bytes:
@@ -98,9 +98,9 @@ class _Chunks:
 class _Poll:
     """One request, and its answer: an ASGI application."""
 
-    def __init__(self, door: "_Door", request: Request) -> None:
-        self._door = door
-        self._context = door.context
+    def __init__(self, endpoint: "_Endpoint", request: Request) -> None:
+        self._endpoint = endpoint
+        self._context = endpoint.context
         self._request = request
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -113,7 +113,7 @@ class _Poll:
         # No await from here on until the token's changes reach the session.
         caller = context.access.again(caller, request)
         if context.is_draining():
-            raise why_refused(Ending(1001, ""))
+            raise why_refused(CloseReason(1001, ""))
         sequencer = context.hub.sequencer
         if sequencer is None:
             raise Problem(503, "history_off", "this server keeps no history, so no channels either")
@@ -136,9 +136,9 @@ class _Poll:
             nudges.append(Nudged(session.outbox))
             session.be_client(request.path_params["client_id"])
             client = (caller.name, request.path_params["client_id"])
-            with self._door.polls.only(client, question.number, session):
+            with self._endpoint.polls.only(client, question.number, session):
                 session.subscribe_all([frozenset({f"={name}"}) for name in question.places])
-                feed = self._door.feed(sequencer, session, question)
+                feed = self._endpoint.feed(sequencer, session, question)
                 started = trio.current_time()
                 deadline = started + (_LONGEST if waits else 0.0)
                 await self._run(session, feed, nudges[0], deadline, chunks, receive)
@@ -234,7 +234,7 @@ class _Poll:
         await response(scope, receive, send)
 
 
-class _Door:
+class _Endpoint:
     """What all polls share.
 
     Args:
@@ -300,12 +300,12 @@ async def _start_in_time(chunks: _Chunks) -> None:
 
 def routes(context: Context) -> Sequence[BaseRoute]:
     """`/message-bus/{client_id}/poll`."""
-    door = _Door(context)
+    endpoint = _Endpoint(context)
 
     async def poll(request: Request) -> ASGIApp:
         if request.method == "OPTIONS":
             return Response(b"OK", headers=_HEADERS, media_type="text/plain")
-        return _Poll(door, request)
+        return _Poll(endpoint, request)
 
     return [Route(_PATH, poll, methods=["POST", "OPTIONS"])]
 
@@ -334,7 +334,7 @@ _MESSAGES: Final = {
 OPERATIONS: Final[Operations] = {
     _PATH: {
         "options": Operation(
-            summary="Whether there is such a door",
+            summary="Whether there is such an endpoint",
             answers={200: Answer("There is.", media_type="text/plain")},
         ),
         "post": Operation(

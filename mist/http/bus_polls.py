@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from mist.sessions.session import Ending, Session
+from mist.sessions.session import CloseReason, Session
 
 __all__ = ["SUPERSEDED", "Polls"]
 
-SUPERSEDED: Final = Ending(1000, "another poll of this client")
+SUPERSEDED: Final = CloseReason(1000, "another poll of this client")
 
 Client = tuple[str, str]
 """Whose it is, and what it calls itself."""

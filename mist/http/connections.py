@@ -19,7 +19,7 @@ from hypercorn.utils import wrap_app
 
 from mist.config import Listen
 from mist.http.http1 import Connection, refusal
-from mist.transports.connection_limiter import Gate
+from mist.transports.connection_limiter import ConnectionLimiter
 from mist.transports.streams import peer_address, ready_stream
 
 __all__ = ["HttpTransport"]
@@ -37,7 +37,7 @@ class HttpTransport:
     Args:
         app: an ASGI application. In its `scope["state"]` are `listen`, the listener, and
             `peer`, the address.
-        gate: who may connect.
+        limiter: who may connect.
         listen: the listener.
         max_header: bytes of a request's line and headers.
         handshake_seconds: for TLS.
@@ -48,7 +48,7 @@ class HttpTransport:
     def __init__(
         self,
         app: Callable[..., Any],
-        gate: Gate,
+        limiter: ConnectionLimiter,
         listen: Listen,
         *,
         max_header: int = 16_384,
@@ -56,7 +56,7 @@ class HttpTransport:
         idle_seconds: float = 10.0,
     ) -> None:
         self._app = wrap_app(app, 0, "asgi")
-        self._gate = gate
+        self._limiter = limiter
         self._listen = listen
         self._handshake_seconds = handshake_seconds
         self._context = WorkerContext(None)
@@ -79,7 +79,7 @@ class HttpTransport:
         address = peer_address(stream)
         late = self._draining
         self._late += late
-        ticket = None if late else self._gate.enter(address)
+        ticket = None if late else self._limiter.enter(address)
         try:
             if self._late > _MOST_LATE if late else ticket is None:
                 with trio.move_on_after(1.0):
@@ -95,7 +95,7 @@ class HttpTransport:
         finally:
             self._late -= late
             if ticket is not None:
-                self._gate.leave(ticket)
+                self._limiter.leave(ticket)
             await trio.aclose_forcefully(stream)
 
     async def drain(self) -> None:

@@ -23,7 +23,7 @@ from mist.config.addresses import parse_host
 from mist.http.bodies import ARROW, FORM, JSON, NDJSON
 from mist.http.problems import Problem
 from mist.http.rates import Rates
-from mist.transports.connection_limiter import Gate
+from mist.transports.connection_limiter import ConnectionLimiter
 from mist.transports.handshake import Origins
 
 __all__ = ["Guard", "GuardLimits"]
@@ -63,7 +63,7 @@ class Guard:
 
     Args:
         app: what gets the requests that pass.
-        gate: knows which addresses are limited.
+        limiter: knows which addresses are limited.
         origins: which pages may ask.
         names: public names of this server.
         limits: bounds of a request.
@@ -74,14 +74,14 @@ class Guard:
     def __init__(
         self,
         app: App,
-        gate: Gate,
+        limiter: ConnectionLimiter,
         origins: Origins,
         names: Collection[str],
         limits: GuardLimits,
         rates: Rates,
     ) -> None:
         self._app = app
-        self._gate = gate
+        self._limiter = limiter
         self._origins = origins
         self._names = frozenset(names)
         self._limits = limits
@@ -142,7 +142,7 @@ class Guard:
                 and (kind or scope["method"] != "DELETE")
             ):
                 raise Problem(415, "unsupported_media_type", f"expected {' or '.join(expected)}")
-        asker = self._gate.counted(scope["state"]["peer"])
+        asker = self._limiter.counted(scope["state"]["peer"])
         wait = self._rates.take(asker) if asker else 0.0
         if wait:
             raise too_often(wait)

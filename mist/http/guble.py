@@ -34,7 +34,7 @@ from mist.message import PUBLISH, Envelope, Limits, TagSet, parse_tags
 from mist.protocols.topics import TopicProtocol
 from mist.protocols.topics.commands import check_field
 from mist.protocols.topics.forms import APPLICATION, HEADERS, MESSAGE_ID, USER
-from mist.sessions.dispatch import Dialogue
+from mist.sessions.dispatch import CommandSession
 from mist.sessions.hub import Hub
 from mist.sessions.session import Session
 
@@ -191,7 +191,7 @@ async def _subscribers(hub: Hub, tags: TagSet) -> list[Subscriber]:
 
 def _subscriber(session: Session) -> Subscriber:
     user = session.attributes.user
-    if isinstance(session, Dialogue) and isinstance(session.protocol, TopicProtocol):
+    if isinstance(session, CommandSession) and isinstance(session.protocol, TopicProtocol):
         user = session.protocol.user  # as others see it, whoever it is for the server
     return Subscriber(user, session.attributes.client)
 

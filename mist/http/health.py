@@ -1,4 +1,4 @@
-"""Is it alive, is it ready, and where are its doors?"""
+"""Is it alive, is it ready, and where are its endpoints?"""
 
 from collections.abc import Sequence
 from typing import Final
@@ -29,7 +29,7 @@ class Health(msgspec.Struct, frozen=True):
 
 
 class Endpoints(msgspec.Struct, frozen=True):
-    """The doors for browsers: the WebSocket's URL (None where there is none), paths of others.
+    """The endpoints for browsers: the WebSocket's URL (None where there is none), paths of others.
 
     Attributes:
         history: whether messages are kept, so that clients can resume.
@@ -105,10 +105,10 @@ OPERATIONS: Final[Operations] = {
     },
     "/v1/endpoints": {
         "get": Operation(
-            summary="Where the doors for browsers are",
+            summary="Where the endpoints for browsers are",
             answers={
                 200: Answer(
-                    "The doors.",
+                    "The endpoints.",
                     Endpoints,
                     {
                         "websocket": "ws://localhost:8888/subscribe/websocket",

@@ -153,10 +153,10 @@ async def _publish(
     if hub.sequencer is None:
         if key is None:
             publish()
-        elif not hub.recent.once(key, publish):
+        elif not hub.keys_in_memory.once(key, publish):
             raise conflict()
         return answer({}, 202)
-    first = await (store() if key is None else hub.sequencer.repeats.once(key, store))
+    first = await (store() if key is None else hub.sequencer.keys_in_flight.once(key, store))
     if first is None:
         raise conflict()
     count = len(found.messages)

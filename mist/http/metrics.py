@@ -1,9 +1,9 @@
 """`/metrics`, for Prometheus: counts that lie about anyway, collected when somebody asks.
 
-Nothing is kept for this: a collector looks at the hub's counts and at a census of its sessions
-(`census`) and makes families of them. It has a registry of its own, so that several servers in
-one process know nothing of each other. What depends on time is histograms, never quantiles,
-since those of several servers can't be added up.
+Nothing is kept for this: a collector looks at the hub's counts and at its session aggregates
+(`session_aggregates`) and makes families of them. It has a registry of its own, so that several
+servers in one process know nothing of each other. What depends on time is histograms, never
+quantiles, since those of several servers can't be added up.
 
 Always in the older of the two text formats: OpenMetrics has no room for a gauge
 `mist_connections` beside a counter `mist_connections_total`.
@@ -34,7 +34,7 @@ import mist
 from mist.broker.meters import Histogram
 from mist.http.context import Context
 from mist.http.openapi import SERVICE, Answer, Operation, Operations
-from mist.http.session_aggregates import SHARE, Census, CensusTaker
+from mist.http.session_aggregates import SHARE, SessionAggregates, SessionAggregator
 from mist.sessions.hub import Hub
 
 __all__ = ["OPERATIONS", "routes"]
@@ -75,7 +75,7 @@ class _Scrapes:
     """The page of one server, made when it is asked for."""
 
     def __init__(self, hub: Hub) -> None:
-        self._taker = CensusTaker(hub)
+        self._taker = SessionAggregator(hub)
         self._collector = _Collector(hub)
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self._collector)
@@ -85,12 +85,12 @@ class _Scrapes:
         """The page, hardly older than it takes to make one."""
         if self._page is not None and self._page.is_fresh:
             return self._page.text
-        census = await self._taker.census()
+        session_aggregates = await self._taker.session_aggregates()
         began = time.thread_time()
         # No await from here on, for the collector belongs to whoever asks.
-        self._collector.census = census
+        self._collector.session_aggregates = session_aggregates
         text = generate_latest(self._registry)
-        cost = time.thread_time() - began + census.cost
+        cost = time.thread_time() - began + session_aggregates.cost
         self._page = _Page(text, time.perf_counter(), cost)
         return text
 
@@ -99,19 +99,19 @@ class _Collector(Collector):
     """Makes families of counts.
 
     Attributes:
-        census: of the sessions. To be set before anybody collects.
+        session_aggregates: of the sessions. To be set before anybody collects.
     """
 
     def __init__(self, hub: Hub) -> None:
-        self.census: Census | None = None
+        self.session_aggregates: SessionAggregates | None = None
         self._hub = hub
 
     def collect(self) -> Iterator[Metric]:
         """Every family, once."""
-        if self.census is None:
+        if self.session_aggregates is None:
             return
-        yield from self._of_connections(self.census)
-        yield from self._of_messages(self.census)
+        yield from self._of_connections(self.session_aggregates)
+        yield from self._of_messages(self.session_aggregates)
         yield from self._of_history()
         yield from self._of_archive()
         yield _histogram(
@@ -124,14 +124,14 @@ class _Collector(Collector):
         info.add_metric(list(about.values()), 1)
         yield info
 
-    def _of_connections(self, census: Census) -> Iterator[Metric]:
+    def _of_connections(self, session_aggregates: SessionAggregates) -> Iterator[Metric]:
         hub = self._hub
-        transports = sorted({*hub.accepted, *census.connections})
+        transports = sorted({*hub.accepted, *session_aggregates.connections})
         yield _gauge(
             "mist_connections",
             "Sessions now.",
             "transport",
-            {name: census.connections.get(name, 0) for name in transports},
+            {name: session_aggregates.connections.get(name, 0) for name in transports},
         )
         opened = CounterMetricFamily(
             "mist_connections",
@@ -157,10 +157,10 @@ class _Collector(Collector):
             recoveries,
         )
         yield GaugeMetricFamily(
-            "mist_subscriptions", "Subscriptions of all sessions.", census.subscriptions
+            "mist_subscriptions", "Subscriptions of all sessions.", session_aggregates.subscriptions
         )
 
-    def _of_messages(self, census: Census) -> Iterator[Metric]:
+    def _of_messages(self, session_aggregates: SessionAggregates) -> Iterator[Metric]:
         broker = self._hub.broker.statistics()
         yield GaugeMetricFamily("mist_tags", "Distinct tags subscribed to.", broker.tags)
         by_peers = broker.published_by_peers
@@ -174,7 +174,7 @@ class _Collector(Collector):
             "mist_messages_delivered",
             "Messages handed to the kernel.",
             "transport",
-            dict.fromkeys(self._hub.accepted, 0) | census.delivered,
+            dict.fromkeys(self._hub.accepted, 0) | session_aggregates.delivered,
         )
         yield _counter(
             "mist_messages_dropped",
@@ -183,7 +183,7 @@ class _Collector(Collector):
             dict.fromkeys(_DROPS, 0) | broker.dropped,
         )
         yield GaugeMetricFamily(
-            "mist_outbox_bytes", "Bytes queued for all peers.", census.queued_bytes
+            "mist_outbox_bytes", "Bytes queued for all peers.", session_aggregates.queued_bytes
         )
         meters = self._hub.meters
         yield _histogram(

@@ -45,7 +45,7 @@ from mist.http.subscribers import (
     why_refused,
 )
 from mist.message import TagSet
-from mist.sessions.session import GONE, HISTORY_LOST, Ending
+from mist.sessions.session import GONE, HISTORY_LOST, CloseReason
 
 __all__ = ["OPERATIONS", "routes"]
 
@@ -145,9 +145,9 @@ class _Poll:
                 return
             if more:
                 # A gap or a revocation doesn't wait for long, but for what is right behind it.
-                patience = started + _SEARCHED
+                auth_timeout = started + _SEARCHED
                 if trio.current_time() >= (
-                    patience if self._tells(search) else max(deadline, patience)
+                    auth_timeout if self._tells(search) else max(deadline, auth_timeout)
                 ):
                     return
                 continue
@@ -183,7 +183,7 @@ class _Poll:
         return response
 
 
-_ANSWERED: Final = Ending(1000, "answered")
+_ANSWERED: Final = CloseReason(1000, "answered")
 
 
 async def _end_when_gone(session: StreamSession, receive: Receive) -> None:

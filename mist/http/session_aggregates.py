@@ -19,7 +19,7 @@ import trio
 from mist.sessions.hub import Hub
 from mist.sessions.session import Session
 
-__all__ = ["SHARE", "SLICE", "Census", "CensusTaker"]
+__all__ = ["SHARE", "SLICE", "SessionAggregates", "SessionAggregator"]
 
 SLICE: Final = 1_000  # sessions between two checkpoints, some 1 ms
 SHARE: Final = 10.0  # an answer is good for so many times what it took
@@ -27,7 +27,7 @@ _SLOWEST: Final = 20  # sessions
 
 
 @attrs.frozen
-class Census:
+class SessionAggregates:
     """Sums over sessions.
 
     Attributes:
@@ -49,7 +49,7 @@ class Census:
     cost: float
 
 
-class CensusTaker:
+class SessionAggregator:
     """Takes a census, now and then.
 
     Args:
@@ -58,17 +58,17 @@ class CensusTaker:
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
-        self._latest: Census | None = None
+        self._latest: SessionAggregates | None = None
         self._taken = 0.0
 
-    async def census(self) -> Census:
+    async def session_aggregates(self) -> SessionAggregates:
         """The census, hardly older than it takes to make one. O(sessions), in slices."""
         if self._latest is None or time.perf_counter() - self._taken > SHARE * self._latest.cost:
             self._latest = await self._take()
             self._taken = time.perf_counter()
         return self._latest
 
-    async def _take(self) -> Census:
+    async def _take(self) -> SessionAggregates:
         delivered, delivered_bytes = Counter(self._hub.gone_messages), self._hub.gone_bytes.total()
         sessions = list(self._hub.sessions())
         connections: Counter[str] = Counter()
@@ -90,7 +90,7 @@ class CensusTaker:
             queued = [(each.outbox.size, each.name, each) for each in some if each.outbox.size]
             slowest = heapq.nlargest(_SLOWEST, [*slowest, *queued])
             cost += time.thread_time() - began
-        return Census(
+        return SessionAggregates(
             dict(connections),
             dict(delivered),
             delivered_bytes,

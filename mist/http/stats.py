@@ -18,7 +18,7 @@ from mist.errors import HistoryUnavailable
 from mist.http.bodies import answer
 from mist.http.context import Context
 from mist.http.openapi import SERVICE, Answer, Operation, Operations
-from mist.http.session_aggregates import CensusTaker
+from mist.http.session_aggregates import SessionAggregator
 from mist.sessions.hub import Hub
 from mist.sessions.sequencer import Sequencer
 from mist.sessions.session import Session
@@ -131,12 +131,12 @@ class Stats(msgspec.Struct, frozen=True):
 
 def routes(context: Context) -> Sequence[BaseRoute]:
     """`/v1/stats`."""
-    taker = CensusTaker(context.hub)
+    taker = SessionAggregator(context.hub)
     log = _LogSize()
 
     async def stats(request: Request) -> Response:
         await context.access.service(request)
-        census = await taker.census()
+        session_aggregates = await taker.session_aggregates()
         hub = context.hub
         broker = hub.broker.statistics()
         history = None if hub.sequencer is None else await log.state(hub.sequencer, hub.sealer)
@@ -147,12 +147,12 @@ def routes(context: Context) -> Sequence[BaseRoute]:
                 uptime=now - context.started,
                 version=mist.__version__,
                 published=broker.published,
-                delivered=sum(census.delivered.values()),
-                delivered_bytes=census.delivered_bytes,
+                delivered=sum(session_aggregates.delivered.values()),
+                delivered_bytes=session_aggregates.delivered_bytes,
                 rejected=broker.rejected,
                 unmatched=broker.unmatched,
                 dropped=broker.dropped,
-                connections=census.connections,
+                connections=session_aggregates.connections,
                 lifetime=hub.lifetime,
                 tag_sets=broker.tag_sets,
                 outbox_limit=hub.outbox_limits.bytes,
@@ -161,7 +161,7 @@ def routes(context: Context) -> Sequence[BaseRoute]:
                 cpu_seconds=time.process_time(),
                 resident_bytes=resident_bytes(),
                 history=history,
-                slowest=[describe_session(each) for each in census.slowest],
+                slowest=[describe_session(each) for each in session_aggregates.slowest],
                 top_tags=_top_tags(hub),
             )
         )
@@ -183,7 +183,7 @@ def describe_session(session: Session) -> Connection:
         sent=counts.sent,
         sent_bytes=counts.sent_bytes,
         dropped=counts.dropped_full + counts.dropped_unframable,
-        behind=session.outbox.withheld,
+        behind=session.outbox.paused,
     )
 
 

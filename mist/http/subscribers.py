@@ -20,7 +20,7 @@ from mist.http.tickets import bearer
 from mist.protocols import WireForm
 from mist.protocols.event_forms import COMMENT, EventForm
 from mist.sessions.hub import Hub
-from mist.sessions.session import Ending, Session
+from mist.sessions.session import CloseReason, Session
 
 __all__ = [
     "REFUSED",
@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 UNAVAILABLE: Final = "The server is going away, or the history can't be read."
-REFUSED: Final = Ending(1000, "no subscription is left")
+REFUSED: Final = CloseReason(1000, "no subscription is left")
 
 
 class Streams:
@@ -177,7 +177,7 @@ async def opened(
             await session.aclose()
 
 
-def why_refused(ending: Ending) -> Problem:
+def why_refused(ending: CloseReason) -> Problem:
     """What a request is told whose session ended before there was an answer."""
     match ending.code:
         case 4401:

@@ -4,7 +4,7 @@
     failures        what went wrong, in a line; `errors`, what is raised
     selection       which messages: by tags, ids, times
     reading         an archive as a DataFrame, or by segments, the unit of work
-    origin          where a job's messages come from; `companions`, the accounts beside them
+    origin          where a job's messages come from; `side_tables`, the accounts beside them
     kernels/        what touches rows: numpy and Arrow, no Spark
     jobs/           match, compact, the reports, export, erase …: each a `run`
     erasure/        taking messages out of log, archive and `exports`; `delta`

@@ -28,7 +28,7 @@ def is_near(master: str) -> bool:
     return is_local(master) or bool(re.match(r"spark://(127\.|localhost\b|\[::1\])", master))
 
 
-def require_master(master: str, *, patience: float = PATIENCE) -> None:
+def require_master(master: str, *, auth_timeout: float = PATIENCE) -> None:
     """See that someone listens where the cluster is to be.
 
     Only for `spark://HOST:PORT,HOST:PORT`, of which one is enough: of other kinds Spark finds
@@ -41,7 +41,7 @@ def require_master(master: str, *, patience: float = PATIENCE) -> None:
     why = ""
     for host, port in places:
         try:
-            with socket.create_connection((host, port), patience / len(places)):
+            with socket.create_connection((host, port), auth_timeout / len(places)):
                 return
         except OSError as error:
             why = error.strerror or "no answer in time"

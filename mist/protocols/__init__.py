@@ -137,7 +137,7 @@ class Protocol(abc.ABC):
         return b""
 
     def authenticated(self) -> None:
-        """The peer has proven who it is; limits for strangers end."""
+        """The peer has proven who it is; limits for unauthenticated peers end."""
 
     def escape(self, on: bool) -> None:
         """Have `form` escape what the dialect can't carry otherwise; nothing where it can."""

@@ -61,12 +61,12 @@ from mist.errors import (
 )
 from mist.protocols import Protocol
 from mist.sessions.sequencer import Publisher
-from mist.sessions.session import GONE, Ending, Session
+from mist.sessions.session import GONE, CloseReason, Session
 
 if TYPE_CHECKING:
     from mist.sessions.hub import Hub
 
-__all__ = ["Credential", "Dialogue"]
+__all__ = ["CommandSession", "Credential"]
 
 _MEASURED: Final = 16  # flushes; the chunk after as many is measured, at a cost not seen
 _COMMAND_SLICE: Final = 200  # commands that aren't publishes between two checkpoints, some 5 ms
@@ -82,15 +82,15 @@ class Credential(Enum):
     EITHER = "secret or token"
 
 
-class Dialogue(Session):
+class CommandSession(Session):
     """See the module.
 
     Args:
         hub: what all sessions share.
         protocol: the peer's dialect.
         credential: what `Auth` presents.
-        transport, peer, patience: as for a `Session`. Of a stranger only `Ping` and `Auth` are
-            carried out, and anything else ends the session.
+        transport, peer, auth_timeout: as for a `Session`. Of an unauthenticated peer only `Ping`
+            and `Auth` are carried out, and anything else ends the session.
     """
 
     __slots__ = ("_credential", "_publisher", "protocol")
@@ -103,7 +103,7 @@ class Dialogue(Session):
         transport: str,
         peer: str = "",
         credential: Credential = Credential.SECRET,
-        patience: float | None = None,
+        auth_timeout: float | None = None,
     ) -> None:
         super().__init__(
             hub,
@@ -111,16 +111,16 @@ class Dialogue(Session):
             protocol.notice,
             transport=transport,
             peer=peer,
-            patience=patience,
+            auth_timeout=auth_timeout,
             counted=protocol.counts_subscriptions,
         )
         self._credential = credential
         self._publisher: Publisher | None = None
         if hub.sequencer is not None:
             self._publisher = Publisher(hub.sequencer, self.outbox)
-        self.speak(protocol)
+        self.set_protocol(protocol)
 
-    def speak(self, protocol: Protocol) -> None:
+    def set_protocol(self, protocol: Protocol) -> None:
         """Speak this dialect from now on. Only before the first command."""
         self.protocol = protocol
         self.outbox.form = protocol.form
@@ -133,8 +133,8 @@ class Dialogue(Session):
             self.outbox.on_behind = self._fell_behind
 
     def welcome(self) -> None:
-        """As a `Session` does; the limits that its protocol had for strangers end."""
-        if self.stranger:
+        """As a `Session` does; the limits that its protocol had for unauthenticated peers end."""
+        if self.unauthenticated:
             super().welcome()
             self.protocol.authenticated()
 
@@ -157,7 +157,7 @@ class Dialogue(Session):
             began = self.hub.meters.clock()
         try:
             for command in self.protocol.receive(data):
-                if isinstance(command, Publish) and not self.stranger and not changes:
+                if isinstance(command, Publish) and not self.unauthenticated and not changes:
                     # Nearly always, and all that there is.
                     if publisher is None:
                         self._publish(command)
@@ -174,7 +174,7 @@ class Dialogue(Session):
                 if changes:
                     await self._change_registry(changes)
                     changes = []
-                await self.carry_out(command)
+                await self.dispatch(command)
                 carried_out += 1
                 if carried_out % _COMMAND_SLICE == 0:
                     self.hub.broker.flush()
@@ -187,7 +187,7 @@ class Dialogue(Session):
                 if publisher is not None and publisher.full:
                     await publisher.settle()
         finally:
-            rested = await self.hub.pacer.pause(self.name)
+            rested = await self.hub.flush_scheduler.pause(self.name)
         if began and published:
             self.hub.meters.publish_to_write.end(began)
         return rested
@@ -201,22 +201,26 @@ class Dialogue(Session):
 
     @property
     def _may_administer(self) -> bool:
-        return self._credential is Credential.SECRET and self.record is None and not self.stranger
+        return (
+            self._credential is Credential.SECRET
+            and self.record is None
+            and not self.unauthenticated
+        )
 
-    async def carry_out(self, command: Command) -> None:
+    async def dispatch(self, command: Command) -> None:
         """Carry out one command and queue its reply."""
-        if isinstance(command, Publish) and not self.stranger:
+        if isinstance(command, Publish) and not self.unauthenticated:
             if self._publisher is None:
                 self._publish(command)
             else:
                 await self._store(self._publisher, command)
         elif isinstance(command, Hangup):
-            self.end(Ending(command.code, command.reason))
+            self.end(CloseReason(command.code, command.reason))
         elif isinstance(command, Bye):
             self.end(GONE)
         elif isinstance(command, Auth):
             await self._authenticate(command)
-        elif self.stranger and not isinstance(command, Ping):
+        elif self.unauthenticated and not isinstance(command, Ping):
             await self._refuse(command)
         elif isinstance(command, Resume):
             await self._resume(command)
@@ -344,14 +348,14 @@ class Dialogue(Session):
         # Looked at before it is built: a list that can't be queued shouldn't be built either.
         size = self.subscriptions.list_bytes + 3 * len(self.subscriptions)
         if not self.outbox.has_room_for_reply(size):
-            self.end(Ending(4008, "outbox can't take a reply"))
+            self.end(CloseReason(4008, "outbox can't take a reply"))
             return Subscriptions(())
         return Subscriptions([group.tag_list for group in self.subscriptions])
 
     def _list_tags(self) -> Reply:
         tags = self.hub.broker.tags()
         if not self.outbox.has_room_for_reply(sum(map(len, tags)) + 3 * len(tags)):
-            self.end(Ending(4008, "outbox can't take a reply"))
+            self.end(CloseReason(4008, "outbox can't take a reply"))
             return Tags(frozenset())
         return Tags(tags)
 
@@ -380,12 +384,12 @@ class Dialogue(Session):
         return self.hub.is_secret(command.credential)
 
     async def _refuse(self, command: Command) -> None:
-        """Answer a stranger's wrong word, slowly, and end the session."""
+        """Answer an unauthenticated peer's wrong word, slowly, and end the session."""
         self.hub.note_failed_auth(self.transport, self._credential.value)
         self.hub.broker.flush()
         await trio.sleep(self.hub.hub_limits.failed_auth_delay)
         self._answer(command, Failed(Unauthorized()))
-        self.end(Ending(4401, "unauthorized"))
+        self.end(CloseReason(4401, "unauthorized"))
 
     async def _change_registry(self, changes: list[_RegistryChange]) -> None:
         self.hub.broker.flush()  # deliveries shall not wait for the registry's disk

@@ -16,14 +16,14 @@ import trio
 
 from mist.broker.broker import Broker
 
-__all__ = ["Pacer"]
+__all__ = ["FlushScheduler"]
 
 READ_ALONE: Final = 65_536  # bytes in one read while few sessions are busy
 READ_SHARED: Final = 16_384  # while many are; still far more than one message
 _FEW: Final = 8  # sessions
 
 
-class Pacer:
+class FlushScheduler:
     """The turns of one broker's sessions.
 
     Args:

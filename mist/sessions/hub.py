@@ -29,15 +29,15 @@ from mist.broker.outbox import Outbox, OutboxLimits
 from mist.bus.filters import ClientFilters
 from mist.errors import HistoryOff, HistoryUnavailable
 from mist.history import Key
-from mist.history.idempotency import Recent
+from mist.history.idempotency import KeysInMemory
 from mist.message import Batch, Envelope, Limits, Run, TagSet, format_tags, parse_tags
 from mist.sessions.client_ids import Clients
-from mist.sessions.flush_scheduler import Pacer
+from mist.sessions.flush_scheduler import FlushScheduler
 from mist.sessions.sequencer import Sequencer, Submission
 
 if TYPE_CHECKING:
     from mist.archive.sealer import Sealer  # needs pyarrow, which is an extra
-    from mist.archive.side_tables import Companions
+    from mist.archive.side_tables import SideTables
     from mist.sessions.session import Session
 
 __all__ = ["Hub", "HubLimits", "HubStatistics"]
@@ -58,7 +58,7 @@ class HubLimits:
             a million subscriptions of the longest tags would otherwise be 4 GB.
         strict_grants: whether every tag of a subscription must be granted, not just one.
         failed_auth_delay: seconds that a wrong secret is kept waiting for its answer.
-        strangers: sessions that have not authenticated, together.
+        unauthenticated: sessions that have not authenticated, together.
     """
 
     subscriptions: int = 1_000_000
@@ -66,7 +66,7 @@ class HubLimits:
     subscription_bytes: int = 256 * 1024 * 1024
     strict_grants: bool = False
     failed_auth_delay: float = 1.0
-    strangers: int = 256
+    unauthenticated: int = 256
 
 
 @attrs.frozen
@@ -104,8 +104,8 @@ class Hub:
         sequencer: the way through the history; None where there is none. Set before the
             first session.
         sealer: what moves the history into the archive; None where there is none.
-        companions: keeps the archive's other tables; None likewise.
-        recent: carries out what has a key, where there is no history.
+        side_tables: keeps the archive's other tables; None likewise.
+        keys_in_memory: carries out what has a key, where there is no history.
         clients: which client ids are taken.
         client_filters: which messages of channels clients are given, by `mist.bus`.
         meters: what is measured, by samples.
@@ -130,15 +130,15 @@ class Hub:
         self.registry = registry
         self.meters = Meters(time.perf_counter)
         self.broker = Broker(limits, self.meters)
-        self.pacer = Pacer(self.broker)
+        self.flush_scheduler = FlushScheduler(self.broker)
         self.limits = self.broker.limits
         self.outbox_limits = outbox_limits or OutboxLimits()
         self.hub_limits = hub_limits or HubLimits()
         self.ending = False
         self.sequencer: Sequencer | None = None
         self.sealer: Sealer | None = None
-        self.companions: Companions | None = None
-        self.recent = Recent()
+        self.side_tables: SideTables | None = None
+        self.keys_in_memory = KeysInMemory()
         self.clients = Clients()
         self.client_filters = ClientFilters()
         self.accepted: Counter[str] = Counter()
@@ -152,7 +152,7 @@ class Hub:
         self._secret = secret
         self._sessions: dict[Session, None] = {}
         self._by_token: dict[str, dict[Session, None]] = {}
-        self._strangers: dict[Session, None] = {}
+        self._pending: dict[Session, None] = {}
         self._numbers = itertools.count(1)
         self._dropping: list[tuple[str, Outbox, int]] = []
         registry.watch(self._token_changed)
@@ -229,7 +229,7 @@ class Hub:
         Args:
             messages, publisher, envelopes: as for `publish_all`. Up to `mist.history.MAX_GROUP`
                 keep nobody waiting for long.
-            key: stored with them; `Sequencer.repeats` asks for it.
+            key: stored with them; `Sequencer.keys_in_flight` asks for it.
 
         Returns:
             The id of the first; the others' follow it.
@@ -264,7 +264,7 @@ class Hub:
                 runs.append((tag_list, b"publish %b %b\n" % (tag_list, data), 1))
                 framable = framable and b"\n" not in data
             batch = Batch.of_runs(runs, framable=framable, envelope=envelope)
-            (accepted,) = self.broker.screen(batch)
+            (accepted,) = self.broker.validate(batch)
             assert isinstance(accepted, Accepted)  # the tags have been looked at
             found.append(accepted)
         return found
@@ -286,19 +286,19 @@ class Hub:
         """A name for a new session, for logs: `tcp-17`."""
         return f"{transport}-{next(self._numbers)}"
 
-    def meet(self, session: "Session") -> None:
+    def add_pending(self, session: "Session") -> None:
         """Take note of a session that has yet to authenticate.
 
         Beyond the limit the oldest of them ends, not the newest: an honest peer
         authenticates within a round trip, so a flood of silent ones can't lock it out.
         """
-        self._strangers[session] = None
-        if len(self._strangers) > self.hub_limits.strangers:
-            next(iter(self._strangers)).turn_away()
+        self._pending[session] = None
+        if len(self._pending) > self.hub_limits.unauthenticated:
+            next(iter(self._pending)).turn_away()
 
-    def introduce(self, session: "Session") -> None:
-        """Undo `meet`: the session has authenticated, or is gone."""
-        self._strangers.pop(session, None)
+    def remove_pending(self, session: "Session") -> None:
+        """Undo `add_pending`: the session has authenticated, or is gone."""
+        self._pending.pop(session, None)
 
     def attach(self, session: "Session") -> None:
         """Count a session in, and have changes of its token reach it."""

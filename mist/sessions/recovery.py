@@ -82,11 +82,11 @@ class Reading:
     @property
     def behind(self) -> bool:
         """Whether the session's deliveries are withheld, and come from the history for now."""
-        return self._outbox.withheld
+        return self._outbox.paused
 
     async def caught_up(self) -> None:
         """Wait until the session is live. One that ends on the way stays here: cancel it."""
-        while self._outbox.withheld:
+        while self._outbox.paused:
             self._live = trio.Event()
             await self._live.wait()
 
@@ -100,13 +100,13 @@ class Reading:
 
         Now, or where the session is behind, once it has caught up. Mind `owes`.
         """
-        if self._outbox.withheld:
+        if self._outbox.paused:
             self._owed.append(act)
         else:
             act()
 
     def _admit(self) -> None:
-        self._outbox.admit()
+        self._outbox.resume_live()
         owed, self._owed = self._owed, []
         for act in owed:
             act()
@@ -140,7 +140,7 @@ class Reading:
             wanted = frozenset(subscribe())
             # From here on without an await: what is delivered live and what is brought meet
             # at one id.
-            self._outbox.withhold()
+            self._outbox.pause()
             start = self._sequencer.newest
             cursor = Cursor(self._sequencer.history)
             try:
@@ -215,7 +215,7 @@ class Reading:
             while left and cursor.place < upto:
                 await self._room()
                 piece = await cursor.read(
-                    selection, upto, limit=left, max_bytes=self._outbox.most_to_bring
+                    selection, upto, limit=left, max_bytes=self._outbox.replay_bytes
                 )
                 if self._outbox.closed or not allowed():
                     return
@@ -307,7 +307,7 @@ class Reading:
                 if not tag_sets:
                     return
                 selection = Selection.asked(tag_sets)
-            most = min(_PAGE, self._outbox.most_to_bring)
+            most = min(_PAGE, self._outbox.replay_bytes)
             piece = await cursor.read(selection, upto, max_bytes=most)
             if subscriptions.version != version:
                 continue  # a token has lost tags meanwhile; nothing for them may be queued
@@ -334,7 +334,7 @@ class Reading:
                 firsts=stored.firsts,
                 envelope=envelope_of(stored),
             )
-            outbox.bring(wire, count)
+            outbox.replay(wire, count)
             total += stored.count
             brought.append((stored.entries, stored.firsts, count))
             missing = stored.count - count
@@ -349,7 +349,7 @@ class Reading:
         """Wait until the peer has taken most of what is queued, or is gone."""
         outbox = self._outbox
         await trio.lowlevel.checkpoint()
-        while not outbox.has_room_to_bring:
+        while not outbox.has_room_to_replay:
             changed = trio.Event()
             outbox.on_room = changed.set
             try:

@@ -6,7 +6,7 @@ subscriber holds an id, that a crash could take back.
 Publishers don't wait for the disk one by one. Whatever has been submitted while a group was
 being stored is the next group: the busier the server, the larger the groups, and the fewer
 the disk's waits for each message. When the disk is slower than the publishers, what has been
-submitted grows, and each session stops reading at its share of it (`Dialogue`).
+submitted grows, and each session stops reading at its share of it (`CommandSession`).
 
 A writer's batch (`commit`) may be a thousand times what a group is. It is stored in one
 transaction by itself, and handed out in slices, read again from where it waits: neither takes
@@ -28,7 +28,7 @@ from mist.errors import HistoryUnavailable, MistError
 from mist.history import MAX_GROUP, Bulk, Commit, History, Key, Mark, Publication, Stored
 from mist.history.admission import envelope_of
 from mist.history.block import Block, TagLists
-from mist.history.idempotency import Repeats
+from mist.history.idempotency import KeysInFlight
 from mist.history.layout import Row
 from mist.message import Batch, Envelope
 
@@ -94,7 +94,7 @@ class Sequencer:
         newest: the highest id that has been delivered; higher ones may be stored already.
         failing: whether the last group could not be stored.
         failed_at: when that was last so, on trio's clock.
-        repeats: carries out what has a key; see there.
+        keys_in_flight: carries out what has a key; see there.
     """
 
     def __init__(self, broker: Broker, history: History, *, epoch: str, newest: int) -> None:
@@ -102,7 +102,7 @@ class Sequencer:
         self.epoch = epoch
         self.newest = newest
         self.broker = broker
-        self.repeats = Repeats(history, self.start_soon)
+        self.keys_in_flight = KeysInFlight(history, self.start_soon)
         self._waiting: deque[Submission | _Batch] = deque()
         self._size = 0  # bytes of those, and of the group that is being stored; no batches
         self._batches = 0  # waiting, or being stored and handed out
@@ -391,7 +391,7 @@ class Publisher:
             if not self.underway and self._quiet is not None:
                 self._quiet.set()
 
-        for part in self._sequencer.broker.screen(batch):
+        for part in self._sequencer.broker.validate(batch):
             if isinstance(part, Rejected):
                 await self.settle()
                 for _ in range(part.count):

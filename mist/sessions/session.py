@@ -2,8 +2,8 @@
 
 A transport writes what the session's outbox holds. The session knows neither the socket nor
 the dialect: the same class serves a service on TCP, a browser on a WebSocket and an event
-stream over HTTP. Peers that send commands have a `mist.sessions.dispatch.Dialogue`, which is a
-session and handles them.
+stream over HTTP. Peers that send commands have a `mist.sessions.dispatch.CommandSession`, which is
+a session and handles them.
 
 A session ends once, for one reason (`end`): deliveries stop at that moment, the transport's
 scope is cancelled, and the transport says goodbye in its own way. Whoever runs the session
@@ -22,7 +22,7 @@ import trio
 from mist.audience import NO_ATTRIBUTES, Attributes
 from mist.auth import Record
 from mist.broker.attribute_index import for_site
-from mist.broker.named_subscriptions import Lane
+from mist.broker.named_subscriptions import NamedSubscription
 from mist.broker.outbox import Outbox
 from mist.commands import Fetched, Resumed, Revoked, Since
 from mist.errors import (
@@ -42,14 +42,14 @@ from mist.sessions.subscriptions import SubscriptionSet
 if TYPE_CHECKING:
     from mist.sessions.hub import Hub
 
-__all__ = ["GONE", "HISTORY_LOST", "Ending", "Session"]
+__all__ = ["GONE", "HISTORY_LOST", "CloseReason", "Session"]
 
 _CLEANUP_SLICE: Final = 500  # subscriptions removed between two checkpoints, some 5 ms
 _PUBLISHABLE: Final = 1_000  # tag lists remembered, with whether they may be published
 
 
 @attrs.frozen
-class Ending:
+class CloseReason:
     """Why a session ended.
 
     Attributes:
@@ -63,11 +63,11 @@ class Ending:
     grace: float = 1.0
 
 
-GONE: Final = Ending(1006, "peer gone", grace=10.0)
+GONE: Final = CloseReason(1006, "peer gone", grace=10.0)
 """The peer closed its side, or the connection broke. It may still be reading: `nc` is, after
 the end of its input."""
 
-HISTORY_LOST: Final = Ending(1011, "history is unavailable")
+HISTORY_LOST: Final = CloseReason(1011, "history is unavailable")
 
 
 def _nothing() -> None:
@@ -84,21 +84,21 @@ class Session:
             subscription that was revoked, a gap in what is being replayed.
         transport: the listener's kind, for logs and counts: `tcp`, `ws`.
         peer: the peer's address, for logs.
-        patience: seconds within which the peer has to authenticate; None where it needs not.
-            Until then it is a stranger.
+        auth_timeout: seconds within which the peer has to authenticate; None where it needs not.
+            Until then it is an unauthenticated peer.
         counted: whether a subscription made twice has to be undone twice.
 
     Attributes:
         record: the token's registry record; None for services, which may do everything.
         ended: None while the session lives.
         scope: cancelled when the session ends; the transport reads inside it. Where it is
-            cancelled by its own deadline, a stranger took too long.
+            cancelled by its own deadline, an unauthenticated peer took too long.
     """
 
     __slots__ = (
         "_client",
         "_lane_bytes",
-        "_lanes",
+        "_named",
         "_notify",
         "_publishable",
         "_wanted_client",
@@ -110,9 +110,9 @@ class Session:
         "reading",
         "record",
         "scope",
-        "stranger",
         "subscriptions",
         "transport",
+        "unauthenticated",
     )
 
     def __init__(
@@ -123,32 +123,32 @@ class Session:
         *,
         transport: str,
         peer: str = "",
-        patience: float | None = None,
+        auth_timeout: float | None = None,
         counted: bool = False,
     ) -> None:
         self.hub = hub
         self.transport = transport
         self.peer = peer
         self.name = hub.name_session(transport)
-        self.stranger = patience is not None
+        self.unauthenticated = auth_timeout is not None
         self.record: Record | None = None
-        self.ended: Ending | None = None
+        self.ended: CloseReason | None = None
         self.scope = trio.CancelScope()
         self._notify = notify
-        self._lanes: dict[bytes, Lane] = {}
+        self._named: dict[bytes, NamedSubscription] = {}
         self._lane_bytes = 0  # of their names and tag lists
         self._client: tuple[str, str] | None = None  # the id, and who claimed it
         self._wanted_client = ""  # until the token is known
         self._publishable: dict[bytes, bool] = {}  # tag lists that the token was asked about
-        if patience is not None:
-            self.scope.deadline = trio.current_time() + patience
-            hub.meet(self)
+        if auth_timeout is not None:
+            self.scope.deadline = trio.current_time() + auth_timeout
+            hub.add_pending(self)
         self.outbox = Outbox(
             form,
             hub.outbox_limits,
             hub.broker.ready,
             on_dropping=lambda outbox: hub.note_dropping(self.name, outbox),
-            on_overrun=lambda reason: self.end(Ending(4008, reason)),
+            on_overrun=lambda reason: self.end(CloseReason(4008, reason)),
         )
         self.subscriptions = SubscriptionSet(
             hub.broker, self.outbox, hub.hub_limits.subscription_bytes, counted=counted
@@ -180,18 +180,18 @@ class Session:
         self._recheck()
 
     def welcome(self) -> None:
-        """The peer is no stranger any more. Idempotent."""
-        if self.stranger:
-            self.stranger = False
+        """The peer is no unauthenticated peer any more. Idempotent."""
+        if self.unauthenticated:
+            self.unauthenticated = False
             self.scope.deadline = math.inf
-            self.hub.introduce(self)
+            self.hub.remove_pending(self)
 
     def turn_away(self) -> None:
-        """End a stranger's session to make room for others."""
-        self.hub.introduce(self)
-        self.end(Ending(4429, "too many unauthenticated connections"))
+        """End an unauthenticated peer's session to make room for others."""
+        self.hub.remove_pending(self)
+        self.end(CloseReason(4429, "too many unauthenticated connections"))
 
-    def end(self, ending: Ending) -> None:
+    def end(self, ending: CloseReason) -> None:
         """End the session: no delivery after this. Idempotent; the first reason stays."""
         if self.ended is None:
             self.ended = ending
@@ -211,16 +211,16 @@ class Session:
             self.hub.clients.release(*self._client)
             self._client = None
         with trio.CancelScope(shield=True):
-            while self._lanes and not self.hub.ending:
-                for lane in list(itertools.islice(self._lanes.values(), _CLEANUP_SLICE)):
-                    self._end_lane(lane)
+            while self._named and not self.hub.ending:
+                for named in list(itertools.islice(self._named.values(), _CLEANUP_SLICE)):
+                    self._end_lane(named)
                 await trio.lowlevel.checkpoint()
             self.hub.broker.describe(self.outbox, NO_ATTRIBUTES, ())
             while self.subscriptions and not self.hub.ending:
                 for group in list(itertools.islice(self.subscriptions, _CLEANUP_SLICE)):
                     self.subscriptions.drop(group)
                 await trio.lowlevel.checkpoint()
-        self.hub.introduce(self)
+        self.hub.remove_pending(self)
         self.hub.detach(self)
         self.outbox.release()
         self.reading = None  # it knows this session, too
@@ -228,7 +228,7 @@ class Session:
     def token_changed(self, record: Record | None) -> None:
         """The registry has changed this session's token; None where it is gone."""
         if record is None or not record.tags:
-            self.end(Ending(4401, "token revoked"))
+            self.end(CloseReason(4401, "token revoked"))
             return
         self.record = record
         self._publishable.clear()
@@ -237,11 +237,11 @@ class Session:
 
     def _recheck(self) -> None:
         """End subscriptions that the grant doesn't allow any more, and say so."""
-        for lane in list(self._lanes.values()):
-            tags = self._tags_of(lane)
+        for named in list(self._named.values()):
+            tags = self._tags_of(named)
             if not self.is_granted(tags):
-                self._end_lane(lane)
-                self.outbox.reply(self._notify(Revoked(tags, lane.name)))
+                self._end_lane(named)
+                self.outbox.reply(self._notify(Revoked(tags, named.name)))
         for group in list(self.subscriptions):
             tags = group.tags
             if not self.is_granted(tags):
@@ -258,13 +258,14 @@ class Session:
     def be_client(self, client: str) -> None:
         """Take a client id, in the place of any other.
 
-        A stranger has it from the moment that its token is known, or its session ends then.
+        An unauthenticated peer has it from the moment that its token is known, or its session ends
+        then.
 
         Raises:
             ClientTaken: it is another token's.
             InvalidAudience: it can't be one.
         """
-        if self.stranger:
+        if self.unauthenticated:
             self._wanted_client = Attributes(client=client).client
             return
         owner = "" if self.record is None else self.record.id
@@ -285,7 +286,7 @@ class Session:
             try:
                 self.hub.clients.claim(wanted, self.record.id)
             except ClientTaken:
-                self.end(Ending(4409, "client id is taken"))
+                self.end(CloseReason(4409, "client id is taken"))
                 return
             self._client = wanted, self.record.id
             self._describe()
@@ -296,8 +297,8 @@ class Session:
             # A token that is at the bound of what attributes may be has none for a client.
             with suppress(InvalidAudience):
                 attributes = attrs.evolve(attributes, client=self._client[0])
-        lanes = list(self._lanes.values())
-        self.hub.broker.describe(self.outbox, attributes, self.subscriptions, lanes)
+        named_subscriptions = list(self._named.values())
+        self.hub.broker.describe(self.outbox, attributes, self.subscriptions, named_subscriptions)
 
     # publishing
 
@@ -364,41 +365,41 @@ class Session:
         """
         if not self.is_granted(tags):
             raise NotGranted
-        if name in self._lanes:
+        if name in self._named:
             return
         size = self.subscriptions.list_bytes + self._lane_bytes
         if (
-            len(self.subscriptions) + len(self._lanes) >= self._most
+            len(self.subscriptions) + len(self._named) >= self._most
             or size >= self.hub.hub_limits.subscription_bytes
         ):
             raise TooManySubscriptions
-        lane = Lane(self.outbox, form, name)
-        self._lanes[name] = lane
-        self.hub.broker.open_lane(lane, tags, queue)
-        self._lane_bytes += _size(lane)
+        named = NamedSubscription(self.outbox, form, name)
+        self._named[name] = named
+        self.hub.broker.add_named(named, tags, queue)
+        self._lane_bytes += _size(named)
 
     def unsubscribe_named(self, name: bytes, most: int | None) -> None:
         """Undo that now, or after so many messages. Nothing happens where there is no such one."""
-        lane = self._lanes.get(name)
-        if lane is None:
+        named = self._named.get(name)
+        if named is None:
             return
-        if most is None or lane.taken >= most:
-            self._end_lane(lane)
+        if most is None or named.taken >= most:
+            self._end_lane(named)
         else:
-            lane.end_after(most, lambda: self._end_lane(lane))
+            named.end_after(most, lambda: self._end_lane(named))
 
     def named(self) -> Iterator[tuple[bytes, TagSet]]:
         """Subscriptions with names of their own, in the order made."""
-        return ((name, self._tags_of(lane)) for name, lane in self._lanes.items())
+        return ((name, self._tags_of(named)) for name, named in self._named.items())
 
-    def _tags_of(self, lane: Lane) -> TagSet:
-        assert lane.group is not None
-        return lane.group.tags
+    def _tags_of(self, named: NamedSubscription) -> TagSet:
+        assert named.group is not None
+        return named.group.tags
 
-    def _end_lane(self, lane: Lane) -> None:
-        if self._lanes.pop(lane.name, None) is not None:
-            self._lane_bytes -= _size(lane)
-            self.hub.broker.close_lane(lane)
+    def _end_lane(self, named: NamedSubscription) -> None:
+        if self._named.pop(named.name, None) is not None:
+            self._lane_bytes -= _size(named)
+            self.hub.broker.remove_named(named)
 
     def subscribe_all(self, tag_sets: Sequence[TagSet]) -> list[TagSet]:
         """Subscribe to all of these or to none, from now on.
@@ -487,6 +488,6 @@ class Session:
         self.hub.sequencer.start_soon(catch_up)
 
 
-def _size(lane: Lane) -> int:
-    assert lane.group is not None
-    return len(lane.name) + len(lane.group.tag_list)
+def _size(named: NamedSubscription) -> int:
+    assert named.group is not None
+    return len(named.name) + len(named.group.tag_list)

@@ -187,7 +187,7 @@ export type ConnectOptions = TokenOptions | GetTokenOptions;
 /**
  * Connect, and stay connected until `close` or until coming back can't help.
  *
- * @param url `https://…` or `http://…`: the server's, where it is asked for its doors, of
+ * @param url `https://…` or `http://…`: the server's, where it is asked for its endpoints, of
  *   which a WebSocket is tried first, then Server-Sent Events, then long polling; `wss://…`
  *   or `ws://…`: a WebSocket and nothing else.
  * @throws TypeError there is no token and no `getToken`, or no such URL.

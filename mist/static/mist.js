@@ -8,11 +8,11 @@
  * One file, without dependencies or a build step, so that a page can import it as it is; which
  * is why it is longer than a module should be. Its parts, each knowing only those above it:
  *
- *     Inbox      hands messages to handlers, in slices, so that the page can draw in between
- *     Book       who listens to what, and up to which message each has been served
- *     transports WebSocket, Server-Sent Events by fetch, long polling: one contract
- *     Ladder     which transport to try, best first, and when to try a better one again
- *     Client     keeps one transport up, and is what a program calls
+ *     Inbox              hands messages to handlers, in slices, so that the page can draw in between
+ *     SubscriptionTable  who listens to what, and up to which message each has been served
+ *     transports         WebSocket, Server-Sent Events by fetch, long polling: one contract
+ *     TransportFallback  which transport to try, best first, and when to try a better one again
+ *     Client             keeps one transport up, and is what a program calls
  *
  * How nothing is lost and nothing comes twice, where the server has a history: a message's id
  * is its place there. Each listener remembers the highest it was given and takes none twice, so
@@ -228,7 +228,7 @@ class Inbox {
   }
 }
 
-// The book
+// The subscription table
 
 const ABSENT = 0; // the server doesn't know of it
 const ASKED = 1; // what arrives is still another's
@@ -300,7 +300,7 @@ class Question {
  * history: whether the server has one; null until that is known. epoch: which log the places
  * are in.
  */
-class Book {
+class SubscriptionTable {
   history = null;
   epoch = null;
   #newest = 0; // live listeners miss none up to here
@@ -611,15 +611,15 @@ function byCodePoint(one, other) {
  * What all transports are to the client.
  *
  * `open()` resolves once the server has answered, and rejects with a `Failure`. `start()` asks
- * for all that the book wants, `changed()` for what is new, `leave(tags)` ends it. `refresh()`
+ * for all that the table wants, `changed()` for what is new, `leave(tags)` ends it. `refresh()`
  * brings another token, `probe()` asks for a sign of life. `ended` resolves with a `Failure`.
  */
 class Transport {
   #ended = deferred();
   gone = false;
 
-  constructor(url, token, book) {
-    Object.assign(this, {url, token, book, ended: this.#ended.promise});
+  constructor(url, token, table) {
+    Object.assign(this, {url, token, table, ended: this.#ended.promise});
   }
 
   /** End it, once. */
@@ -673,7 +673,7 @@ class WebSocketTransport extends Transport {
   }
 
   changed() {
-    for (const each of this.book.questions()) this.#subscribe(each);
+    for (const each of this.table.questions()) this.#subscribe(each);
   }
 
   leave(tags) {
@@ -744,13 +744,13 @@ class WebSocketTransport extends Transport {
 
   #take(frame) {
     if (frame.keys) {
-      this.book.receive(frame);
+      this.table.receive(frame);
       // Read on once there is room; the history has the rest.
-      if (this.book.inbox.full) this.end(new Failure("too_slow", "messages come too fast"));
+      if (this.table.inbox.full) this.end(new Failure("too_slow", "messages come too fast"));
     } else if (frame.command === "revoked") {
-      this.book.revoked(frame.tags);
+      this.table.revoked(frame.tags);
     } else if (frame.command === "gap") {
-      this.book.trimmed();
+      this.table.trimmed();
     } else {
       const answered = this.#asked.get(frame.ref);
       this.#asked.delete(frame.ref);
@@ -765,12 +765,12 @@ class WebSocketTransport extends Transport {
     const place = since === FROM_NOW ? -1 : since; // the last one is brought, and thrown away
     this.#ask({command: "subscribe", ...what, since: place}, (reply) => {
       if (!reply.success) this.#refused(question, reply.error);
-      else if (reply.epoch === undefined) this.book.plain(question);
-      else this.book.begun(question, (begun = reply));
+      else if (reply.epoch === undefined) this.table.plain(question);
+      else this.table.begun(question, (begun = reply));
     });
     // Its answer stands behind the last of what is replayed.
     if (since === undefined) return;
-    this.#ask({command: "ping"}, () => begun && this.book.live(question, begun.id));
+    this.#ask({command: "ping"}, () => begun && this.table.live(question, begun.id));
   }
 
   #refused(question, text) {
@@ -779,7 +779,7 @@ class WebSocketTransport extends Transport {
       this.end(new Failure(error.code, text, {spread: true}));
       return;
     }
-    for (const each of this.book.refused(question, error)) this.#subscribe(each);
+    for (const each of this.table.refused(question, error)) this.#subscribe(each);
   }
 }
 
@@ -789,7 +789,7 @@ class HttpTransport extends Transport {
   #refreshing = null;
 
   async open() {
-    const {tagSets} = this.book;
+    const {tagSets} = this.table;
     if (tagSets.length === 0) return; // there is nothing yet to ask for
     try {
       await this.hello(tagSets, this.#change.signal);
@@ -811,7 +811,7 @@ class HttpTransport extends Transport {
 
   leave() {
     // Without a history a new stream would cost messages; so the old one brings too many.
-    if (this.book.history !== false) this.#change.abort();
+    if (this.table.history !== false) this.#change.abort();
   }
 
   probe() {
@@ -820,7 +820,7 @@ class HttpTransport extends Transport {
 
   async refresh(token) {
     this.token = token;
-    if (this.book.tagSets.length === 0) return; // it is looked at with the first
+    if (this.table.tagSets.length === 0) return; // it is looked at with the first
     this.#refreshing ??= deferred();
     this.ended.then(this.#refreshing.reject);
     this.#change.abort();
@@ -842,14 +842,14 @@ class HttpTransport extends Transport {
       this.#change = new AbortController();
       const {signal} = this.#change;
       try {
-        this.book.broken();
-        if (this.book.tagSets.length === 0) await aborted(signal);
+        this.table.broken();
+        if (this.table.tagSets.length === 0) await aborted(signal);
         await this.#place(signal);
         // The server may have lost its log between two questions; then some are asked again.
-        if (!this.book.scattered) await this.listen(this.book.tagSets, signal);
+        if (!this.table.scattered) await this.listen(this.table.tagSets, signal);
       } catch (error) {
         if (signal.aborted) continue; // only what is to be asked for has changed
-        if (error.code === "history_off" && this.book.history !== false) this.book.off();
+        if (error.code === "history_off" && this.table.history !== false) this.table.off();
         else if (error.code !== "not_granted" || !(await this.#sift(signal))) throw error;
       }
     }
@@ -857,7 +857,7 @@ class HttpTransport extends Transport {
 
   /** Give every listener a place, so that one stream can serve all of them. */
   async #place(signal) {
-    const questions = this.book.questions();
+    const questions = this.table.questions();
     while (questions.length) {
       const question = questions.shift();
       const {since, listeners} = question;
@@ -865,31 +865,31 @@ class HttpTransport extends Transport {
       try {
         const place = since === FROM_NOW ? undefined : since;
         const answer = await this.poll(question.tagSets, place, 0, signal);
-        this.book.begun(question, answer);
-        for (const each of answer.messages) this.book.receive(each, listeners);
-        this.book.placed(question, answer.id);
-        await this.book.inbox.calm();
+        this.table.begun(question, answer);
+        for (const each of answer.messages) this.table.receive(each, listeners);
+        this.table.placed(question, answer.id);
+        await this.table.inbox.calm();
       } catch (error) {
         if (!OWN_FAULTS.has(error.code)) throw error;
-        questions.push(...this.book.refused(question, error));
+        questions.push(...this.table.refused(question, error));
       }
     }
   }
 
   #hasPlace(listener) {
-    return listener.seen !== null && listener.epoch === this.book.epoch;
+    return listener.seen !== null && listener.epoch === this.table.epoch;
   }
 
   /** Find out which subscriptions the token doesn't allow. Returns whether there are any. */
   async #sift(signal) {
     let found = false;
-    for (const part of new Question(null, this.book.listeners).split()) {
+    for (const part of new Question(null, this.table.listeners).split()) {
       try {
         await this.hello(part.tagSets, signal);
       } catch (error) {
         if (signal.aborted) return true;
         if (error.code !== "not_granted") throw error;
-        this.book.refused(part, error);
+        this.table.refused(part, error);
         found = true;
       }
     }
@@ -970,36 +970,36 @@ class StreamTransport extends HttpTransport {
   }
 
   async listen(tagSets, signal) {
-    const {book} = this;
-    const id = book.lowest;
-    const more = id === Infinity ? {} : {since: position({epoch: book.epoch, id})};
+    const {table} = this;
+    const id = table.lowest;
+    const more = id === Infinity ? {} : {since: position({epoch: table.epoch, id})};
     const opening = this.get(this.url.stream, tagSets, more, signal);
     const response = await within(SILENCE, opening, lost("the stream did not begin"));
     for await (const {type, data} of events(response.body)) {
       if (type === "end" && data.code === 1000) return; // its last subscription was revoked
       if (type === "end") throw closing(data.code, data.reason);
       this.#take(type, data);
-      await book.inbox.calm();
+      await table.inbox.calm();
     }
     throw lost("the stream ended");
   }
 
   #take(type, data) {
-    const {book} = this;
+    const {table} = this;
     switch (type) {
       case "ready":
         this.answered();
-        if (data.epoch === null) book.plain(new Question(undefined, book.asked));
-        else book.streaming(data);
+        if (data.epoch === null) table.plain(new Question(undefined, table.asked));
+        else table.streaming(data);
         break;
       case "message":
-        book.receive(data);
+        table.receive(data);
         break;
       case "gap":
-        book.trimmed();
+        table.trimmed();
         break;
       case "revoked":
-        book.revoked(data.tags);
+        table.revoked(data.tags);
         break;
     }
   }
@@ -1040,22 +1040,22 @@ class PollTransport extends HttpTransport {
   }
 
   async listen(tagSets, signal) {
-    const {book} = this;
-    if (book.history === false) {
+    const {table} = this;
+    if (table.history === false) {
       throw new Failure("history_off", "there is no history", {unfit: true});
     }
-    let place = {epoch: book.epoch, id: book.lowest};
+    let place = {epoch: table.epoch, id: table.lowest};
     // The first answers at once, and so says that what was asked for holds.
     for (let timeout = 0; ; timeout = POLL) {
       const asked = now();
       const answer = await this.poll(tagSets, place, timeout, signal);
       this.answered();
       // What it has read up to, which is less than where the log ends; or was, and isn't any more.
-      book.streaming({...answer, id: answer.id < place.id ? answer.id : Infinity});
-      for (const each of answer.messages) book.receive(each);
-      book.reached(answer.id);
+      table.streaming({...answer, id: answer.id < place.id ? answer.id : Infinity});
+      for (const each of answer.messages) table.receive(each);
+      table.reached(answer.id);
       place = {epoch: answer.epoch, id: answer.id};
-      await book.inbox.calm();
+      await table.inbox.calm();
       // Something between answers for the server, and doesn't wait.
       if (timeout && !answer.messages.length && now() - asked < 1) await sleep(1, signal);
     }
@@ -1067,7 +1067,7 @@ const KINDS = {websocket: WebSocketTransport, sse: StreamTransport, polling: Pol
 // Which of them
 
 /** Which transports to try, best first. */
-class Ladder {
+class TransportFallback {
   #until = new Map(); // when to try one again that did not work where a lesser one did
   #short = new Map(); // how often in a row it was had, and lost at once
 
@@ -1109,7 +1109,7 @@ class Ladder {
   }
 }
 
-/** Where the doors are: asked for at an HTTP URL, known of a WebSocket's. */
+/** Where the endpoints are: asked for at an HTTP URL, known of a WebSocket's. */
 class Endpoints {
   constructor(url, wanted) {
     const parsed = new URL(url, globalThis.location?.href);
@@ -1170,9 +1170,9 @@ class Subscription {
 class Client {
   #options;
   #endpoints;
-  #ladder;
+  #fallback;
   #inbox;
-  #book;
+  #table;
   #subscriptions = new Map(); // by listener
   #handlers = new Map(EVENTS.map((each) => [each, new Set()]));
   #state = "connecting";
@@ -1190,9 +1190,9 @@ class Client {
     this.#options = options;
     this.#endpoints = new Endpoints(url);
     const names = TRANSPORTS.filter((each) => options.transports.includes(each));
-    this.#ladder = new Ladder(names, options.retryBetterSeconds);
+    this.#fallback = new TransportFallback(names, options.retryBetterSeconds);
     this.#inbox = new Inbox(options.maxQueue);
-    this.#book = new Book(this.#inbox, {
+    this.#table = new SubscriptionTable(this.#inbox, {
       hand: (listener, made) => this.#hand(listener, made),
       gap: (listeners, reason) => this.#gap(listeners, reason),
       revoked: (listeners) => this.#revoked(listeners),
@@ -1220,7 +1220,7 @@ class Client {
     if (this.#state === "closed") throw new MistError("closed", "the client is closed");
     const subscription = new Subscription(listener, (it) => this.#leave(it));
     this.#subscriptions.set(listener, subscription);
-    this.#book.add(listener);
+    this.#table.add(listener);
     this.#ask();
     return subscription;
   }
@@ -1278,10 +1278,10 @@ class Client {
     if (history !== null) this.#setHistory(history);
     const failed = [];
     let failure = new Failure("no_transport", "no transport that is wanted is offered");
-    for (const name of this.#ladder.order(urls)) {
+    for (const name of this.#fallback.order(urls)) {
       try {
         const transport = await this.#open(name, urls[name]);
-        this.#ladder.worked(name, failed);
+        this.#fallback.worked(name, failed);
         return [name, transport];
       } catch (error) {
         if (error.final || this.#state === "closed") throw error;
@@ -1293,14 +1293,14 @@ class Client {
   }
 
   #setHistory(history) {
-    if (!history) this.#book.off();
-    else if (this.#book.history === false) this.#book.history = null; // there is one after all
+    if (!history) this.#table.off();
+    else if (this.#table.history === false) this.#table.history = null; // there is one after all
   }
 
   async #open(name, url) {
     const token = await this.#within(this.#token());
     if (this.#state === "closed") throw new MistError("closed", "the client is closed");
-    const transport = new KINDS[name](url, token, this.#book);
+    const transport = new KINDS[name](url, token, this.#table);
     this.#alive.add(transport);
     transport.ended.then(() => this.#alive.delete(transport));
     try {
@@ -1338,9 +1338,9 @@ class Client {
       const outcome = await Promise.race([transport.ended, this.#better(name, over.signal)]);
       over.abort();
       this.#transport = this.#name = null;
-      this.#book.broken();
+      this.#table.broken();
       if (outcome instanceof Failure) {
-        this.#ladder.ended(name, outcome, now() - since);
+        this.#fallback.ended(name, outcome, now() - since);
         return outcome;
       }
       transport.close();
@@ -1351,14 +1351,14 @@ class Client {
   /** Resolves once a better transport is open, if ever. */
   async #better(name, signal) {
     for (;;) {
-      const {names, due} = this.#ladder.above(name);
+      const {names, due} = this.#fallback.above(name);
       if (names.length === 0) return new Promise(() => {});
       await sleep(Math.max(1, due - now()), signal);
       if (signal.aborted) return new Promise(() => {});
       const found = await this.#tryAll(names, signal);
       if (signal.aborted) found?.[1].close();
       else if (found) return found;
-      else this.#ladder.worked(name, names);
+      else this.#fallback.worked(name, names);
     }
   }
 
@@ -1433,7 +1433,7 @@ class Client {
     this.#asking = true;
     queueMicrotask(() => {
       this.#asking = false;
-      if (this.#book.waiting) this.#transport?.changed();
+      if (this.#table.waiting) this.#transport?.changed();
     });
   }
 
@@ -1441,7 +1441,7 @@ class Client {
     listener.left = true;
     listener.ready.reject(new MistError("closed", "unsubscribed"));
     this.#subscriptions.delete(listener);
-    if (this.#book.remove(listener)) this.#transport?.leave(listener.tags);
+    if (this.#table.remove(listener)) this.#transport?.leave(listener.tags);
   }
 
   #public(listeners) {

@@ -7,7 +7,7 @@ from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address
 import attrs
 import trio
 
-__all__ = ["Gate", "Ticket"]
+__all__ = ["ConnectionLimiter", "Ticket"]
 
 
 @attrs.frozen(eq=False)
@@ -21,7 +21,7 @@ class Ticket:
     address: str
 
 
-class Gate:
+class ConnectionLimiter:
     """Limits on connections, shared by all listeners.
 
     Loopback, unix sockets and the configured proxies have no limit of their own: behind a

@@ -2,7 +2,7 @@
 
 A session begins when its peer connects, so that it is counted, and ends with the server, however
 long the peer keeps silent. What it will speak may not be known by then; it is told as soon as it
-is (`Dialogue.speak`), before the first command.
+is (`CommandSession.set_protocol`), before the first command.
 """
 
 from collections.abc import Callable, Iterator
@@ -29,14 +29,14 @@ _BLANK: Final = b" \t\r\n"
 _MOST_BLANK: Final = 4096  # bytes; who says nothing for longer is taken at its word, for lines
 
 
-def line_or_json(first: bytes, limits: Limits, stranger: bool) -> Protocol | None:
+def line_or_json(first: bytes, limits: Limits, unauthenticated: bool) -> Protocol | None:
     """JSON objects where the first byte that is not white space is `{`, else lines."""
     begun = first.lstrip(_BLANK)
     if not begun and len(first) <= _MOST_BLANK:
         return None
     if begun.startswith(b"{"):
-        return JsonProtocol(limits, stranger=stranger)
-    return LineProtocol(limits, stranger=stranger)
+        return JsonProtocol(limits, unauthenticated=unauthenticated)
+    return LineProtocol(limits, unauthenticated=unauthenticated)
 
 
 class Undecided(Protocol):

@@ -6,7 +6,7 @@ from typing import Final
 import trio
 
 from mist.sessions.hub import Hub
-from mist.sessions.session import Ending
+from mist.sessions.session import CloseReason
 
 __all__ = ["end_sessions"]
 
@@ -24,7 +24,7 @@ async def end_sessions(hub: Hub, seconds: float) -> None:
         seconds: until connections are cut. Half of it at most is used here; each session has
             what is left of it to take what is queued.
     """
-    ending = Ending(1001, "server is going away", grace=seconds)
+    ending = CloseReason(1001, "server is going away", grace=seconds)
     sessions = list(hub.sessions())
     random.shuffle(sessions)
     steps = int(min(len(sessions) / _PER_SECOND, seconds / 2) / _STEP) + 1

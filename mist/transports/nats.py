@@ -15,11 +15,11 @@ import trio
 
 from mist.protocols.subjects import SubjectProtocol
 from mist.protocols.subjects.info import ServerInfo
-from mist.sessions.dispatch import Credential, Dialogue
+from mist.sessions.dispatch import CommandSession, Credential
 from mist.sessions.hub import Hub
-from mist.sessions.session import GONE, Ending
+from mist.sessions.session import GONE, CloseReason
 from mist.transports.connection import Connection
-from mist.transports.connection_limiter import Gate
+from mist.transports.connection_limiter import ConnectionLimiter
 from mist.transports.streams import ready_stream, send
 from mist.transports.transport import Transport
 
@@ -43,7 +43,7 @@ class NatsTransport(Transport):
     """Runs a session of subjects for each stream it is given.
 
     Args:
-        hub, gate, name: see `Transport`.
+        hub, limiter, name: see `Transport`.
         info: what the greeting says.
         context: with which TLS begins behind the greeting; None for no TLS.
         handshake_seconds: for TLS, and again for the CONNECT.
@@ -52,18 +52,18 @@ class NatsTransport(Transport):
     def __init__(
         self,
         hub: Hub,
-        gate: Gate,
+        limiter: ConnectionLimiter,
         info: ServerInfo,
         *,
         name: str = "nats",
         context: ssl.SSLContext | None = None,
         handshake_seconds: float = 10.0,
     ) -> None:
-        super().__init__(hub, gate, name, handshake_seconds)
+        super().__init__(hub, limiter, name, handshake_seconds)
         self._info = info
         self._context = context
         self._numbers = count(1)
-        self._open: dict[Dialogue, _Silence] = {}
+        self._open: dict[CommandSession, _Silence] = {}
 
     async def sweep(self) -> None:
         """Ask the silent whether they are there, all of them in one task, until cancelled."""
@@ -78,7 +78,7 @@ class NatsTransport(Transport):
                 silence.since = now
                 wire = session.protocol.beat()
                 if wire is None:
-                    session.end(Ending(4408, "no answer to pings"))
+                    session.end(CloseReason(4408, "no answer to pings"))
                 else:
                     session.outbox.reply(wire)
             self._hub.broker.flush()
@@ -99,13 +99,13 @@ class NatsTransport(Transport):
             stream = trio.SSLStream(stream, self._context, server_side=True, https_compatible=True)
             if not await ready_stream(stream, self._handshake_seconds):
                 return
-        session = Dialogue(
+        session = CommandSession(
             hub,
             protocol,
             transport=self._name,
             peer=address,
             credential=Credential.EITHER,
-            patience=self._handshake_seconds,
+            auth_timeout=self._handshake_seconds,
         )
         connection = Connection(stream, session.outbox, nursery)
         silence = self._open[session] = _Silence(trio.current_time())
@@ -116,11 +116,13 @@ class NatsTransport(Transport):
                     session.outbox.reply(protocol.greeting())
                     connection.flush()
                 rested = False
-                while data := await connection.receive(hub.pacer.read_size, rested=rested):
+                while data := await connection.receive(
+                    hub.flush_scheduler.read_size, rested=rested
+                ):
                     silence.since = trio.current_time()
                     rested = await session.receive(data)
             if session.scope.cancelled_caught and session.ended is None:
-                session.end(Ending(4408, "no auth in time"))
+                session.end(CloseReason(4408, "no auth in time"))
             session.end(GONE)
             assert session.ended is not None
             session.outbox.reply(protocol.farewell(session.ended.code))

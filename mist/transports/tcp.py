@@ -5,11 +5,11 @@ Which one, the first bytes may tell (`mist.transports.dialects`); after them nob
 
 import trio
 
-from mist.sessions.dispatch import Credential, Dialogue
+from mist.sessions.dispatch import CommandSession, Credential
 from mist.sessions.hub import Hub
-from mist.sessions.session import GONE, Ending
+from mist.sessions.session import GONE, CloseReason
 from mist.transports.connection import Connection
-from mist.transports.connection_limiter import Gate
+from mist.transports.connection_limiter import ConnectionLimiter
 from mist.transports.dialects import Protocols, Undecided, line_or_json
 from mist.transports.streams import send
 from mist.transports.transport import Transport
@@ -21,7 +21,7 @@ class TcpTransport(Transport):
     """Runs a session of a text protocol for each stream it is given.
 
     Args:
-        hub, gate, name: see `Transport`.
+        hub, limiter, name: see `Transport`.
         handshake_seconds: for the TLS handshake, and again for `auth` where there is a secret.
         protocols: finds the protocol of each connection.
     """
@@ -29,13 +29,13 @@ class TcpTransport(Transport):
     def __init__(
         self,
         hub: Hub,
-        gate: Gate,
+        limiter: ConnectionLimiter,
         *,
         name: str = "tcp",
         handshake_seconds: float = 10.0,
         protocols: Protocols = line_or_json,
     ) -> None:
-        super().__init__(hub, gate, name, handshake_seconds)
+        super().__init__(hub, limiter, name, handshake_seconds)
         self._protocols = protocols
 
     async def _turn_away(
@@ -45,15 +45,15 @@ class TcpTransport(Transport):
 
     async def _serve(self, stream: trio.abc.Stream, address: str, nursery: trio.Nursery) -> None:
         hub = self._hub
-        stranger = hub.needs_secret
-        protocol = self._protocols(b"", hub.limits, stranger)
-        session = Dialogue(
+        unauthenticated = hub.needs_secret
+        protocol = self._protocols(b"", hub.limits, unauthenticated)
+        session = CommandSession(
             hub,
             protocol or Undecided(),
             transport=self._name,
             peer=address,
             credential=Credential.SECRET,
-            patience=self._handshake_seconds if stranger else None,
+            auth_timeout=self._handshake_seconds if unauthenticated else None,
         )
         connection = Connection(stream, session.outbox, nursery)
         hub.attach(session)
@@ -61,10 +61,12 @@ class TcpTransport(Transport):
             with session.scope:
                 first = b"" if protocol else await self._decide(session, connection)
                 rested = bool(first) and await session.receive(first)
-                while data := await connection.receive(hub.pacer.read_size, rested=rested):
+                while data := await connection.receive(
+                    hub.flush_scheduler.read_size, rested=rested
+                ):
                     rested = await session.receive(data)
             if session.scope.cancelled_caught and session.ended is None:
-                session.end(Ending(4408, "no auth in time"))
+                session.end(CloseReason(4408, "no auth in time"))
             session.end(GONE)
             assert session.ended is not None
             await connection.finish(session.ended.grace, linger=session.ended is not GONE)
@@ -72,7 +74,7 @@ class TcpTransport(Transport):
             connection.abandon()
             await session.aclose()
 
-    async def _decide(self, session: Dialogue, connection: Connection) -> bytes:
+    async def _decide(self, session: CommandSession, connection: Connection) -> bytes:
         """Have the session speak what its peer does.
 
         Returns:
@@ -80,10 +82,10 @@ class TcpTransport(Transport):
         """
         hub = self._hub
         first = b""
-        while data := await connection.receive(hub.pacer.read_size):
+        while data := await connection.receive(hub.flush_scheduler.read_size):
             first += data
             protocol = self._protocols(first, hub.limits, hub.needs_secret)
             if protocol is not None:
-                session.speak(protocol)
+                session.set_protocol(protocol)
                 return first
         return b""

@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 import trio
 
 from mist.sessions.hub import Hub
-from mist.transports.connection_limiter import Gate
+from mist.transports.connection_limiter import ConnectionLimiter
 from mist.transports.streams import peer_address, ready_stream
 
 __all__ = ["Transport"]
@@ -25,14 +25,16 @@ class Transport(ABC):
 
     Args:
         hub: what all sessions share.
-        gate: who may connect.
+        limiter: who may connect.
         name: the kind of listener, for logs and counts.
         handshake_seconds: for TLS, and again for what a peer has to say first.
     """
 
-    def __init__(self, hub: Hub, gate: Gate, name: str, handshake_seconds: float) -> None:
+    def __init__(
+        self, hub: Hub, limiter: ConnectionLimiter, name: str, handshake_seconds: float
+    ) -> None:
         self._hub = hub
-        self._gate = gate
+        self._limiter = limiter
         self._name = name
         self._handshake_seconds = handshake_seconds
         self._log = logging.getLogger(type(self).__module__)
@@ -45,7 +47,7 @@ class Transport(ABC):
             nursery: for drain tasks; outlives the connection.
         """
         address = peer_address(stream)
-        ticket = self._gate.enter(address)
+        ticket = self._limiter.enter(address)
         try:
             if ticket is None:
                 self._hub.refused[self._name] += 1
@@ -57,7 +59,7 @@ class Transport(ABC):
             self._log.exception("session failed")
         finally:
             if ticket is not None:
-                self._gate.leave(ticket)
+                self._limiter.leave(ticket)
             await trio.aclose_forcefully(stream)
 
     @abstractmethod

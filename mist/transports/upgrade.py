@@ -11,7 +11,7 @@ from typing import Final
 
 import trio
 
-from mist.sessions.session import GONE, Ending, Session
+from mist.sessions.session import GONE, CloseReason, Session
 from mist.transports.connection import Connection
 
 __all__ = ["UpgradeStream"]
@@ -63,7 +63,7 @@ class UpgradeStream(trio.abc.Stream):
         if len(request) > _MAX_REQUEST or (end and end.end() < len(request)):
             if len(request) > _MAX_REQUEST:
                 self.refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
-            self._session.end(Ending(4400, "bad request"))
+            self._session.end(CloseReason(4400, "bad request"))
             return b""
         self._request = b"" if end else request
         self._request_ended = end is not None
@@ -71,7 +71,7 @@ class UpgradeStream(trio.abc.Stream):
 
     async def aclose(self) -> None:
         """The library can make nothing of the request; the transport closes it for real."""
-        self._session.end(Ending(4400, "bad request"))
+        self._session.end(CloseReason(4400, "bad request"))
         await trio.lowlevel.checkpoint()
 
     def refuse(self, status: HTTPStatus) -> None:

@@ -27,12 +27,12 @@ from mist.protocols.json.frames import JsonFrameProtocol
 from mist.protocols.rfc6455 import close_frame, ping_frame
 from mist.protocols.topics import TopicProtocol
 from mist.protocols.topics.forms import TopicForm
-from mist.sessions.dispatch import Credential, Dialogue
+from mist.sessions.dispatch import CommandSession, Credential
 from mist.sessions.hub import Hub
-from mist.sessions.session import GONE, Ending
+from mist.sessions.session import GONE, CloseReason
 from mist.transports import handshake
 from mist.transports.connection import Connection
-from mist.transports.connection_limiter import Gate
+from mist.transports.connection_limiter import ConnectionLimiter
 from mist.transports.handshake import Offer, Origins, Refusal
 from mist.transports.streams import ready_stream
 from mist.transports.transport import Transport
@@ -61,7 +61,7 @@ class WebSocketTransport(Transport):
     """Runs a session of frames for each stream it is given.
 
     Args:
-        hub, gate, name: see `Transport`.
+        hub, limiter, name: see `Transport`.
         origins: which pages may connect.
         path: the only path there is, beside that of guble's clients, `/stream/user/{user}`.
         query_token: whether a token may come in the URL.
@@ -78,7 +78,7 @@ class WebSocketTransport(Transport):
     def __init__(
         self,
         hub: Hub,
-        gate: Gate,
+        limiter: ConnectionLimiter,
         origins: Origins,
         *,
         name: str = "ws",
@@ -91,7 +91,7 @@ class WebSocketTransport(Transport):
         idle_seconds: float = 60.0,
         protocol: type[FrameProtocol] = FrameProtocol,
     ) -> None:
-        super().__init__(hub, gate, name, handshake_seconds)
+        super().__init__(hub, limiter, name, handshake_seconds)
         self._protocol = protocol
         self._origins = origins
         self._path = path
@@ -101,7 +101,7 @@ class WebSocketTransport(Transport):
         self._ping_seconds = ping_seconds
         self._idle_seconds = idle_seconds
         self._topic_form = TopicForm(time.time)  # one for all, so that each is written once
-        self._open: dict[Dialogue, _Pulse] = {}
+        self._open: dict[CommandSession, _Pulse] = {}
         self._excess = 0
 
     async def sweep(self) -> None:
@@ -112,7 +112,7 @@ class WebSocketTransport(Transport):
             now = trio.current_time()
             for session, pulse in list(self._open.items()):
                 if now - pulse.heard > self._idle_seconds:
-                    session.end(Ending(4408, "no answer to pings"))
+                    session.end(CloseReason(4408, "no answer to pings"))
                 elif now - pulse.pinged >= self._ping_seconds:
                     pulse.pinged = now
                     session.outbox.reply(ping_frame())
@@ -139,13 +139,13 @@ class WebSocketTransport(Transport):
         refusal: Refusal | None = None,
     ) -> None:
         hub = self._hub
-        session = Dialogue(
+        session = CommandSession(
             hub,
-            self._protocol(hub.limits, stranger=True),
+            self._protocol(hub.limits, unauthenticated=True),
             transport=self._name,
             peer=address,
             credential=Credential.TOKEN,
-            patience=self._handshake_seconds,
+            auth_timeout=self._handshake_seconds,
         )
         connection = Connection(stream, session.outbox, nursery)
         upgrade = UpgradeStream(connection, session)
@@ -153,7 +153,7 @@ class WebSocketTransport(Transport):
             with session.scope:
                 if await self._upgrade(session, upgrade, refusal):
                     await self._read(session, connection)
-            session.end(Ending(4408, "no auth in time") if session.stranger else GONE)
+            session.end(CloseReason(4408, "no auth in time") if session.unauthenticated else GONE)
             assert session.ended is not None
             goodbye = _goodbye(session)
             _say_goodbye(session, goodbye, upgrade)
@@ -166,16 +166,16 @@ class WebSocketTransport(Transport):
             connection.abandon()
             await session.aclose()
 
-    async def _read(self, session: Dialogue, connection: Connection) -> None:
-        pacer = self._hub.pacer
+    async def _read(self, session: CommandSession, connection: Connection) -> None:
+        flush_scheduler = self._hub.flush_scheduler
         pulse = self._open[session]
         rested = False
-        while data := await connection.receive(pacer.read_size, rested=rested):
+        while data := await connection.receive(flush_scheduler.read_size, rested=rested):
             pulse.heard = trio.current_time()
             rested = await session.receive(data)
 
     async def _upgrade(
-        self, session: Dialogue, stream: UpgradeStream, refusal: Refusal | None
+        self, session: CommandSession, stream: UpgradeStream, refusal: Refusal | None
     ) -> bool:
         """Have the handshake done and judged; whether it was accepted."""
         try:
@@ -191,12 +191,12 @@ class WebSocketTransport(Transport):
             # the kind of error is logged: its text would quote the header, token and all.
             kind = type(group.exceptions[0]).__name__
             self._log.debug("bad handshake from %s: %s", session.peer, kind)
-            session.end(Ending(4400, "bad request"))
+            session.end(CloseReason(4400, "bad request"))
         return False
 
     async def _answer(
         self,
-        session: Dialogue,
+        session: CommandSession,
         request: WebSocketRequest,
         stream: UpgradeStream,
         refusal: Refusal | None,
@@ -209,31 +209,31 @@ class WebSocketTransport(Transport):
             query_token=self._query_token,
         )
         if offer.subprotocol == handshake.JSON:
-            session.speak(JsonFrameProtocol(self._hub.limits, stranger=True))
+            session.set_protocol(JsonFrameProtocol(self._hub.limits, unauthenticated=True))
         refusal = refusal or self._judge(session, offer)
         if refusal is None and offer.user is not None:
-            session.speak(self._topics(session, offer.user))
+            session.set_protocol(self._topics(session, offer.user))
         if refusal is not None and (offer.subprotocol is None or refusal is handshake.NOT_FOUND):
             headers = [(b"Connection", b"close")]
             if refusal is handshake.TOO_MANY:
                 headers.append((b"Retry-After", b"5"))
             await request.reject(refusal.status, extra_headers=headers)
-            session.end(Ending(refusal.code, refusal.reason))
+            session.end(CloseReason(refusal.code, refusal.reason))
             return False
         stream.accepting = True
         await request.accept(subprotocol=offer.subprotocol)
         if refusal is not None:
-            session.end(Ending(refusal.code, refusal.reason))
+            session.end(CloseReason(refusal.code, refusal.reason))
             return False
         session.outbox.reply(session.protocol.greeting())
         session.outbox.flush()
         now = trio.current_time()
-        if session.stranger:
+        if session.unauthenticated:
             session.scope.deadline = now + self._auth_seconds
         self._open[session] = _Pulse(heard=now, pinged=now)
         return True
 
-    def _judge(self, session: Dialogue, offer: Offer) -> Refusal | None:
+    def _judge(self, session: CommandSession, offer: Offer) -> Refusal | None:
         """Look an offer over; a good token is adopted, and its absence put off to a frame."""
         refusal = self._look_over(session, offer)
         if refusal is None and offer.client is not None:
@@ -245,7 +245,7 @@ class WebSocketTransport(Transport):
                 return handshake.BAD_REQUEST
         return refusal
 
-    def _look_over(self, session: Dialogue, offer: Offer) -> Refusal | None:
+    def _look_over(self, session: CommandSession, offer: Offer) -> Refusal | None:
         if offer.path != self._path and offer.user is None:
             return handshake.NOT_FOUND
         if offer.has_body:
@@ -269,7 +269,7 @@ class WebSocketTransport(Transport):
         session.adopt(record)
         return None
 
-    def _topics(self, session: Dialogue, user: str) -> TopicProtocol:
+    def _topics(self, session: CommandSession, user: str) -> TopicProtocol:
         """What understands a client of guble's, which is given an id where it has none."""
         if not session.attributes.client:
             session.be_client(secrets.token_hex(10))
@@ -288,14 +288,14 @@ class WebSocketTransport(Transport):
         return handshake.UNAUTHORIZED
 
 
-def _goodbye(session: Dialogue) -> bytes:
+def _goodbye(session: CommandSession) -> bytes:
     """What answers the peer's close frame; empty where none came."""
     protocol = session.protocol
     assert isinstance(protocol, FrameProtocol | JsonFrameProtocol | TopicProtocol)
     return protocol.goodbye
 
 
-def _say_goodbye(session: Dialogue, goodbye: bytes, upgrade: UpgradeStream) -> None:
+def _say_goodbye(session: CommandSession, goodbye: bytes, upgrade: UpgradeStream) -> None:
     """Queue the last word: a close frame, or a status where the handshake was not answered."""
     ending = session.ended
     assert ending is not None

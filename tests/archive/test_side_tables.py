@@ -11,12 +11,12 @@ from trio.testing import MockClock
 from mist.archive.manifest import Archive, ArchiveError
 from mist.archive.schema import DELIVERIES, SUBSCRIPTIONS, TABLES, TOKENS
 from mist.archive.segments import read_segment
-from mist.archive.side_tables import Companions, CompanionsPolicy
+from mist.archive.side_tables import SideTables, SideTablesPolicy
 from mist.auth import Registry
 from mist.auth.memory import MemoryStore
 from mist.broker.broker import Broker
 from mist.broker.outbox import Outbox, OutboxLimits
-from mist.broker.usage import Accounts
+from mist.broker.usage import UsageAccounting
 from mist.commands import AddTags, Register, Unregister
 from mist.message import Batch
 from mist.protocols.line.forms import PLAIN
@@ -29,16 +29,16 @@ NOON = datetime(2026, 11, 21, 12, tzinfo=UTC).timestamp()
 class Bench:
     """A broker, its companion tables, and a clock that goes with trio's."""
 
-    def __init__(self, folder: Path, policy: CompanionsPolicy | None = None) -> None:
+    def __init__(self, folder: Path, policy: SideTablesPolicy | None = None) -> None:
         start = trio.current_time()
         self.offset = NOON
         self.archive = Archive.create(folder)
         self.registry = Registry(MemoryStore(), clock=self.now)
         self.broker = Broker()
-        accounts = Accounts(full=100)
+        accounts = UsageAccounting(full=100)
         self.broker.keep_accounts(accounts)
         self.start = start
-        self.companions = Companions(self.archive, accounts, self.registry, policy, clock=self.now)
+        self.side_tables = SideTables(self.archive, accounts, self.registry, policy, clock=self.now)
 
     def now(self) -> float:
         return self.offset + trio.current_time() - self.start
@@ -55,7 +55,7 @@ class Bench:
     async def minute(self) -> None:
         """Let one pass. The clock jumps while threads work, so wait for those."""
         await trio.sleep(60)
-        async with self.companions._turn:
+        async with self.side_tables._turn:
             pass
 
     def rows(self, name: str) -> list[tuple[object, ...]]:
@@ -84,7 +84,7 @@ async def test_each_minute_is_a_row_and_ten_minutes_a_segment(
     bench = Bench(tmp_path)
     bench.outbox("t1", "b,a")
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(bench.companions.run)
+        nursery.start_soon(bench.side_tables.run)
         await trio.sleep(1)
         for minute in range(12):
             bench.publish("a,b", b"x" * minute)
@@ -92,7 +92,7 @@ async def test_each_minute_is_a_row_and_ten_minutes_a_segment(
         assert bench.segments("deliveries") == 1
         assert len(bench.rows("deliveries")) == 10
         nursery.cancel_scope.cancel()
-    await bench.companions.aclose()
+    await bench.side_tables.aclose()
     assert bench.rows("deliveries") == [(n, "t1", "a,b", 1, 0, n) for n in range(12)]
     assert bench.rows("subscriptions") == [(0, "t1", "a,b", 1, 0)]
     assert bench.segments("deliveries") == 2
@@ -101,16 +101,16 @@ async def test_each_minute_is_a_row_and_ten_minutes_a_segment(
 async def test_a_segment_holds_one_day(tmp_path: Path, autojump_clock: MockClock) -> None:
     bench = Bench(tmp_path)
     bench.offset += 12 * 3600 - 90  # half past 23:58
-    bench.companions._minute = bench.companions._now()
+    bench.side_tables._minute = bench.side_tables._now()
     bench.outbox("t1", "a")
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(bench.companions.run)
+        nursery.start_soon(bench.side_tables.run)
         await trio.sleep(1)
         for _ in range(3):
             bench.publish("a", b"x")
             await bench.minute()
         nursery.cancel_scope.cancel()
-    await bench.companions.aclose()
+    await bench.side_tables.aclose()
     assert [row[0] for row in bench.rows("deliveries")] == [718, 719, 720]
     files = [each.file for each in bench.archive.table("deliveries").current().segments]
     assert [file[:15] for file in files] == ["date=2026-11-21", "date=2026-11-22"]
@@ -119,18 +119,18 @@ async def test_a_segment_holds_one_day(tmp_path: Path, autojump_clock: MockClock
 async def test_many_accounts_do_not_wait_for_the_minute_nor_rows_for_ten(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    bench = Bench(tmp_path, CompanionsPolicy(rows=150))
+    bench = Bench(tmp_path, SideTablesPolicy(rows=150))
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(bench.companions.run)
+        nursery.start_soon(bench.side_tables.run)
         await trio.testing.wait_all_tasks_blocked()
         for n in range(300):
             bench.outbox("t1", f"tag{n}")
             await trio.lowlevel.checkpoint()
-        async with bench.companions._turn:  # or the clock jumps while a thread writes
+        async with bench.side_tables._turn:  # or the clock jumps while a thread writes
             pass
         assert len(bench.rows("subscriptions")) >= 150
         nursery.cancel_scope.cancel()
-    await bench.companions.aclose()
+    await bench.side_tables.aclose()
     assert sorted(bench.rows("subscriptions")) == sorted(
         (0, "t1", f"tag{n}", 1, 0) for n in range(300)
     )
@@ -143,7 +143,7 @@ async def test_tokens_are_listed_at_the_start_each_day_and_where_they_change(
     (old,) = await bench.registry.execute([Register("old", frozenset("ab"))])
     (quiet,) = await bench.registry.execute([Register("quiet", frozenset("q"))])
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(bench.companions.run)
+        nursery.start_soon(bench.side_tables.run)
         await trio.sleep(1)
         await bench.minute()  # minute 0: both
         (new,) = await bench.registry.execute([Register("new", frozenset(["c*"]))])
@@ -154,7 +154,7 @@ async def test_tokens_are_listed_at_the_start_each_day_and_where_they_change(
         for _ in range(12 * 60 - 2):
             await bench.minute()  # the next day: both that are left
         nursery.cancel_scope.cancel()
-    await bench.companions.aclose()
+    await bench.side_tables.aclose()
     ids = {record.id: name for name, record in (("old", old), ("quiet", quiet), ("new", new))}
     assert sorted((row[0], ids[str(row[1])], row[2]) for row in bench.rows("tokens")) == [
         (0, "old", ["a", "b"]),
@@ -181,31 +181,31 @@ async def test_what_can_not_be_written_is_written_later_and_once(
     with caplog.at_level(logging.WARNING, "mist.archive"):
         for _ in range(3):
             bench.publish("a", b"x")
-            await bench.companions.collect()
+            await bench.side_tables.collect()
             with pytest.raises(ArchiveError):
-                await bench.companions.flush()
+                await bench.side_tables.flush()
     assert [record.message for record in caplog.records] == ["accounts can't be written"]
-    assert bench.companions.failures == 3
+    assert bench.side_tables.failures == 3
     table.folder.unlink()
-    await bench.companions.aclose()
+    await bench.side_tables.aclose()
     assert bench.rows("deliveries") == [(0, "t1", "a", 1, 0, 1)] * 3
     assert bench.rows("subscriptions") == [(0, "t1", "a", 1, 0)]
-    assert bench.companions.waiting == 0
+    assert bench.side_tables.waiting == 0
 
 
 async def test_rows_that_wait_are_bounded_and_the_oldest_go(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    bench = Bench(tmp_path, CompanionsPolicy(most_rows=10))
+    bench = Bench(tmp_path, SideTablesPolicy(most_rows=10))
     bench.outbox("t1", "a")
     for n in range(30):
         bench.publish("a", b"x" * n)
-        await bench.companions.collect()
-    assert bench.companions.waiting <= 10
-    await bench.companions.aclose()
+        await bench.side_tables.collect()
+    assert bench.side_tables.waiting <= 10
+    await bench.side_tables.aclose()
     rows = bench.rows("deliveries")
     assert [row[-1] for row in rows] == list(range(30 - len(rows), 30))
-    assert bench.companions.lost == 31 - len(rows)
+    assert bench.side_tables.lost == 31 - len(rows)
 
 
 async def test_a_cancelled_task_has_lost_nothing(tmp_path: Path, autojump_clock: MockClock) -> None:
@@ -213,16 +213,16 @@ async def test_a_cancelled_task_has_lost_nothing(tmp_path: Path, autojump_clock:
     for n in range(2000):
         bench.outbox("t1", f"tag{n}")
     with trio.move_on_after(60):  # at the very moment of the minute's end
-        await bench.companions.run()
-    await bench.companions.aclose()
+        await bench.side_tables.run()
+    await bench.side_tables.aclose()
     assert len(bench.rows("subscriptions")) == 2000
 
 
 async def test_an_empty_server_writes_nothing(tmp_path: Path, autojump_clock: MockClock) -> None:
     bench = Bench(tmp_path)
     with trio.move_on_after(1000):
-        await bench.companions.run()
-    await bench.companions.aclose()
+        await bench.side_tables.run()
+    await bench.side_tables.aclose()
     assert [bench.rows(name) for name in ("deliveries", "subscriptions", "tokens")] == [[]] * 3
     assert DELIVERIES.names[0] == SUBSCRIPTIONS.names[0] == TOKENS.names[0] == "minute"
 
@@ -247,5 +247,5 @@ async def test_a_server_with_an_archive_keeps_them(tmp_path: Path) -> None:
 
 async def test_a_server_without_an_archive_keeps_no_accounts(tmp_path: Path) -> None:
     async with running(tmp_path) as server:
-        assert server.hub.companions is None
+        assert server.hub.side_tables is None
         assert server.hub.broker._accounts is None

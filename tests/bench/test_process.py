@@ -117,7 +117,7 @@ def test_deliveries_with_ids_are_not_measured() -> None:
                 site.target("ws")
 
 
-def test_an_own_site_has_both_doors_and_a_process() -> None:
+def test_an_own_site_has_both_endpoints_and_a_process() -> None:
     with own_site() as site:
         assert site.process() > 0
         for transport in ("tcp", "ws"):

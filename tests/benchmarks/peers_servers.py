@@ -109,7 +109,7 @@ def _program(name: str, package: str | None) -> str:
 @contextmanager
 def _running(
     command: Callable[[int], Sequence[str]],
-    speak: Dialect,
+    set_protocol: Dialect,
     hear: Dialect,
     working_folder: Path | None = None,
 ) -> Iterator[Target]:
@@ -127,7 +127,7 @@ def _running(
         ) as process,
     ):
         try:
-            publish = Endpoint(HOST, port, speak)
+            publish = Endpoint(HOST, port, set_protocol)
             _wait(publish, process)
             subscribe = Endpoint(HOST, port, hear)
             yield Target(publish, subscribe, partial(cpu_seconds, process.pid))

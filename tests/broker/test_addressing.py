@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from mist.audience import Attributes, Audience
 from mist.auth import Registry
 from mist.auth.memory import MemoryStore
-from mist.broker.attribute_index import Roster, reaches
+from mist.broker.attribute_index import AttributeIndex, reaches
 from mist.broker.broker import Broker
-from mist.broker.named_subscriptions import Lane
+from mist.broker.named_subscriptions import NamedSubscription
 from mist.broker.outbox import Outbox, OutboxLimits
-from mist.broker.usage import Accounts
+from mist.broker.usage import UsageAccounting
 from mist.errors import TooManySubscriptions
 from mist.message import ASK, Batch, Envelope, TagSet, parse_tag_list
 from mist.protocols.line.forms import ESCAPED, PLAIN
@@ -48,7 +48,7 @@ def taken(outbox: Outbox) -> list[str]:
 class Site:
     """A broker and its subscribers."""
 
-    def __init__(self, accounts: Accounts | None = None) -> None:
+    def __init__(self, accounts: UsageAccounting | None = None) -> None:
         self.broker = Broker()
         if accounts is not None:
             self.broker.keep_accounts(accounts)
@@ -61,10 +61,12 @@ class Site:
             self.broker.subscribe(found, asked(each))
         return found
 
-    def lane(self, outbox: Outbox, tags: str, name: str = "1", queue: str = "") -> Lane:
-        lane = Lane(outbox, PLAIN, name.encode())
-        self.broker.open_lane(lane, asked(tags), queue)
-        return lane
+    def named(
+        self, outbox: Outbox, tags: str, name: str = "1", queue: str = ""
+    ) -> NamedSubscription:
+        named = NamedSubscription(outbox, PLAIN, name.encode())
+        self.broker.add_named(named, asked(tags), queue)
+        return named
 
     def publish(self, tags: str, *data: str) -> None:
         self.broker.publish(to(None, tags, *data))
@@ -93,7 +95,7 @@ class TestAddresses:
         site = Site()
         outbox = site.outbox("", wanted)
         everything = ["/foo", "/foo/bar", "/foo,urgent", "/other", ".foo.bar", ".foo.bar.baz", "a"]
-        for _ in range(3):  # as a stranger, remembered, and from memory
+        for _ in range(3):  # as an unauthenticated peer, remembered, and from memory
             for each in everything:
                 site.publish(each, each)
             assert taken(outbox) == gets
@@ -249,18 +251,18 @@ class TestLanes:
     def test_each_gets_its_own_copy_in_its_own_form(self) -> None:
         site = Site()
         outbox = site.outbox("", "a")
-        site.lane(outbox, ".a.*,a", "1")
-        lane = Lane(outbox, ESCAPED, b"2")
-        site.broker.open_lane(lane, asked("a"))
+        site.named(outbox, ".a.*,a", "1")
+        named = NamedSubscription(outbox, ESCAPED, b"2")
+        site.broker.add_named(named, asked("a"))
         site.publish(".a.b,a", "x\\y")
         assert Counter(taken(outbox)) == {"x\\y": 2, "x\\\\y": 1}
 
     def test_one_that_ends_after_so_many(self) -> None:
         site = Site()
         outbox = site.outbox()
-        lane = site.lane(outbox, "a")
+        named = site.named(outbox, "a")
         site.publish("a", "1")
-        lane.end_after(3, lambda: site.broker.close_lane(lane))
+        named.end_after(3, lambda: site.broker.remove_named(named))
         site.broker.publish(Batch([b"a"], (b"publish a 2\npublish a 3\npublish a 4\n", 3)))
         site.publish("a", "5")
         assert taken(outbox) == ["1", "2", "3"]
@@ -271,8 +273,8 @@ class TestLanes:
         site = Site()
         outbox, other = site.outbox(), site.outbox()
         outbox.echo = False
-        site.lane(outbox, "a")
-        site.lane(other, "a")
+        site.named(outbox, "a")
+        site.named(other, "a")
         site.broker.publish(to(None), outbox)
         assert (taken(outbox), taken(other)) == ([], ["x"])
 
@@ -280,8 +282,8 @@ class TestLanes:
         site = Site()
         one, other = site.outbox("user=1"), site.outbox("user=2")
         for each in (one, other):
-            site.lane(each, "a", "1")
-            site.lane(each, "a", "2")
+            site.named(each, "a", "1")
+            site.named(each, "a", "2")
         site.send("users=1")
         assert (taken(one), taken(other)) == (["x", "x"], [])
         site.broker.describe(other, Attributes.parse("user=1"), (), [])
@@ -289,7 +291,7 @@ class TestLanes:
     def test_a_full_outbox_drops_and_counts(self) -> None:
         site = Site()
         outbox = site.outbox(messages=2)
-        site.lane(outbox, "a")
+        site.named(outbox, "a")
         site.publish("a", "1", "2", "3")
         assert taken(outbox) == ["1", "2"]
         assert site.broker.dropped == {"full": 1}
@@ -300,7 +302,7 @@ class TestQueues:
         site = Site()
         outboxes = [site.outbox() for _ in range(4)]
         for each in outboxes:
-            site.lane(each, "a", queue="workers")
+            site.named(each, "a", queue="workers")
         beside = site.outbox("", "a")
         numbers = [str(n) for n in range(400)]
         site.publish("a", *numbers)
@@ -313,7 +315,7 @@ class TestQueues:
         site = Site()
         outboxes = [site.outbox() for _ in range(3)]
         for each, (tags, queue) in zip(outboxes, [("a", "q"), ("a", "r"), ("b", "q")], strict=True):
-            site.lane(each, tags, queue=queue)
+            site.named(each, tags, queue=queue)
         site.publish("a,b")
         assert [taken(each) for each in outboxes] == [["x"]] * 3
 
@@ -321,7 +323,7 @@ class TestQueues:
         site = Site()
         full, free = site.outbox(messages=1), site.outbox()
         for each in (full, free):
-            site.lane(each, "a", queue="q")
+            site.named(each, "a", queue="q")
         site.publish("a", *map(str, range(50)))
         assert len(taken(full)) == 1
         assert len(taken(free)) == 49
@@ -331,7 +333,7 @@ class TestQueues:
         site = Site()
         outboxes = [site.outbox(messages=1) for _ in range(2)]
         for each in outboxes:
-            site.lane(each, "a", queue="q")
+            site.named(each, "a", queue="q")
         site.publish("a", *map(str, range(5)))
         assert [len(taken(each)) for each in outboxes] == [1, 1]
         assert site.broker.dropped == {"full": 3}
@@ -340,7 +342,7 @@ class TestQueues:
         site = Site()
         mine, other = site.outbox("user=1"), site.outbox("user=2")
         for each in (mine, other):
-            site.lane(each, "a", queue="q")
+            site.named(each, "a", queue="q")
         for _ in range(20):
             site.send("users=1")
         assert (len(taken(mine)), len(taken(other))) == (20, 0)
@@ -348,22 +350,22 @@ class TestQueues:
     def test_nothing_is_left_of_one_that_ended(self) -> None:
         site = Site()
         outboxes = [site.outbox() for _ in range(3)]
-        lanes = [site.lane(each, ".a.*", queue="q") for each in outboxes]
-        for lane in lanes:
-            site.broker.close_lane(lane)
-            site.broker.close_lane(lane)
+        named_subscriptions = [site.named(each, ".a.*", queue="q") for each in outboxes]
+        for named in named_subscriptions:
+            site.broker.remove_named(named)
+            site.broker.remove_named(named)
         site.publish(".a.b")
         assert not any(map(taken, outboxes))
         assert site.broker.tag_sets() == 0
 
     def test_it_is_a_member_that_is_paid_for(self) -> None:
-        accounts = Accounts()
+        accounts = UsageAccounting()
         site = Site(accounts)
         owners = ["x", "y"]
         for owner in owners:
             outbox = site.outbox()
             site.broker.assign(outbox, owner, ())
-            site.lane(outbox, "a", queue="q")
+            site.named(outbox, "a", queue="q")
         site.publish("a", *["12345"] * 30)
         site.send("except=nobody", "a", *["12345"] * 10)
         rows = [row for delivered, _ in accounts.close() for row in delivered if row.sent]
@@ -420,23 +422,23 @@ def test_deliveries_are_those_of_the_plain_rule(
 
 
 def test_nobody_stays_on_a_roster_who_has_left() -> None:
-    roster = Roster()
+    attribute_index = AttributeIndex()
     site = Site()
     outboxes = [site.outbox(f"user={n}&groups=a;b&client=c{n}&site=s") for n in range(3)]
     for each in outboxes:
-        roster.enter(each)
-    assert (len(roster), roster.bound) == (9, 3)
+        attribute_index.enter(each)
+    assert (len(attribute_index), attribute_index.bound) == (9, 3)
     for each in outboxes:
-        roster.leave(each)
-    assert (len(roster), roster.bound) == (0, 0)
+        attribute_index.leave(each)
+    assert (len(attribute_index), attribute_index.bound) == (0, 0)
 
 
 def walked(audience: str) -> Iterator[object]:
     site = Site()
-    roster = Roster()
+    attribute_index = AttributeIndex()
     for n in range(10):
-        roster.enter(site.outbox(f"user={n}&groups=all&plan={'pro' if n < 2 else 'free'}"))
-    size, among = roster.named(Audience.parse(audience), False)
+        attribute_index.enter(site.outbox(f"user={n}&groups=all&plan={'pro' if n < 2 else 'free'}"))
+    size, among = attribute_index.named(Audience.parse(audience), False)
     found = list(among())
     assert len(found) <= size or size < 0
     yield size

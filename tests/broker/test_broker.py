@@ -12,7 +12,7 @@ import mist.broker.fanout
 from mist.addresses import EVERYTHING
 from mist.broker.broker import Broker, Group
 from mist.broker.meters import Meters
-from mist.broker.named_subscriptions import Lane
+from mist.broker.named_subscriptions import NamedSubscription
 from mist.broker.outbox import Outbox, OutboxLimits
 from mist.errors import CommandError, EmptyTag, InvalidTag
 from mist.message import Batch, Limits
@@ -372,7 +372,7 @@ def test_receivers_are_whoever_might_get_a_message_each_once() -> None:
     broker.subscribe(other, frozenset({"=/a"}))
     broker.subscribe(last, EVERYTHING)
     for outbox in (shared, one):
-        broker.open_lane(Lane(outbox, PLAIN, b"1"), frozenset({"/a/b"}), "queue")
+        broker.add_named(NamedSubscription(outbox, PLAIN, b"1"), frozenset({"/a/b"}), "queue")
     assert broker.receivers(frozenset({"/a/b"})) == {one, shared, last}
     assert broker.receivers(frozenset({"/a"})) == {one, other, last}
     assert broker.receivers(frozenset({"b"})) == {last}

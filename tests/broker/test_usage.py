@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from mist.broker.broker import Broker, Group
 from mist.broker.outbox import Outbox, OutboxLimits, SlowConsumer
-from mist.broker.usage import Accounts, Changed, Delivered
+from mist.broker.usage import Changed, Delivered, UsageAccounting
 from mist.message import Batch, Entry, TagList, TagSet, format_tags
 from mist.protocols import WireForm
 from mist.protocols.frames import JSON_FRAMES
@@ -28,7 +28,7 @@ class Books:
     """A broker with accounts, and what they have come to."""
 
     def __init__(self, **bounds: int) -> None:
-        self.accounts = Accounts(**bounds)
+        self.accounts = UsageAccounting(**bounds)
         self.broker = Broker()
         self.broker.keep_accounts(self.accounts)
 
@@ -153,27 +153,27 @@ def test_bytes_are_of_the_data_whatever_the_dialect_makes_of_it() -> None:
 def test_what_was_held_counts_when_it_comes() -> None:
     books = Books()
     outbox = books.outbox("t1", "a")
-    outbox.withhold()
+    outbox.pause()
     books.publish(("a", b"x"))
     outbox.hold()
     books.publish(("a", b"yy"))
     assert books.close() == {}
-    outbox.admit()
+    outbox.resume_live()
     assert books.close() == {("t1", "a"): (1, 0, 2)}
 
 
 def test_what_was_held_and_let_go_counts_when_it_is_brought() -> None:
     books = Books()
     outbox = books.outbox("t1", "a")
-    outbox.withhold()
+    outbox.pause()
     outbox.hold()
     books.publish(("a", b"yy"))
     outbox.let_go()
     tag_list = TagList(frozenset("a"))
     entries: list[Entry] = [(tag_list, b"publish a yy\n", 1)]
-    outbox.bring(b"publish a yy\n", 1)
+    outbox.replay(b"publish a yy\n", 1)
     books.broker.note_brought(outbox, [(entries, None, 1)])
-    outbox.admit()
+    outbox.resume_live()
     assert books.close() == {("t1", "a"): (1, 0, 2)}
 
 
@@ -192,7 +192,7 @@ def test_what_a_form_cannot_carry_is_counted_once_for_who_is_behind() -> None:
     books = Books()
     outbox = books.outbox("t1", "a")
     other = books.outbox("t2", "a")
-    outbox.withhold()
+    outbox.pause()
     other.mute()
     books.broker.publish(Batch.of(frozenset("a"), b"x\ny"))
     assert books.close() == {}
@@ -428,7 +428,7 @@ class AccountsMachine(RuleBasedStateMachine):
     @rule(data=st.data(), hold=st.booleans())
     def fall_behind(self, data: st.DataObject, hold: bool) -> None:
         outbox = self.outboxes[self.some(data)]
-        outbox.withhold()
+        outbox.pause()
         if hold:
             outbox.hold()
 
@@ -437,14 +437,14 @@ class AccountsMachine(RuleBasedStateMachine):
     def catch_up(self, data: st.DataObject) -> None:
         n = self.some(data)
         outbox = self.outboxes[n]
-        if outbox.withheld:
-            outbox.admit()
+        if outbox.paused:
+            outbox.resume_live()
             self.look()
             self.due[n].clear()
 
     @precondition(lambda self: any(self.subscribed))
     @rule(data=st.data(), count=st.integers(1, 3), feed=st.booleans())
-    def bring(self, data: st.DataObject, count: int, feed: bool) -> None:
+    def replay(self, data: st.DataObject, count: int, feed: bool) -> None:
         n = data.draw(st.sampled_from([n for n, each in enumerate(self.subscribed) if each]))
         outbox = self.outboxes[n]
         tags = data.draw(st.sampled_from(sorted(self.subscribed[n], key=sorted))) | frozenset("a")
@@ -459,7 +459,7 @@ class AccountsMachine(RuleBasedStateMachine):
             if not feed or outbox.form is not PLAIN:
                 self.due[n][self.numbers] = subscription, len(text)
         wire, number = outbox.form.join(entries, framable=not feed)
-        outbox.bring(wire, number)
+        outbox.replay(wire, number)
         self.broker.note_brought(outbox, [(entries, None, number)])
         if number < count:
             total = self.expected.setdefault((outbox.owner, subscription), Counter())
@@ -523,5 +523,5 @@ def test_without_accounts_nothing_is_tallied(lines: int) -> None:
     broker.subscribe(outbox, frozenset("a"))
     for _ in range(3):
         broker.publish(Batch.of_runs([(b"a", b"publish a x\n", 1)] * lines))
-    (route,) = broker._routes.values()
-    assert route.messages == 0
+    (match,) = broker._matches.values()
+    assert match.messages == 0

@@ -39,13 +39,15 @@ async def talk_on(stream: trio.SocketStream) -> None:
             await stream.send_all(b"x" * 65_536)
 
 
-Ending = Callable[[trio.SocketStream], Awaitable[None]]
+CloseReason = Callable[[trio.SocketStream], Awaitable[None]]
 
 
 class Rude(Proxy):
     """Answers the first connections with some bytes and an ending, and passes on the rest."""
 
-    def __init__(self, url: str, answer: bytes, ending: Ending, times: int = 1_000_000) -> None:
+    def __init__(
+        self, url: str, answer: bytes, ending: CloseReason, times: int = 1_000_000
+    ) -> None:
         super().__init__(url)
         self.answer, self.ending, self.times = answer, ending, times
 
@@ -96,7 +98,7 @@ NO_WEBSOCKET = [
 
 @pytest.mark.parametrize(("answer", "ending", "text"), CUT_SHORT + REFUSED + NO_WEBSOCKET)
 async def test_a_handshake_that_fails_is_told_at_once(
-    answer: bytes, ending: Ending, text: str, nursery: trio.Nursery
+    answer: bytes, ending: CloseReason, text: str, nursery: trio.Nursery
 ) -> None:
     rude = await nursery.start(Rude("tcp://127.0.0.1:1", answer, ending).run)
     with trio.fail_after(5), pytest.raises(ConnectError, match=text) as caught:
@@ -119,7 +121,7 @@ async def test_a_status_that_will_stay_is_final(
 
 @pytest.mark.parametrize(("answer", "ending", "text"), [CUT_SHORT[0], CUT_SHORT[1], REFUSED[2]])
 async def test_a_handshake_that_fails_is_tried_again(
-    answer: bytes, ending: Ending, text: str, tmp_path: Path, nursery: trio.Nursery
+    answer: bytes, ending: CloseReason, text: str, tmp_path: Path, nursery: trio.Nursery
 ) -> None:
     states, gaps = States(), list[Gap]()
     with trio.fail_after(10):
@@ -160,7 +162,7 @@ async def test_a_handshake_that_fails_is_tried_again(
 @pytest.mark.parametrize("answer", [b"", b"\x16\x03\x03", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
 @pytest.mark.parametrize("ending", [hang_up, reset])
 async def test_a_tls_handshake_cut_short_is_told_at_once(
-    scheme: str, answer: bytes, ending: Ending, nursery: trio.Nursery
+    scheme: str, answer: bytes, ending: CloseReason, nursery: trio.Nursery
 ) -> None:
     rude = await nursery.start(Rude("tcp://127.0.0.1:1", answer, ending).run)
     token = "T" if scheme == "wss" else None

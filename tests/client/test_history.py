@@ -35,7 +35,7 @@ DIALECTS = ["tcp", "ws"]
 
 
 class Place:
-    """A server, a proxy before each of its doors, and a client that publishes directly."""
+    """A server, a proxy before each of its endpoints, and a client that publishes directly."""
 
     def __init__(self, server: Server, proxies: dict[str, Proxy], publisher: Client) -> None:
         self.server = server

@@ -62,7 +62,7 @@ async def visiting(browser: str, site: str) -> AsyncIterator[Page]:
 
 
 def ask(http: str, method: str, path: str) -> dict[str, Any]:
-    """What the server's own HTTP door says."""
+    """What the server's own HTTP endpoint says."""
     with urllib.request.urlopen(urllib.request.Request(http + path, method=method)) as answer:
         return dict(json.loads(answer.read() or b"{}"))
 

@@ -5,7 +5,14 @@ import trio
 
 from mist.errors import HistoryUnavailable
 from mist.history import Key, open_history
-from mist.history.idempotency import OWNER_BYTES, Kept, Keys, Recent, Repeats, key_name
+from mist.history.idempotency import (
+    OWNER_BYTES,
+    KeyRecord,
+    KeyRecords,
+    KeysInFlight,
+    KeysInMemory,
+    key_name,
+)
 from tests.history.messages import one, replay, texts
 
 DAY = 24 * 3600
@@ -27,7 +34,7 @@ class Shop:
     def __init__(self, history, nursery):
         self.now = 1000.0
         self.history = history
-        self.repeats = Repeats(history, nursery.start_soon, lambda: self.now)
+        self.keys_in_flight = KeysInFlight(history, nursery.start_soon, lambda: self.now)
         self.failing = False
         self.let_go = trio.Event()
         self.let_go.set()
@@ -39,7 +46,7 @@ class Shop:
                 raise HistoryUnavailable
             return await self.history.append([one("a", text, time=self.now, key=mark)])
 
-        return await self.repeats.once(mark, store)
+        return await self.keys_in_flight.once(mark, store)
 
 
 @pytest.fixture
@@ -140,41 +147,41 @@ async def test_where_the_keys_can_not_be_read_nothing_is_stored(shop, monkeypatc
 
 def test_without_a_history_a_key_is_good_for_a_day():
     now = 0.0
-    recent = Recent(lambda: now)
+    keys_in_memory = KeysInMemory(lambda: now)
     done = []
-    assert recent.once(key(), lambda: done.append(1))
+    assert keys_in_memory.once(key(), lambda: done.append(1))
     now = DAY - 1.0
-    assert recent.once(key(), lambda: done.append(2))
-    assert not recent.once(key(digest="other"), lambda: done.append(3))
+    assert keys_in_memory.once(key(), lambda: done.append(2))
+    assert not keys_in_memory.once(key(digest="other"), lambda: done.append(3))
     now = DAY + 1.0
-    assert recent.once(key(digest="other"), lambda: done.append(4))
+    assert keys_in_memory.once(key(digest="other"), lambda: done.append(4))
     assert done == [1, 4]
 
 
 def test_without_a_history_what_fails_is_tried_again():
-    recent = Recent()
+    keys_in_memory = KeysInMemory()
     done = []
     with pytest.raises(ZeroDivisionError):
-        recent.once(key(), lambda: 1 / 0)
-    assert recent.once(key(), lambda: done.append(1))
+        keys_in_memory.once(key(), lambda: 1 / 0)
+    assert keys_in_memory.once(key(), lambda: done.append(1))
     assert done == [1]
 
 
 def test_without_a_history_only_so_many_keys_are_kept():
-    recent = Recent(most=3)
+    keys_in_memory = KeysInMemory(most=3)
     done = []
     for name in "abcda":
-        recent.once(key(name), lambda name=name: done.append(name))
-        assert len(recent._keys) <= 3
+        keys_in_memory.once(key(name), lambda name=name: done.append(name))
+        assert len(keys_in_memory._keys) <= 3
     assert done == list("abcda")
-    recent.once(key("d"), lambda: done.append("again"))
+    keys_in_memory.once(key("d"), lambda: done.append("again"))
     assert "again" not in done
 
 
 def test_a_key_kept_anew_is_the_newest():
-    keys = Keys()
+    keys = KeyRecords()
     for number, name in enumerate("aba", 1):
-        keys.add(Kept(number, number, key(name).name, bytes(32)))
+        keys.add(KeyRecord(number, number, key(name).name, bytes(32)))
     assert len(keys) == 2
     keys.forget(keys.outdated(before=0, most=1, step=10))
     assert keys.get(key("b").name) is None
@@ -182,17 +189,17 @@ def test_a_key_kept_anew_is_the_newest():
 
 
 def test_without_a_history_a_busy_owner_costs_no_other_a_key():
-    recent = Recent(most=10, most_of_owner=3)
+    keys_in_memory = KeysInMemory(most=10, most_of_owner=3)
     done = []
 
     def once(owner, name):
         marked = Key(key_name(owner, name), bytes(32))
-        recent.once(marked, lambda: done.append((owner, name)))
+        keys_in_memory.once(marked, lambda: done.append((owner, name)))
 
     once("quiet", "a")
     for number in range(50):
         once("busy", str(number))
-        assert len(recent._keys) <= 4
+        assert len(keys_in_memory._keys) <= 4
     done.clear()
     for name in ("47", "48", "49"):
         once("busy", name)
@@ -203,10 +210,10 @@ def test_without_a_history_a_busy_owner_costs_no_other_a_key():
 
 
 def test_without_a_history_a_repeat_of_the_oldest_of_all_that_fit_is_known():
-    recent = Recent(most=3)
+    keys_in_memory = KeysInMemory(most=3)
     done = []
     for name in "abca":
-        recent.once(key(name), lambda name=name: done.append(name))
+        keys_in_memory.once(key(name), lambda name=name: done.append(name))
     assert done == list("abc")
 
 

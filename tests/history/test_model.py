@@ -50,7 +50,7 @@ selections = st.none() | st.frozensets(tag_sets, min_size=1, max_size=3)
 
 
 @attrs.define
-class Kept:
+class KeyRecord:
     """A message of the model; `block` is the last id of the group it came with."""
 
     id: int
@@ -82,7 +82,7 @@ class Model:
                 texts = []
                 for _ in range(count):
                     self.newest += 1
-                    messages.append(Kept(self.newest, time, tags, 0))
+                    messages.append(KeyRecord(self.newest, time, tags, 0))
                     texts.append(str(self.newest))
                 written.append(run(",".join(tags), *texts))
             publications.append(publication(*written, time=self.wall))

@@ -22,7 +22,7 @@ from mist.http.bodies import answer
 from mist.http.guard import Guard, GuardLimits
 from mist.http.problems import HANDLERS, Problem
 from mist.http.rates import Rates
-from mist.transports.connection_limiter import Gate
+from mist.transports.connection_limiter import ConnectionLimiter
 from mist.transports.handshake import Origins
 from tests.http.client import Client
 
@@ -83,16 +83,16 @@ class Site:
         )
 
 
-class Door:
+class Endpoint:
     """The transport, to be connected to in memory."""
 
     def __init__(self, nursery: trio.Nursery) -> None:
         self.site = Site()
-        self.gate = Gate()
+        self.limiter = ConnectionLimiter()
         self.nursery = nursery
         rates = Rates(1000.0, trio.current_time)
-        guard = Guard(self.site.app(), self.gate, Origins(loopback=True), (), LIMITS, rates)
-        self.transport = HttpTransport(guard, self.gate, LISTEN)
+        guard = Guard(self.site.app(), self.limiter, Origins(loopback=True), (), LIMITS, rates)
+        self.transport = HttpTransport(guard, self.limiter, LISTEN)
         self.open = 0
 
     def connect(self, *, buffered: bool = True) -> Client:
@@ -133,13 +133,15 @@ async def drained(client: Client) -> bytes:
 
 
 @pytest.fixture
-async def door(nursery: trio.Nursery, caplog: pytest.LogCaptureFixture) -> AsyncIterator[Door]:
-    door = Door(nursery)
-    yield door
-    door.site.go_on.set()
+async def endpoint(
+    nursery: trio.Nursery, caplog: pytest.LogCaptureFixture
+) -> AsyncIterator[Endpoint]:
+    endpoint = Endpoint(nursery)
+    yield endpoint
+    endpoint.site.go_on.set()
     # Nothing that a peer does is an error of ours, or keeps a place for ever.
     await trio.sleep(3600)
-    assert not door.open
+    assert not endpoint.open
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
     nursery.cancel_scope.cancel()
 
@@ -171,9 +173,9 @@ async def door(nursery: trio.Nursery, caplog: pytest.LogCaptureFixture) -> Async
 )
 @pytest.mark.parametrize("piece", [1_000_000, 1_000])
 async def test_what_is_no_request_is_told_why_and_ends(
-    autojump_clock: MockClock, door: Door, sent: bytes, status: int, piece: int
+    autojump_clock: MockClock, endpoint: Endpoint, sent: bytes, status: int, piece: int
 ) -> None:
-    found = await door.ask(*[sent[at : at + piece] for at in range(0, len(sent), piece)])
+    found = await endpoint.ask(*[sent[at : at + piece] for at in range(0, len(sent), piece)])
     head, _, body = found.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 %d " % status)
     assert b"content-type: application/problem+json" in head.lower()
@@ -182,17 +184,19 @@ async def test_what_is_no_request_is_told_why_and_ends(
 
 
 async def test_a_head_that_is_too_long_gets_no_body_where_none_may_be(
-    autojump_clock: MockClock, door: Door
+    autojump_clock: MockClock, endpoint: Endpoint
 ) -> None:
     head = b"HEAD / HTTP/1.1\r\n" + HOST + b"X: " + b"x" * 20_000 + b"\r\n\r\n"
-    found = await door.ask(head)
+    found = await endpoint.ask(head)
     assert found.startswith(b"HTTP/1.1 431 ")
     assert found.endswith(b"\r\n\r\n")
 
 
-async def test_a_head_of_nearly_the_limit_passes(autojump_clock: MockClock, door: Door) -> None:
+async def test_a_head_of_nearly_the_limit_passes(
+    autojump_clock: MockClock, endpoint: Endpoint
+) -> None:
     head = b"GET / HTTP/1.1\r\n" + HOST + b"X: " + b"x" * 16_000 + b"\r\n\r\n"
-    assert (await door.ask(head)).startswith(b"HTTP/1.1 200 ")
+    assert (await endpoint.ask(head)).startswith(b"HTTP/1.1 200 ")
 
 
 # slowly
@@ -208,10 +212,10 @@ async def test_a_head_of_nearly_the_limit_passes(autojump_clock: MockClock, door
     ],
 )
 async def test_a_head_that_does_not_come_in_time_ends_the_connection(
-    autojump_clock: MockClock, door: Door, sent: bytes
+    autojump_clock: MockClock, endpoint: Endpoint, sent: bytes
 ) -> None:
     async def trickle() -> None:
-        client = door.connect()
+        client = endpoint.connect()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(drip, client, sent)
             found.append(await drained(client))
@@ -231,11 +235,11 @@ async def test_a_head_that_does_not_come_in_time_ends_the_connection(
 
 
 async def test_a_body_that_does_not_come_in_time_is_told_so(
-    autojump_clock: MockClock, door: Door
+    autojump_clock: MockClock, endpoint: Endpoint
 ) -> None:
     started = trio.current_time()
     head = b"POST /take HTTP/1.1\r\n" + HOST + JSON + b"Content-Length: 1000\r\n\r\n"
-    client = door.connect()
+    client = endpoint.connect()
     await send(client, head)
     for _ in range(9):
         await trio.sleep(1)
@@ -245,13 +249,13 @@ async def test_a_body_that_does_not_come_in_time_is_told_so(
     assert b"connection: close" in found.lower()
     assert b"request_timeout" in found
     assert 9.9 < trio.current_time() - started < 12.1
-    assert door.site.bodies == []
+    assert endpoint.site.bodies == []
 
 
 async def test_a_body_that_comes_slowly_but_in_time_is_taken(
-    autojump_clock: MockClock, door: Door
+    autojump_clock: MockClock, endpoint: Endpoint
 ) -> None:
-    client = door.connect()
+    client = endpoint.connect()
     await send(client, b"POST /take HTTP/1.1\r\n" + HOST + JSON + b"Content-Length: 9\r\n\r\n")
     for _ in range(9):
         await trio.sleep(1)
@@ -261,19 +265,19 @@ async def test_a_body_that_comes_slowly_but_in_time_is_taken(
 
 
 async def test_a_body_missing_in_a_begun_answer_ends_it_unfinished(
-    autojump_clock: MockClock, door: Door
+    autojump_clock: MockClock, endpoint: Endpoint
 ) -> None:
     head = b"POST /drip HTTP/1.1\r\n" + HOST + JSON + b"Content-Length: 1000\r\n\r\n"
-    found = await door.ask(head)
+    found = await endpoint.ask(head)
     assert b"begun" in found
     assert b"never" not in found
     assert not found.endswith(b"0\r\n\r\n")
 
 
 async def test_a_connection_kept_alive_ends_some_time_after_its_last_answer(
-    autojump_clock: MockClock, door: Door
+    autojump_clock: MockClock, endpoint: Endpoint
 ) -> None:
-    client = door.connect()
+    client = endpoint.connect()
     for _ in range(3):
         await trio.sleep(9)
         assert (await client.request("GET", "/")).status == 200
@@ -283,30 +287,32 @@ async def test_a_connection_kept_alive_ends_some_time_after_its_last_answer(
 
 
 async def test_a_thousand_idle_connections_are_gone_again(
-    autojump_clock: MockClock, door: Door
+    autojump_clock: MockClock, endpoint: Endpoint
 ) -> None:
-    clients = [door.connect() for _ in range(1_000)]
+    clients = [endpoint.connect() for _ in range(1_000)]
     for client in clients:
         assert (await client.request("GET", "/")).status == 200
-    assert door.open == 1_000
+    assert endpoint.open == 1_000
     await trio.sleep(15)
-    assert door.open == 0
-    assert door.gate.enter("192.0.2.1") is not None
+    assert endpoint.open == 0
+    assert endpoint.limiter.enter("192.0.2.1") is not None
 
 
-async def test_a_client_that_never_reads_is_given_up(autojump_clock: MockClock, door: Door) -> None:
-    client = door.connect(buffered=False)
+async def test_a_client_that_never_reads_is_given_up(
+    autojump_clock: MockClock, endpoint: Endpoint
+) -> None:
+    client = endpoint.connect(buffered=False)
     await send(client, b"GET /large HTTP/1.1\r\n" + HOST + b"\r\n")
     await trio.sleep(29)
-    assert door.open == 1
+    assert endpoint.open == 1
     await trio.sleep(5)
-    assert door.open == 0
+    assert endpoint.open == 0
 
 
 async def test_a_client_that_reads_slowly_gets_it_all(
-    autojump_clock: MockClock, door: Door
+    autojump_clock: MockClock, endpoint: Endpoint
 ) -> None:
-    client = door.connect(buffered=False)
+    client = endpoint.connect(buffered=False)
     await send(client, b"GET /large HTTP/1.1\r\n" + HOST + b"Connection: close\r\n\r\n")
     size = 0
     while data := await client.connection.receive_some(1_000_000):
@@ -330,15 +336,15 @@ def chunks(size: int, of: int = 1_000) -> bytes:
 
 
 async def test_a_body_over_the_limit_is_refused_by_its_length_alone(
-    autojump_clock: MockClock, door: Door
+    autojump_clock: MockClock, endpoint: Endpoint
 ) -> None:
-    found = await door.ask(posted(b"/take", b"Content-Length: 100001"))
+    found = await endpoint.ask(posted(b"/take", b"Content-Length: 100001"))
     assert found.startswith(b"HTTP/1.1 413 ")
     assert b"payload_too_large" in found
 
 
-async def test_a_body_of_the_limit_is_taken(autojump_clock: MockClock, door: Door) -> None:
-    client = door.connect()
+async def test_a_body_of_the_limit_is_taken(autojump_clock: MockClock, endpoint: Endpoint) -> None:
+    client = endpoint.connect()
     headers = {"Content-Type": "application/json"}
     assert (await client.request("POST", "/take", headers, bytes(100_000))).status == 200
     assert (await client.request("GET", "/")).status == 200
@@ -346,76 +352,76 @@ async def test_a_body_of_the_limit_is_taken(autojump_clock: MockClock, door: Doo
 
 @pytest.mark.parametrize("size", [200_000, 5_000_000])
 async def test_a_body_over_the_limit_is_refused_where_no_length_was_told(
-    autojump_clock: MockClock, door: Door, size: int
+    autojump_clock: MockClock, endpoint: Endpoint, size: int
 ) -> None:
     sent = posted(b"/take", b"Transfer-Encoding: chunked") + chunks(size)
-    found = await door.ask(*[sent[at : at + 10_000] for at in range(0, len(sent), 10_000)])
+    found = await endpoint.ask(*[sent[at : at + 10_000] for at in range(0, len(sent), 10_000)])
     assert found.startswith(b"HTTP/1.1 413 ")
-    assert door.site.bodies == []
+    assert endpoint.site.bodies == []
 
 
-async def test_chunks_are_put_together(autojump_clock: MockClock, door: Door) -> None:
+async def test_chunks_are_put_together(autojump_clock: MockClock, endpoint: Endpoint) -> None:
     sent = posted(b"/take", b"Transfer-Encoding: chunked", b"Connection: close") + chunks(9, 3)
-    assert b'{"size":9}' in await door.ask(sent)
+    assert b'{"size":9}' in await endpoint.ask(sent)
 
 
 @pytest.mark.parametrize("chunk", [b"zz\r\nx", b"-1\r\nx", b"1\r\nxy"])
 async def test_a_chunk_that_is_none_is_refused(
-    autojump_clock: MockClock, door: Door, chunk: bytes
+    autojump_clock: MockClock, endpoint: Endpoint, chunk: bytes
 ) -> None:
     sent = posted(b"/take", b"Transfer-Encoding: chunked") + chunk + b"\r\n"
-    assert (await door.ask(sent)).startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 431 "))
-    assert door.site.bodies == []
+    assert (await endpoint.ask(sent)).startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 431 "))
+    assert endpoint.site.bodies == []
 
 
-async def test_two_lengths_are_refused(autojump_clock: MockClock, door: Door) -> None:
+async def test_two_lengths_are_refused(autojump_clock: MockClock, endpoint: Endpoint) -> None:
     sent = posted(b"/take", b"Content-Length: 5", b"Transfer-Encoding: chunked")
-    found = await door.ask(sent + b"0\r\n\r\nGET / HTTP/1.1\r\n" + HOST + b"\r\n")
+    found = await endpoint.ask(sent + b"0\r\n\r\nGET / HTTP/1.1\r\n" + HOST + b"\r\n")
     assert found.startswith(b"HTTP/1.1 400 ")
     assert found.count(b"HTTP/1.1 ") == 1
 
 
 @pytest.mark.parametrize("sent", [b"", b"abc"])
 async def test_a_peer_that_leaves_within_its_body_is_no_news(
-    autojump_clock: MockClock, door: Door, sent: bytes
+    autojump_clock: MockClock, endpoint: Endpoint, sent: bytes
 ) -> None:
-    client = door.connect()
+    client = endpoint.connect()
     await send(client, posted(b"/take", b"Content-Length: 10") + sent)
     await trio.testing.wait_all_tasks_blocked()
     await client.connection.aclose()
     await trio.sleep(1)
-    assert door.site.bodies == []
-    assert door.open == 0
+    assert endpoint.site.bodies == []
+    assert endpoint.open == 0
 
 
 async def test_a_peer_that_leaves_while_it_is_answered_is_no_news(
-    autojump_clock: MockClock, door: Door
+    autojump_clock: MockClock, endpoint: Endpoint
 ) -> None:
-    client = door.connect()
+    client = endpoint.connect()
     await send(client, b"GET /wait HTTP/1.1\r\n" + HOST + b"\r\n")
-    await door.site.asked.wait()
+    await endpoint.site.asked.wait()
     await client.connection.aclose()
-    door.site.go_on.set()
+    endpoint.site.go_on.set()
     await trio.sleep(1)
-    assert door.open == 0
+    assert endpoint.open == 0
 
 
 async def test_a_body_that_nobody_reads_keeps_no_connection(
-    autojump_clock: MockClock, door: Door
+    autojump_clock: MockClock, endpoint: Endpoint
 ) -> None:
     # Longer than all that is buffered on its way to an application that answers late.
     sent = posted(b"/refuse", b"Transfer-Encoding: chunked") + chunks(90_000, 100)
-    found = await door.ask(*[sent[at : at + 1_000] for at in range(0, len(sent), 1_000)])
+    found = await endpoint.ask(*[sent[at : at + 1_000] for at in range(0, len(sent), 1_000)])
     assert found.startswith(b"HTTP/1.1 401 ")
     await trio.sleep(5)
-    assert door.open == 0
+    assert endpoint.open == 0
 
 
 async def test_an_answer_is_not_lost_to_those_who_still_send(
-    autojump_clock: MockClock, door: Door
+    autojump_clock: MockClock, endpoint: Endpoint
 ) -> None:
     # In memory nothing would be lost; that everything sent is taken for a while is what is seen.
-    client = door.connect()
+    client = endpoint.connect()
     await send(client, posted(b"/take", b"Content-Length: 50000000"))
     sent = 0
     for _ in range(20):
@@ -426,14 +432,14 @@ async def test_an_answer_is_not_lost_to_those_who_still_send(
 
 
 async def test_who_never_ends_sending_is_not_listened_to_for_long(
-    autojump_clock: MockClock, door: Door
+    autojump_clock: MockClock, endpoint: Endpoint
 ) -> None:
     async def pour() -> None:
         while True:
             await client.connection.send_all(bytes(1_000))
             await trio.sleep(0.1)
 
-    client = door.connect()
+    client = endpoint.connect()
     await send(client, posted(b"/take", b"Content-Length: 50000000"))
     started = trio.current_time()
     with pytest.raises((trio.BrokenResourceError, ExceptionGroup)):
@@ -442,10 +448,10 @@ async def test_who_never_ends_sending_is_not_listened_to_for_long(
 
 
 async def test_who_expects_to_be_asked_for_the_body_is_asked(
-    autojump_clock: MockClock, door: Door
+    autojump_clock: MockClock, endpoint: Endpoint
 ) -> None:
     head = posted(b"/take", b"Content-Length: 3", b"Expect: 100-continue", b"Connection: close")
-    client = door.connect()
+    client = endpoint.connect()
     await send(client, head)
     assert (await client.receive_some()).startswith(b"HTTP/1.1 100 ")
     await send(client, b"abc")
@@ -456,11 +462,11 @@ async def test_who_expects_to_be_asked_for_the_body_is_asked(
 
 
 async def test_pipelined_requests_are_answered_in_order(
-    autojump_clock: MockClock, door: Door
+    autojump_clock: MockClock, endpoint: Endpoint
 ) -> None:
     gets = b"".join(b"GET /?%d HTTP/1.1\r\n%b\r\n" % (n, HOST) for n in range(500))
     last = b"GET /?last HTTP/1.1\r\n" + HOST + b"Connection: close\r\n\r\n"
-    found = await door.ask(gets + last)
+    found = await endpoint.ask(gets + last)
     places = [found.index(b'"query":"%d"' % n) for n in range(500)]
     assert places == sorted(places)
     assert found.count(b"HTTP/1.1 200 ") == 501
@@ -468,30 +474,30 @@ async def test_pipelined_requests_are_answered_in_order(
 
 async def test_what_stands_behind_a_request_that_ends_the_connection_is_not_carried_out(
     autojump_clock: MockClock,
-    door: Door,
+    endpoint: Endpoint,
 ) -> None:
     first = b"GET /?1 HTTP/1.1\r\n" + HOST + b"Connection: close\r\n\r\n"
     second = posted(b"/take", b"Content-Length: 3") + b"abc"
-    assert (await door.ask(first + second)).count(b"HTTP/1.1 ") == 1
-    assert door.site.bodies == []
+    assert (await endpoint.ask(first + second)).count(b"HTTP/1.1 ") == 1
+    assert endpoint.site.bodies == []
 
 
 async def test_an_old_client_that_names_the_host_is_answered_and_let_go(
-    autojump_clock: MockClock, door: Door
+    autojump_clock: MockClock, endpoint: Endpoint
 ) -> None:
-    found = await door.ask(b"GET / HTTP/1.0\r\n" + HOST + b"\r\n")
+    found = await endpoint.ask(b"GET / HTTP/1.0\r\n" + HOST + b"\r\n")
     assert found.startswith(b"HTTP/1.1 200 ")
     assert b"transfer-encoding" not in found.lower()
 
 
 async def test_an_old_client_that_names_no_host_is_refused(
-    autojump_clock: MockClock, door: Door
+    autojump_clock: MockClock, endpoint: Endpoint
 ) -> None:
-    assert (await door.ask(b"GET / HTTP/1.0\r\n\r\n")).startswith(b"HTTP/1.1 421 ")
+    assert (await endpoint.ask(b"GET / HTTP/1.0\r\n\r\n")).startswith(b"HTTP/1.1 421 ")
 
 
-async def test_a_head_request_gets_a_head(autojump_clock: MockClock, door: Door) -> None:
-    client = door.connect()
+async def test_a_head_request_gets_a_head(autojump_clock: MockClock, endpoint: Endpoint) -> None:
+    client = endpoint.connect()
     got = await client.request("GET", "/")
     head = await client.request("HEAD", "/")
     assert head.status == 200
@@ -499,59 +505,61 @@ async def test_a_head_request_gets_a_head(autojump_clock: MockClock, door: Door)
     assert head.headers["content-length"] == got.headers["content-length"]
 
 
-async def test_a_folded_header_is_one_line(autojump_clock: MockClock, door: Door) -> None:
-    found = await door.ask(b"GET / HTTP/1.1\r\n" + HOST + b" .evil\r\n\r\n")
+async def test_a_folded_header_is_one_line(autojump_clock: MockClock, endpoint: Endpoint) -> None:
+    found = await endpoint.ask(b"GET / HTTP/1.1\r\n" + HOST + b" .evil\r\n\r\n")
     assert found.startswith(b"HTTP/1.1 421 ")
 
 
 @pytest.mark.parametrize("behind", [b"\r\n", b"GET / HTTP/1.1\r\n\r\n", bytes(200_000)])
 async def test_what_stands_behind_the_last_request_does_not_cost_its_answer(
-    autojump_clock: MockClock, door: Door, behind: bytes
+    autojump_clock: MockClock, endpoint: Endpoint, behind: bytes
 ) -> None:
     last = b"GET /?1 HTTP/1.1\r\n" + HOST + b"Connection: close\r\n\r\n"
     for pieces in ([last + behind], [last, behind]):
-        found = await door.ask(*pieces)
+        found = await endpoint.ask(*pieces)
         assert found.startswith(b"HTTP/1.1 200 ")
         assert found.count(b"HTTP/1.1 ") == 1
 
 
 async def test_a_pipeline_does_not_outlast_a_client_that_does_not_read(
-    autojump_clock: MockClock, door: Door
+    autojump_clock: MockClock, endpoint: Endpoint
 ) -> None:
-    client = door.connect(buffered=False)
+    client = endpoint.connect(buffered=False)
     await send(client, b"GET /large HTTP/1.1\r\n" + HOST + b"\r\nGET / HTTP/1.1\r\n" + HOST)
     await trio.sleep(40)
-    assert door.open == 0
+    assert endpoint.open == 0
 
 
 async def test_a_drain_ends_a_pipeline_after_the_answer_it_is_at(
-    autojump_clock: MockClock, door: Door
+    autojump_clock: MockClock, endpoint: Endpoint
 ) -> None:
-    client = door.connect()
+    client = endpoint.connect()
     await send(client, b"GET /wait HTTP/1.1\r\n" + HOST + b"\r\n")
     await send(client, b"GET / HTTP/1.1\r\n" + HOST + b"\r\n")
-    await door.site.asked.wait()
-    await door.transport.drain()
-    door.site.go_on.set()
+    await endpoint.site.asked.wait()
+    await endpoint.transport.drain()
+    endpoint.site.go_on.set()
     assert (await drained(client)).count(b"HTTP/1.1 200 ") == 1
     await client.connection.aclose()
     await trio.sleep(1)
-    assert door.open == 0
+    assert endpoint.open == 0
 
 
 @pytest.mark.parametrize("value", [b"h2c", b"websocket", b"TLS/1.0", b"h2c, websocket"])
-async def test_an_upgrade_is_ignored(autojump_clock: MockClock, door: Door, value: bytes) -> None:
+async def test_an_upgrade_is_ignored(
+    autojump_clock: MockClock, endpoint: Endpoint, value: bytes
+) -> None:
     sent = (
         b"GET / HTTP/1.1\r\n" + HOST + b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: " + value
     )
     sent += b"\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\nSec-WebSocket-Version: 13\r\n"
     sent += b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
     sent += b"GET /?last HTTP/1.1\r\n" + HOST + b"Connection: close\r\n\r\n"
-    assert (await door.ask(sent)).count(b"HTTP/1.1 200 ") == 2
+    assert (await endpoint.ask(sent)).count(b"HTTP/1.1 200 ") == 2
 
 
-async def test_http_2_is_not_spoken(autojump_clock: MockClock, door: Door) -> None:
-    found = await door.ask(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(100))
+async def test_http_2_is_not_spoken(autojump_clock: MockClock, endpoint: Endpoint) -> None:
+    found = await endpoint.ask(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(100))
     assert found.startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 421 "))
 
 
@@ -570,10 +578,10 @@ async def test_http_2_is_not_spoken(autojump_clock: MockClock, door: Door) -> No
     ],
 )
 async def test_of_a_target_that_is_a_url_its_own_name_counts(
-    autojump_clock: MockClock, door: Door, target: bytes, status: int, query: str | None
+    autojump_clock: MockClock, endpoint: Endpoint, target: bytes, status: int, query: str | None
 ) -> None:
     sent = b"GET " + target + b" HTTP/1.1\r\n" + HOST + b"Connection: close\r\n\r\n"
-    found = await door.ask(sent)
+    found = await endpoint.ask(sent)
     assert found.startswith(b"HTTP/1.1 %d " % status)
     if query is not None:
         assert b'"query":"%b"' % query.encode() in found
@@ -603,10 +611,10 @@ async def test_of_a_target_that_is_a_url_its_own_name_counts(
     ],
 )
 async def test_an_odd_request_is_answered_like_any_other(
-    autojump_clock: MockClock, door: Door, line: bytes
+    autojump_clock: MockClock, endpoint: Endpoint, line: bytes
 ) -> None:
     sent = line + b" HTTP/1.1\r\n" + HOST + b"X-Secret: s3cret\r\nConnection: close\r\n\r\n"
-    found = await door.ask(sent)
+    found = await endpoint.ask(sent)
     head, _, body = found.partition(b"\r\n\r\n")
     assert head.startswith((b"HTTP/1.1 200 ", b"HTTP/1.1 4"))
     assert b"s3cret" not in found
@@ -621,50 +629,50 @@ async def test_an_odd_request_is_answered_like_any_other(
 async def test_at_the_gate_one_too_many_is_told_so(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
-    door = Door(nursery)
-    door.gate = Gate(most=1)
-    door.transport = HttpTransport(door.site.app(), door.gate, LISTEN)
-    first = door.connect()
+    endpoint = Endpoint(nursery)
+    endpoint.limiter = ConnectionLimiter(most=1)
+    endpoint.transport = HttpTransport(endpoint.site.app(), endpoint.limiter, LISTEN)
+    first = endpoint.connect()
     await send(first, b"GET /wait HTTP/1.1\r\n" + HOST + b"\r\n")
-    await door.site.asked.wait()
-    second = door.connect()
+    await endpoint.site.asked.wait()
+    second = endpoint.connect()
     answered = await second.request("GET", "/")
     assert answered.status == 429
     assert int(answered.headers["retry-after"]) > 0
     assert answered.json()["code"] == "too_many_connections"
     assert await second.closed()
-    door.site.go_on.set()
+    endpoint.site.go_on.set()
     assert (await first.receive_some()).startswith(b"HTTP/1.1 200 ")
     await first.connection.aclose()
     await trio.sleep(1)
-    assert (await door.connect().request("GET", "/healthz")).status == 404
+    assert (await endpoint.connect().request("GET", "/healthz")).status == 404
     nursery.cancel_scope.cancel()
 
 
 async def test_a_drain_lets_answers_end_and_begins_no_other(
-    autojump_clock: MockClock, door: Door
+    autojump_clock: MockClock, endpoint: Endpoint
 ) -> None:
-    idle, busy = door.connect(), door.connect()
+    idle, busy = endpoint.connect(), endpoint.connect()
     assert (await idle.request("GET", "/")).status == 200
     await busy.send_request("GET", "/wait")
-    await door.site.asked.wait()
-    await door.transport.drain()
+    await endpoint.site.asked.wait()
+    await endpoint.transport.drain()
     assert await idle.closed()
     await trio.sleep(5)
-    door.site.go_on.set()
+    endpoint.site.go_on.set()
     response = await busy.receive_head()
     assert (response.status, await response.read()) == (200, b'"done"')
     assert await busy.closed()
 
 
 async def test_a_connection_in_the_middle_of_its_head_is_drained_too(
-    autojump_clock: MockClock, door: Door
+    autojump_clock: MockClock, endpoint: Endpoint
 ) -> None:
-    client = door.connect()
+    client = endpoint.connect()
     await send(client, b"GET / HT")
     await trio.testing.wait_all_tasks_blocked()
     started = trio.current_time()
-    await door.transport.drain()
+    await endpoint.transport.drain()
     assert await drained(client) == b""
     assert trio.current_time() - started < 2
 
@@ -673,11 +681,11 @@ async def test_where_the_server_ends_at_once_no_reader_can_keep_it(
     autojump_clock: MockClock,
 ) -> None:
     async with trio.open_nursery() as nursery:
-        door = Door(nursery)
-        client = door.connect(buffered=False)
+        endpoint = Endpoint(nursery)
+        client = endpoint.connect(buffered=False)
         await send(client, b"GET /large HTTP/1.1\r\n" + HOST + b"\r\n")
         await trio.sleep(1)
-        assert door.open == 1
+        assert endpoint.open == 1
         started = trio.current_time()
         nursery.cancel_scope.cancel()
     assert trio.current_time() - started < 5

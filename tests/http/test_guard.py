@@ -17,7 +17,7 @@ from mist.config import Listen
 from mist.http.guard import Guard, GuardLimits
 from mist.http.rates import Rates
 from mist.server import Server
-from mist.transports.connection_limiter import Gate
+from mist.transports.connection_limiter import ConnectionLimiter
 from mist.transports.handshake import Origins
 from tests.http.client import Client, connect, request
 from tests.servers import running
@@ -46,7 +46,9 @@ async def passed(scope: Any, receive: Any, send: Any) -> None:
 
 def guard(origins: Origins | None = None, names: tuple[str, ...] = (), rate: float = 1e6) -> Guard:
     limits, rates = GuardLimits(body=1_000, body_seconds=10.0), Rates(rate, trio.current_time)
-    return Guard(passed, Gate(), origins or Origins(loopback=True), names, limits, rates)
+    return Guard(
+        passed, ConnectionLimiter(), origins or Origins(loopback=True), names, limits, rates
+    )
 
 
 async def ask(
@@ -249,21 +251,21 @@ async def test_a_preflight_under_another_name_is_refused() -> None:
 async def test_an_address_that_asks_too_often_is_told_when_to_ask_again(
     autojump_clock: MockClock,
 ) -> None:
-    door = guard(rate=10)
-    answers = [(await ask(door, peer="192.0.2.1")).status for _ in range(30)]
+    endpoint = guard(rate=10)
+    answers = [(await ask(endpoint, peer="192.0.2.1")).status for _ in range(30)]
     assert answers == [200] * 20 + [429] * 10
-    refused = await ask(door, peer="192.0.2.1")
+    refused = await ask(endpoint, peer="192.0.2.1")
     assert refused.code == "too_many_requests"
-    assert (await ask(door, peer="192.0.2.2")).status == 200
+    assert (await ask(endpoint, peer="192.0.2.2")).status == 200
     await trio.sleep(int(refused.headers["retry-after"]))
-    assert (await ask(door, peer="192.0.2.1")).status == 200
+    assert (await ask(endpoint, peer="192.0.2.1")).status == 200
 
 
 async def test_an_address_and_a_token_have_one_rate_whatever_listener_they_ask(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Loopback has no rate, and no test comes from elsewhere.
-    monkeypatch.setattr(Gate, "counted", lambda gate, address: "192.0.2.1")
+    monkeypatch.setattr(ConnectionLimiter, "counted", lambda limiter, address: "192.0.2.1")
     listen = tuple(Listen("http", "127.0.0.1", 0) for _ in range(3))
     settings = {"listen": listen, "history": "memory://", "secret": "s3cret"}
 
@@ -288,22 +290,22 @@ async def test_an_address_and_a_token_have_one_rate_whatever_listener_they_ask(
 
 
 async def test_one_customer_s_addresses_are_one(autojump_clock: MockClock) -> None:
-    door = guard(rate=1)
+    endpoint = guard(rate=1)
     peers = [f"2001:db8::{n}" for n in range(1, 4)]
-    assert [(await ask(door, peer=peer)).status for peer in peers] == [200, 200, 429]
-    assert (await ask(door, peer="::ffff:192.0.2.1")).status == 200
+    assert [(await ask(endpoint, peer=peer)).status for peer in peers] == [200, 200, 429]
+    assert (await ask(endpoint, peer="::ffff:192.0.2.1")).status == 200
 
 
 async def test_loopback_and_sockets_have_no_rate(autojump_clock: MockClock) -> None:
-    door = guard(rate=1)
+    endpoint = guard(rate=1)
     for peer in ("127.0.0.1", "::1", "", "::ffff:127.0.0.1"):
-        assert [(await ask(door, peer=peer)).status for _ in range(10)] == [200] * 10
+        assert [(await ask(endpoint, peer=peer)).status for _ in range(10)] == [200] * 10
 
 
 async def test_an_address_can_not_be_claimed(autojump_clock: MockClock) -> None:
-    door = guard(rate=1)
+    endpoint = guard(rate=1)
     claims = {"x-forwarded-for": "127.0.0.1", "forwarded": "for=127.0.0.1", "x-real-ip": "::1"}
-    answers = [(await ask(door, headers=claims, peer="192.0.2.1")).status for _ in range(3)]
+    answers = [(await ask(endpoint, headers=claims, peer="192.0.2.1")).status for _ in range(3)]
     assert answers == [200, 200, 429]
 
 

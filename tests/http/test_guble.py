@@ -19,7 +19,7 @@ from mist.protocols.subjects.forms import subject_form
 from mist.protocols.topics import TopicProtocol
 from mist.protocols.topics.forms import TopicForm
 from mist.server import Server
-from mist.sessions.dispatch import Dialogue
+from mist.sessions.dispatch import CommandSession
 from tests.http.client import connect, request
 from tests.servers import running
 
@@ -53,7 +53,7 @@ async def register(server: Server, token: str, *tags: str, **attributes: str) ->
 
 async def subscribe(
     server: Server, topic: str, record: Record | None = None, user: str | None = None
-) -> Dialogue:
+) -> CommandSession:
     """A session of guble's where it names a user, else one of lines."""
     hub = server.hub
     protocol: Any = LineProtocol(hub.limits)
@@ -66,7 +66,7 @@ async def subscribe(
             clock=lambda: 0.0,
             stores=hub.sequencer is not None,
         )
-    session = Dialogue(hub, protocol, transport="test")
+    session = CommandSession(hub, protocol, transport="test")
     hub.attach(session)
     if record is not None:
         session.adopt(record)
@@ -75,13 +75,13 @@ async def subscribe(
     return session
 
 
-def taken(session: Dialogue) -> bytes:
+def taken(session: CommandSession) -> bytes:
     data = bytes(session.outbox.peek())
     session.outbox.sent(len(data))
     return data
 
 
-def delivered(session: Dialogue) -> list[bytes]:
+def delivered(session: CommandSession) -> list[bytes]:
     """The small frames that came, with their times left out."""
     found, data = [], taken(session)
     while data:
@@ -329,7 +329,7 @@ async def test_the_list_tells_who_would_get_a_message(server: Server) -> None:
     await subscribe(server, "/bar", user="ford")
     queued = await subscribe(server, "/nothing")
     named = SubscribeNamed(frozenset({"/foo/bar"}), b"1", subject_form(b"1"), "queue")
-    await queued.carry_out(named)
+    await queued.dispatch(named)
     response = await request(server, "GET", path)
     assert response.headers["content-type"] == "application/json"
     assert response.json() == [

@@ -1,4 +1,4 @@
-"""Whether a server is alive and ready, and where its doors are."""
+"""Whether a server is alive and ready, and where its endpoints are."""
 
 from pathlib import Path
 

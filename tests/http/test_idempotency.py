@@ -128,7 +128,7 @@ async def test_repeats_at_once_publish_once_whichever_listener_they_come_to(
         return await append(publications)  # type: ignore[arg-type]
 
     monkeypatch.setattr(history, "append", held)
-    doors = [tuple(url.removeprefix("http://").split(":")) for url in server.urls]
+    endpoints = [tuple(url.removeprefix("http://").split(":")) for url in server.urls]
 
     async def ask(host: str, port: str) -> None:
         async with await trio.open_tcp_stream(host, int(port)) as stream:
@@ -144,7 +144,7 @@ async def test_repeats_at_once_publish_once_whichever_listener_they_come_to(
                 await begun.wait()
                 if first_goes:
                     await client.connection.aclose()
-                for host, port in doors * 3:
+                for host, port in endpoints * 3:
                     nursery.start_soon(ask, host, port)
                 await trio.testing.wait_all_tasks_blocked(0.05)
                 assert answers == []

@@ -17,7 +17,7 @@ from mist.errors import HistoryUnavailable
 from mist.history import MAX_GROUP
 from mist.protocols.line import LineProtocol
 from mist.server import Server
-from mist.sessions.dispatch import Dialogue
+from mist.sessions.dispatch import CommandSession
 from tests.http.client import Response, connect, request
 from tests.http.damage import LARGE, damage, keeping
 from tests.servers import running
@@ -46,15 +46,15 @@ async def register(server: Server, token: str, *tags: str) -> Record:
     return record
 
 
-async def subscribe(server: Server, *tags: str) -> Dialogue:
-    session = Dialogue(server.hub, LineProtocol(server.hub.limits), transport="tcp")
+async def subscribe(server: Server, *tags: str) -> CommandSession:
+    session = CommandSession(server.hub, LineProtocol(server.hub.limits), transport="tcp")
     server.hub.attach(session)
     for each in tags:
-        await session.carry_out(Subscribe(frozenset(each.split(","))))
+        await session.dispatch(Subscribe(frozenset(each.split(","))))
     return session
 
 
-def taken(session: Dialogue) -> bytes:
+def taken(session: CommandSession) -> bytes:
     data = bytes(session.outbox.peek())
     session.outbox.sent(len(data))
     return data

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from mist.commands import Register, Since
 from mist.config import Listen
 from mist.protocols.line.forms import PLAIN
-from mist.sessions.session import Ending, Session
+from mist.sessions.session import CloseReason, Session
 from tests.http.client import request
 from tests.http.test_stats import Peer, dial
 from tests.servers import running
@@ -175,8 +175,8 @@ async def test_failures_endings_and_recoveries_are_told_apart(tmp_path):
             session = Session(server.hub, PLAIN, lambda notice: b"", transport="ws")
             server.hub.attach(session)
             await session.resume([frozenset("a")], since, lambda resumed: None)
-            session.end(Ending(4401, "token revoked"))
-            session.end(Ending(1001, "only the first counts"))
+            session.end(CloseReason(4401, "token revoked"))
+            session.end(CloseReason(1001, "only the first counts"))
             await session.aclose()
         found = await scrape(server)
     assert found["mist_auth_failures_total{reason=token}"] == 1

@@ -1,4 +1,4 @@
-"""What must not be told is told nowhere: canaries through every door, and a search for them."""
+"""What must not be told is told nowhere: canaries through every endpoint, and a search for them."""
 
 import base64
 import contextlib
@@ -80,7 +80,7 @@ async def ask(server, journey, method, path, headers=None, body=None, **more):
     return response
 
 
-async def http_doors(server, journey):
+async def http_endpoints(server, journey):
     """Every route, with right and wrong credentials, in right and wrong places."""
     made = await request(server, "PUT", "/v1/tokens", BEARER, json={"tags": ["a", ">a"]})
     assert made.status == 201
@@ -181,7 +181,7 @@ async def raw(server, journey, url, sent):
     return heard
 
 
-async def other_doors(server, journey):
+async def other_endpoints(server, journey):
     tcp, ws, http = server.urls
     lines = [
         f"auth {SECRET}\nunregister {WRONG_TOKEN}\nregister a {WRONG_TOKEN}\n"
@@ -257,8 +257,8 @@ async def test_no_credential_is_ever_told(tmp_path, log, monkeypatch):
     }
     async with running(data, **settings) as server:
         server.hub.hub_limits = attrs.evolve(server.hub.hub_limits, failed_auth_delay=0.0)
-        await http_doors(server, journey)
-        await other_doors(server, journey)
+        await http_endpoints(server, journey)
+        await other_endpoints(server, journey)
         await mistake(server, journey, monkeypatch)
         for path in ("/v1/stats", "/v1/connections", "/metrics", "/openapi.json", "/", "/mist.js"):
             assert (await ask(server, journey, "GET", path, BEARER)).status in (200, 404)

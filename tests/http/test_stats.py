@@ -7,7 +7,7 @@ import trio
 
 from mist.config import Listen
 from mist.errors import HistoryUnavailable
-from mist.http.session_aggregates import CensusTaker
+from mist.http.session_aggregates import SessionAggregator
 from mist.protocols.line.forms import PLAIN
 from tests.http.client import request
 from tests.servers import running
@@ -200,7 +200,7 @@ async def test_totals_never_go_back_while_peers_leave(tmp_path):
 
         async def look():
             for _ in range(5):
-                seen.append(await CensusTaker(hub)._take())
+                seen.append(await SessionAggregator(hub)._take())
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(look)
@@ -208,8 +208,8 @@ async def test_totals_never_go_back_while_peers_leave(tmp_path):
                 await trio.lowlevel.checkpoint()
                 hub.detach(peer)
                 peer.outbox.release()
-    assert [census.delivered["tcp"] for census in seen] == [15_000] * 5
-    assert [census.delivered_bytes for census in seen] == [150_000] * 5
+    assert [session_aggregates.delivered["tcp"] for session_aggregates in seen] == [15_000] * 5
+    assert [session_aggregates.delivered_bytes for session_aggregates in seen] == [150_000] * 5
 
 
 async def test_a_census_of_many_lets_others_run_meanwhile(tmp_path):
@@ -226,7 +226,7 @@ async def test_a_census_of_many_lets_others_run_meanwhile(tmp_path):
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(count)
-            await CensusTaker(server.hub).census()
+            await SessionAggregator(server.hub).session_aggregates()
             nursery.cancel_scope.cancel()
     assert turns >= 15
 
@@ -236,7 +236,7 @@ async def test_many_who_ask_at_once_cost_little_more_than_one(tmp_path, asked):
     async with running(tmp_path, listen=LISTEN) as server:
         for n in range(5_000):
             server.hub.attach(Peer(server.hub, f"tcp-{n}"))
-        taker = CensusTaker(server.hub)
+        taker = SessionAggregator(server.hub)
         taken = 0
         take = taker._take
 
@@ -247,8 +247,8 @@ async def test_many_who_ask_at_once_cost_little_more_than_one(tmp_path, asked):
 
         taker._take = counted
         for _ in range(asked):
-            assert (await taker.census()).connections == {"tcp": 5_000}
+            assert (await taker.session_aggregates()).connections == {"tcp": 5_000}
         assert taken == 1
         taker._taken = -math.inf
-        await taker.census()
+        await taker.session_aggregates()
         assert taken == 2

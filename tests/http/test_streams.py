@@ -22,7 +22,7 @@ from mist.http.subscribers import Streams
 from mist.http.tickets import Tickets
 from mist.server import Server
 from mist.sessions.hub import Hub
-from mist.transports.connection_limiter import Gate
+from mist.transports.connection_limiter import ConnectionLimiter
 from mist.transports.handshake import Origins
 from tests.http.client import Client, connect, http_address, request
 from tests.http.events import EventReader, Events, listen
@@ -617,7 +617,7 @@ async def test_a_history_that_fails_on_the_way_ends_the_stream(server: Server) -
 
 
 @asynccontextmanager
-async def door(hub: Hub, *, stalling: bool = False) -> AsyncIterator[Client]:
+async def endpoint(hub: Hub, *, stalling: bool = False) -> AsyncIterator[Client]:
     """A connection to the application without a socket, on the test's clock.
 
     Args:
@@ -636,9 +636,9 @@ async def door(hub: Hub, *, stalling: bool = False) -> AsyncIterator[Client]:
         tickets=Tickets(hub.registry),
         streams=streams,
     )
-    gate = Gate()
-    app = Site(context, gate, ()).behind(Origins(loopback=True))
-    transport = HttpTransport(app, gate, listen)
+    limiter = ConnectionLimiter()
+    app = Site(context, limiter, ()).behind(Origins(loopback=True))
+    transport = HttpTransport(app, limiter, listen)
     if stalling:
         ours, theirs = trio.testing.lockstep_stream_pair()
     else:
@@ -654,7 +654,7 @@ async def test_a_quiet_stream_has_a_comment_every_fifteen_seconds(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     hub = Hub(Registry(MemoryStore()))
-    async with door(hub) as client:
+    async with endpoint(hub) as client:
         async with client.stream("GET", "/v1/stream?tags=a") as response:
             events = Events(response)
             await events.get("ready")
@@ -671,7 +671,7 @@ async def test_a_stream_that_nobody_reads_any_more_is_given_up(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     hub = Hub(Registry(MemoryStore()))
-    async with door(hub, stalling=True) as client:
+    async with endpoint(hub, stalling=True) as client:
         await client.send_request("GET", "/v1/stream?tags=a")
         await until(lambda: hub.connected == 1)
         began = trio.current_time()

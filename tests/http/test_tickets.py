@@ -54,7 +54,7 @@ async def ticket(server: Server, headers: dict[str, str] = PAGE) -> str:
     return str(response.json()["ticket"])
 
 
-async def door(server: Server, text: str, headers: dict[str, str], path: str = "poll") -> int:
+async def endpoint(server: Server, text: str, headers: dict[str, str], path: str = "poll") -> int:
     """The status with which a ticket is taken."""
     query = f"/v1/{path}?tags=a&timeout=0&ticket={text}"
     async with connect(server) as client, client.stream("GET", query, headers) as response:
@@ -73,7 +73,7 @@ async def test_a_ticket_opens_a_stream_a_poll_or_a_websocket(server: Server) -> 
         await events.get("ready")
         await server.hub.store(A, b"x")
         assert (await events.get())["data"] == "x"
-    assert await door(server, await ticket(server), PAGE) == 200
+    assert await endpoint(server, await ticket(server), PAGE) == 200
     path = f"{PATH}?ticket={await ticket(server)}"
     async with browse(server, None, path=path, headers=PAGE) as page:
         assert (await page.ask("subscribe", tags=["a"]))["success"]
@@ -89,8 +89,8 @@ async def test_a_ticket_has_the_rights_of_its_token_and_no_more(server: Server) 
 @pytest.mark.parametrize("path", ["stream", "poll"])
 async def test_a_ticket_is_good_once(server: Server, path: str) -> None:
     text = await ticket(server)
-    assert await door(server, text, PAGE, path) == 200
-    assert await door(server, text, PAGE, path) == 401
+    assert await endpoint(server, text, PAGE, path) == 200
+    assert await endpoint(server, text, PAGE, path) == 401
     assert await code(server, token=None, path=f"{PATH}?ticket={text}", headers=PAGE) == 4401
 
 
@@ -101,7 +101,7 @@ async def test_a_ticket_used_on_a_websocket_is_used_up_everywhere(server: Server
         assert (await page.ask("ping"))["success"]
     assert await code(server, token=None, path=path, headers=PAGE) == 4401
     assert await status(server, token=None, path=path, ours=False, headers=PAGE) == 401
-    assert await door(server, text, PAGE) == 401
+    assert await endpoint(server, text, PAGE) == 401
 
 
 async def test_of_two_that_race_one_wins(server: Server) -> None:
@@ -109,7 +109,7 @@ async def test_of_two_that_race_one_wins(server: Server) -> None:
     results: list[int] = []
 
     async def use(path: str) -> None:
-        results.append(await door(server, text, PAGE, path))
+        results.append(await endpoint(server, text, PAGE, path))
 
     async with trio.open_nursery() as nursery:
         for n in range(10):
@@ -150,13 +150,13 @@ async def test_a_ticket_is_good_on_the_page_that_asked_for_it(
     made, used = (
         {name: value.replace("@", host) for name, value in each.items()} for each in (made, used)
     )
-    assert await door(server, await ticket(server, made), used) == (200 if good else 401)
+    assert await endpoint(server, await ticket(server, made), used) == (200 if good else 401)
 
 
 async def test_the_wrong_page_uses_a_ticket_up(server: Server) -> None:
     text = await ticket(server)
-    assert await door(server, text, OTHER) == 401
-    assert await door(server, text, PAGE) == 401
+    assert await endpoint(server, text, OTHER) == 401
+    assert await endpoint(server, text, PAGE) == 401
 
 
 async def test_a_websocket_of_another_page_gets_nowhere(server: Server) -> None:
@@ -179,7 +179,7 @@ async def test_a_page_behind_a_proxy_that_encrypts_has_the_same_host(tmp_path: P
         named = {"Host": "mist.example"}
         with trio.fail_after(30):
             text = await ticket(server, named | {"Origin": "https://mist.example"})
-            assert await door(server, text, named | SAME, "stream") == 200
+            assert await endpoint(server, text, named | SAME, "stream") == 200
 
 
 @pytest.mark.parametrize("ours", [True, False])
@@ -197,8 +197,8 @@ async def test_a_ticket_and_another_credential_are_refused_and_the_ticket_stays_
         assert await status(server, token=TOKEN, path=path, ours=False, headers=PAGE) == 400
         assert await status(server, token=None, path=twice, ours=False, headers=PAGE) == 400
     for headers in (WITH_TOKEN, {"Authorization": "Bearer s3cret"}):
-        assert await door(server, text, PAGE | headers) == 400
-    assert await door(server, text, PAGE) == 200
+        assert await endpoint(server, text, PAGE | headers) == 400
+    assert await endpoint(server, text, PAGE) == 200
 
 
 async def test_a_ticket_is_no_credential_elsewhere(server: Server) -> None:
@@ -208,7 +208,7 @@ async def test_a_ticket_is_no_credential_elsewhere(server: Server) -> None:
         json = {} if method == "POST" else None
         response = await request(server, method, f"{path}{joint}ticket={text}", PAGE, json=json)
         assert response.status in (401, 404)
-    assert await door(server, text, PAGE) == 200
+    assert await endpoint(server, text, PAGE) == 200
 
 
 @pytest.mark.parametrize(
@@ -249,8 +249,8 @@ async def test_a_ticket_dies_with_its_token(server: Server) -> None:
     for change in (Unregister(TOKEN), RemoveTags(TOKEN, A)):
         texts = [await ticket(server) for _ in range(3)]
         await server.hub.registry.execute([change])
-        assert await door(server, texts[0], PAGE) == 401
-        assert await door(server, texts[1], PAGE, "stream") == 401
+        assert await endpoint(server, texts[0], PAGE) == 401
+        assert await endpoint(server, texts[1], PAGE, "stream") == 401
         path = f"{PATH}?ticket={texts[2]}"
         assert await code(server, token=None, path=path, headers=PAGE) == 4401
         await server.hub.registry.execute([Register(TOKEN, A), AddTags(TOKEN, A)])
@@ -259,7 +259,7 @@ async def test_a_ticket_dies_with_its_token(server: Server) -> None:
 async def test_a_token_registered_anew_brings_no_ticket_back(server: Server) -> None:
     text = await ticket(server)
     await server.hub.registry.execute([Unregister(TOKEN), Register(TOKEN, A)])
-    assert await door(server, text, PAGE) == 401
+    assert await endpoint(server, text, PAGE) == 401
 
 
 async def test_a_ticket_is_worth_what_its_token_is_when_it_is_used(server: Server) -> None:
@@ -281,9 +281,9 @@ async def test_no_log_holds_a_ticket(server: Server, caplog: pytest.LogCaptureFi
         stream = await stack.enter_async_context(connect(server))
         await stream.send_request("GET", f"/v1/stream?tags=a&ticket={texts[0]}", PAGE)
         await Events(await stream.receive_head()).get("ready")
-        await door(server, texts[1], OTHER)
-        await door(server, texts[2], WITH_TOKEN)
-        await door(server, texts[3] + "%ff%0a", PAGE)
+        await endpoint(server, texts[1], OTHER)
+        await endpoint(server, texts[2], WITH_TOKEN)
+        await endpoint(server, texts[3] + "%ff%0a", PAGE)
         await request(server, "GET", f"/nowhere?ticket={texts[3]}", PAGE)
         await code(server, token=None, path=f"{PATH}?ticket={texts[4]}", headers=OTHER)
         async with browse(server, None, path=f"{PATH}?ticket={texts[5]}", headers=PAGE) as page:

@@ -6,7 +6,7 @@ from mist.broker.broker import Broker
 from mist.broker.outbox import BURST, Outbox, OutboxLimits
 from mist.message import Batch
 from mist.protocols.line.forms import PLAIN
-from mist.sessions.flush_scheduler import READ_ALONE, READ_SHARED, Pacer
+from mist.sessions.flush_scheduler import READ_ALONE, READ_SHARED, FlushScheduler
 
 
 class Subscriber:
@@ -30,31 +30,31 @@ def message(text: str) -> Batch:
     return Batch.of(frozenset("a"), text.encode())
 
 
-async def work(broker: Broker, pacer: Pacer, name: str, chunks: int = 1) -> None:
+async def work(broker: Broker, flush_scheduler: FlushScheduler, name: str, chunks: int = 1) -> None:
     for number in range(chunks):
         broker.publish(message(f"{name}{number}"))
-        if not await pacer.pause(name):
+        if not await flush_scheduler.pause(name):
             await trio.lowlevel.checkpoint()
 
 
 async def test_whoever_works_at_the_same_time_is_flushed_once() -> None:
     broker = Broker()
-    pacer = Pacer(broker)
+    flush_scheduler = FlushScheduler(broker)
     subscriber = Subscriber(broker)
     async with trio.open_nursery() as nursery:
         for name in "xyz":
-            nursery.start_soon(work, broker, pacer, name)
+            nursery.start_soon(work, broker, flush_scheduler, name)
     [written] = subscriber.writes
     assert sorted(written.split(b"\n")) == [b"", b"publish a x0", b"publish a y0", b"publish a z0"]
 
 
 async def test_every_publisher_stays_in_order_over_many_turns() -> None:
     broker = Broker()
-    pacer = Pacer(broker)
+    flush_scheduler = FlushScheduler(broker)
     subscriber = Subscriber(broker)
     async with trio.open_nursery() as nursery:
         for name in "vwxyz":
-            nursery.start_soon(work, broker, pacer, name, 50)
+            nursery.start_soon(work, broker, flush_scheduler, name, 50)
     lines = b"".join(subscriber.writes).split()[2::3]
     assert len(lines) == 250
     for name in b"vwxyz":
@@ -67,47 +67,47 @@ async def test_every_publisher_stays_in_order_over_many_turns() -> None:
 
 async def test_a_session_that_works_alone_is_flushed_on_the_spot() -> None:
     broker = Broker()
-    pacer = Pacer(broker)
+    flush_scheduler = FlushScheduler(broker)
     subscriber = Subscriber(broker)
-    await work(broker, pacer, "x")
+    await work(broker, flush_scheduler, "x")
     broker.publish(message("next"))
-    assert not await pacer.pause("x")
+    assert not await flush_scheduler.pause("x")
     assert subscriber.writes[-1] == b"publish a next\n"
 
 
 async def test_what_a_cancelled_session_queued_is_flushed() -> None:
     broker = Broker()
-    pacer = Pacer(broker)
+    flush_scheduler = FlushScheduler(broker)
     subscriber = Subscriber(broker)
     with trio.CancelScope() as scope:
         scope.cancel()
-        await work(broker, pacer, "x")
+        await work(broker, flush_scheduler, "x")
     assert scope.cancelled_caught
     assert subscriber.writes == [b"publish a x0\n"]
 
 
 async def test_many_busy_sessions_read_less_each_until_they_are_few_again() -> None:
     broker = Broker()
-    pacer = Pacer(broker)
-    assert pacer.read_size == READ_ALONE
+    flush_scheduler = FlushScheduler(broker)
+    assert flush_scheduler.read_size == READ_ALONE
     async with trio.open_nursery() as nursery:
         for number in range(9):
-            nursery.start_soon(work, broker, pacer, str(number))
-    assert pacer.read_size == READ_SHARED
+            nursery.start_soon(work, broker, flush_scheduler, str(number))
+    assert flush_scheduler.read_size == READ_SHARED
     async with trio.open_nursery() as nursery:
         for number in range(2):
-            nursery.start_soon(work, broker, pacer, str(number))
-    assert pacer.read_size == READ_ALONE
+            nursery.start_soon(work, broker, flush_scheduler, str(number))
+    assert flush_scheduler.read_size == READ_ALONE
 
 
 async def test_publishers_that_share_a_flush_cannot_fill_a_healthy_outbox() -> None:
     broker = Broker()
-    pacer = Pacer(broker)
+    flush_scheduler = FlushScheduler(broker)
     subscriber = Subscriber(broker, bytes=BURST + READ_SHARED)
 
     async def publish(name: str) -> None:
         broker.publish(message(name * (READ_SHARED // 2)))
-        await pacer.pause(name)
+        await flush_scheduler.pause(name)
 
     async with trio.open_nursery() as nursery:
         for number in range(100):

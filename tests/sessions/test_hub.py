@@ -1,4 +1,4 @@
-"""The hub: the secret, counts that outlive sessions, strangers, changes of tokens."""
+"""The hub: the secret, counts that outlive sessions, unauthenticated peers, changes of tokens."""
 
 import logging
 
@@ -13,7 +13,7 @@ from mist.errors import EmptyTag, InvalidTag
 from mist.history import open_history
 from mist.protocols.frames import FrameProtocol
 from mist.protocols.line import LineProtocol
-from mist.sessions.dispatch import Credential, Dialogue
+from mist.sessions.dispatch import CommandSession, Credential
 from mist.sessions.hub import Hub, HubLimits
 from mist.sessions.sequencer import Sequencer
 
@@ -24,25 +24,25 @@ async def make_hub(**options: object) -> Hub:
     return Hub(await open_registry("memory://"), **options)  # type: ignore[arg-type]
 
 
-def service(hub: Hub) -> Dialogue:
-    session = Dialogue(hub, LineProtocol(hub.limits), transport="tcp")
+def service(hub: Hub) -> CommandSession:
+    session = CommandSession(hub, LineProtocol(hub.limits), transport="tcp")
     hub.attach(session)
     return session
 
 
-async def browser(hub: Hub, token: str, *subscriptions: frozenset[str]) -> Dialogue:
-    session = Dialogue(
+async def browser(hub: Hub, token: str, *subscriptions: frozenset[str]) -> CommandSession:
+    session = CommandSession(
         hub,
         FrameProtocol(hub.limits),
         transport="ws",
         credential=Credential.TOKEN,
-        patience=5.0,
+        auth_timeout=5.0,
     )
     record = hub.registry.lookup(token)
     assert record is not None
     session.adopt(record)
     for tags in subscriptions:
-        await session.carry_out(Subscribe(tags))
+        await session.dispatch(Subscribe(tags))
     session.outbox.sent(session.outbox.size)
     return session
 
@@ -57,7 +57,7 @@ async def test_only_the_very_secret_is_the_secret() -> None:
 async def test_counts_outlive_the_sessions_they_come_from() -> None:
     hub = await make_hub()
     session = service(hub)
-    await session.carry_out(Subscribe(frozenset("a")))
+    await session.dispatch(Subscribe(frozenset("a")))
     hub.publish(frozenset("a"), b"x")
     session.outbox.sent(session.outbox.size)
     before = hub.statistics()
@@ -69,9 +69,11 @@ async def test_counts_outlive_the_sessions_they_come_from() -> None:
 
 
 async def test_beyond_the_limit_the_oldest_stranger_goes() -> None:
-    hub = await make_hub(secret=b"s", hub_limits=HubLimits(strangers=2))
+    hub = await make_hub(secret=b"s", hub_limits=HubLimits(unauthenticated=2))
     sessions = [
-        Dialogue(hub, LineProtocol(hub.limits, stranger=True), transport="tcp", patience=10.0)
+        CommandSession(
+            hub, LineProtocol(hub.limits, unauthenticated=True), transport="tcp", auth_timeout=10.0
+        )
         for _ in range(3)
     ]
     assert [session.ended is not None for session in sessions] == [True, False, False]
@@ -114,7 +116,7 @@ async def test_a_widened_token_allows_more_at_once() -> None:
     await hub.registry.execute([Register("one", frozenset("a"))])
     session = await browser(hub, "one")
     await hub.registry.execute([AddTags("one", frozenset("z"))])
-    await session.carry_out(Subscribe(frozenset("z")))
+    await session.dispatch(Subscribe(frozenset("z")))
     assert b'"success":true' in bytes(session.outbox.peek())
 
 
@@ -131,7 +133,7 @@ async def test_leaving_with_many_subscriptions_lets_others_run() -> None:
     hub = await make_hub()
     session = service(hub)
     for n in range(2_000):
-        await session.carry_out(Subscribe(frozenset({f"t{n}"})))
+        await session.dispatch(Subscribe(frozenset({f"t{n}"})))
     steps = 0
 
     async def run_beside() -> None:
@@ -150,7 +152,7 @@ async def test_leaving_with_many_subscriptions_lets_others_run() -> None:
 async def test_where_all_of_it_ends_nothing_is_tidied_up() -> None:
     hub = await make_hub()
     session = service(hub)
-    await session.carry_out(Subscribe(frozenset("a")))
+    await session.dispatch(Subscribe(frozenset("a")))
     hub.ending = True
     await session.aclose()
     assert hub.connected == 0
@@ -185,7 +187,7 @@ async def test_drops_are_logged_once_an_interval_for_a_session(
 ) -> None:
     hub = await make_hub(outbox_limits=OutboxLimits(messages=1))
     session = service(hub)
-    await session.carry_out(Subscribe(frozenset("a")))
+    await session.dispatch(Subscribe(frozenset("a")))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(hub.report_drops)
         for _ in range(3):
@@ -201,7 +203,7 @@ async def test_drops_are_logged_once_an_interval_for_a_session(
 async def test_messages_published_together_are_all_published_or_none() -> None:
     hub = await make_hub()
     session = service(hub)
-    await session.carry_out(Subscribe(frozenset("a")))
+    await session.dispatch(Subscribe(frozenset("a")))
     bad = [(frozenset("a"), b"1"), (frozenset({"a", "no tag"}), b"2")]
     with pytest.raises(InvalidTag):
         hub.publish_all(bad)
@@ -213,7 +215,7 @@ async def test_messages_published_together_are_all_published_or_none() -> None:
 async def test_of_messages_published_together_only_those_with_lf_stay_off_lines() -> None:
     hub = await make_hub()
     session = service(hub)
-    await session.carry_out(Subscribe(frozenset("a")))
+    await session.dispatch(Subscribe(frozenset("a")))
     hub.publish_all([(AB, b"1"), (AB, b"two\nlines"), (AB, b"3")])
     assert bytes(session.outbox.peek()) == b"publish a,b 1\npublish a,b 3\n"
     assert hub.statistics().broker.dropped == {"unframable": 1}

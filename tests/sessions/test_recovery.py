@@ -15,7 +15,7 @@ from mist.commands import Behind, CaughtUp, Register, RemoveTags, Reply, Since
 from mist.errors import HistoryUnavailable
 from mist.history import History, Policy, open_history
 from mist.protocols.line import LineProtocol
-from mist.sessions.dispatch import Dialogue
+from mist.sessions.dispatch import CommandSession
 from mist.sessions.hub import Hub
 from mist.sessions.sequencer import Sequencer
 from mist.sessions.session import GONE
@@ -37,13 +37,13 @@ async def hub() -> AsyncIterator[Hub]:
         yield hub
 
 
-def join(hub: Hub) -> Dialogue:
-    session = Dialogue(hub, LineProtocol(hub.limits), transport="tcp")
+def join(hub: Hub) -> CommandSession:
+    session = CommandSession(hub, LineProtocol(hub.limits), transport="tcp")
     hub.attach(session)
     return session
 
 
-def take(session: Dialogue, most: int = 1 << 30) -> bytes:
+def take(session: CommandSession, most: int = 1 << 30) -> bytes:
     """What the peer reads, `most` bytes of it."""
     found = b""
     while session.outbox.size and len(found) < most:
@@ -264,7 +264,7 @@ async def test_what_is_held_for_one_who_catches_up_is_not_given_to_a_revoked_sub
     assert record is not None
     session.adopt(record)
     await session.receive(b"ids on\nresume 2 {a} {b}\n")
-    session.outbox.withhold()
+    session.outbox.pause()
     session.outbox.hold()
     await publish(hub, "a 3", "b 4")
     assert session.outbox.holding
@@ -276,14 +276,14 @@ async def test_what_is_held_for_one_who_catches_up_is_not_given_to_a_revoked_sub
     assert [line.split()[1] for line in take(session).splitlines()] == [b"3", b"5"]
 
 
-async def fall_behind(hub: Hub) -> tuple[Dialogue, int]:
+async def fall_behind(hub: Hub) -> tuple[CommandSession, int]:
     """A session that was withheld messages, and the newest id."""
     session = join(hub)
     await session.receive(b"ids on\nsubscribe a 0\nping\n")
     take(session)
     for n in range(40):
         await publish(hub, f"a {n} {'x' * 1_000}")
-    assert session.outbox.withheld
+    assert session.outbox.paused
     assert hub.sequencer is not None
     return session, hub.sequencer.newest
 
@@ -462,8 +462,8 @@ class Told(LineProtocol):
                 return super().notice(notice)
 
 
-def join_told(hub: Hub) -> Dialogue:
-    session = Dialogue(hub, Told(hub.limits), transport="tcp")
+def join_told(hub: Hub) -> CommandSession:
+    session = CommandSession(hub, Told(hub.limits), transport="tcp")
     hub.attach(session)
     return session
 
@@ -502,7 +502,7 @@ async def test_who_falls_behind_is_told_when_there_is_room_for_it() -> None:
         announce, room = session.reading.announce, []
 
         def noting(notice: Behind | CaughtUp) -> None:
-            room.append(session.outbox.has_room_to_bring)
+            room.append(session.outbox.has_room_to_replay)
             assert announce is not None
             announce(notice)
 

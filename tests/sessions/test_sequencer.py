@@ -15,13 +15,13 @@ from mist.history import Bulk, History, Mark, Publication, open_history
 from mist.history.commits import make_blocks
 from mist.history.layout import Row
 from mist.protocols.line import LineProtocol
-from mist.sessions.dispatch import Dialogue
+from mist.sessions.dispatch import CommandSession
 from mist.sessions.hub import Hub
 from mist.sessions.sequencer import Sequencer
 from tests.history.messages import run
 
 
-class Gate:
+class ConnectionLimiter:
     """Stands before a history's appends: held back, counted, or refused."""
 
     def __init__(self, history: History) -> None:
@@ -54,27 +54,27 @@ async def hub(history: History, nursery: trio.Nursery) -> Hub:
     return hub
 
 
-def join(hub: Hub, *tags: str) -> Dialogue:
-    session = Dialogue(hub, LineProtocol(hub.limits), transport="tcp")
+def join(hub: Hub, *tags: str) -> CommandSession:
+    session = CommandSession(hub, LineProtocol(hub.limits), transport="tcp")
     hub.attach(session)
     for each in tags:
         session._execute(Subscribe(frozenset(each.split(","))))
     return session
 
 
-def take(session: Dialogue) -> bytes:
+def take(session: CommandSession) -> bytes:
     data = bytes(session.outbox.peek())
     session.outbox.sent(len(data))
     return data
 
 
 async def test_nobody_gets_a_message_before_it_is_stored(hub: Hub, history: History) -> None:
-    gate = Gate(history)
+    limiter = ConnectionLimiter(history)
     publisher, subscriber = join(hub), join(hub, "a")
     await publisher.receive(b"publish a 1\n")
     await trio.testing.wait_all_tasks_blocked()
     assert take(subscriber) == b""
-    gate.open.set()
+    limiter.open.set()
     await publisher.receive(b"ping\n")
     assert take(subscriber) == b"publish a 1\n"
     assert take(publisher) == b"pong\n"
@@ -125,20 +125,20 @@ async def test_ids_come_with_deliveries_where_they_are_asked_for(hub: Hub) -> No
 async def test_what_is_submitted_while_a_group_is_stored_is_the_next_group(
     hub: Hub, history: History
 ) -> None:
-    gate = Gate(history)
+    limiter = ConnectionLimiter(history)
     publishers = [join(hub) for _ in range(5)]
     for publisher in publishers:
         await publisher.receive(b"publish a 1\npublish a 2\n")
     await trio.testing.wait_all_tasks_blocked()
-    gate.open.set()
+    limiter.open.set()
     for publisher in publishers:
         await publisher.receive(b"ping\n")
-    assert sum(gate.groups) == 10
-    assert len(gate.groups) <= 2
+    assert sum(limiter.groups) == 10
+    assert len(limiter.groups) <= 2
 
 
 async def test_a_publisher_faster_than_the_disk_is_not_read(hub: Hub, history: History) -> None:
-    gate = Gate(history)
+    limiter = ConnectionLimiter(history)
     publisher = join(hub)
     chunk = b"publish a %b\n" % (b"x" * 60_000)
     read = 0
@@ -154,7 +154,7 @@ async def test_a_publisher_faster_than_the_disk_is_not_read(hub: Hub, history: H
         await trio.testing.wait_all_tasks_blocked()
         assert 262_144 < read + len(chunk) < 2 * 262_144
         nursery.cancel_scope.cancel()
-    gate.open.set()
+    limiter.open.set()
     with trio.fail_after(5):
         await publisher.receive(b"ping\n")
     assert take(publisher) == b"pong\n"
@@ -163,23 +163,23 @@ async def test_a_publisher_faster_than_the_disk_is_not_read(hub: Hub, history: H
 async def test_where_nothing_can_be_stored_nobody_gets_it_and_its_publisher_hears(
     hub: Hub, history: History
 ) -> None:
-    gate = Gate(history)
-    gate.open.set()
-    gate.failing = True
+    limiter = ConnectionLimiter(history)
+    limiter.open.set()
+    limiter.failing = True
     session = join(hub, "a")
     await session.receive(b"publish a 1\npublish b 2\nstore a 3\nping\n")
     assert take(session) == b"error History is unavailable\n" * 3 + b"pong\n"
-    gate.failing = False
+    limiter.failing = False
     await session.receive(b"store a 4\nping\n")
     assert take(session) == b"publish a 4\nstored 1\npong\n"
 
 
 async def test_what_a_gone_publisher_has_sent_is_delivered(hub: Hub, history: History) -> None:
-    gate = Gate(history)
+    limiter = ConnectionLimiter(history)
     publisher, subscriber = join(hub), join(hub, "a")
     await publisher.receive(b"publish a 1\n")
     await publisher.aclose()
-    gate.open.set()
+    limiter.open.set()
     await subscriber.receive(b"publish c 2\nping\n")
     assert take(subscriber) == b"publish a 1\npong\n"
 
@@ -222,9 +222,9 @@ async def test_a_program_that_embeds_mist_stores_too(hub: Hub, history: History)
     assert await hub.store(frozenset("b"), b"3") == 3
     assert take(subscriber) == b"publish a 2\n"  # the first can't be a line
     assert subscriber.outbox.dropped_unframable == 1
-    gate = Gate(history)
-    gate.failing = True
-    gate.open.set()
+    limiter = ConnectionLimiter(history)
+    limiter.failing = True
+    limiter.open.set()
     with pytest.raises(HistoryUnavailable):
         await hub.store(frozenset("a"), b"4")
     with pytest.raises(EmptyTag):
@@ -253,7 +253,7 @@ def numbers(tags: str, count: int, framable: bool = True) -> Publication:
 async def test_a_large_batch_is_delivered_in_order_behind_and_ahead_of_others(
     hub: Hub, history: History
 ) -> None:
-    gate = Gate(history)
+    limiter = ConnectionLimiter(history)
     subscriber, publisher = join(hub, "a"), join(hub)
     await subscriber.receive(b"ids on\n")
     await publisher.receive(b"publish a before\n")
@@ -270,7 +270,7 @@ async def test_a_large_batch_is_delivered_in_order_behind_and_ahead_of_others(
         await trio.testing.wait_all_tasks_blocked()
         await publisher.receive(b"publish a behind\n")
         assert take(subscriber) == b""
-        gate.open.set()
+        limiter.open.set()
     await publisher.receive(b"ping\n")
     ((done, fresh),) = outcomes
     assert (done.first, done.last, fresh) == (2, 6_001, True)
@@ -282,7 +282,7 @@ async def test_a_large_batch_is_delivered_in_order_behind_and_ahead_of_others(
     expected += [b"message 6002 a behind"]
     assert lines == expected
     assert hub.sequencer.newest == 6_002
-    assert gate.groups == [1, 1]
+    assert limiter.groups == [1, 1]
 
 
 async def test_others_have_their_turns_while_a_large_batch_is_handed_out(

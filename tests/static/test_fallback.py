@@ -27,7 +27,7 @@ def port(server: Server, scheme: str) -> int:
 
 @attrs.define
 class Place:
-    """A server, what publishes to it, and a proxy before each of a page's doors."""
+    """A server, what publishes to it, and a proxy before each of a page's endpoints."""
 
     server: Server
     services: Client
@@ -46,7 +46,7 @@ class Place:
         await self.ws.cut()
 
 
-class Doors:
+class Endpoints:
     """The proxies, which outlive servers."""
 
     def __init__(self, http: Proxy, ws: Proxy) -> None:
@@ -65,16 +65,16 @@ def settings(**more: object) -> dict[str, object]:
 
 
 @pytest.fixture
-async def doors(nursery: trio.Nursery) -> Doors:
-    return Doors(await nursery.start(Proxy(0).run), await nursery.start(Proxy(0).run))
+async def endpoints(nursery: trio.Nursery) -> Endpoints:
+    return Endpoints(await nursery.start(Proxy(0).run), await nursery.start(Proxy(0).run))
 
 
 @pytest.fixture
-async def place(tmp_path: Path, doors: Doors) -> AsyncIterator[Place]:
+async def place(tmp_path: Path, endpoints: Endpoints) -> AsyncIterator[Place]:
     """TOKEN allows `a`, `b` and `room:*`."""
     async with running(tmp_path, **settings()) as server, connect(server.urls[0]) as services:
         await services.register(["a", "b", "room:*"], TOKEN)
-        yield doors.lead_to(server, services)
+        yield endpoints.lead_to(server, services)
 
 
 @pytest.fixture(params=["sse", "polling"])
@@ -294,7 +294,7 @@ async def test_subscribing_and_leaving_while_messages_flow_loses_nothing(
 
 
 async def test_another_log_is_a_gap_and_brings_what_it_has(
-    page: ClientPage, tmp_path: Path, doors: Doors, kind: str
+    page: ClientPage, tmp_path: Path, endpoints: Endpoints, kind: str
 ) -> None:
     for turn in "12":
         async with (
@@ -302,7 +302,7 @@ async def test_another_log_is_a_gap_and_brings_what_it_has(
             connect(server.urls[0]) as services,
         ):
             await services.register(["a", "b"], TOKEN)
-            place = doors.lead_to(server, services)
+            place = endpoints.lead_to(server, services)
             if turn == "1":
                 await place.publish("x", "y", tags="b")
                 await page.start(place.url, transports=[kind], **OPEN)
@@ -340,14 +340,14 @@ async def test_what_was_trimmed_meanwhile_is_a_gap_between_the_right_two(
 
 
 async def test_without_a_history_a_stream_says_what_may_be_missing(
-    page: ClientPage, tmp_path: Path, doors: Doors
+    page: ClientPage, tmp_path: Path, endpoints: Endpoints
 ) -> None:
     async with (
         running(tmp_path, **settings(history="none")) as server,
         connect(server.urls[0]) as services,
     ):
         await services.register(["a"], TOKEN)
-        place = doors.lead_to(server, services)
+        place = endpoints.lead_to(server, services)
         await page.start(place.url, transports=["sse", "polling"], **OPEN)
         await page.listen("a")
         code = "listen(['a'], {since: 0}).ready.catch((error) => error.code)"

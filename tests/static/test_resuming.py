@@ -40,7 +40,7 @@ window.frames = [];
 
 @attrs.define
 class Place:
-    """Servers that come and go, one at a time, and proxies before each of a page's doors."""
+    """Servers that come and go, one at a time, and proxies before each of a page's endpoints."""
 
     ws: Proxy
     http: Proxy

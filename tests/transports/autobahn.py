@@ -18,7 +18,7 @@ from mist.message import Limits
 from mist.protocols.frames import FrameProtocol
 from mist.protocols.rfc6455 import text_frame
 from mist.sessions.hub import Hub
-from mist.transports.connection_limiter import Gate
+from mist.transports.connection_limiter import ConnectionLimiter
 from mist.transports.handshake import Origins
 from mist.transports.websocket import WebSocketTransport
 
@@ -45,7 +45,7 @@ async def serve(port: int, *, task_status: trio.TaskStatus[int] = trio.TASK_STAT
     hub = Hub(await open_registry("memory://"), limits=LIMITS)
     await hub.registry.execute([Register(TOKEN, frozenset({"*"}))])
     transport = WebSocketTransport(
-        hub, Gate(), Origins(loopback=True), query_token=True, protocol=EchoProtocol
+        hub, ConnectionLimiter(), Origins(loopback=True), query_token=True, protocol=EchoProtocol
     )
     async with trio.open_nursery() as nursery:
 

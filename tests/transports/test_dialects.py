@@ -53,8 +53,10 @@ def test_the_first_byte_that_is_not_white_space_decides(
 
 
 @given(st.binary(max_size=20), st.booleans())
-def test_more_bytes_change_no_mind(first: bytes, stranger: bool) -> None:
-    found = [type(line_or_json(first[:n], Limits(), stranger)) for n in range(len(first) + 1)]
+def test_more_bytes_change_no_mind(first: bytes, unauthenticated: bool) -> None:
+    found = [
+        type(line_or_json(first[:n], Limits(), unauthenticated)) for n in range(len(first) + 1)
+    ]
     decided = [each for each in found if each is not type(None)]
     assert len(set(decided)) <= 1
     assert found == [type(None)] * (len(found) - len(decided)) + decided

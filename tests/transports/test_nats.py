@@ -15,7 +15,7 @@ from mist.protocols.subjects import PULSE
 from mist.protocols.subjects.info import ServerInfo
 from mist.server import Server
 from mist.sessions.hub import Hub
-from mist.transports.connection_limiter import Gate
+from mist.transports.connection_limiter import ConnectionLimiter
 from mist.transports.nats import NatsTransport
 from tests.servers import running
 from tests.transports.lines import Lines, talk
@@ -183,10 +183,10 @@ async def test_a_web_page_cannot_drive_this_port(server: Server) -> None:
 
 
 async def test_what_a_stranger_announces_is_not_waited_for(server: Server) -> None:
-    async with talk(server) as stranger:
-        await stranger.line()
-        await stranger.send(b"PUB foo 1048576\r\n")
-        assert await stranger.rest() == b"-ERR 'Authorization Violation'\r\n"
+    async with talk(server) as unauthenticated:
+        await unauthenticated.line()
+        await unauthenticated.send(b"PUB foo 1048576\r\n")
+        assert await unauthenticated.rest() == b"-ERR 'Authorization Violation'\r\n"
 
 
 async def test_what_is_too_large_ends_the_session_with_a_word(server: Server) -> None:
@@ -198,7 +198,7 @@ async def test_what_is_too_large_ends_the_session_with_a_word(server: Server) ->
         assert await two.rest() == b"-ERR 'maximum control line exceeded'\r\n"
 
 
-# strangers, silence, and the end
+# unauthenticated peers, silence, and the end
 
 
 @pytest.fixture
@@ -212,7 +212,7 @@ async def hub() -> AsyncIterator[Hub]:
 async def alone(hub: Hub, **options: float) -> AsyncIterator[tuple[Lines, NatsTransport]]:
     """A peer on a memory stream, whose time is a mock's."""
     ours, theirs = memory_stream_pair()
-    transport = NatsTransport(hub, Gate(), ServerInfo("ID", "1"), **options)  # type: ignore[arg-type]
+    transport = NatsTransport(hub, ConnectionLimiter(), ServerInfo("ID", "1"), **options)  # type: ignore[arg-type]
     async with trio.open_nursery() as nursery:
         nursery.start_soon(transport.handle, theirs, nursery)
         nursery.start_soon(transport.sweep)
@@ -256,7 +256,7 @@ async def test_any_sign_of_life_will_do(hub: Hub, autojump_clock: MockClock) -> 
 
 async def test_a_full_server_says_so(hub: Hub) -> None:
     ours, theirs = memory_stream_pair()
-    transport = NatsTransport(hub, Gate(most=0), ServerInfo("ID", "1"))
+    transport = NatsTransport(hub, ConnectionLimiter(most=0), ServerInfo("ID", "1"))
     async with trio.open_nursery() as nursery:
         await transport.handle(theirs, nursery)
     assert await Lines(ours).rest() == b"-ERR 'maximum connections exceeded'\r\n"

@@ -129,7 +129,7 @@ def without_time(delivery: str) -> str:
     return f"{fields}\n{rest}"
 
 
-# the door
+# the endpoint
 
 
 async def test_a_client_is_told_who_it_is(server: Server) -> None:

@@ -141,7 +141,7 @@ class _Turns:
             size=SIZE,
             window=self._window,
             seconds=self._seconds,
-            patience=_PATIENCE,
+            auth_timeout=_PATIENCE,
         )
         self._runs.append(done.run)
         self._housekeeping.append(_rest(self._target.cpu))
@@ -186,7 +186,7 @@ def while_publishing(target: Target) -> Iterator[None]:
     def publish() -> None:
         try:
             with open_load(target, 1, 1, messages=10_000) as load:
-                load.patience = _PATIENCE
+                load.auth_timeout = _PATIENCE
                 begun.set()
                 while not ended.is_set():
                     load.flood(_MOST, _WINDOW, _PIECE)

@@ -22,7 +22,7 @@ class Settings:
     Attributes:
         transport: what subscribers use; none for what the command finds sensible.
         server: URLs of a server to be measured; none for one of our own.
-        secret, token: for its TCP and its WebSocket door.
+        secret, token: for its TCP and its WebSocket endpoint.
         pid: its process.
     """
 

@@ -4,7 +4,7 @@ What it is made of, from the outside in:
 
     threads     where the work is done: one that writes, a few that read
     files       what is open, and the lock of the one who writes
-    shelf       blocks over one connection: `rows` writes and reads them, `search` finds them
+    block store       blocks over one connection: `rows` writes and reads them, `search` finds them
     keys        the table of keys
     channels    the tables of channels and of blocks' numbers in them
 directory   which blocks hold a tag
@@ -40,4 +40,4 @@ async def open_sqlite(location: str, durability: Durability, *, read_only: bool)
     files = await trio.to_thread.run_sync(lambda: Files(path, durability, read_only=read_only))
     if not read_only:
         hurry()
-    return Log(Threads(files), files.survey, files.durability, read_only=read_only)
+    return Log(Threads(files), files.metadata, files.durability, read_only=read_only)

@@ -1,4 +1,4 @@
-"""A shelf of blocks over one connection to the database; see `mist.history.block_store`."""
+"""A block store of blocks over one connection to the database; see `mist.history.block_store`."""
 
 import os
 import sqlite3
@@ -11,9 +11,9 @@ import msgspec
 
 from mist.errors import HistoryDamaged, HistoryUnavailable
 from mist.history import Durability
-from mist.history.block_store import Change, Shelf, State, Totals
+from mist.history.block_store import BlockStore, Change, State, Totals
 from mist.history.commits import Commit, Mark
-from mist.history.idempotency import Kept
+from mist.history.idempotency import KeyRecord
 from mist.history.layout import Head, Row
 from mist.history.numbering import ChannelPosition
 from mist.history.record import Problem
@@ -34,12 +34,12 @@ from mist.history.sqlite.rows import checked, fetch, insert, read_heads, read_ro
 from mist.history.sqlite.search import condition, find, settled
 from mist.sqlite import DAMAGED, transaction
 
-__all__ = ["SqliteShelf"]
+__all__ = ["SqliteBlockStore"]
 
 _StateValues = tuple[str, int, int, int, int, int, str]
 
 
-class SqliteShelf(Shelf):
+class SqliteBlockStore(BlockStore):
     """See the module.
 
     Args:
@@ -57,7 +57,7 @@ class SqliteShelf(Shelf):
 
     # what is written
 
-    def append(self, row: Row, keys: Sequence[Kept] = ()) -> None:
+    def append(self, row: Row, keys: Sequence[KeyRecord] = ()) -> None:
         self._require_file()
         with translated():
             if keys or row.tally:
@@ -152,7 +152,7 @@ class SqliteShelf(Shelf):
     def numbers(self, first: int) -> bytes | None:
         return read_numbers(self._connection, first)
 
-    def recall(self, name: bytes) -> Kept | None:
+    def recall(self, name: bytes) -> KeyRecord | None:
         return read_key(self._connection, name)
 
     def outdated(self, before: int, most: int, step: int) -> int:
@@ -263,16 +263,16 @@ class SqliteShelf(Shelf):
 
     # looking after it
 
-    def chore(self) -> Callable[[Shelf], None] | None:
+    def chore(self) -> Callable[[BlockStore], None] | None:
         with translated():
             chore = due(self._connection, self._traffic)
         if chore is None:
             return None
 
-        def work(shelf: Shelf) -> None:
-            assert isinstance(shelf, SqliteShelf)
+        def work(store: BlockStore) -> None:
+            assert isinstance(store, SqliteBlockStore)
             with translated():
-                chore(shelf._connection)
+                chore(store._connection)
 
         return work
 

@@ -8,8 +8,8 @@ from typing import Final
 
 from mist.errors import HistoryDamaged, HistoryUnavailable
 from mist.history import Durability
-from mist.history.log_metadata import Survey, random_epoch
-from mist.history.sqlite.block_store import SqliteShelf
+from mist.history.log_metadata import LogMetadata, random_epoch
+from mist.history.sqlite.block_store import SqliteBlockStore
 from mist.history.sqlite.channels import number_all
 from mist.history.sqlite.database import boot_id, connect, explained, lock, prepare
 from mist.history.sqlite.maintenance import Traffic
@@ -33,15 +33,15 @@ class Files:
     Attributes:
         writer: None where it is opened for reading only, or closed.
         readers: one for each thread that reads.
-        survey, durability: of the log, as found.
+        metadata, durability: of the log, as found.
 
     Raises:
         StartupError: why not, in one line. Nothing stays open then.
     """
 
     def __init__(self, path: Path, durability: Durability, *, read_only: bool) -> None:
-        self.writer: SqliteShelf | None = None
-        self.readers: list[SqliteShelf] = []
+        self.writer: SqliteBlockStore | None = None
+        self.readers: list[SqliteBlockStore] = []
         self._lock: int | None = None
         self._traffic = Traffic()
         try:
@@ -57,19 +57,19 @@ class Files:
                         log.warning("others can read the history", extra={"path": str(path)})
                     self._open_writer(path, durability)
                 for _ in range(_READERS):
-                    reader = SqliteShelf(connect(path, read_only=True), self._traffic)
+                    reader = SqliteBlockStore(connect(path, read_only=True), self._traffic)
                     self.readers.append(reader)
                     # Read from each: SQLite opens some of its files only then, and they may
                     # not be there any more when the first peer asks.
                     self.durability = reader.durability()
-                self.survey = Survey.of(self.readers[0])
+                self.metadata = LogMetadata.of(self.readers[0])
         except BaseException:
             self._let_go()
             raise
 
     def _open_writer(self, path: Path, durability: Durability) -> None:
         connection = connect(path)
-        self.writer = SqliteShelf(connection, self._traffic, Presence(Place.of(path)))
+        self.writer = SqliteBlockStore(connection, self._traffic, Presence(Place.of(path)))
         prepare(connection, path, random_epoch(), number_all)
         rows = connection.execute("SELECT durability, boot, clean FROM log").fetchall()
         if not rows:
@@ -96,8 +96,8 @@ class Files:
         self._let_go()
 
     def _let_go(self) -> None:
-        for shelf in self.readers:
-            shelf.close()
+        for store in self.readers:
+            store.close()
         if self.writer is not None:
             self.writer.close()
             self.writer = None

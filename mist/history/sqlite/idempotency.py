@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from mist.history.idempotency import OWNER_BYTES, Kept
+from mist.history.idempotency import OWNER_BYTES, KeyRecord
 from mist.history.sqlite.rows import checked, fetch
 
 __all__ = ["crowding_keys", "forget_keys", "insert_keys", "outdated_keys", "read_key"]
@@ -16,7 +16,7 @@ _AT_ONCE: Final = 1_000  # of a statement, which takes 32,766 parameters
 _KeyValues = tuple[int, int, bytes, bytes]
 
 
-def insert_keys(connection: sqlite3.Connection, keys: Sequence[Kept]) -> None:
+def insert_keys(connection: sqlite3.Connection, keys: Sequence[KeyRecord]) -> None:
     """Add keys, each in the place of an older one of its name. Part of a transaction.
 
     Raises:
@@ -31,16 +31,16 @@ def insert_keys(connection: sqlite3.Connection, keys: Sequence[Kept]) -> None:
         )
 
 
-def read_key(connection: sqlite3.Connection, name: bytes) -> Kept | None:
+def read_key(connection: sqlite3.Connection, name: bytes) -> KeyRecord | None:
     """The key with this name."""
     rows = fetch(connection, "SELECT first, time, name, digest FROM key WHERE name = ?", (name,))
     with checked():
         found = msgspec.convert(rows, list[_KeyValues])
-    return Kept(*found[0]) if found else None
+    return KeyRecord(*found[0]) if found else None
 
 
 def outdated_keys(connection: sqlite3.Connection, before: int, most: int, step: int) -> int:
-    """See `Shelf.outdated`. O(keys), in C: times ascend with `first`, so one is sought."""
+    """See `BlockStore.outdated`. O(keys), in C: times ascend with `first`, so one is sought."""
     ((upto,),) = fetch(
         connection,
         "SELECT max("
@@ -54,7 +54,7 @@ def outdated_keys(connection: sqlite3.Connection, before: int, most: int, step: 
 
 
 def crowding_keys(connection: sqlite3.Connection, most: int, step: int) -> tuple[bytes, int] | None:
-    """See `Shelf.crowding`. O(keys), in C: names of an owner stand together in their index, so
+    """See `BlockStore.crowding`. O(keys), in C: names of an owner stand together in their index, so
     one with too many is met by strides of as many. Grouping them would sort all, for a second.
     """
     passed = b""
@@ -83,7 +83,7 @@ def crowding_keys(connection: sqlite3.Connection, most: int, step: int) -> tuple
 
 
 def forget_keys(connection: sqlite3.Connection, upto: int, owner: bytes) -> None:
-    """See `Shelf.forget`.
+    """See `BlockStore.forget`.
 
     Raises:
         sqlite3.Error: untranslated.

@@ -1,4 +1,4 @@
-"""One thread that writes, a few that read, each with a shelf of its own.
+"""One thread that writes, a few that read, each with a block store of its own.
 
 A thread shares the interpreter lock with the event loop and waits for it after every
 statement. So an append is one statement, which is a transaction by itself, and a page of a
@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 
 import trio
 
-from mist.history.block_store import Shelf, Workshop
+from mist.history.block_store import BlockStore, Executor
 from mist.history.layout import Row
 from mist.history.sqlite.files import Files
 
@@ -34,7 +34,7 @@ def hurry() -> None:
     sys.setswitchinterval(min(sys.getswitchinterval(), _SWITCH_INTERVAL))
 
 
-class Threads(Workshop):
+class Threads(Executor):
     """See the module."""
 
     def __init__(self, files: Files) -> None:
@@ -43,18 +43,18 @@ class Threads(Workshop):
         self._writing = trio.CapacityLimiter(1)
         self._reading = trio.CapacityLimiter(len(files.readers))
 
-    async def write(self, work: Callable[[Shelf], T]) -> T:
+    async def write(self, work: Callable[[BlockStore], T]) -> T:
         writer = self._files.writer
         assert writer is not None, "the log sees to it"
         return await trio.to_thread.run_sync(work, writer, limiter=self._writing)
 
-    async def read(self, work: Callable[[Shelf], T], *, long: bool = False) -> T:
+    async def read(self, work: Callable[[BlockStore], T], *, long: bool = False) -> T:
         def run() -> T:
-            shelf = self._free.pop()  # there is one: the limiter counts them
+            store = self._free.pop()  # there is one: the limiter counts them
             try:
-                return work(shelf)
+                return work(store)
             finally:
-                self._free.append(shelf)
+                self._free.append(store)
 
         return await trio.to_thread.run_sync(run, limiter=self._reading)
 

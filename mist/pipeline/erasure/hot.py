@@ -27,7 +27,7 @@ def erase_by_server(address: Address, erasure: Erasure) -> dict[str, Any]:
         what["tags"] = sorted(erasure.tags)
     if erasure.publisher is not None:
         what["publisher"] = erasure.publisher
-    with Client(address, patience=FIRST_PATIENCE) as client:
+    with Client(address, auth_timeout=FIRST_PATIENCE) as client:
         body = json.dumps(what).encode()
         kind = "application/json"
         answer = client.request("POST", "/v1/log/erase", body=body, content_type=kind).json()

@@ -26,13 +26,13 @@ from mist.pipeline.source.stream import Offset, StreamReader, offset
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["LandingSource", "read_landed"]
+__all__ = ["IngestionSource", "read_landed"]
 
 NAME: Final = "mist-landing"
 _SCHEMA: Final = "landed binary"
 
 
-class LandingSource(DataSource):
+class IngestionSource(DataSource):
     """Options are those of `format("mist")`, and `lake`: the folder, claimed by who asks."""
 
     @classmethod
@@ -48,10 +48,10 @@ class LandingSource(DataSource):
         """`spark.readStream`."""
         options = dict(self.options)
         lake = Lake(Path(options.pop("lake")))
-        return LandingReader(ReadOptions.parse(options, stream=True), lake)
+        return IngestionReader(ReadOptions.parse(options, stream=True), lake)
 
 
-class LandingReader(StreamReader):
+class IngestionReader(StreamReader):
     """Knows, beside what a reader of the stream knows, where the lake is."""
 
     def __init__(self, options: ReadOptions, lake: Lake) -> None:

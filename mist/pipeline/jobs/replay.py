@@ -87,7 +87,7 @@ class Target:
             ServerUnavailable, ServerRefused: one line.
         """
         self.options(txn)
-        with Client(self.address, patience=FIRST_PATIENCE) as client:
+        with Client(self.address, auth_timeout=FIRST_PATIENCE) as client:
             client.request("GET", "/v1/log/position")
 
 

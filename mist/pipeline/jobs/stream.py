@@ -166,10 +166,10 @@ def _start(
     every: float,
     most: int,
 ) -> "StreamingQuery":
-    from mist.pipeline.ingestion.source import LandingSource
+    from mist.pipeline.ingestion.source import IngestionSource
 
-    spark.dataSource.register(LandingSource)
-    reader = spark.readStream.format(LandingSource.name())
+    spark.dataSource.register(IngestionSource)
+    reader = spark.readStream.format(IngestionSource.name())
     options = origin.options() | {
         "lake": str(batches.lake.folder),
         "maxOffsetsPerTrigger": str(most),

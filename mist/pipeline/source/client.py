@@ -5,7 +5,7 @@ hold an `Address`, and open a client where they run.
 
 Everything asked for here may be asked again without harm: a read, a stage that replaces itself,
 a commit that is done once. So a request that failed is repeated, after a while that doubles
-from a tenth of a second to five, until `patience` seconds have passed since it was first tried:
+from a tenth of a second to five, until `auth_timeout` seconds have passed since it was first tried:
 long enough for a server to restart. It is repeated where there was no connection, or it broke,
 and where the server says that it is starting, draining or has too much to do (429, 502, 503,
 504). What is an answer is not repeated.
@@ -73,7 +73,7 @@ class Client:
 
     Args:
         address: where.
-        patience: seconds, see above. More than `timeout`, or what hangs is asked for once.
+        auth_timeout: seconds, see above. More than `timeout`, or what hangs is asked for once.
         timeout: seconds without a byte before a connection counts as broken.
         clock, sleep: for tests.
     """
@@ -82,13 +82,13 @@ class Client:
         self,
         address: Address,
         *,
-        patience: float = PATIENCE,
+        auth_timeout: float = PATIENCE,
         timeout: float = TIMEOUT,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._address = address
-        self._patience = patience
+        self._patience = auth_timeout
         self._timeout = timeout
         self._clock = clock
         self._sleep = sleep

@@ -41,27 +41,28 @@ class FrameProtocol(Protocol):
 
     Args:
         limits: of messages and tags.
-        stranger: whether the peer has yet to prove who it is; it may send short messages only.
+        unauthenticated: whether the peer has yet to prove who it is; it may send short messages
+            only.
 
     Attributes:
         goodbye: what the peer's close frame is to be answered with, once it came.
     """
 
-    def __init__(self, limits: Limits, *, stranger: bool = False) -> None:
+    def __init__(self, limits: Limits, *, unauthenticated: bool = False) -> None:
         self.form: WireForm = JSON_FRAMES
         self.goodbye = b""
         self._limits = limits
-        self._stranger = stranger
+        self._unauthenticated = unauthenticated
         self._frames = FrameReader(limits.frame)
 
     def authenticated(self) -> None:
-        self._stranger = False
+        self._unauthenticated = False
 
     def receive(self, data: bytes) -> Iterator[Command]:
         for event in self._frames.receive(data):
             match event:
                 case Text(data=message):
-                    if self._stranger and len(message) > STRANGER_MESSAGE:
+                    if self._unauthenticated and len(message) > STRANGER_MESSAGE:
                         yield Hangup("first frame too long", 1009)
                         return
                     yield self.command(message)

@@ -58,9 +58,9 @@ from mist.protocols.json.forms import JSON_OBJECTS
 from mist.protocols.json.objects import InvalidJson, ObjectReader
 from mist.protocols.json.requests import Alike, Gathering, Request, read_alike, read_many
 
-__all__ = ["STRANGER_OBJECT", "JsonDialect", "JsonProtocol", "Said"]
+__all__ = ["UNAUTHENTICATED_OBJECT", "JsonDialect", "JsonProtocol", "Said"]
 
-STRANGER_OBJECT: Final = 4096  # bytes in an object of a peer that has not authenticated
+UNAUTHENTICATED_OBJECT: Final = 4096  # bytes in an object of a peer that has not authenticated
 
 _GUESSES: Final = 8
 _BETWEEN: Final = frozenset((b"", b"{", b" ", b"\t", b"\r", b"\n"))  # what may follow an object
@@ -75,18 +75,18 @@ class JsonDialect(Protocol):
 
     Args:
         limits: of objects, data and tags.
-        stranger: whether the peer has yet to prove who it is.
+        unauthenticated: whether the peer has yet to prove who it is.
     """
 
     echoes: ClassVar[bool] = False
 
-    def __init__(self, limits: Limits, *, stranger: bool = False) -> None:
+    def __init__(self, limits: Limits, *, unauthenticated: bool = False) -> None:
         self._limits = limits
-        self._stranger = stranger
+        self._unauthenticated = unauthenticated
         self._administers = False
 
     def authenticated(self) -> None:
-        self._stranger = False
+        self._unauthenticated = False
 
     @abc.abstractmethod
     def _requests(self, data: bytes) -> Iterator[Said]:
@@ -100,7 +100,7 @@ class JsonDialect(Protocol):
         gathering = Gathering()
         for request in self._said(data):
             if isinstance(request, Request):
-                if self._stranger:
+                if self._unauthenticated:
                     yield Auth(request.data or "")
                     if request.command == "auth":
                         continue
@@ -196,12 +196,12 @@ class JsonDialect(Protocol):
 
 
 class JsonProtocol(JsonDialect):
-    """One connection's side of the JSON dialect, over TCP. A stranger may send short objects."""
+    """One connection's side of the JSON dialect, over TCP."""
 
-    def __init__(self, limits: Limits, *, stranger: bool = False) -> None:
-        super().__init__(limits, stranger=stranger)
+    def __init__(self, limits: Limits, *, unauthenticated: bool = False) -> None:
+        super().__init__(limits, unauthenticated=unauthenticated)
         self.form: WireForm = JSON_OBJECTS
-        limit = min(STRANGER_OBJECT, limits.line) if stranger else limits.line
+        limit = min(UNAUTHENTICATED_OBJECT, limits.line) if unauthenticated else limits.line
         self._reader = ObjectReader(limit)
 
     def authenticated(self) -> None:
@@ -218,7 +218,7 @@ class JsonProtocol(JsonDialect):
         reader.feed(data)
         bulk = True
         while True:
-            if bulk and reader.idle and not self._stranger:
+            if bulk and reader.idle and not self._unauthenticated:
                 bulk = False
                 yield from self._read_bulk()
             request = self._read(reader)

@@ -6,7 +6,7 @@ from mist.commands import Bye, Command, Hangup, Ping, Reply
 from mist.message import Limits
 from mist.protocols import WireForm
 from mist.protocols.client_frames import Binary, Broken, Closed, FrameReader, Pinged, Text
-from mist.protocols.json import STRANGER_OBJECT, JsonDialect, Said
+from mist.protocols.json import UNAUTHENTICATED_OBJECT, JsonDialect, Said
 from mist.protocols.json.forms import JSON_OBJECT_FRAMES
 from mist.protocols.json.objects import InvalidJson, ObjectReader
 from mist.protocols.json.requests import read_many
@@ -22,8 +22,8 @@ class JsonFrameProtocol(JsonDialect):
         goodbye: what the peer's close frame is to be answered with, once it came.
     """
 
-    def __init__(self, limits: Limits, *, stranger: bool = False) -> None:
-        super().__init__(limits, stranger=stranger)
+    def __init__(self, limits: Limits, *, unauthenticated: bool = False) -> None:
+        super().__init__(limits, unauthenticated=unauthenticated)
         self.form: WireForm = JSON_OBJECT_FRAMES
         self.goodbye = b""
         self._frames = FrameReader(limits.frame)
@@ -32,7 +32,7 @@ class JsonFrameProtocol(JsonDialect):
         for event in self._frames.receive(data):
             match event:
                 case Text(data=message) | Binary(data=message):
-                    if self._stranger and len(message) > STRANGER_OBJECT:
+                    if self._unauthenticated and len(message) > UNAUTHENTICATED_OBJECT:
                         yield Hangup("first frame too long", 1009)
                         return
                     yield from self._read_message(message)

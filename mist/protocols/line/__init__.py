@@ -11,9 +11,9 @@ three of its demands:
   kept in one buffer (pieces of a few bytes would cost many times their content), and only
   new bytes are searched for its end. Past the limit it is dropped, and the rest of the line
   is skipped.
-* *A command may change how the next line is read* (`auth` lifts the limit for strangers), so
-  `receive` is a generator that looks at a line only after the command before it was carried
-  out.
+* *A command may change how the next line is read* (`auth` lifts the limit for unauthenticated
+  peers), so `receive` is a generator that looks at a line only after the command before it was
+  carried out.
 """
 
 import re
@@ -55,7 +55,7 @@ from mist.protocols.line.forms import ESCAPED, NUMBERED, NUMBERED_ESCAPED, PLAIN
 
 __all__ = ["LineProtocol", "error_line"]
 
-STRANGER_LINE: Final = 4096  # bytes in a line of a peer that has not authenticated
+UNAUTHENTICATED_LINE: Final = 4096  # bytes in a line of a peer that has not authenticated
 
 _PUBLISH: Final = b"publish "
 _BLANK: Final = re.compile(rb"(?:\r?\n)*")
@@ -67,17 +67,17 @@ class LineProtocol(Protocol):
 
     Args:
         limits: of lines, data and tags.
-        stranger: whether the peer has yet to prove who it is; it may send short lines only.
+        unauthenticated: whether the peer has yet to prove who it is; it may send short lines only.
     """
 
     counts_subscriptions = True
 
-    def __init__(self, limits: Limits, *, stranger: bool = False) -> None:
+    def __init__(self, limits: Limits, *, unauthenticated: bool = False) -> None:
         self.form: WireForm = PLAIN
         self._escapes = False
         self._numbers = False
         self._limits = limits
-        self._allow(min(STRANGER_LINE, limits.line) if stranger else limits.line)
+        self._allow(min(UNAUTHENTICATED_LINE, limits.line) if unauthenticated else limits.line)
         self._fresh = True  # no line seen yet but blank ones
         self._held = bytearray()  # the beginning of a line that has not ended
         self._skipping = False  # inside a line that was too long

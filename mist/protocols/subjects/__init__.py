@@ -14,8 +14,8 @@ say `subject_commands`'s; here they become commands of a session, and its replie
   answers, or with headers, are one each: both are the envelope's.
 * *A verbose client counts answers.* Publishes of one subject are one batch all the same; the
   fence behind it, a `Ping`, is answered by as many `+OK`, or by none where the batch was refused.
-* *The peer is a stranger until its CONNECT was carried out*, whether there is a secret or not.
-  Nothing that it announces before is waited for.
+* *The peer is an unauthenticated peer until its CONNECT was carried out*, whether there is a secret
+  or not. Nothing that it announces before is waited for.
 * *A line that can't be meant is answered, and the next one read.* Where it can't be told any more
   what is a command and what is payload, and where a web page seems to be speaking, it ends.
 """
@@ -68,7 +68,7 @@ _MAX_BEATS: Final = 2  # that may stay unanswered
 _OK: Final = b"+OK\r\n"
 _NO_RESPONDERS: Final = b"NATS/1.0 503\r\n\r\n"
 _QUIET: Final = "quiet"  # the `ref` of a command that the client didn't send
-_OPEN: Final = frozenset({b"CONNECT", b"PING", b"PONG", b"+OK", b""})  # to strangers
+_OPEN: Final = frozenset({b"CONNECT", b"PING", b"PONG", b"+OK", b""})  # to unauthenticated peers
 _KNOWN: Final = PUBLISHING | _OPEN | {b"SUB", b"UNSUB"}
 _FAREWELLS: Final = {
     4008: "Slow Consumer",
@@ -130,7 +130,7 @@ class SubjectProtocol(Protocol):
         self._limits = limits
         self._greeting = greeting
         self._framing = Framing(limits.data)
-        self._stranger = True
+        self._unauthenticated = True
         self._options = Options()
         self._beats = 0  # since anything came
         self._runs: list[Run] = []  # published and not yet handed on
@@ -151,13 +151,13 @@ class SubjectProtocol(Protocol):
         Nothing where the server goes: a client that hears an error may not come back to the next.
 
         Args:
-            code: why the session ended; see `mist.sessions.session.Ending`.
+            code: why the session ended; see `mist.sessions.session.CloseReason`.
         """
-        text = (_STRANGERS_FAREWELLS if self._stranger else _FAREWELLS).get(code)
+        text = (_STRANGERS_FAREWELLS if self._unauthenticated else _FAREWELLS).get(code)
         return _refusal(text) if text else b""
 
     def authenticated(self) -> None:
-        self._stranger = False
+        self._unauthenticated = False
         self._greeting = b""  # was said long ago
 
     @property
@@ -175,7 +175,7 @@ class SubjectProtocol(Protocol):
         self._beats = 0
         data = self._framing.take(data)
         position = 0
-        if not self._stranger and (
+        if not self._unauthenticated and (
             found := cut_batch(data, self._limits.data, alike=self._verbose)
         ):
             batch, position = found
@@ -183,7 +183,7 @@ class SubjectProtocol(Protocol):
             yield from self._publish(batch, batch.whole[1])
         try:
             while position < len(data):
-                cut = self._framing.cut(data, position, payloads=not self._stranger)
+                cut = self._framing.cut(data, position, payloads=not self._unauthenticated)
                 if cut is None:
                     break
                 position = cut.end
@@ -279,7 +279,7 @@ class SubjectProtocol(Protocol):
             yield Hangup("http on the subject protocol")
         elif word not in _KNOWN:
             yield Invalid(UnknownCommand(line.split(None, 1)[0]))
-        elif self._stranger and word not in _OPEN:
+        elif self._unauthenticated and word not in _OPEN:
             yield Invalid(Unauthorized(), word.decode())
         elif word == b"PING":
             yield Ping()
@@ -306,7 +306,7 @@ class SubjectProtocol(Protocol):
             return
         # Set before it is carried out: whether that is answered is an option, too.
         self._options = options.without_credential()
-        if self._stranger or options.credential:
+        if self._unauthenticated or options.credential:
             yield Auth(options.credential)
         elif options.verbose:
             yield Ping(ref=_Owed(1))
@@ -340,7 +340,7 @@ class SubjectProtocol(Protocol):
     def _refusal(self, command: Command, error: Exception) -> bytes:
         match command:
             case Invalid(error=wrong, name=name):
-                return _refusal(error_text(wrong, name))  # to a stranger as well
+                return _refusal(error_text(wrong, name))  # to an unauthenticated peer as well
             case Publish(ref=_Mixed() as mixed) if isinstance(error, NotGranted):
                 mixed.refused = True
                 return b""

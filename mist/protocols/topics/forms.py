@@ -3,7 +3,7 @@ r"""How deliveries and notifications look to guble's clients: WebSocket messages
     /foo/bar,42,user01,phone1,id123,1420110000\n{"Key":"value"}\nbody
 
 That is: path, sequence id, who published it, with which application, as which message, when
-(Unix seconds); a line of headers, often empty; the body. What was published at another door has
+(Unix seconds); a line of headers, often empty; the body. What was published at another endpoint has
 none of what only guble knows, so these fields are empty. Where there is no history, ids are 0.
 
 Frames are text where all of a message is UTF-8, else binary.

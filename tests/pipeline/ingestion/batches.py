@@ -9,7 +9,7 @@ import pyarrow as pa
 from mist.archive.segments import read_segment
 from mist.pipeline.ingestion.entering import Entered, enter
 from mist.pipeline.ingestion.lake import Lake
-from mist.pipeline.ingestion.source import LandingReader
+from mist.pipeline.ingestion.source import IngestionReader
 from mist.pipeline.ingestion.tasks import Landed
 from mist.pipeline.source.options import ReadOptions
 from tests.pipeline.source.fake import Fake, at
@@ -17,12 +17,12 @@ from tests.pipeline.source.fake import Fake, at
 __all__ = ["at", "files", "landed", "reader", "rows_of", "take"]
 
 
-def reader(fake: Fake, lake: Lake, **options: str) -> LandingReader:
+def reader(fake: Fake, lake: Lake, **options: str) -> IngestionReader:
     given = {"url": fake.url, "startingOffsets": "earliest", **options}
-    return LandingReader(ReadOptions.parse(given, stream=True), lake)
+    return IngestionReader(ReadOptions.parse(given, stream=True), lake)
 
 
-def landed(made: LandingReader, start: dict[str, Any], end: dict[str, Any]) -> list[Landed]:
+def landed(made: IngestionReader, start: dict[str, Any], end: dict[str, Any]) -> list[Landed]:
     """What the tasks of a batch say when they have written."""
     return [
         msgspec.json.decode(word, type=Landed)

@@ -109,12 +109,12 @@ def test_what_is_too_long_or_broken_ends_it_with_its_code() -> None:
 
 
 def test_a_strangers_first_object_brings_its_token() -> None:
-    protocol = JsonFrameProtocol(Limits(), stranger=True)
+    protocol = JsonFrameProtocol(Limits(), unauthenticated=True)
     commands = protocol.receive(frame(b'{"command":"auth","data":"t"}' + PING))
     assert next(commands) == Auth("t")
     protocol.authenticated()
     assert names(list(commands)) == ["Ping"]
-    [long] = JsonFrameProtocol(Limits(), stranger=True).receive(frame(b"x" * 4_097))
+    [long] = JsonFrameProtocol(Limits(), unauthenticated=True).receive(frame(b"x" * 4_097))
     assert isinstance(long, Hangup)
     assert long.code == 1009
 

@@ -284,7 +284,7 @@ def test_messages_of_the_same_tags_are_one_run() -> None:
 
 
 def test_a_strangers_first_object_brings_the_secret_whatever_it_asks_for() -> None:
-    protocol = JsonProtocol(Limits(), stranger=True)
+    protocol = JsonProtocol(Limits(), unauthenticated=True)
     commands = protocol.receive(b'{"command":"publish","tags":["a"],"data":"s"}' * 2)
     assert next(commands) == Auth("s")
     protocol.authenticated()
@@ -293,7 +293,7 @@ def test_a_strangers_first_object_brings_the_secret_whatever_it_asks_for() -> No
 
 
 def test_a_strangers_auth_is_no_command_besides() -> None:
-    protocol = JsonProtocol(Limits(), stranger=True)
+    protocol = JsonProtocol(Limits(), unauthenticated=True)
     commands = protocol.receive(b'{"command":"auth","data":"s"}{"command":"ping"}')
     assert next(commands) == Auth("s")
     protocol.authenticated()
@@ -302,7 +302,7 @@ def test_a_strangers_auth_is_no_command_besides() -> None:
 
 def test_a_stranger_without_a_secret_presents_none() -> None:
     for sent in (b'{"command":"ping"}', b"{}", b'{"command":"ping","data":null}'):
-        assert next(JsonProtocol(Limits(), stranger=True).receive(sent)) == Auth("")
+        assert next(JsonProtocol(Limits(), unauthenticated=True).receive(sent)) == Auth("")
 
 
 def test_a_strangers_object_may_have_four_kibibytes() -> None:
@@ -310,14 +310,14 @@ def test_a_strangers_object_may_have_four_kibibytes() -> None:
         sent = b'{"command":"auth","data":"%b"}' % (b"x" * (size - 28))
         assert len(sent) == size
         for step in (1, 1_000, size):
-            protocol = JsonProtocol(Limits(), stranger=True)
+            protocol = JsonProtocol(Limits(), unauthenticated=True)
             pieces = [sent[n : n + step] for n in range(0, size, step)]
             [command] = (c for piece in pieces for c in protocol.receive(piece))
             assert isinstance(command, meant)
 
 
 def test_what_stands_behind_the_secret_is_read_under_the_new_limit() -> None:
-    protocol = JsonProtocol(Limits(), stranger=True)
+    protocol = JsonProtocol(Limits(), unauthenticated=True)
     data = b"x" * 10_000
     sent = b'{"command":"auth","data":"s"}{"command":"publish","tags":["a"],"data":"%b"}' % data
     commands = protocol.receive(sent[:5_000])

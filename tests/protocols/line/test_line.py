@@ -613,7 +613,7 @@ def test_a_credential_and_a_token_are_in_no_repr() -> None:
 
 
 def test_a_stranger_may_send_short_lines_only() -> None:
-    protocol = LineProtocol(Limits(), stranger=True)
+    protocol = LineProtocol(Limits(), unauthenticated=True)
     long = b"publish a " + b"x" * 4_097 + b"\n"
     assert [show(c) for c in protocol.receive(long)] == ["error Line too long\n"]
     commands = protocol.receive(b"auth s\n" + long)
@@ -625,13 +625,13 @@ def test_a_stranger_may_send_short_lines_only() -> None:
 def test_a_strangers_line_of_four_kibibytes_passes_and_one_byte_more_does_not() -> None:
     for size, meant in ((4_096, "error Unknown command"), (4_097, "error Line too long\n")):
         for pieces in ([b"x" * size, b"\n"], [b"x" * size + b"\n"], [b"x"] * size + [b"\n"]):
-            protocol = LineProtocol(Limits(), stranger=True)
+            protocol = LineProtocol(Limits(), unauthenticated=True)
             [command] = (c for piece in pieces for c in protocol.receive(piece))
             assert show(command).startswith(meant)
 
 
 def test_the_beginning_of_a_long_line_behind_auth_is_held_under_the_new_limit() -> None:
-    protocol = LineProtocol(Limits(), stranger=True)
+    protocol = LineProtocol(Limits(), unauthenticated=True)
     commands = protocol.receive(b"auth s\npublish a " + b"x" * 5_000)
     assert show(next(commands)) == "Auth s"
     protocol.authenticated()

@@ -378,7 +378,7 @@ def test_a_line_feed_in_the_data_makes_a_batch_that_is_no_lines() -> None:
     assert [count for _, _, count in batch.runs] == [1, 1, 1]
 
 
-# strangers
+# unauthenticated peers
 
 
 def test_a_stranger_may_ping_and_connect_and_nothing_else() -> None:
@@ -603,7 +603,7 @@ def test_the_greeting_says_what_a_client_wants_to_know() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "stranger", "friend"),
+    ("code", "unauthenticated", "friend"),
     [
         (4008, b"", b"-ERR 'Slow Consumer'\r\n"),
         (4401, b"", b"-ERR 'User Authentication Revoked'\r\n"),
@@ -613,8 +613,10 @@ def test_the_greeting_says_what_a_client_wants_to_know() -> None:
         (1006, b"", b""),
     ],
 )
-def test_the_last_word_is_one_that_clients_know(code: int, stranger: bytes, friend: bytes) -> None:
-    assert SubjectProtocol(LIMITS).farewell(code) == stranger
+def test_the_last_word_is_one_that_clients_know(
+    code: int, unauthenticated: bytes, friend: bytes
+) -> None:
+    assert SubjectProtocol(LIMITS).farewell(code) == unauthenticated
     assert open_protocol().farewell(code) == friend
 
 

@@ -31,9 +31,9 @@ class ServerOrigin(Origin):
     address: Address
 
     def stands(self, *, moment: int | None = None, patient: bool = True) -> Standing:
-        patience = PATIENCE if patient else FIRST_PATIENCE
+        auth_timeout = PATIENCE if patient else FIRST_PATIENCE
         asked = None if moment is None else _iso(moment)
-        with Client(self.address, patience=patience) as client:
+        with Client(self.address, auth_timeout=auth_timeout) as client:
             found = client.request("GET", "/v1/log/position", {"time": asked}).json()
         return Standing(
             found["epoch"],
