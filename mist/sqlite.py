@@ -179,14 +179,14 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def connect(path: Path, auth_timeout: float, *, read_only: bool = False) -> sqlite3.Connection:
+def connect(path: Path, busy_timeout: float, *, read_only: bool = False) -> sqlite3.Connection:
     """A connection whose transactions begin and end where we say, for any thread.
 
     Args:
-        auth_timeout: seconds to wait for another process that has the file to itself.
+        busy_timeout: seconds to wait for another process that has the file to itself.
     """
     connection = sqlite3.connect(
-        path, timeout=auth_timeout, isolation_level=None, check_same_thread=False
+        path, timeout=busy_timeout, isolation_level=None, check_same_thread=False
     )
     if read_only:
         connection.execute("PRAGMA query_only = ON")

@@ -94,7 +94,7 @@ class Load:
 
     Attributes:
         publishers, subscribers: one object a connection.
-        auth_timeout: seconds without any progress that end a run, and by which a paced publisher
+        stall_timeout: seconds without any progress that end a run, and by which a paced publisher
             may be late.
 
     Args:
@@ -111,7 +111,7 @@ class Load:
     ) -> None:
         self.publishers = publishers
         self.subscribers = subscribers
-        self.auth_timeout = 5.0
+        self.stall_timeout = 5.0
         self._target = target
         self._selector = selector or selectors.DefaultSelector()
         self._buffer = memoryview(bytearray(CHUNK))  # one for all: one thread
@@ -148,7 +148,7 @@ class Load:
         goal = published + messages
         until = time.perf_counter() + seconds
         idle = 0.0
-        while published < goal and idle < self.auth_timeout and time.perf_counter() < until:
+        while published < goal and idle < self.stall_timeout and time.perf_counter() < until:
             room = goal - published
             if window:
                 room = min(room, self.complete + run.missing + window - published)
@@ -174,7 +174,7 @@ class Load:
             due = start + number / rate
             while (now := time.perf_counter()) < due:
                 self.turn(due - now)
-            if now - due > self.auth_timeout:
+            if now - due > self.stall_timeout:
                 raise BenchError(f"{rate:,.0f} messages/s are more than this machine can do")
             publisher = self.publishers[number % len(self.publishers)]
             publisher.granted += 1
@@ -247,15 +247,15 @@ class Load:
             run.stop()
         return run.result()
 
-    def _await(self, condition: Callable[[], bool], auth_timeout: float | None = None) -> bool:
-        """Turn until `condition`; False if nothing moves for `auth_timeout` seconds before."""
-        if auth_timeout is None:
-            auth_timeout = self.auth_timeout
+    def _await(self, condition: Callable[[], bool], stall_timeout: float | None = None) -> bool:
+        """Turn until `condition`; False if nothing moves for `stall_timeout` seconds before."""
+        if stall_timeout is None:
+            stall_timeout = self.stall_timeout
         idle = 0.0
         while not condition():
-            wait = min(0.5, auth_timeout)
+            wait = min(0.5, stall_timeout)
             idle = 0.0 if self.turn(wait) else idle + wait
-            if idle >= auth_timeout:
+            if idle >= stall_timeout:
                 return False
         return True
 

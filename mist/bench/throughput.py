@@ -42,13 +42,13 @@ def measure_throughput(
     tag_lists: int = 1,
     window: int = 500,
     seconds: float = _SECONDS,
-    auth_timeout: float | None = None,
+    stall_timeout: float | None = None,
 ) -> Throughput:
     """Publish `messages`, in all; check every delivery.
 
     Args:
         seconds: of publishing, after which it ends with the messages that were published.
-        auth_timeout: seconds without any progress that a server is given; None for the driver's
+        stall_timeout: seconds without any progress that a server is given; None for the driver's
             own.
 
     Raises:
@@ -59,7 +59,7 @@ def measure_throughput(
     ) as load:
         if not subscribers:
             window = 0  # nobody reads, so nothing is ever underway
-        if auth_timeout is not None:
-            load.auth_timeout = auth_timeout
+        if stall_timeout is not None:
+            load.stall_timeout = stall_timeout
         run = load.flood(messages, window, seconds)
     return Throughput(publishers, subscribers, size, tag_lists, window, run)

@@ -145,9 +145,9 @@ class _Poll:
                 return
             if more:
                 # A gap or a revocation doesn't wait for long, but for what is right behind it.
-                auth_timeout = started + _SEARCHED
+                search_until = started + _SEARCHED
                 if trio.current_time() >= (
-                    auth_timeout if self._tells(search) else max(deadline, auth_timeout)
+                    search_until if self._tells(search) else max(deadline, search_until)
                 ):
                     return
                 continue

@@ -12,7 +12,7 @@ from mist.pipeline.errors import ClusterUnavailable
 
 __all__ = ["is_local", "is_near", "require_master"]
 
-PATIENCE: Final = 15.0  # seconds for all masters of a cluster together
+TIMEOUT: Final = 15.0  # seconds for all masters of a cluster together
 PORT: Final = 7077
 _SCHEME: Final = "spark://"
 _PLACE: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:/,]+)(?::([0-9]{1,5}))?")
@@ -28,7 +28,7 @@ def is_near(master: str) -> bool:
     return is_local(master) or bool(re.match(r"spark://(127\.|localhost\b|\[::1\])", master))
 
 
-def require_master(master: str, *, auth_timeout: float = PATIENCE) -> None:
+def require_master(master: str, *, timeout: float = TIMEOUT) -> None:
     """See that someone listens where the cluster is to be.
 
     Only for `spark://HOST:PORT,HOST:PORT`, of which one is enough: of other kinds Spark finds
@@ -41,7 +41,7 @@ def require_master(master: str, *, auth_timeout: float = PATIENCE) -> None:
     why = ""
     for host, port in places:
         try:
-            with socket.create_connection((host, port), auth_timeout / len(places)):
+            with socket.create_connection((host, port), timeout / len(places)):
                 return
         except OSError as error:
             why = error.strerror or "no answer in time"

@@ -17,13 +17,13 @@ def run(
     publishers: int = 1,
     subscribers: int = 2,
     window: int = 50,
-    auth_timeout: float = 5.0,
+    stall_timeout: float = 5.0,
 ) -> Run:
     with (
         faulty_server(fault) as target,
         open_load(target, publishers, subscribers, messages=MESSAGES) as load,
     ):
-        load.auth_timeout = auth_timeout
+        load.stall_timeout = stall_timeout
         return load.flood(MESSAGES, window, 10.0)
 
 
@@ -69,7 +69,7 @@ def test_a_message_that_comes_late_is_reordered_and_not_lost() -> None:
 
 
 def test_all_lost_ends_all_the_same() -> None:
-    result = run(lambda n, line: [line] if n < WARM else [], auth_timeout=0.3)
+    result = run(lambda n, line: [line] if n < WARM else [], stall_timeout=0.3)
     assert result.deliveries == 0
     assert result.lost == 2 * result.messages  # what the window allowed
     assert result.messages == 50
@@ -82,7 +82,7 @@ def test_changed_bytes_are_no_delivery() -> None:
 
 def test_an_error_message_is_shown() -> None:
     with pytest.raises(UnexpectedBytes, match="error Too many"):
-        run(at(MESSAGES - 1, lambda line: [b"error Too many subscriptions\n"]), auth_timeout=0.3)
+        run(at(MESSAGES - 1, lambda line: [b"error Too many subscriptions\n"]), stall_timeout=0.3)
 
 
 def test_a_server_that_hangs_up_is_named() -> None:
@@ -127,5 +127,5 @@ def test_a_rate_out_of_reach_is_an_error() -> None:
         open_load(target, 1, 1, messages=20) as load,
         pytest.raises(BenchError, match="more than this machine"),
     ):
-        load.auth_timeout = 0.0
+        load.stall_timeout = 0.0
         load.pace(20, 1_000, lambda due, now: None)

@@ -73,7 +73,7 @@ async def test_a_tokens_connection_is_told_by_the_tokens_id(server):
     session = Session(server.hub, PLAIN, lambda notice: b"", transport="ws", peer="203.0.113.9")
     session.adopt(record)
     session.outbox.dropped_full = 2
-    session.outbox.withhold()
+    session.outbox.pause()
     response = await request(server, "GET", "/v1/connections")
     [found] = response.json()["connections"]
     assert (found["token"], found["peer"], found["transport"]) == (record.id, "203.0.113.9", "ws")

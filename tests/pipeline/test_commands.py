@@ -149,7 +149,7 @@ def test_replay_to_nobody_ends_before_spark_is_started(
         raise AssertionError("Spark is started")
 
     monkeypatch.setattr("mist.pipeline.session.session", session)
-    monkeypatch.setattr("mist.pipeline.jobs.replay.FIRST_PATIENCE", 0.1)
+    monkeypatch.setattr("mist.pipeline.jobs.replay.FIRST_TIMEOUT", 0.1)
     result = mist("replay", "--archive", "archive", "--to", "http://127.0.0.1:1")
     refused(result, 3, "127.0.0.1:1 gave no answer for 0 s: Connection refused")
 

@@ -46,7 +46,7 @@ def test_a_cluster_that_says_nothing_is_not_waited_for() -> None:
             second.connect_ex(place)
             began = time.monotonic()
             with pytest.raises(ClusterUnavailable, match="no answer in time"):
-                require_master(f"spark://127.0.0.1:{place[1]}", auth_timeout=0.2)
+                require_master(f"spark://127.0.0.1:{place[1]}", timeout=0.2)
             assert time.monotonic() - began < 5
 
 

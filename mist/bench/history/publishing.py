@@ -32,7 +32,7 @@ MODES: Final = ("none", "process", "power")
 """What a published message survives: by `--durability`, or `none` for no history."""
 
 _MOST: Final = 4_000_000  # messages a second that could be published; time ends a run, not these
-_PATIENCE: Final = 30.0  # seconds that a disk may keep everyone waiting
+_STALL_TIMEOUT: Final = 30.0  # seconds that a disk may keep everyone waiting
 _REST: Final = 0.3  # seconds; a server looks after its log every quarter of one
 _RESTING: Final = 0.005  # seconds of CPU therein
 _MAX_REST: Final = 20.0  # seconds
@@ -141,7 +141,7 @@ class _Turns:
             size=SIZE,
             window=self._window,
             seconds=self._seconds,
-            auth_timeout=_PATIENCE,
+            stall_timeout=_STALL_TIMEOUT,
         )
         self._runs.append(done.run)
         self._housekeeping.append(_rest(self._target.cpu))
@@ -186,7 +186,7 @@ def while_publishing(target: Target) -> Iterator[None]:
     def publish() -> None:
         try:
             with open_load(target, 1, 1, messages=10_000) as load:
-                load.auth_timeout = _PATIENCE
+                load.stall_timeout = _STALL_TIMEOUT
                 begun.set()
                 while not ended.is_set():
                     load.flood(_MOST, _WINDOW, _PIECE)

@@ -27,7 +27,7 @@ from mist.history import MAX_GROUP, Durability, History, Selection, open_history
 
 __all__ = ["LEAST", "Heard", "Replay", "hear", "measure_replay", "read", "repeat"]
 
-_PATIENCE: Final = 30.0  # seconds without a byte
+_STALL_TIMEOUT: Final = 30.0  # seconds without a byte
 LEAST: Final = 3  # answers, however short the time
 _SETTLE: Final = 0.005  # seconds for a server to sleep, so that its CPU time is booked
 
@@ -216,7 +216,7 @@ def hear(endpoint: Endpoint, question: bytes, script: Script, messages: int) -> 
         subscriber = Subscriber(sock, [script], endpoint.dialect)
         first: float | None = None
         while not subscriber.got.fences:
-            ready, _, _ = select.select([sock], [], [], _PATIENCE)
+            ready, _, _ = select.select([sock], [], [], _STALL_TIMEOUT)
             if not ready:
                 raise BenchError("the server did not finish a replay")
             if first is None:

@@ -35,7 +35,7 @@ AIM: Final = 400_000
 
 _CHUNK: Final = 10_000  # messages sent at a time
 _WARM: Final = 20_000  # messages
-_PATIENCE: Final = 60.0  # seconds for a server to do what was asked
+_STALL_TIMEOUT: Final = 60.0  # seconds for a server to do what was asked
 _LETTERS: Final = b"abcdefghijklmnopqrstuvwxyz"
 
 
@@ -102,7 +102,7 @@ def _publish(server: _Server, count: int, vocabulary: int) -> None:
         for _ in range(_CHUNK)
     )
     try:
-        with socket.create_connection(server.tcp, _PATIENCE) as peer:
+        with socket.create_connection(server.tcp, _STALL_TIMEOUT) as peer:
             for _ in range(count // _CHUNK):
                 peer.sendall(lines + b"ping\n")
                 if (said := peer.recv(100)) != b"pong\n":

@@ -180,11 +180,11 @@ def _wal(connection: sqlite3.Connection, traffic: Traffic) -> Chore | None:
 
     def write(connection: sqlite3.Connection) -> None:
         # A reader in the way is waited for no longer than an append may be; next time, then.
-        ((auth_timeout,),) = connection.execute("PRAGMA busy_timeout").fetchall()
+        ((busy_timeout,),) = connection.execute("PRAGMA busy_timeout").fetchall()
         connection.execute("PRAGMA busy_timeout = 50")
         try:
             connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
         finally:
-            connection.execute(f"PRAGMA busy_timeout = {auth_timeout}")
+            connection.execute(f"PRAGMA busy_timeout = {busy_timeout}")
 
     return write

@@ -8,11 +8,11 @@ import trio
 from mist.history import open_history
 from mist.history.erasing import Erasure
 from mist.pipeline.source.address import Address
-from mist.pipeline.source.client import FIRST_PATIENCE, Client
+from mist.pipeline.source.client import FIRST_TIMEOUT, Client
 
 __all__ = ["erase_by_file", "erase_by_server"]
 
-PATIENCE = 3600.0  # seconds for a server to go over its whole log
+RETRY_TIMEOUT = 3600.0  # seconds for a server to go over its whole log
 
 
 def erase_by_server(address: Address, erasure: Erasure) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def erase_by_server(address: Address, erasure: Erasure) -> dict[str, Any]:
         what["tags"] = sorted(erasure.tags)
     if erasure.publisher is not None:
         what["publisher"] = erasure.publisher
-    with Client(address, auth_timeout=FIRST_PATIENCE) as client:
+    with Client(address, retry_timeout=FIRST_TIMEOUT) as client:
         body = json.dumps(what).encode()
         kind = "application/json"
         answer = client.request("POST", "/v1/log/erase", body=body, content_type=kind).json()

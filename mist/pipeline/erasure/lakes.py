@@ -16,17 +16,17 @@ from mist.pipeline.ingestion.lake import Lake
 
 __all__ = ["clear_landing"]
 
-PATIENCE: Final = 60.0  # seconds for tasks to end and their files to go
+TIMEOUT: Final = 60.0  # seconds for tasks to end and their files to go
 POLL: Final = 0.2  # seconds
 
 
-def clear_landing(folder: Path, *, auth_timeout: float = PATIENCE) -> list[str]:
+def clear_landing(folder: Path, *, timeout: float = TIMEOUT) -> list[str]:
     """See that nothing gets into the lake that was read before. Nothing where it is no lake.
 
     To be called behind the erasure from the server's log, and ahead of that from the table.
 
     Args:
-        auth_timeout: seconds.
+        timeout: seconds.
 
     Returns:
         Folders that a query is at work in even then, relative to that of the lake. They can't
@@ -38,7 +38,7 @@ def clear_landing(folder: Path, *, auth_timeout: float = PATIENCE) -> list[str]:
     lake.turn_away()
     # Behind that, since a task makes its folder before it looks whether it is turned away.
     written = sorted(lake.landing.glob("*"))
-    deadline = time.monotonic() + auth_timeout
+    deadline = time.monotonic() + timeout
     while lake.is_claimed and any(path.exists() for path in written):
         if time.monotonic() >= deadline:
             return [str(path.relative_to(folder)) for path in written if path.exists()]

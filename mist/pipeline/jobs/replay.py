@@ -25,7 +25,7 @@ from mist.pipeline.failures import translated
 from mist.pipeline.origin import Origin
 from mist.pipeline.progress import Progress, silent
 from mist.pipeline.source.address import Address
-from mist.pipeline.source.client import FIRST_PATIENCE, Client
+from mist.pipeline.source.client import FIRST_TIMEOUT, Client
 from mist.pipeline.source.errors import InvalidOption
 from mist.pipeline.source.options import WriteOptions
 from mist.pipeline.source.sink import ARROW_STREAM, ATTEMPTS
@@ -87,7 +87,7 @@ class Target:
             ServerUnavailable, ServerRefused: one line.
         """
         self.options(txn)
-        with Client(self.address, auth_timeout=FIRST_PATIENCE) as client:
+        with Client(self.address, retry_timeout=FIRST_TIMEOUT) as client:
             client.request("GET", "/v1/log/position")
 
 

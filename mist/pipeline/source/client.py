@@ -5,9 +5,9 @@ hold an `Address`, and open a client where they run.
 
 Everything asked for here may be asked again without harm: a read, a stage that replaces itself,
 a commit that is done once. So a request that failed is repeated, after a while that doubles
-from a tenth of a second to five, until `auth_timeout` seconds have passed since it was first tried:
-long enough for a server to restart. It is repeated where there was no connection, or it broke,
-and where the server says that it is starting, draining or has too much to do (429, 502, 503,
+from a tenth of a second to five, until `retry_timeout` seconds have passed since it was first
+tried: long enough for a server to restart. It is repeated where there was no connection, or it
+broke, and where the server says that it is starting, draining or has too much to do (429, 502, 503,
 504). What is an answer is not repeated.
 """
 
@@ -27,21 +27,21 @@ from mist.pipeline.source.address import Address
 from mist.pipeline.source.errors import ServerRefused, ServerUnavailable
 
 __all__ = [
-    "COMMIT_PATIENCE",
+    "COMMIT_RETRY_TIMEOUT",
     "COMMIT_TIMEOUT",
-    "FIRST_PATIENCE",
-    "PATIENCE",
+    "FIRST_TIMEOUT",
+    "RETRY_TIMEOUT",
     "TIMEOUT",
     "Answer",
     "Client",
 ]
 
-PATIENCE: Final = 60.0  # seconds for which a request is repeated
-FIRST_PATIENCE: Final = 5.0  # the same where nobody has seen the server yet: a typing error
+RETRY_TIMEOUT: Final = 60.0  # seconds for which a request is repeated
+FIRST_TIMEOUT: Final = 5.0  # the same where nobody has seen the server yet: a typing error
 TIMEOUT: Final = 20.0  # seconds without a byte before a connection counts as broken
 # A commit answers when all of it is in the log, which takes the server some 25 s for a million
 # messages with tag lists of their own. Asked again meanwhile it waits for the first.
-COMMIT_PATIENCE: Final = 900.0  # seconds
+COMMIT_RETRY_TIMEOUT: Final = 900.0  # seconds
 COMMIT_TIMEOUT: Final = 300.0  # seconds
 SHORTEST: Final = 0.1  # seconds to the first repeat
 LONGEST: Final = 5.0  # seconds between two repeats
@@ -73,7 +73,7 @@ class Client:
 
     Args:
         address: where.
-        auth_timeout: seconds, see above. More than `timeout`, or what hangs is asked for once.
+        retry_timeout: seconds, see above. More than `timeout`, or what hangs is asked for once.
         timeout: seconds without a byte before a connection counts as broken.
         clock, sleep: for tests.
     """
@@ -82,13 +82,13 @@ class Client:
         self,
         address: Address,
         *,
-        auth_timeout: float = PATIENCE,
+        retry_timeout: float = RETRY_TIMEOUT,
         timeout: float = TIMEOUT,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._address = address
-        self._patience = auth_timeout
+        self._retry_timeout = retry_timeout
         self._timeout = timeout
         self._clock = clock
         self._sleep = sleep
@@ -137,7 +137,7 @@ class Client:
         headers: dict[str, str | bytes] = {**self._address.headers}
         if content_type is not None:
             headers["Content-Type"] = content_type
-        until = self._clock() + self._patience
+        until = self._clock() + self._retry_timeout
         pause = SHORTEST
         while True:
             answer, reason = self._try(method, target, body, headers)
@@ -147,7 +147,7 @@ class Client:
             wait = max(pause * random.uniform(0.5, 1.0), _asked_to_wait(answer))  # noqa: S311
             if self._clock() + wait > until:
                 raise ServerUnavailable(
-                    f"{self._address.name} gave no answer for {self._patience:.0f} s: {reason}"
+                    f"{self._address.name} gave no answer for {self._retry_timeout:.0f} s: {reason}"
                 )
             self._sleep(wait)
             pause = min(2 * pause, LONGEST)

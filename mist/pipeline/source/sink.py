@@ -34,9 +34,9 @@ from pyspark.sql.datasource import (
 )
 
 from mist.pipeline.source.client import (
-    COMMIT_PATIENCE,
+    COMMIT_RETRY_TIMEOUT,
     COMMIT_TIMEOUT,
-    FIRST_PATIENCE,
+    FIRST_TIMEOUT,
     Client,
 )
 from mist.pipeline.source.errors import (
@@ -118,7 +118,7 @@ class _Sink:
         txn, batch = staged[0].txn, staged[0].batch
         body = json.dumps({"txn": txn, "batch": batch, "attempts": attempts}).encode()
         address = self.options.address
-        with Client(address, auth_timeout=COMMIT_PATIENCE, timeout=COMMIT_TIMEOUT) as client:
+        with Client(address, retry_timeout=COMMIT_RETRY_TIMEOUT, timeout=COMMIT_TIMEOUT) as client:
             answer = client.request(
                 "POST", "/v1/log/commit", body=body, content_type="application/json"
             )
@@ -129,7 +129,7 @@ class _Sink:
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """In the driver: forget what was staged. What this misses, the server sweeps."""
         for txn, batch in {(one.txn, one.batch) for one in _staged(messages)}:
-            with Client(self.options.address, auth_timeout=FIRST_PATIENCE) as client:
+            with Client(self.options.address, retry_timeout=FIRST_TIMEOUT) as client:
                 _discard(client, txn, batch)
 
     def _names(self) -> tuple[str, int, int]:

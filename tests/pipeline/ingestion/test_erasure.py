@@ -34,10 +34,10 @@ def test_what_a_query_is_at_work_on_is_turned_away_and_told(fake: Fake, tmp_path
     lake = Lake(tmp_path)
     with lake.claimed():
         parts = landed(reader(fake, lake), at(0), at(100))
-        assert clear_landing(tmp_path, auth_timeout=0) == [parts[0].folder]
+        assert clear_landing(tmp_path, timeout=0) == [parts[0].folder]
         with pytest.raises(OutOfDate):
             enter(lake, parts)
-        assert clear_landing(tmp_path, auth_timeout=0) == []
+        assert clear_landing(tmp_path, timeout=0) == []
 
 
 def test_what_a_query_deletes_in_time_is_waited_for(fake: Fake, tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_what_a_query_deletes_in_time_is_waited_for(fake: Fake, tmp_path: Path) 
         end = threading.Timer(0.3, shutil.rmtree, [lake.landing])
         end.start()
         try:
-            assert clear_landing(tmp_path, auth_timeout=60) == []
+            assert clear_landing(tmp_path, timeout=60) == []
             assert not end.is_alive()
         finally:
             end.join()

@@ -2,7 +2,13 @@ import attrs
 import pytest
 
 from mist.pipeline.source.address import Address
-from mist.pipeline.source.client import COMMIT_PATIENCE, COMMIT_TIMEOUT, PATIENCE, TIMEOUT, Client
+from mist.pipeline.source.client import (
+    COMMIT_RETRY_TIMEOUT,
+    COMMIT_TIMEOUT,
+    RETRY_TIMEOUT,
+    TIMEOUT,
+    Client,
+)
 from mist.pipeline.source.errors import ServerRefused, ServerUnavailable
 from tests.pipeline.source.fake import Fake, Handler, faking
 
@@ -94,8 +100,8 @@ def test_an_answer_that_does_not_come_is_asked_for_again() -> None:
 
 
 def test_what_hangs_is_tried_more_than_once() -> None:
-    assert TIMEOUT < PATIENCE / 2
-    assert COMMIT_TIMEOUT < COMMIT_PATIENCE / 2
+    assert TIMEOUT < RETRY_TIMEOUT / 2
+    assert COMMIT_TIMEOUT < COMMIT_RETRY_TIMEOUT / 2
 
 
 def test_the_server_says_how_long_to_wait() -> None:
@@ -120,7 +126,7 @@ def test_patience_ends_with_one_line() -> None:
     assert str(caught.value) == (
         f"127.0.0.1:{address.port} gave no answer for 60 s: Connection refused"
     )
-    assert PATIENCE - 5 <= clock.now <= PATIENCE
+    assert RETRY_TIMEOUT - 5 <= clock.now <= RETRY_TIMEOUT
     assert max(clock.slept) <= 5
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from mist.pipeline.selection import Alternatives, Bounds, format_alternatives
 from mist.pipeline.source.address import Address
-from mist.pipeline.source.client import FIRST_PATIENCE, PATIENCE, Answer, Client
+from mist.pipeline.source.client import FIRST_TIMEOUT, RETRY_TIMEOUT, Answer, Client
 from mist.pipeline.source.errors import ServerRefused, SourceError
 from mist.pipeline.source.origins import Losses, Origin, Standing
 from mist.pipeline.source.splitting import Stretch
@@ -31,9 +31,9 @@ class ServerOrigin(Origin):
     address: Address
 
     def stands(self, *, moment: int | None = None, patient: bool = True) -> Standing:
-        auth_timeout = PATIENCE if patient else FIRST_PATIENCE
+        retry_timeout = RETRY_TIMEOUT if patient else FIRST_TIMEOUT
         asked = None if moment is None else _iso(moment)
-        with Client(self.address, auth_timeout=auth_timeout) as client:
+        with Client(self.address, retry_timeout=retry_timeout) as client:
             found = client.request("GET", "/v1/log/position", {"time": asked}).json()
         return Standing(
             found["epoch"],
