@@ -127,9 +127,9 @@ class CommandSession(Session):
         self.outbox.echo = protocol.echoes
         self.subscriptions.counted = protocol.counts_subscriptions
         self._notify = protocol.notice
-        if protocol.keeps_up and self.reading is not None:
+        if protocol.keeps_up and self.recovery is not None:
             # Who is too slow is brought what it missed, and told so.
-            self.reading.announce = lambda notice: self.outbox.reply(self.protocol.notice(notice))
+            self.recovery.announce = lambda notice: self.outbox.reply(self.protocol.notice(notice))
             self.outbox.on_behind = self._fell_behind
 
     def welcome(self) -> None:
@@ -196,8 +196,8 @@ class CommandSession(Session):
         """Wait until all that stands before has taken effect, for the peer to see, too."""
         if self._publisher is not None and self._publisher.underway:
             await self._publisher.settle()
-        if self.reading is not None and self.reading.behind:
-            await self.reading.caught_up()
+        if self.recovery is not None and self.recovery.behind:
+            await self.recovery.caught_up()
 
     @property
     def _may_administer(self) -> bool:
@@ -294,17 +294,17 @@ class CommandSession(Session):
 
     async def _store(self, publisher: Publisher, command: Publish) -> None:
         """Publish by way of the history."""
-        reading = self.reading
-        assert reading is not None
-        if reading.owes:
+        recovery = self.recovery
+        assert recovery is not None
+        if recovery.owes:
             # Publishing doesn't wait for this peer to read; asking for answers does.
-            await reading.caught_up()
+            await recovery.caught_up()
 
         def answer(error: MistError) -> None:
-            reading.in_turn(lambda: self._answer(command, Failed(error)))
+            recovery.in_turn(lambda: self._answer(command, Failed(error)))
 
         def confirm(first: int) -> None:
-            reading.in_turn(lambda: self._answer(command, Stored(first)))
+            recovery.in_turn(lambda: self._answer(command, Stored(first)))
 
         if not self.may_publish(command.batch):
             await publisher.settle()  # what was published before is answered before

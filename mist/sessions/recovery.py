@@ -28,7 +28,7 @@ from mist.message import Entry, TagSet
 from mist.sessions.sequencer import Sequencer
 from mist.sessions.subscriptions import SubscriptionSet
 
-__all__ = ["Reading"]
+__all__ = ["Recovery"]
 
 _PAGE: Final = 1 << 20  # bytes read at a time; with a quarter of the outbox, what is held
 
@@ -37,7 +37,7 @@ def _nothing() -> None:
     pass
 
 
-class Reading:
+class Recovery:
     """One session's way through the history.
 
     Args:

@@ -36,7 +36,7 @@ from mist.errors import (
 )
 from mist.message import Batch, Envelope, TagSet, parse_tag_list
 from mist.protocols import WireForm
-from mist.sessions.recovery import Reading
+from mist.sessions.recovery import Recovery
 from mist.sessions.subscriptions import SubscriptionSet
 
 if TYPE_CHECKING:
@@ -107,8 +107,8 @@ class Session:
         "name",
         "outbox",
         "peer",
-        "reading",
         "record",
+        "recovery",
         "scope",
         "subscriptions",
         "transport",
@@ -153,9 +153,9 @@ class Session:
         self.subscriptions = SubscriptionSet(
             hub.broker, self.outbox, hub.hub_limits.subscription_bytes, counted=counted
         )
-        self.reading: Reading | None = None
+        self.recovery: Recovery | None = None
         if hub.sequencer is not None:
-            self.reading = Reading(
+            self.recovery = Recovery(
                 hub.sequencer,
                 self.outbox,
                 self.subscriptions,
@@ -223,7 +223,7 @@ class Session:
         self.hub.remove_pending(self)
         self.hub.detach(self)
         self.outbox.release()
-        self.reading = None  # it knows this session, too
+        self.recovery = None  # it knows this session, too
 
     def token_changed(self, record: Record | None) -> None:
         """The registry has changed this session's token; None where it is gone."""
@@ -437,7 +437,7 @@ class Session:
             NotGranted, TooManySubscriptions, HistoryOff, HistoryUnavailable: nothing has
                 changed; or, where the history was lost on the way, the session has ended.
         """
-        if self.reading is None:
+        if self.recovery is None:
             raise HistoryOff
         made: list[TagSet] = []
 
@@ -450,7 +450,7 @@ class Session:
             answer(resumed)
 
         try:
-            await self.reading.resume(since, subscribe, tell, caught_up, counted=counted)
+            await self.recovery.resume(since, subscribe, tell, caught_up, counted=counted)
         except HistoryUnavailable:
             self.hub.recoveries["failed"] += 1
             if self.outbox.muted:
@@ -468,20 +468,20 @@ class Session:
         Raises:
             NotGranted, HistoryOff, HistoryUnavailable: nothing more is brought.
         """
-        if self.reading is None:
+        if self.recovery is None:
             raise HistoryOff
         if not self.is_granted(tags):
             raise NotGranted
-        await self.reading.fetch(since, most, tags, lambda: self.is_granted(tags), answer)
+        await self.recovery.fetch(since, most, tags, lambda: self.is_granted(tags), answer)
 
     def _fell_behind(self, after: int) -> None:
-        reading = self.reading
-        assert reading is not None
+        recovery = self.recovery
+        assert recovery is not None
         assert self.hub.sequencer is not None
 
         async def catch_up() -> None:
             try:
-                await reading.catch_up(after)
+                await recovery.catch_up(after)
             except HistoryUnavailable:
                 self.end(HISTORY_LOST)
 

@@ -245,8 +245,8 @@ async def test_one_goes_live_under_a_publisher_that_never_rests(hub: Hub) -> Non
         nursery.start_soon(keep_publishing)
         with trio.fail_after(20):
             await session.receive(b"ids on\nsubscribe a 0\n")
-        assert session.reading is not None
-        assert not session.reading.behind
+        assert session.recovery is not None
+        assert not session.recovery.behind
         for _ in range(20):
             await trio.lowlevel.checkpoint()
         stop.set()
@@ -270,8 +270,8 @@ async def test_what_is_held_for_one_who_catches_up_is_not_given_to_a_revoked_sub
     assert session.outbox.holding
     await hub.registry.execute([RemoveTags("t", frozenset("b"))])
     assert not session.outbox.holding
-    assert session.reading is not None
-    await session.reading.catch_up(2)
+    assert session.recovery is not None
+    await session.recovery.catch_up(2)
     await publish(hub, "a 5", "b 6")
     assert [line.split()[1] for line in take(session).splitlines()] == [b"3", b"5"]
 
@@ -338,9 +338,9 @@ async def test_one_who_fell_behind_may_publish_without_reading() -> None:
                 await session.receive(b"publish b %b\n" % (b"y" * 100_000))
             await session.receive(b"store b once\n")
         await trio.testing.wait_all_tasks_blocked()
-        assert session.reading is not None
-        assert session.reading.behind
-        assert session.reading.owes
+        assert session.recovery is not None
+        assert session.recovery.behind
+        assert session.recovery.owes
         assert hub.sequencer is not None
         assert hub.sequencer.newest == newest + 21
 
@@ -498,19 +498,19 @@ async def test_who_falls_behind_is_told_when_there_is_room_for_it() -> None:
         session = join_told(hub)
         tags = [f"{n:02}{'x' * 250}" for n in range(30)]
         await session.receive("".join(f"subscribe {each}\n" for each in tags).encode())
-        assert session.reading is not None
-        announce, room = session.reading.announce, []
+        assert session.recovery is not None
+        announce, room = session.recovery.announce, []
 
         def noting(notice: Behind | CaughtUp) -> None:
             room.append(session.outbox.has_room_to_replay)
             assert announce is not None
             announce(notice)
 
-        session.reading.announce = noting
+        session.recovery.announce = noting
         await publish(hub, *[f"{each} {'y' * 750}" for each in tags[:3]])
         await publish(hub, *[f"{each} {'y' * 750}" for each in tags[3:]])
         await trio.testing.wait_all_tasks_blocked()
-        assert session.reading.behind
+        assert session.recovery.behind
         assert not room
         take(session)
         await trio.testing.wait_all_tasks_blocked()
