@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from mist.server import Server, open_server, serve
     from mist.sessions.hub import Hub
     from mist.sessions.local import subscribe
+    from mist.version import __version__
 
 __all__ = [
     "Broker",
@@ -53,8 +54,6 @@ __all__ = [
     "subscribe",
 ]
 
-__version__ = "0.1.0"
-
 _HOMES: Final = {
     "Broker": "broker.broker",
     "Config": "config",
@@ -63,6 +62,7 @@ _HOMES: Final = {
     "Message": "message",
     "MistError": "errors",
     "Server": "server",
+    "__version__": "version",
     "load_config": "config",
     "open_server": "server",
     "serve": "server",

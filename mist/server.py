@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING
 import structlog
 import trio
 
-import mist
 from mist import collector
 from mist.archive import Archive, ArchiveError
 from mist.auth import open_registry
@@ -48,6 +47,7 @@ from mist.transports.handshake import Origins
 from mist.transports.nats import NatsTransport
 from mist.transports.tcp import TcpTransport
 from mist.transports.websocket import WebSocketTransport
+from mist.version import __version__
 
 if TYPE_CHECKING:
     from mist.archive.sealer import Sealer  # needs pyarrow, which is an extra
@@ -177,7 +177,7 @@ class Server:
         if listen.protocol == "nats":
             info = ServerInfo(
                 self._id,
-                mist.__version__,
+                __version__,
                 listen.host,
                 listen.port,
                 max_payload=config.max_data,

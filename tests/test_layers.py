@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ ROOT = Path(mist.__file__).parent
 # From the bottom up. What stands on one line may import each other; a layer imports only
 # itself and those before it.
 LAYERS = [
-    ["errors"],
+    ["errors", "version"],
     ["addresses", "audience"],
     ["message"],
     ["commands", "index"],
@@ -94,6 +95,11 @@ def test_the_package_itself_costs_nothing_to_import() -> None:
     code = "import sys, mist; print(sorted(name for name in sys.modules if 'mist' in name))"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert result.stdout == "['mist']\n"
+
+
+def test_the_version_is_that_of_the_distribution() -> None:
+    project = tomllib.loads((ROOT.parent / "pyproject.toml").read_text())["project"]
+    assert mist.__version__ == project["version"]
 
 
 def test_every_public_name_is_there() -> None:

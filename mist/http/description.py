@@ -11,7 +11,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-import mist
 from mist.http import (
     bus,
     guble,
@@ -30,6 +29,7 @@ from mist.http import (
 )
 from mist.http.context import Context
 from mist.http.openapi import Answer, Operation, Operations, assemble
+from mist.version import __version__
 
 __all__ = ["GROUPS", "OPERATIONS", "routes"]
 
@@ -63,7 +63,7 @@ GROUPS: Final = (
 
 def routes(context: Context) -> Sequence[BaseRoute]:
     """`/openapi.json`."""
-    page = msgspec.json.encode(assemble(GROUPS, mist.__version__))
+    page = msgspec.json.encode(assemble(GROUPS, __version__))
 
     async def description(request: Request) -> Response:
         return Response(page, headers={"Cache-Control": "no-cache"}, media_type="application/json")

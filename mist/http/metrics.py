@@ -30,12 +30,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-import mist
 from mist.broker.meters import Histogram
 from mist.http.context import Context
 from mist.http.openapi import SERVICE, Answer, Operation, Operations
 from mist.http.session_aggregates import SHARE, SessionAggregates, SessionAggregator
 from mist.sessions.hub import Hub
+from mist.version import __version__
 
 __all__ = ["OPERATIONS", "routes"]
 
@@ -119,7 +119,7 @@ class _Collector(Collector):
             "How much later than due something is done, looked at ten times a second.",
             self._hub.meters.loop_lag,
         )
-        about = {"version": mist.__version__, "python": platform.python_version()}
+        about = {"version": __version__, "python": platform.python_version()}
         info = GaugeMetricFamily("mist_build_info", "1; the labels tell.", labels=list(about))
         info.add_metric(list(about.values()), 1)
         yield info

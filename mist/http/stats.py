@@ -13,7 +13,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-import mist
 from mist.errors import HistoryUnavailable
 from mist.http.bodies import answer
 from mist.http.context import Context
@@ -22,6 +21,7 @@ from mist.http.session_aggregates import SessionAggregator
 from mist.sessions.hub import Hub
 from mist.sessions.sequencer import Sequencer
 from mist.sessions.session import Session
+from mist.version import __version__
 
 if TYPE_CHECKING:
     from mist.archive.sealer import Sealer  # needs pyarrow, which is an extra
@@ -145,7 +145,7 @@ def routes(context: Context) -> Sequence[BaseRoute]:
             Stats(
                 time=now,
                 uptime=now - context.started,
-                version=mist.__version__,
+                version=__version__,
                 published=broker.published,
                 delivered=sum(session_aggregates.delivered.values()),
                 delivered_bytes=session_aggregates.delivered_bytes,

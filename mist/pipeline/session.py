@@ -25,7 +25,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import mist
 from mist.pipeline.errors import ClusterUnavailable, JobFailed, NotInstalled
 from mist.pipeline.java import require_java
 from mist.pipeline.master import is_local, is_near, require_master
@@ -202,7 +201,7 @@ def _package(folder: Path) -> Path:
     Sources, and beside them compiled code for executors that run the same Python: nothing that
     is imported out of a zip is compiled for good, and each new process would do it again.
     """
-    root = Path(mist.__path__[0])
+    root = Path(__file__).parents[1]
     path = folder / "mist.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for source in sorted(root.rglob("*.py")):
