@@ -13,14 +13,12 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 import trio
 
 from mist.audience import Audience
 from mist.broker.outbox import Outbox
 from mist.bus.feed import Feed, Reader
-from mist.bus.filters import ClientFilters
 from mist.bus.messages import MARK, BusMessage, json_of, mark_of, written
 from mist.bus.shown import BacklogLimits, Window, backlog_meta
 from mist.bus.wakeups import NUDGES, Nudged
@@ -28,10 +26,9 @@ from mist.errors import HistoryOff, InvalidTag
 from mist.history import Selection
 from mist.history.admission import envelope_of
 from mist.message import ASK, PUBLISH, Envelope, check_tag
+from mist.sessions.client_filters import ClientFilters
+from mist.sessions.hub import Hub
 from mist.sessions.sequencer import Sequencer
-
-if TYPE_CHECKING:
-    from mist.sessions.hub import Hub  # which has the filters
 
 __all__ = ["Bus", "check_channel"]
 
@@ -62,7 +59,7 @@ class Bus:
 
     def __init__(
         self,
-        hub: "Hub",
+        hub: Hub,
         limits: BacklogLimits | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:

@@ -7,6 +7,7 @@ recovery          replay from the history, then live, without a gap or a repeat
 sequencer         group commit: stored first, then delivered in the order of the log
 flush_scheduler   when outboxes are flushed, and whose turn it is
 client_ids        which client ids are taken
+client_filters    predicates that keep messages of channels from clients
 local             a subscription inside this process
 hub               what all sessions share: broker, tokens, counts
 """

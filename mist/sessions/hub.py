@@ -26,11 +26,11 @@ from mist.auth import Record, Registry
 from mist.broker.broker import Accepted, Broker, BrokerStatistics
 from mist.broker.meters import Meters
 from mist.broker.outbox import Outbox, OutboxLimits
-from mist.bus.filters import ClientFilters
 from mist.errors import HistoryOff, HistoryUnavailable
 from mist.history import Key
 from mist.history.idempotency import KeysInMemory
 from mist.message import Batch, Envelope, Limits, Run, TagSet, format_tags, parse_tags
+from mist.sessions.client_filters import ClientFilters
 from mist.sessions.client_ids import Clients
 from mist.sessions.flush_scheduler import FlushScheduler
 from mist.sessions.sequencer import Sequencer, Submission
