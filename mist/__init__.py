@@ -7,6 +7,7 @@ General layout, from the bottom up; a module imports only what stands before it:
 
     errors, message, commands   the vocabulary: errors, tags, what a peer asks and gets
     addresses, audience         topics and subjects as tags; targeted delivery
+    wire                        the record, in which messages cross the server; wire forms
     index/                      which subscriptions does a tag set satisfy?
     protocols/                  the dialects: bytes to commands, replies to bytes
     broker/                     who gets a message, in which form, and what is queued for them

@@ -12,16 +12,13 @@ every chunk that arrives, and freezing would double what making it costs.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import attrs
 
 from mist.audience import Attributes
 from mist.errors import MistError
-from mist.message import Batch, TagSet
-
-if TYPE_CHECKING:
-    from mist.protocols import WireForm
+from mist.message import TagSet
+from mist.wire import Batch, WireForm
 
 __all__ = [
     "AddTags",
@@ -161,13 +158,13 @@ class SubscribeNamed(Command):
 
     Attributes:
         name: what the peer calls it.
-        form: a `mist.protocols.WireForm`: how its deliveries are written.
+        form: a `mist.wire.WireForm`: how its deliveries are written.
         queue: where it isn't empty, one of all that share it and `tags` gets each message.
     """
 
     tags: TagSet
     name: bytes
-    form: "WireForm"
+    form: WireForm
     queue: str = ""
 
 

@@ -1,4 +1,4 @@
-"""What travels: tags, tag sets and messages; their rules and limits.
+"""Tags, tag sets and messages: their rules and limits.
 
 A *tag* is a short text. A *message* carries a set of tags T and opaque data. A
 *subscription* names a set of tags S. It matches exactly when S ⊆ T:
@@ -13,18 +13,14 @@ with repeats. Its *canonical* form is sorted bytewise without repeats; code poin
 the same as the byte order of UTF-8, so `sorted()` on `str` is that order.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from io import BytesIO
-from itertools import repeat
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
 
 import attrs
 
 from mist.addresses import EVERYTHING, asks_well, is_subject, publishes_well
+from mist.audience import Audience
 from mist.errors import CommandError, EmptyTag, InvalidTag, InvalidToken, TooManyTags
-
-if TYPE_CHECKING:
-    from mist.audience import Audience
 
 __all__ = [
     "ASK",
@@ -36,13 +32,9 @@ __all__ = [
     "MAX_TOKEN",
     "MAX_TOKEN_TAGS",
     "PUBLISH",
-    "Batch",
-    "Entry",
     "Envelope",
     "Limits",
     "Message",
-    "Run",
-    "TagList",
     "TagSet",
     "TagUse",
     "check_tag",
@@ -158,114 +150,8 @@ class Envelope:
 
     time: float | None = None
     publisher: str = ""
-    audience: "Audience | None" = None
+    audience: Audience | None = None
     meta: Mapping[str, bytes] | None = None
-
-
-Run = tuple[bytes, bytes, int]
-"""Consecutive messages with one tag list: `(tag list as written, wire, number of messages)`.
-
-`wire` is the messages in line form, `publish TAGS DATA` and LF each. That form stands for a
-message inside the server because most messages arrive and many leave in it: what needs
-another form derives it, once, and only when somebody wants it.
-"""
-
-
-class Batch:
-    """Messages on their way through the server, in the order published.
-
-    What one read brought is one batch, so the layers between the socket and the outboxes are
-    crossed once a read instead of once a message. Tag lists in it are not checked yet:
-    whoever resolves them (`mist.broker.broker`) does, and only for those it has not seen before.
-
-    Args:
-        tag_lists: every tag list in it, some perhaps more than once.
-        whole: all of it in line form and the number of messages, where it has come so; None
-            where nobody has that.
-        framable: False where some data may hold LF, so that its line form can't be sent as
-            a line. Messages that arrived as lines never do.
-        runs: see `Run`. More than one message stands in a run only where no data holds LF.
-            None where `whole` is given, and `tag_lists` are one for each line, or one that
-            all have.
-        envelope: what all of its messages have beside.
-    """
-
-    __slots__ = ("_runs", "envelope", "framable", "tag_lists", "whole")
-
-    def __init__(
-        self,
-        tag_lists: Sequence[bytes],
-        whole: tuple[bytes, int] | None,
-        framable: bool = True,
-        runs: Sequence[Run] | None = None,
-        envelope: Envelope | None = None,
-    ) -> None:
-        self.envelope = envelope
-        self.tag_lists = tag_lists
-        self.whole = whole
-        self.framable = framable
-        self._runs = runs
-
-    @classmethod
-    def of(cls, tags: TagSet, data: bytes) -> "Batch":
-        """A batch of one message, with data of any content."""
-        tag_list = format_tags(tags).encode()
-        wire = b"publish %b %b\n" % (tag_list, data)
-        return cls.of_runs([(tag_list, wire, 1)], framable=b"\n" not in data)
-
-    @classmethod
-    def of_runs(
-        cls, runs: Sequence[Run], *, framable: bool = True, envelope: Envelope | None = None
-    ) -> "Batch":
-        """A batch of these runs."""
-        return cls([run[0] for run in runs], None, framable, runs, envelope)
-
-    @property
-    def runs(self) -> Sequence[Run]:
-        """The messages; lines are taken apart only where somebody asks for this."""
-        if self._runs is None:
-            assert self.whole is not None
-            wire, count = self.whole
-            if len(self.tag_lists) == 1:
-                self._runs = [(self.tag_lists[0], wire, count)]
-            else:
-                self._runs = list(zip(self.tag_lists, BytesIO(wire).readlines(), repeat(1)))
-        return self._runs
-
-
-class TagList:
-    """A tag list that has been checked, with what is derived from it once.
-
-    Attributes:
-        tags: the set.
-        canonical: its canonical wire form.
-        head: what a line-form message with these tags begins with: `publish a,b `.
-        derived: what other wire forms have made of the tags; each keeps its own, and bounds it.
-    """
-
-    __slots__ = ("canonical", "derived", "head", "tags")
-
-    def __init__(self, tags: TagSet) -> None:
-        self.tags = tags
-        self.canonical = format_tags(tags).encode()
-        self.head = b"publish %b " % self.canonical
-        self.derived: dict[object, Any] = {}
-
-    def rewrite(self, prefix: bytes, wire: bytes, count: int) -> bytes:
-        """A run's wire with `head` in the place of `prefix`, with which each message begins."""
-        rest = wire[len(prefix) :]
-        if count > 1:  # then no data holds LF
-            rest = rest.replace(b"\n" + prefix, b"\n" + self.head)
-        return self.head + rest
-
-    def split(self, wire: bytes, count: int) -> list[bytes]:
-        """The data of each message in a canonical `Run`'s wire."""
-        data = wire[len(self.head) : -1]
-        return [data] if count == 1 else data.split(b"\n" + self.head)
-
-
-Entry = tuple[TagList, bytes, int]
-"""A `Run` on its way out: its checked tag list, its canonical wire, its number of messages."""
 
 
 def _has_control(text: str) -> bool:

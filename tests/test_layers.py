@@ -18,6 +18,7 @@ LAYERS = [
     ["errors", "version"],
     ["addresses", "audience"],
     ["message"],
+    ["wire"],
     ["commands", "index"],
     ["protocols"],
     ["broker"],
@@ -39,7 +40,8 @@ LAYERS = [
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 # These stand high because of who uses them, but use no more than what is named here.
 CEILINGS = {"client": "protocols", "config": "history", "pipeline": "archive"}
-CORE = {"errors", "addresses", "audience", "message", "commands", "index", "protocols", "broker"}
+CORE = {"errors", "addresses", "audience", "message", "wire", "commands", "index"}
+CORE |= {"protocols", "broker"}
 IO = {"trio", "socket", "threading", "time", "asyncio", "sqlite3", "os", "select", "trio_websocket"}
 
 MODULES = sorted(ROOT.rglob("*.py"))

@@ -1,4 +1,4 @@
-"""Tags and tag sets."""
+"""Tags, tag sets and messages."""
 
 import pytest
 from hypothesis import given
@@ -7,9 +7,7 @@ from hypothesis import strategies as st
 from mist.errors import EmptyTag, InvalidTag, InvalidToken, MistError, TooManyTags
 from mist.message import (
     GRANT,
-    Batch,
     Message,
-    TagList,
     check_tag,
     check_token,
     format_tags,
@@ -139,16 +137,6 @@ def test_bad_tokens_are_refused(token: str) -> None:
 
 def test_a_token_may_hold_what_tags_may_not() -> None:
     assert check_token("a,b*") == "a,b*"
-
-
-@given(st.binary(max_size=50))
-def test_a_batch_of_one_keeps_data_of_any_content(data: bytes) -> None:
-    found = frozenset({"b", "a"})
-    batch = Batch.of(found, data)
-    [(tag_list, wire, count)] = batch.runs
-    assert (tag_list, count) == (b"a,b", 1)
-    assert TagList(found).split(wire, count) == [data]
-    assert batch.framable == (b"\n" not in data)
 
 
 def test_text_shows_what_is_no_utf8_as_replacement() -> None:

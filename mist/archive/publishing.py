@@ -9,7 +9,8 @@ from mist.audience import Audience
 from mist.broker.attribute_index import for_site
 from mist.errors import CommandError, DataTooLong
 from mist.history import Publication
-from mist.message import Entry, Limits, TagList, TagSet, parse_tags
+from mist.message import Limits, TagSet, parse_tags
+from mist.wire import Entry, TagList
 
 __all__ = ["InvalidRow", "to_publications"]
 

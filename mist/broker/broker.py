@@ -35,8 +35,8 @@ from mist.broker.outbox import Outbox
 from mist.broker.usage import UsageAccounting
 from mist.broker.validation import Accepted, Rejected, validate
 from mist.errors import CommandError
-from mist.message import Batch, Entry, Limits, TagSet, parse_tag_list
-from mist.protocols import WireForm
+from mist.message import Limits, TagSet, parse_tag_list
+from mist.wire import Batch, Entry, WireForm
 
 __all__ = ["Accepted", "Broker", "BrokerStatistics", "Group", "Rejected"]
 

@@ -22,8 +22,8 @@ from mist.broker.matches import Group, Match, Matched, Recipients, Subscriber
 from mist.broker.named_subscriptions import NamedSubscription, QueueGroup
 from mist.broker.outbox import BURST, Outbox
 from mist.broker.usage import UsageAccounting
-from mist.message import Batch, Entry, Envelope
-from mist.protocols import WireForm
+from mist.message import Envelope
+from mist.wire import Batch, Entry, WireForm
 
 __all__ = ["FanOut", "carried"]
 

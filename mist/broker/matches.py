@@ -11,8 +11,8 @@ from weakref import WeakSet
 from mist.broker.attribute_index import is_global
 from mist.broker.named_subscriptions import NamedSubscription, QueueGroup
 from mist.broker.outbox import Outbox
-from mist.message import TagList, TagSet
-from mist.protocols import WireForm
+from mist.message import TagSet
+from mist.wire import TagList, WireForm, record_head
 
 __all__ = ["Group", "Match", "Matched", "Recipients", "Subscriber"]
 
@@ -158,7 +158,7 @@ class Match(TagList):
 
     def __init__(self, written: bytes, tags: TagSet, groups: Sequence[Group]) -> None:
         super().__init__(tags)
-        prefix = b"publish %b " % written
+        prefix = record_head(written)
         self.written = None if prefix == self.head else prefix
         self.groups = groups
         self.everywhere = is_global(tags)
@@ -170,4 +170,4 @@ class Match(TagList):
 
 
 Matched = tuple[Match, bytes, int]
-"""A `mist.message.Entry` whose tag list is a match."""
+"""A `mist.wire.Entry` whose tag list is a match."""

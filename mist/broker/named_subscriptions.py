@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from mist.audience import Attributes
 from mist.broker.outbox import Outbox
+from mist.wire import WireForm
 
 if TYPE_CHECKING:
     from mist.broker.matches import Group
-    from mist.protocols import WireForm
 
 __all__ = ["NamedSubscription", "QueueGroup"]
 
@@ -52,7 +52,7 @@ class NamedSubscription:
         "taken",
     )
 
-    def __init__(self, outbox: Outbox, form: "WireForm", name: bytes) -> None:
+    def __init__(self, outbox: Outbox, form: WireForm, name: bytes) -> None:
         self.outbox = outbox
         self.form = form
         self.name = name

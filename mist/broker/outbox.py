@@ -21,15 +21,13 @@ An outbox knows no socket and no task.
 
 from collections.abc import Callable, Iterable
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import attrs
 
 from mist.audience import NO_ATTRIBUTES
 from mist.broker.backlog import BURST, Backlog
-
-if TYPE_CHECKING:
-    from mist.protocols import WireForm
+from mist.wire import WireForm
 
 __all__ = ["BURST", "RESERVE", "Outbox", "OutboxLimits", "OutboxStatistics", "SlowConsumer"]
 
@@ -131,7 +129,7 @@ class Outbox(Backlog):
 
     def __init__(
         self,
-        form: "WireForm",
+        form: WireForm,
         limits: OutboxLimits,
         ready: "list[Outbox]",
         *,

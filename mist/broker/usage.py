@@ -40,7 +40,7 @@ from typing import NamedTuple
 from mist.broker.matches import Group, Match, Matched
 from mist.broker.named_subscriptions import NamedSubscription
 from mist.broker.outbox import Outbox
-from mist.message import Run
+from mist.wire import Run
 
 __all__ = ["Changed", "Delivered", "UsageAccounting"]
 

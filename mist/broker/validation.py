@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import attrs
 
 from mist.errors import CommandError
-from mist.message import Batch, Entry, Run, TagList, parse_tag_list
+from mist.message import parse_tag_list
+from mist.wire import Batch, Entry, Run, TagList, record_head
 
 __all__ = ["Accepted", "Rejected", "validate"]
 
@@ -58,7 +59,7 @@ def validate(
         verdict = checked[tag_list]
         if isinstance(verdict, TagList):
             if tag_list != verdict.canonical:
-                wire = verdict.rewrite(b"publish %b " % tag_list, wire, count)
+                wire = verdict.rewrite(record_head(tag_list), wire, count)
             entries.append((verdict, wire, count))
             runs.append((verdict.canonical, wire, count))
             continue

@@ -6,8 +6,8 @@ from typing import Final
 import trio
 
 from mist.broker.outbox import Outbox
-from mist.message import Entry, Envelope
-from mist.protocols import WireForm
+from mist.message import Envelope
+from mist.wire import Entry, WireForm
 
 __all__ = ["NUDGES", "Nudged"]
 

@@ -37,7 +37,8 @@ from mist.commands import (
     Unregister,
     Who,
 )
-from mist.message import ASK, GRANT, Batch, Limits, TagSet, check_token
+from mist.message import ASK, GRANT, Limits, TagSet, check_token
+from mist.wire import Batch
 
 __all__ = ["Client"]
 

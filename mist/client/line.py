@@ -50,6 +50,7 @@ from mist.client.words import read_newest, read_number, read_reply, read_text, w
 from mist.commands import Failed, Ping, Resume
 from mist.errors import ProtocolViolation
 from mist.message import Message, TagSet
+from mist.wire import RECORD_START
 
 __all__ = ["LineDialect"]
 
@@ -147,7 +148,7 @@ class LineDialect(Dialect):
         for line in body.split(b"\n"):
             if line.startswith(b"message "):
                 events.append(self._numbered(line))
-            elif line.startswith(b"publish "):
+            elif line.startswith(RECORD_START):
                 events.append(self._message(line))
             else:
                 events += self._reply(line)

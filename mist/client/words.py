@@ -42,6 +42,7 @@ from mist.commands import (
 from mist.errors import InvalidAudience, InvalidPosition, ProtocolViolation
 from mist.message import TagSet, format_tags
 from mist.protocols.positions import MAX_ID, position_from_text
+from mist.wire import RECORD_START, record_head
 
 __all__ = [
     "publish_head",
@@ -56,8 +57,10 @@ __all__ = [
 
 def publish_head(tags: TagSet, to: Audience | None = None) -> bytes:
     """What every message with these tags begins with, for everyone or for an audience."""
-    word = b"publish" if to is None else b"publish-to %b" % to.text.encode()
-    return b"%b %b " % (word, format_tags(tags).encode())
+    tag_list = format_tags(tags).encode()
+    if to is None:
+        return record_head(tag_list)
+    return b"publish-to %b %b " % (to.text.encode(), tag_list)
 
 
 def publish_line(head: bytes, data: bytes) -> bytes:
@@ -86,7 +89,7 @@ def _switch(on: bool) -> str:
 
 def _store(command: Store) -> bytes:
     [(_, line, _)] = command.batch.runs
-    return b"store" + line.removeprefix(b"publish").removesuffix(b"\n")
+    return b"store " + line.removeprefix(RECORD_START).removesuffix(b"\n")
 
 
 def _resume(command: Resume) -> str:

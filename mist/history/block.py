@@ -17,7 +17,7 @@ from mist.history.part import HEAD_LENGTH, Columns, Part, pick
 from mist.history.postings import Postings, pack_postings
 from mist.history.record import MAX_ID, Stored
 from mist.history.selection import Selection
-from mist.message import Entry, TagList
+from mist.wire import Entry, TagList
 
 __all__ = ["Block", "TagLists"]
 

@@ -22,7 +22,7 @@ import msgspec
 from mist.history.encoding import encode
 from mist.history.layout import Head, Row, checksum
 from mist.history.record import Publication, Stored
-from mist.message import Entry
+from mist.wire import Entry
 
 __all__ = ["MAX_WRITERS", "Bulk", "Commit", "Mark", "make_blocks", "pack_blocks", "unpack_blocks"]
 

@@ -13,10 +13,11 @@ import attrs
 
 from mist.history.columns import unpack
 from mist.history.layout import Body, Head
+from mist.wire import record_head
 
 __all__ = ["HEAD_LENGTH", "ColumnPage", "Columns", "Part", "pick"]
 
-HEAD_LENGTH: Final = len("publish  ")  # what a message's wire has beside tags and data
+HEAD_LENGTH: Final = len(record_head(b""))  # what a message's wire has beside tags and data
 
 
 class Columns:

@@ -1,6 +1,6 @@
 """What goes into a history and what comes out.
 
-Both are made of `mist.message.Entry`, as the fan-out is: a run of messages with one tag list
+Both are made of `mist.wire.Entry`, as the fan-out is: a run of messages with one tag list
 is one thing on its way in, on the disk, and on its way out again. An entry read from a log
 can be given to a wire form just like one that was published a moment ago.
 """
@@ -12,7 +12,8 @@ import attrs
 
 from mist.history.idempotency import Key
 from mist.history.numbering import Numbers, raised
-from mist.message import Entry, TagSet
+from mist.message import TagSet
+from mist.wire import Entry
 
 __all__ = [
     "MAX_ID",
@@ -38,10 +39,10 @@ class Publication:
 
     Attributes:
         entries: tag list, canonical wire and number of messages of each run; see
-            `mist.message.Entry`. At least one.
+            `mist.wire.Entry`. At least one.
         time: when it came, Unix seconds. Kept to the microsecond.
         publisher: registry id of the token, or the listener's configured name.
-        framable: as in `mist.message.Batch`; False means one message in each entry.
+        framable: as in `mist.wire.Batch`; False means one message in each entry.
         audience: who may get it, in a form that only the hub understands; None is everyone.
         meta: name to bytes: headers, the publisher's message id, an address for replies.
         key: tells a repeat of it; kept beside it, and not a part of what is read.

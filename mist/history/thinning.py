@@ -16,7 +16,7 @@ from mist.history.clock import Moment
 from mist.history.layout import MICROSECONDS, Head
 from mist.history.record import MAX_ID, Stored
 from mist.history.retention import Policy
-from mist.message import TagList
+from mist.wire import TagList
 
 __all__ = ["Thinned", "expired", "is_out", "thin"]
 

@@ -11,9 +11,9 @@ from mist.history import Page, Selection
 from mist.history.admission import admitted
 from mist.history.cursor import Cursor
 from mist.message import TagSet
-from mist.protocols import ids_of
 from mist.protocols.event_forms import json_messages
 from mist.sessions.sequencer import Sequencer
+from mist.wire import ids_of
 
 __all__ = ["Search"]
 

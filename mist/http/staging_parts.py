@@ -23,7 +23,8 @@ from mist.errors import CommandError
 from mist.history import Publication
 from mist.history.commits import make_blocks, pack_blocks
 from mist.http.problems import Problem
-from mist.message import Limits, TagList
+from mist.message import Limits
+from mist.wire import TagList
 
 __all__ = ["make_part"]
 

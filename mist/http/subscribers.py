@@ -17,10 +17,10 @@ from mist.http.access import Caller
 from mist.http.context import Context
 from mist.http.problems import Problem
 from mist.http.tickets import bearer
-from mist.protocols import WireForm
 from mist.protocols.event_forms import COMMENT, EventForm
 from mist.sessions.hub import Hub
 from mist.sessions.session import CloseReason, Session
+from mist.wire import WireForm
 
 __all__ = [
     "REFUSED",

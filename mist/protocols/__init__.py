@@ -1,6 +1,7 @@
 """The dialects: bytes to Commands, Replies to bytes. No I/O.
 
-One package a dialect, each with a `Protocol` and the `WireForm` of its deliveries:
+One package a dialect, each with a `Protocol` and the wire form of its deliveries
+(`mist.wire.WireForm`):
 
     line/       the line protocol of TCP
     frames/     mist's own WebSocket frames
@@ -19,76 +20,13 @@ no grant, no subscriptions and no outbox; those are the session's.
 """
 
 import abc
-from collections.abc import Iterator, Sequence
-from itertools import chain
+from collections.abc import Iterator
 from typing import ClassVar
 
 from mist.commands import Command, Reply
-from mist.message import Entry, Envelope
+from mist.wire import WireForm
 
-__all__ = ["Protocol", "WireForm", "ids_of"]
-
-
-class WireForm(abc.ABC):
-    """How deliveries look on the wire, shared by every session that wants them so.
-
-    Instances are compared by identity and used as keys: sessions with the same form get the
-    same bytes objects.
-    """
-
-    name: ClassVar[str]
-    numbered: ClassVar[bool] = False
-    """Whether deliveries carry their ids, where there are any."""
-    passes_lines: ClassVar[bool] = False
-    """Whether messages in line form, where none holds LF, are in this form as they are."""
-
-    @abc.abstractmethod
-    def pieces(
-        self,
-        entries: Sequence[Entry],
-        *,
-        firsts: Sequence[int] | None = None,
-        envelope: Envelope | None = None,
-    ) -> list[bytes]:
-        """Each message of a fan-out in this form, in order.
-
-        A message that the form can't carry is left out; the broker counts what is missing.
-
-        Args:
-            entries: see `mist.message.Entry`.
-            firsts: the id of each entry's first message; those behind it count on from there.
-                None where there are no ids. A form that isn't `numbered` makes no use of it.
-            envelope: what all of them have beside, for dialects that tell it.
-        """
-
-    def join(
-        self,
-        entries: Sequence[Entry],
-        *,
-        framable: bool,
-        firsts: Sequence[int] | None = None,
-        envelope: Envelope | None = None,
-    ) -> tuple[bytes, int]:
-        """All messages of a fan-out in one bytes object, and how many they are.
-
-        Args:
-            entries: as for `pieces`.
-            framable: whether no data holds LF, as `mist.message.Batch` says.
-            firsts, envelope: as for `pieces`.
-        """
-        pieces = self.pieces(entries, firsts=firsts, envelope=envelope)
-        return b"".join(pieces), len(pieces)
-
-
-def ids_of(entries: Sequence[Entry], firsts: Sequence[int]) -> Sequence[int]:
-    """The id of each message of a fan-out, in order; see `WireForm.pieces`."""
-    counts = [entry[2] for entry in entries]
-    if len(counts) == 1:
-        return range(firsts[0], firsts[0] + counts[0])
-    if sum(counts) == len(counts) == len(firsts):
-        return firsts
-    ranges = [range(first, first + count) for first, count in zip(firsts, counts, strict=True)]
-    return tuple(chain.from_iterable(ranges))
+__all__ = ["Protocol"]
 
 
 class Protocol(abc.ABC):

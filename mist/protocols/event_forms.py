@@ -20,8 +20,8 @@ from typing import Final
 import msgspec
 
 from mist.commands import Reply, Resumed, Revoked
-from mist.message import Entry, Envelope, TagList
-from mist.protocols import WireForm, ids_of
+from mist.message import Envelope
+from mist.wire import Entry, TagList, WireForm, ids_of
 
 __all__ = ["COMMENT", "EventForm", "end_event", "json_messages", "notice_event", "ready_event"]
 

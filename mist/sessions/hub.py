@@ -29,11 +29,12 @@ from mist.broker.outbox import Outbox, OutboxLimits
 from mist.errors import HistoryOff, HistoryUnavailable
 from mist.history import Key
 from mist.history.idempotency import KeysInMemory
-from mist.message import Batch, Envelope, Limits, Run, TagSet, format_tags, parse_tags
+from mist.message import Envelope, Limits, TagSet, format_tags, parse_tags
 from mist.sessions.client_filters import ClientFilters
 from mist.sessions.client_ids import Clients
 from mist.sessions.flush_scheduler import FlushScheduler
 from mist.sessions.sequencer import Sequencer, Submission
+from mist.wire import Batch, Run, record
 
 if TYPE_CHECKING:
     from mist.archive.sealer import Sealer  # needs pyarrow, which is an extra
@@ -261,7 +262,7 @@ class Hub:
             framable = True
             for (tags, data), _ in some:
                 tag_list = format_tags(parse_tags(tags, self.limits.message_tags)).encode()
-                runs.append((tag_list, b"publish %b %b\n" % (tag_list, data), 1))
+                runs.append((tag_list, record(tag_list, data), 1))
                 framable = framable and b"\n" not in data
             batch = Batch.of_runs(runs, framable=framable, envelope=envelope)
             (accepted,) = self.broker.validate(batch)

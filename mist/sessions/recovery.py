@@ -24,9 +24,10 @@ from mist.history import Page, Selection, Stored
 from mist.history.admission import admitted, envelope_of
 from mist.history.cursor import Cursor
 from mist.history.tally import Tally
-from mist.message import Entry, TagSet
+from mist.message import TagSet
 from mist.sessions.sequencer import Sequencer
 from mist.sessions.subscriptions import SubscriptionSet
+from mist.wire import Entry
 
 __all__ = ["Recovery"]
 

@@ -30,7 +30,8 @@ from mist.history.admission import envelope_of
 from mist.history.block import Block, TagLists
 from mist.history.idempotency import KeysInFlight
 from mist.history.layout import Row
-from mist.message import Batch, Envelope
+from mist.message import Envelope
+from mist.wire import Batch
 
 __all__ = ["Publisher", "Sequencer", "Settled", "Submission"]
 

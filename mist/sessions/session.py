@@ -34,10 +34,10 @@ from mist.errors import (
     NotGranted,
     TooManySubscriptions,
 )
-from mist.message import Batch, Envelope, TagSet, parse_tag_list
-from mist.protocols import WireForm
+from mist.message import Envelope, TagSet, parse_tag_list
 from mist.sessions.recovery import Recovery
 from mist.sessions.subscriptions import SubscriptionSet
+from mist.wire import Batch, WireForm
 
 if TYPE_CHECKING:
     from mist.sessions.hub import Hub

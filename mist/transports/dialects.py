@@ -10,10 +10,11 @@ from typing import Final
 
 from mist.commands import Command, Reply
 from mist.message import Limits
-from mist.protocols import Protocol, WireForm
+from mist.protocols import Protocol
 from mist.protocols.json import JsonProtocol
 from mist.protocols.line import LineProtocol
 from mist.protocols.line.forms import PLAIN
+from mist.wire import WireForm
 
 __all__ = ["Protocols", "Undecided", "line_or_json"]
 

@@ -26,7 +26,7 @@ from mist.archive.sealer import SealPolicy, open_sealer
 from mist.archive.segments import read_segment
 from mist.history import Durability, History, Policy, Publication, open_history
 from mist.history.sqlite import open_sqlite
-from mist.message import TagList
+from mist.wire import TagList
 
 NOON = 1_795_262_400.0  # 2026-11-21 12:00 UTC
 DAY = 86_400.0

@@ -13,8 +13,9 @@ from mist.archive.matching import carrying, matching
 from mist.broker.broker import Broker
 from mist.broker.outbox import Outbox, OutboxLimits
 from mist.history import Selection
-from mist.message import Batch, TagSet, format_tags
+from mist.message import TagSet, format_tags
 from mist.protocols.line.forms import PLAIN
+from mist.wire import Batch
 from tests.addressed import asked, published, wants
 
 TEXTS = pa.string()

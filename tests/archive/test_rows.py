@@ -18,7 +18,8 @@ from mist.archive.segments import day_of, iter_batches, read_segment, write_segm
 from mist.history import HistoryDamaged, Part, Publication, Selection, Stored
 from mist.history.block import Block, TagLists
 from mist.history.encoding import encode
-from mist.message import Entry, Limits, TagList
+from mist.message import Limits
+from mist.wire import Entry, TagList
 from tests.archive.stored import to_batch
 
 TAGS = st.frozensets(st.sampled_from(["a", "b", "room:1", "ä"]), min_size=1, max_size=3)

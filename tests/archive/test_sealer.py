@@ -32,7 +32,7 @@ from mist.history import (
     open_history,
 )
 from mist.history.maintenance import keep
-from mist.message import TagList
+from mist.wire import TagList
 
 NOON = 1_795_262_400.0  # 2026-11-21 12:00 UTC
 DAY = 86_400.0

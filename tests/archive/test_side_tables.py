@@ -18,8 +18,8 @@ from mist.broker.broker import Broker
 from mist.broker.outbox import Outbox, OutboxLimits
 from mist.broker.usage import UsageAccounting
 from mist.commands import AddTags, Register, Unregister
-from mist.message import Batch
 from mist.protocols.line.forms import PLAIN
+from mist.wire import Batch
 from tests.servers import running
 
 pytestmark = pytest.mark.trio

@@ -18,10 +18,11 @@ from mist.broker.named_subscriptions import NamedSubscription
 from mist.broker.outbox import Outbox, OutboxLimits
 from mist.broker.usage import UsageAccounting
 from mist.errors import TooManySubscriptions
-from mist.message import ASK, Batch, Envelope, TagSet, parse_tag_list
+from mist.message import ASK, Envelope, TagSet, parse_tag_list
 from mist.protocols.line.forms import ESCAPED, PLAIN
 from mist.sessions.hub import Hub, HubLimits
 from mist.sessions.session import Session
+from mist.wire import Batch
 
 
 def asked(text: str) -> TagSet:

@@ -15,11 +15,11 @@ from mist.broker.meters import Meters
 from mist.broker.named_subscriptions import NamedSubscription
 from mist.broker.outbox import Outbox, OutboxLimits
 from mist.errors import CommandError, EmptyTag, InvalidTag
-from mist.message import Batch, Limits
-from mist.protocols import WireForm
+from mist.message import Limits
 from mist.protocols.frames import JSON_FRAMES
 from mist.protocols.line.forms import ESCAPED, PLAIN
 from mist.protocols.rfc6455 import text_frame
+from mist.wire import Batch, WireForm
 
 VOCABULARY = "abcdef"
 tag_sets = st.frozensets(st.sampled_from(VOCABULARY), min_size=1, max_size=4)

@@ -12,10 +12,10 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from mist.broker.broker import Broker, Group
 from mist.broker.outbox import Outbox, OutboxLimits, SlowConsumer
 from mist.broker.usage import Changed, Delivered, UsageAccounting
-from mist.message import Batch, Entry, TagList, TagSet, format_tags
-from mist.protocols import WireForm
+from mist.message import TagSet, format_tags
 from mist.protocols.frames import JSON_FRAMES
 from mist.protocols.line.forms import ESCAPED, PLAIN
+from mist.wire import Batch, Entry, TagList, WireForm
 
 FORMS: list[WireForm] = [PLAIN, ESCAPED, JSON_FRAMES]
 OWNERS = ["", "t1", "t2"]

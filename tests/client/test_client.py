@@ -34,8 +34,9 @@ from mist.errors import (
     NotAllowed,
     Unauthorized,
 )
-from mist.message import Batch, Limits
+from mist.message import Limits
 from mist.server import Server
+from mist.wire import Batch
 from tests.servers import running
 
 

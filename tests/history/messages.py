@@ -4,7 +4,7 @@ from bisect import bisect_right
 from itertools import accumulate
 
 from mist.history import Publication, Selection, StoredMessage
-from mist.message import TagList
+from mist.wire import TagList
 
 
 def run(tags, *data):

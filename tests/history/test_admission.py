@@ -3,7 +3,7 @@
 from mist.audience import Attributes
 from mist.history import Stored
 from mist.history.admission import admitted, envelope_of
-from mist.message import Entry, TagList
+from mist.wire import Entry, TagList
 
 
 def entry(tags: str, data: str = "x") -> Entry:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from mist.addresses import EVERYTHING, compile_asked, expand
 from mist.history import Stored
 from mist.history.tally import Tally
-from mist.message import TagList
+from mist.wire import TagList
 
 
 def stored(*messages: tuple[Iterable[str], int]) -> Stored:

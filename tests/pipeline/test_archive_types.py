@@ -10,7 +10,7 @@ from mist.archive import Archive
 from mist.archive.schema import DELIVERIES, MESSAGES, SPARK_MESSAGES, SUBSCRIPTIONS, TOKENS
 from mist.archive.segments import write_segment
 from mist.history import Stored
-from mist.message import TagList
+from mist.wire import TagList
 from tests.archive.stored import to_batch
 
 NOON = 1_795_262_400.0  # 2026-11-21 12:00 UTC

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from mist.broker.broker import Broker
 from mist.broker.outbox import Outbox, OutboxLimits
 from mist.commands import Resumed, Revoked
-from mist.message import Batch, TagList
 from mist.protocols.event_forms import (
     COMMENT,
     EventForm,
@@ -17,6 +16,7 @@ from mist.protocols.event_forms import (
     notice_event,
     ready_event,
 )
+from mist.wire import Batch, TagList
 from tests.http.events import EventReader
 
 FORM = EventForm("e1")

@@ -4,9 +4,9 @@ import trio
 
 from mist.broker.broker import Broker
 from mist.broker.outbox import BURST, Outbox, OutboxLimits
-from mist.message import Batch
 from mist.protocols.line.forms import PLAIN
 from mist.sessions.flush_scheduler import READ_ALONE, READ_SHARED, FlushScheduler
+from mist.wire import Batch
 
 
 class Subscriber:

@@ -15,7 +15,7 @@ from mist.bench.process import start_server
 from mist.bench.script import Script, write_script
 from mist.bench.site import Place, Site, given_site
 from mist.history import MAX_GROUP, History, Publication
-from mist.message import Entry, TagList
+from mist.wire import Entry, TagList
 
 __all__ = ["SIZE", "groups", "publications", "script_of", "serving", "tidy_up", "url_of"]
 

@@ -25,11 +25,12 @@ from mist.commands import (
 )
 from mist.errors import HistoryUnavailable, MistError, UnknownCommand
 from mist.message import Limits
-from mist.protocols import Protocol, WireForm
+from mist.protocols import Protocol
 from mist.protocols.client_frames import Binary, Broken, Closed, FrameReader, Pinged, Text
 from mist.protocols.frames.commands import NAMES, BinaryFrame, parse_request
 from mist.protocols.frames.forms import JSON_FRAMES
 from mist.protocols.rfc6455 import pong_frame, text_frame
+from mist.wire import WireForm
 
 __all__ = ["JSON_FRAMES", "FrameProtocol"]
 

@@ -13,9 +13,9 @@ from typing import Final
 
 import msgspec
 
-from mist.message import Entry, Envelope, TagSet
-from mist.protocols import WireForm, ids_of
+from mist.message import Envelope, TagSet
 from mist.protocols.rfc6455 import text_frame, text_frame_header
+from mist.wire import Entry, WireForm, ids_of
 
 __all__ = ["JSON_FRAMES", "JsonFrames"]
 

@@ -52,11 +52,12 @@ from mist.errors import (
     UnknownCommand,
 )
 from mist.message import Limits
-from mist.protocols import Protocol, WireForm
+from mist.protocols import Protocol
 from mist.protocols.json.commands import NAMES, parse_request, read_one
 from mist.protocols.json.forms import JSON_OBJECTS
 from mist.protocols.json.objects import InvalidJson, ObjectReader
 from mist.protocols.json.requests import Alike, Gathering, Request, read_alike, read_many
+from mist.wire import WireForm
 
 __all__ = ["UNAUTHENTICATED_OBJECT", "JsonDialect", "JsonProtocol", "Said"]
 

@@ -6,9 +6,9 @@ from typing import Final
 
 import msgspec
 
-from mist.message import Entry, Envelope, TagList
-from mist.protocols import WireForm
+from mist.message import Envelope
 from mist.protocols.rfc6455 import text_frame
+from mist.wire import Entry, TagList, WireForm
 
 __all__ = ["JSON_OBJECTS", "JSON_OBJECT_FRAMES", "JsonObjectFrames", "JsonObjects"]
 

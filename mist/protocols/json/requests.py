@@ -14,10 +14,11 @@ from typing import Final
 import attrs
 import msgspec
 
-from mist.message import Batch
+from mist.wire import RECORD_START, Batch
 
 __all__ = ["Alike", "Gathering", "Request", "read_alike", "read_many"]
 
+_START: Final = RECORD_START.decode()
 _DATA: Final = b'"data":"'
 _BLANK: Final = b" \t\r\n"
 _ESCAPED: Final = bytes(range(0x20)) + b'"\\'  # in strings, always
@@ -47,7 +48,7 @@ class Alike:
 
     Attributes:
         tag_list: as written, tags joined by commas.
-        lines: all of them in line form.
+        lines: the records of all of them.
         count: how many they are.
     """
 
@@ -94,7 +95,7 @@ def read_alike(objects: bytes) -> Alike | None:
     data = "".join(messages).encode()
     if tag_list is None or len(data.translate(None, _ESCAPED)) != len(data):
         return None
-    line = f"publish {tag_list} "
+    line = f"{_START}{tag_list} "
     return Alike(tag_list, line + f"\n{line}".join(messages) + "\n", len(messages))
 
 
@@ -163,7 +164,7 @@ class Gathering:
         self._alike = self._alike and (not self._runs or encoded == self._tag_list)
         self._tags = None
         self._tag_list = encoded
-        self._head = f"publish {tag_list} "
+        self._head = f"{_START}{tag_list} "
 
     def batch(self) -> Batch:
         """All that was added, at least one."""

@@ -48,16 +48,16 @@ from mist.errors import (
     UnknownCommand,
     WrongArguments,
 )
-from mist.message import Batch, Limits, Run, format_tags
-from mist.protocols import Protocol, WireForm
+from mist.message import Limits, format_tags
+from mist.protocols import Protocol
 from mist.protocols.line.commands import parse_command
 from mist.protocols.line.forms import ESCAPED, NUMBERED, NUMBERED_ESCAPED, PLAIN
+from mist.wire import RECORD_START, Batch, Run, WireForm
 
 __all__ = ["LineProtocol", "error_line"]
 
 UNAUTHENTICATED_LINE: Final = 4096  # bytes in a line of a peer that has not authenticated
 
-_PUBLISH: Final = b"publish "
 _BLANK: Final = re.compile(rb"(?:\r?\n)*")
 _HTTP: Final = re.compile(rb"[A-Za-z]+ [^ \n]* HTTP/")
 
@@ -160,7 +160,7 @@ class LineProtocol(Protocol):
     def _lines(self, body: bytes) -> Iterator[Command]:
         # A client's fence is publishes with a ping behind them, so the last line stands apart.
         last = body.rfind(b"\n", 0, -1) + 1
-        if not body.startswith(_PUBLISH, last) and (batch := self._batch(body[:last])):
+        if not body.startswith(RECORD_START, last) and (batch := self._batch(body[:last])):
             yield Publish(batch)
             body = body[last:]
         runs: list[Run] = []
@@ -181,10 +181,10 @@ class LineProtocol(Protocol):
         What is asked of each line is asked of all at once, as far as that can be done.
         """
         last = body.rfind(b"\n", 0, -1) + 1
-        if not body.startswith(_PUBLISH, last) or len(body) > self._roomy:
+        if not body.startswith(RECORD_START, last) or len(body) > self._roomy:
             return None
-        end = body.find(b" ", len(_PUBLISH))
-        tag_list = body[len(_PUBLISH) : end]
+        end = body.find(b" ", len(RECORD_START))
+        tag_list = body[len(RECORD_START) : end]
         if not last:
             return Batch((tag_list,), (body, 1)) if end >= 0 and tag_list else None
         count = body.count(b"\n")
@@ -192,8 +192,8 @@ class LineProtocol(Protocol):
         alike = tag_list and b"\n" not in head and body.startswith(head, last)
         if alike and body.count(b"\n" + head) == count - 1:
             return Batch((tag_list,), (body, count))
-        tails = body[len(_PUBLISH) :].split(b"\n" + _PUBLISH)
-        if len(tails) != count or not body.startswith(_PUBLISH):
+        tails = body[len(RECORD_START) :].split(b"\n" + RECORD_START)
+        if len(tails) != count or not body.startswith(RECORD_START):
             return None
         try:
             tag_lists = [tags for tags, _ in [tail.split(b" ", 1) for tail in tails]]

@@ -39,8 +39,9 @@ from mist.errors import (
     UnknownCommand,
     WrongArguments,
 )
-from mist.message import ASK, GRANT, Batch, Envelope, Limits, check_token, parse_tag_list
+from mist.message import ASK, GRANT, Envelope, Limits, check_token, parse_tag_list
 from mist.protocols.positions import MAX_ALTERNATIVES, position_from_text
+from mist.wire import Batch, record
 
 __all__ = ["WORDS", "parse_command"]
 
@@ -120,7 +121,7 @@ def _store(limits: Limits, fields: _Fields) -> Command:
     parse_tag_list(fields[0], limits.message_tags)
     if len(fields[1]) > limits.data:
         raise DataTooLong
-    return Store(Batch((fields[0],), (b"publish %b %b\n" % (fields[0], fields[1]), 1)))
+    return Store(Batch((fields[0],), (record(fields[0], fields[1]), 1)))
 
 
 def _publish_to(limits: Limits, fields: _Fields) -> Command:
@@ -135,8 +136,8 @@ def _publish_to(limits: Limits, fields: _Fields) -> Command:
     parse_tag_list(tag_list, limits.message_tags)
     if len(data) > limits.data:
         raise DataTooLong
-    wire = b"publish %b %b\n" % (tag_list, data)
-    return Publish(Batch((tag_list,), (wire, 1), envelope=Envelope(audience=audience)))
+    whole = record(tag_list, data), 1
+    return Publish(Batch((tag_list,), whole, envelope=Envelope(audience=audience)))
 
 
 def _resume(limits: Limits, fields: _Fields) -> Command:

@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar, Final
 
-from mist.message import Entry, Envelope, Message, TagList
-from mist.protocols import WireForm, ids_of
+from mist.message import Envelope, Message
+from mist.wire import RECORD_START, Entry, TagList, WireForm, ids_of
 
 __all__ = [
     "ESCAPED",
@@ -19,7 +19,6 @@ __all__ = [
     "read_escaped",
 ]
 
-_PUBLISH: Final = b"publish "
 _ESCAPED: Final = re.compile(rb"\\(.)", re.DOTALL)
 _ESCAPES_IN_LINES: Final = (
     (b"\\", b"\\\\"),  # first, so that it doesn't escape the others' escapes
@@ -139,7 +138,7 @@ class NumberedLines(WireForm):
         for entry, first in zip(entries, firsts, strict=True):
             # One by one, since what is left out keeps its id; it never has others beside it.
             lines = enumerate(self._form.pieces([entry]), first)
-            found += [b"message %d %b" % (id_, line[len(_PUBLISH) :]) for id_, line in lines]
+            found += [b"message %d %b" % (id_, line[len(RECORD_START) :]) for id_, line in lines]
         return found
 
     def join(
@@ -163,8 +162,8 @@ def _number(wire: bytes, ids: Iterable[int]) -> bytes:
 
     Twice as fast for a thousand lines of 20 bytes as line by line; for long lines the same.
     """
-    rest = wire[len(_PUBLISH) :].replace(b"%", b"%%")
-    pattern = b"message %d " + rest.replace(b"\n" + _PUBLISH, b"\nmessage %d ")
+    rest = wire[len(RECORD_START) :].replace(b"%", b"%%")
+    pattern = b"message %d " + rest.replace(b"\n" + RECORD_START, b"\nmessage %d ")
     return pattern % tuple(ids)
 
 

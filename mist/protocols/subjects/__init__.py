@@ -44,8 +44,8 @@ from mist.commands import (
     UnsubscribeNamed,
 )
 from mist.errors import CommandError, NotGranted, Unauthorized, UnknownCommand, WrongArguments
-from mist.message import Batch, Envelope, Limits, Run, TagSet
-from mist.protocols import Protocol, WireForm
+from mist.message import Envelope, Limits, TagSet
+from mist.protocols import Protocol
 from mist.protocols.subjects.commands import (
     Announced,
     InvalidField,
@@ -59,6 +59,7 @@ from mist.protocols.subjects.commands import (
 from mist.protocols.subjects.forms import HEADERS, REPLY, message, subject_form, subject_of
 from mist.protocols.subjects.framing import PUBLISHING, Cut, Framing, FramingLost, cut_batch
 from mist.protocols.subjects.names import Names
+from mist.wire import Batch, Run, WireForm
 
 __all__ = ["PULSE", "SubjectProtocol"]
 

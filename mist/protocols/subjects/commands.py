@@ -27,6 +27,7 @@ from mist.errors import (
 )
 from mist.message import ASK, MAX_TAG, PUBLISH, check_tag
 from mist.protocols.subjects.forms import subject_form
+from mist.wire import record_head
 
 __all__ = [
     "Announced",
@@ -259,7 +260,7 @@ def _parse_announcement(line: bytes, limit: int) -> Announced | Invalid:
         name,
         size,
         tag_list,
-        b"publish %b " % tag_list,
+        record_head(tag_list),
         headers=sizes[0] if numbers == 2 else 0,
         reply=replies[0] if replies else b"",
         plain=numbers == 1 and not replies,

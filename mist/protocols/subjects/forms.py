@@ -13,8 +13,8 @@ from typing import Final
 from weakref import WeakValueDictionary
 
 from mist.addresses import is_subject
-from mist.message import Entry, Envelope, TagList, TagSet
-from mist.protocols import WireForm
+from mist.message import Envelope, TagSet
+from mist.wire import Entry, TagList, WireForm
 
 __all__ = ["HEADERS", "REPLY", "SubjectForm", "message", "subject_form", "subject_of"]
 

@@ -12,13 +12,13 @@ import attrs
 
 from mist.commands import Invalid
 from mist.errors import LineTooLong, ProtocolViolation
-from mist.message import Batch
 from mist.protocols.subjects.commands import (
     Announced,
     InvalidField,
     parse_announcement,
     remembered_announcement,
 )
+from mist.wire import Batch
 
 __all__ = ["MAX_CONTROL_LINE", "PUBLISHING", "Cut", "Framing", "FramingLost", "cut_batch"]
 

@@ -49,7 +49,7 @@ from mist.commands import (
     Unsubscribe,
 )
 from mist.errors import HistoryUnavailable, MistError, NotGranted
-from mist.message import Batch, Envelope, Limits, TagSet
+from mist.message import Envelope, Limits, TagSet
 from mist.protocols import Protocol
 from mist.protocols.client_frames import Binary, Broken, Closed, FrameReader, Pinged, Text
 from mist.protocols.rfc6455 import pong_frame
@@ -64,6 +64,7 @@ from mist.protocols.topics.forms import (
     notification,
     rfc3339,
 )
+from mist.wire import Batch
 
 __all__ = ["TopicProtocol"]
 

@@ -17,9 +17,9 @@ from typing import Final
 import msgspec
 
 from mist.addresses import is_topic
-from mist.message import Entry, Envelope, TagList
-from mist.protocols import WireForm, ids_of
+from mist.message import Envelope
 from mist.protocols.rfc6455 import binary_frame, text_frame
+from mist.wire import Entry, TagList, WireForm, ids_of
 
 __all__ = [
     "APPLICATION",

@@ -13,11 +13,11 @@ from mist.archive import Archive
 from mist.archive.segments import read_segment
 from mist.history import Publication, open_history
 from mist.history.erasing import Erasure
-from mist.message import TagList
 from mist.pipeline.erasure.hot import erase_by_file
 from mist.pipeline.exports import exports
 from mist.pipeline.jobs import erase, export
 from mist.pipeline.origin import Origin
+from mist.wire import TagList
 from tests.pipeline.archives import Told, add_accounts, make_archive
 
 SECRET = b"the-data-that-has-to-go"

@@ -12,10 +12,11 @@ from mist.broker.broker import Broker
 from mist.broker.outbox import Outbox, OutboxLimits
 from mist.history import Publication, Selection, open_history
 from mist.history.admission import admitted as admitted_of_history
-from mist.message import Batch, Envelope, TagList, TagSet
+from mist.message import Envelope, TagSet
 from mist.pipeline.kernels.coverage import FANOUT, SUBSCRIPTION, TAG, Coverage
 from mist.pipeline.kernels.matching import Matcher
 from mist.protocols.line.forms import PLAIN
+from mist.wire import Batch, TagList
 from tests.addressed import asked, attributes, audiences, published, wants
 from tests.pipeline.kernels.columns import NUMBERS, TEXTS, column, written
 from tests.pipeline.kernels.test_matching import check, found_by

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mist.message import Batch, Entry, Limits, TagList
+from mist.message import Limits
 from mist.protocols.frames import FrameProtocol
 from mist.protocols.frames.forms import JSON_FRAMES
+from mist.wire import Batch, Entry, TagList
 
 
 def payload(frame: bytes) -> bytes:

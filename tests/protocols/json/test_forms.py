@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mist.message import Batch, Entry, Envelope, TagList
+from mist.message import Envelope
 from mist.protocols.json.forms import JSON_OBJECT_FRAMES, JSON_OBJECTS
 from mist.protocols.rfc6455 import text_frame
+from mist.wire import Batch, Entry, TagList
 
 AC = frozenset("ca")
 

@@ -43,9 +43,10 @@ from mist.errors import (
     TooManySubscriptions,
     Unauthorized,
 )
-from mist.message import Batch, Limits
+from mist.message import Limits
 from mist.protocols.json import JsonProtocol
 from mist.protocols.json.forms import JSON_OBJECTS
+from mist.wire import Batch
 
 LIMITS = Limits(data=100, line=300)
 CLOSED = ['{"error":"Invalid json"}', "hangup"]

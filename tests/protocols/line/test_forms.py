@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mist.message import Batch, Entry, TagList, TagSet
-from mist.protocols import WireForm
+from mist.message import TagSet
 from mist.protocols.line.forms import ESCAPED, NUMBERED, NUMBERED_ESCAPED, PLAIN, read_escaped
+from mist.wire import Batch, Entry, TagList, WireForm
 
 AB = frozenset("ab")
 ODD = frozenset({"a\\", "\\n", "50%d", "publish"})

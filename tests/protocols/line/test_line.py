@@ -64,9 +64,10 @@ from mist.errors import (
     UnknownCommand,
     WrongArguments,
 )
-from mist.message import Batch, Limits, format_tags
+from mist.message import Limits, format_tags
 from mist.protocols.line import LineProtocol, error_line
 from mist.protocols.line.forms import ESCAPED, NUMBERED, NUMBERED_ESCAPED, PLAIN
+from mist.wire import Batch
 
 LIMITS = Limits(data=100, line=160)
 BIG = b"x" * 101

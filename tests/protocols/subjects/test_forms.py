@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mist.message import Entry, Envelope, TagList
+from mist.message import Envelope
 from mist.protocols.subjects.forms import HEADERS, REPLY, subject_form, subject_of
+from mist.wire import Entry, TagList
 
 BLOCK = b"NATS/1.0\r\na: b\r\n\r\n"
 

@@ -25,11 +25,12 @@ from mist.commands import (
     UnsubscribeNamed,
 )
 from mist.errors import HistoryUnavailable, MistError, NotGranted, TooManySubscriptions
-from mist.message import Batch, Limits
+from mist.message import Limits
 from mist.protocols.subjects import PULSE, SubjectProtocol
 from mist.protocols.subjects.forms import HEADERS, REPLY, subject_form
 from mist.protocols.subjects.framing import MAX_CONTROL_LINE
 from mist.protocols.subjects.info import ServerInfo
+from mist.wire import Batch
 
 LIMITS = Limits(data=1000)
 QUIET = b'CONNECT {"verbose":false,"headers":true}\r\n'

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mist.message import Entry, Envelope, TagList, format_tags
+from mist.message import Envelope, format_tags
 from mist.protocols.rfc6455 import binary_frame, text_frame
 from mist.protocols.topics.forms import (
     APPLICATION,
@@ -16,6 +16,7 @@ from mist.protocols.topics.forms import (
     notification,
     rfc3339,
 )
+from mist.wire import Entry, TagList
 
 FORM = TopicForm(lambda: 1420110000.9)
 

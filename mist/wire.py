@@ -1,0 +1,211 @@
+"""The canonical record, in which messages cross the server, and the contract of wire forms.
+
+    publish TAGS DATA LF
+
+Inside the server a message is a *record*: its tag list and its data as one line of the line
+protocol. Most messages arrive as such lines and many leave as such lines, so a publisher's bytes
+are passed on as they came: between the socket that they were read from and those that they are
+written to they are not taken apart, copied or built again, and a chunk of lines is one object. Any
+other form of its own would cost each of these messages a translation in and another one out.
+The other dialects translate into records what they read, and derive what they write (`WireForm`),
+once for each form, however many peers get it.
+
+A record is *canonical* where its tag list is (`mist.message.format_tags`). Data is opaque, and may
+hold LF where it came over a dialect that can carry that. Then the record is still a record, but no
+line: see `Batch.framable`.
+"""
+
+import abc
+from collections.abc import Sequence
+from io import BytesIO
+from itertools import chain, repeat
+from typing import Any, ClassVar, Final
+
+from mist.message import Envelope, TagSet, format_tags
+
+__all__ = [
+    "RECORD_START",
+    "Batch",
+    "Entry",
+    "Run",
+    "TagList",
+    "WireForm",
+    "ids_of",
+    "record",
+    "record_head",
+]
+
+RECORD_START: Final = b"publish "
+"""What every record begins with."""
+
+
+def record_head(tag_list: bytes) -> bytes:
+    """What records with this tag list, as written, begin with: `publish a,b `; data follows."""
+    return b"publish %b " % tag_list
+
+
+def record(tag_list: bytes, data: bytes) -> bytes:
+    """The record of one message."""
+    return b"publish %b %b\n" % (tag_list, data)
+
+
+Run = tuple[bytes, bytes, int]
+"""Consecutive messages with one tag list: `(tag list as written, their records, their number)`."""
+
+
+class Batch:
+    """Messages on their way through the server, in the order published.
+
+    What one read brought is one batch, so the layers between the socket and the outboxes are
+    crossed once a read instead of once a message. Tag lists in it are not checked yet: the broker
+    does that, and only for those it has not seen before.
+
+    Args:
+        tag_lists: every tag list in it, some perhaps more than once.
+        whole: all of its records joined, and the number of messages, where they came so; None
+            where they are in `runs` only.
+        framable: False where some data may hold LF, so that its record can't be sent as a line.
+            Messages that arrived as lines never do.
+        runs: see `Run`. More than one message stands in a run only where no data holds LF.
+            None where `whole` is given, and `tag_lists` are one for each line, or one that
+            all have.
+        envelope: what all of its messages have beside.
+    """
+
+    __slots__ = ("_runs", "envelope", "framable", "tag_lists", "whole")
+
+    def __init__(
+        self,
+        tag_lists: Sequence[bytes],
+        whole: tuple[bytes, int] | None,
+        framable: bool = True,
+        runs: Sequence[Run] | None = None,
+        envelope: Envelope | None = None,
+    ) -> None:
+        self.envelope = envelope
+        self.tag_lists = tag_lists
+        self.whole = whole
+        self.framable = framable
+        self._runs = runs
+
+    @classmethod
+    def of(cls, tags: TagSet, data: bytes) -> "Batch":
+        """A batch of one message, with data of any content."""
+        tag_list = format_tags(tags).encode()
+        return cls.of_runs([(tag_list, record(tag_list, data), 1)], framable=b"\n" not in data)
+
+    @classmethod
+    def of_runs(
+        cls, runs: Sequence[Run], *, framable: bool = True, envelope: Envelope | None = None
+    ) -> "Batch":
+        """A batch of these runs."""
+        return cls([run[0] for run in runs], None, framable, runs, envelope)
+
+    @property
+    def runs(self) -> Sequence[Run]:
+        """The messages; lines are taken apart only where somebody asks for this."""
+        if self._runs is None:
+            assert self.whole is not None
+            wire, count = self.whole
+            if len(self.tag_lists) == 1:
+                self._runs = [(self.tag_lists[0], wire, count)]
+            else:
+                self._runs = list(zip(self.tag_lists, BytesIO(wire).readlines(), repeat(1)))
+        return self._runs
+
+
+class TagList:
+    """A tag list that has been checked, with what is derived from it once.
+
+    Attributes:
+        tags: the set.
+        canonical: its canonical wire form.
+        head: of its records; see `record_head`.
+        derived: what wire forms have made of the tags; each keeps its own, and bounds it.
+    """
+
+    __slots__ = ("canonical", "derived", "head", "tags")
+
+    def __init__(self, tags: TagSet) -> None:
+        self.tags = tags
+        self.canonical = format_tags(tags).encode()
+        self.head = b"publish %b " % self.canonical
+        self.derived: dict[object, Any] = {}
+
+    def rewrite(self, prefix: bytes, wire: bytes, count: int) -> bytes:
+        """A run's records with `head` in the place of `prefix`, with which each begins."""
+        rest = wire[len(prefix) :]
+        if count > 1:  # then no data holds LF
+            rest = rest.replace(b"\n" + prefix, b"\n" + self.head)
+        return self.head + rest
+
+    def split(self, wire: bytes, count: int) -> list[bytes]:
+        """The data of each of a run's messages, whose records are canonical."""
+        data = wire[len(self.head) : -1]
+        return [data] if count == 1 else data.split(b"\n" + self.head)
+
+
+Entry = tuple[TagList, bytes, int]
+"""A `Run` on its way out: its checked tag list, its canonical records, and their number."""
+
+
+class WireForm(abc.ABC):
+    """How deliveries look on the wire, shared by every session that wants them so.
+
+    Instances are compared by identity and used as keys: sessions with the same form get the
+    same bytes objects.
+    """
+
+    name: ClassVar[str]
+    numbered: ClassVar[bool] = False
+    """Whether deliveries carry their ids, where there are any."""
+    passes_lines: ClassVar[bool] = False
+    """Whether a record whose data holds no LF is in this form as it is."""
+
+    @abc.abstractmethod
+    def pieces(
+        self,
+        entries: Sequence[Entry],
+        *,
+        firsts: Sequence[int] | None = None,
+        envelope: Envelope | None = None,
+    ) -> list[bytes]:
+        """Each message of a fan-out in this form, in order.
+
+        A message that the form can't carry is left out; the broker counts what is missing.
+
+        Args:
+            entries: see `Entry`.
+            firsts: the id of each entry's first message; those behind it count on from there.
+                None where there are no ids. A form that isn't `numbered` makes no use of it.
+            envelope: what all of them have beside, for dialects that show it.
+        """
+
+    def join(
+        self,
+        entries: Sequence[Entry],
+        *,
+        framable: bool,
+        firsts: Sequence[int] | None = None,
+        envelope: Envelope | None = None,
+    ) -> tuple[bytes, int]:
+        """All messages of a fan-out in one bytes object, and how many they are.
+
+        Args:
+            entries: as for `pieces`.
+            framable: whether no data holds LF, see `Batch`.
+            firsts, envelope: as for `pieces`.
+        """
+        pieces = self.pieces(entries, firsts=firsts, envelope=envelope)
+        return b"".join(pieces), len(pieces)
+
+
+def ids_of(entries: Sequence[Entry], firsts: Sequence[int]) -> Sequence[int]:
+    """The id of each message of a fan-out, in order; see `WireForm.pieces`."""
+    counts = [entry[2] for entry in entries]
+    if len(counts) == 1:
+        return range(firsts[0], firsts[0] + counts[0])
+    if sum(counts) == len(counts) == len(firsts):
+        return firsts
+    ranges = [range(first, first + count) for first, count in zip(firsts, counts, strict=True)]
+    return tuple(chain.from_iterable(ranges))
