@@ -26,7 +26,7 @@ import trio
 
 from mist import collector
 from mist.archive import Archive, ArchiveError
-from mist.auth import open_registry
+from mist.auth.opening import open_registry
 from mist.broker.outbox import OutboxLimits, SlowConsumer
 from mist.broker.usage import UsageAccounting
 from mist.config import Config

@@ -1,14 +1,14 @@
-"""SQLite files of ours: whose they are, who may look into them, what their errors mean.
+"""SQLite databases: identifying, creating, opening and locking files; what their errors mean.
 
-What the token registry and the message log have in common, though one has its file for itself
-and the other lets readers in. Opening either is
+What the token registry and the message log have in common, though the registry locks its file
+and the log admits readers. Opening either is
 
     path = kind.locate(location)
-    with kind.explained(path):              whatever goes wrong is one line
-        create(path)                        for its owner's eyes only
-        connection = connect(path, patience)
-        if kind.is_new(connection, path):   nothing is written before it is known whose it is
-            with kind.founding(connection):
+    with kind.startup_errors(path):              errors become one line
+        create(path)                        readable by its owner only
+        connection = connect(path, busy_timeout)
+        if kind.is_new(connection, path):   nothing is written before its kind is known
+            with kind.initializing(connection):
                 ...                         its tables
 """
 
@@ -27,13 +27,13 @@ from mist.errors import StartupError
 
 __all__ = [
     "DAMAGED",
-    "Kind",
-    "Place",
+    "DatabaseKind",
+    "FileIdentity",
     "connect",
     "create",
     "is_damage",
     "reason",
-    "sync_folder",
+    "sync_directory",
     "transaction",
 ]
 
@@ -41,12 +41,12 @@ DAMAGED: Final = "the database is damaged"
 
 
 @attrs.frozen
-class Kind:
-    """A kind of database, told from those of other programs and of other versions.
+class DatabaseKind:
+    """A kind of database, distinguished from those of other programs and other versions.
 
     Attributes:
-        name: what messages call it.
-        application_id: 32 bits, SQLite's mark for whose a file is.
+        name: used in error messages.
+        application_id: 32 bits, SQLite's mark for the program a file belongs to.
         version: of the schema.
     """
 
@@ -67,8 +67,8 @@ class Kind:
         return Path(os.path.abspath(location[1:]))
 
     @contextmanager
-    def explained(self, path: Path) -> Iterator[None]:
-        """Turn what goes wrong while opening into one line for whoever starts the server."""
+    def startup_errors(self, path: Path) -> Iterator[None]:
+        """Translate errors of opening into a StartupError of one line."""
         try:
             yield
         except OSError as error:
@@ -78,7 +78,7 @@ class Kind:
             raise StartupError(f"{self.name} {path}: {reason(error)}") from error
 
     def is_new(self, connection: sqlite3.Connection, path: Path) -> bool:
-        """Whether nothing has been made of the database yet. Writes nothing.
+        """Whether the database is still empty. Writes nothing.
 
         Raises:
             StartupError: it is another program's, or another version's.
@@ -96,8 +96,8 @@ class Kind:
             )
         return False
 
-    def write_ahead(self, connection: sqlite3.Connection, path: Path) -> None:
-        """Have a commit on the disk when it returns, at one wait for it.
+    def enable_wal(self, connection: sqlite3.Connection, path: Path) -> None:
+        """Turn on the write-ahead log, so that a commit is durable on return at one fsync.
 
         Raises:
             StartupError: the file system can't.
@@ -107,8 +107,8 @@ class Kind:
         connection.execute("PRAGMA synchronous = FULL")
 
     @contextmanager
-    def founding(self, connection: sqlite3.Connection) -> Iterator[None]:
-        """A transaction that makes the tables of a new database, and makes it ours."""
+    def initializing(self, connection: sqlite3.Connection) -> Iterator[None]:
+        """A transaction for making the tables of a new database, which marks it as this kind."""
         with transaction(connection):
             yield
             connection.execute(f"PRAGMA application_id = {self.application_id}")
@@ -116,12 +116,12 @@ class Kind:
 
 
 def create(path: Path) -> None:
-    """Make the file where there is none, before SQLite does: for its owner's eyes only.
+    """Create the file where there is none, before SQLite does: readable by its owner only.
 
-    SQLite gives the files beside it (`-wal`, `-shm`) the same mode. Missing folders are made.
+    SQLite gives the files beside it (`-wal`, `-shm`) the same mode. Missing directories are made.
 
     Raises:
-        OSError: it can't be made, or opened to be written, or is no file.
+        OSError: it can't be created or opened for writing, or is no regular file.
     """
     if not path.parent.exists():
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -134,16 +134,16 @@ def create(path: Path) -> None:
     if not is_file:  # SQLite would take /dev/null, and leave its journal in /dev
         raise OSError(0, "not a regular file", str(path))
     if is_new:
-        sync_folder(path.parent)
+        sync_directory(path.parent)
 
 
 @attrs.frozen
-class Place:
-    """Where a file was when it was opened.
+class FileIdentity:
+    """Which file was opened, to notice that it was removed or replaced.
 
-    An open file that is removed, or moved together with its folder, can still be written, and
-    SQLite does so without a word; but what is written is gone when it is closed, or isn't
-    where anybody will look for it.
+    An open file that is removed, or moved together with its directory, can still be written, and
+    SQLite does so without an error; but what is written is lost when it is closed, or is not at
+    the configured path.
     """
 
     path: Path
@@ -151,28 +151,28 @@ class Place:
     inode: int
 
     @classmethod
-    def of(cls, path: Path) -> "Place":
-        """Where the file at `path` is now. Raises OSError."""
+    def of(cls, path: Path) -> "FileIdentity":
+        """The file that is at `path` now. Raises OSError."""
         found = path.stat()
         return cls(path, found.st_dev, found.st_ino)
 
-    def require(self) -> None:
-        """Make sure that the file is still there.
+    def check(self) -> None:
+        """Check that the file is still at its path.
 
         Raises:
-            OSError: there is none, or another.
+            OSError: there is none, or another one.
         """
-        if Place.of(self.path) != self:
+        if FileIdentity.of(self.path) != self:
             raise FileNotFoundError(errno.ENOENT, "another file is in its place", str(self.path))
 
 
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable; fsync of a file sees to its content only.
+def sync_directory(directory: Path) -> None:
+    """Make the names in a directory durable; fsync of a file covers its content only.
 
     Raises:
-        OSError: they can't be.
+        OSError: they can't be made durable.
     """
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
     finally:
@@ -180,10 +180,10 @@ def sync_folder(folder: Path) -> None:
 
 
 def connect(path: Path, busy_timeout: float, *, read_only: bool = False) -> sqlite3.Connection:
-    """A connection whose transactions begin and end where we say, for any thread.
+    """A connection in autocommit mode (see `transaction`), for use by any thread.
 
     Args:
-        busy_timeout: seconds to wait for another process that has the file to itself.
+        busy_timeout: seconds to wait for another process that has the file locked.
     """
     connection = sqlite3.connect(
         path, timeout=busy_timeout, isolation_level=None, check_same_thread=False
@@ -195,7 +195,7 @@ def connect(path: Path, busy_timeout: float, *, read_only: bool = False) -> sqli
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """All or nothing."""
+    """Run the body in one transaction: all or nothing."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -207,9 +207,9 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def is_damage(error: sqlite3.Error | UnicodeDecodeError) -> bool:
-    """Whether the file is at fault, so that a later attempt will fail likewise.
+    """Whether the file is damaged, so that every later attempt will fail too.
 
-    A UnicodeDecodeError is sqlite3's, on its way to quote a damaged schema.
+    The sqlite3 module raises UnicodeDecodeError when it quotes a damaged schema.
     """
     if isinstance(error, UnicodeDecodeError):
         return True
@@ -217,7 +217,7 @@ def is_damage(error: sqlite3.Error | UnicodeDecodeError) -> bool:
 
 
 def reason(error: sqlite3.Error | UnicodeDecodeError) -> str:
-    """What went wrong, in one line."""
+    """The cause of an error, in one line."""
     if isinstance(error, UnicodeDecodeError):
         return DAMAGED
     match _code(error):
@@ -236,4 +236,6 @@ def reason(error: sqlite3.Error | UnicodeDecodeError) -> str:
 
 
 def _code(error: sqlite3.Error) -> int:
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF  # the rest is detail
+    return (
+        getattr(error, "sqlite_errorcode", 0) & 0xFF
+    )  # without the extended code

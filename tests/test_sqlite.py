@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from mist.errors import StartupError
-from mist.sqlite import Kind, Place, connect, create, is_damage, reason, transaction
+from mist.sqlite import DatabaseKind, FileIdentity, connect, create, is_damage, reason, transaction
 
-KIND = Kind("diary", application_id=77, version=3)
+KIND = DatabaseKind("diary", application_id=77, version=3)
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def test_a_new_database_is_nobodys_until_it_is_founded(
     connection: sqlite3.Connection, path: Path
 ) -> None:
     assert KIND.is_new(connection, path)
-    with KIND.founding(connection):
+    with KIND.initializing(connection):
         connection.execute("CREATE TABLE day (text)")
     assert not KIND.is_new(connection, path)
 
@@ -37,7 +37,7 @@ def test_a_new_database_is_nobodys_until_it_is_founded(
 def test_what_fails_while_it_is_founded_leaves_it_new(
     connection: sqlite3.Connection, path: Path
 ) -> None:
-    with pytest.raises(sqlite3.OperationalError), KIND.founding(connection):
+    with pytest.raises(sqlite3.OperationalError), KIND.initializing(connection):
         connection.execute("CREATE TABLE day (text)")
         connection.execute("no statement")
     assert KIND.is_new(connection, path)
@@ -46,14 +46,14 @@ def test_what_fails_while_it_is_founded_leaves_it_new(
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        (Kind("diary", 78, 3), "diary {}: a database of another program"),
-        (Kind("diary", 77, 4), "diary {}: schema version 3, but this mist knows 4"),
+        (DatabaseKind("diary", 78, 3), "diary {}: a database of another program"),
+        (DatabaseKind("diary", 77, 4), "diary {}: schema version 3, but this mist knows 4"),
     ],
 )
 def test_others_databases_are_refused(
-    connection: sqlite3.Connection, path: Path, kind: Kind, message: str
+    connection: sqlite3.Connection, path: Path, kind: DatabaseKind, message: str
 ) -> None:
-    with KIND.founding(connection):
+    with KIND.initializing(connection):
         connection.execute("CREATE TABLE day (text)")
     with pytest.raises(StartupError, match=message.format(path)):
         kind.is_new(connection, path)
@@ -64,7 +64,7 @@ def test_a_database_in_memory_holds_no_write_ahead_log(path: Path) -> None:
         closing(sqlite3.connect(":memory:")) as connection,
         pytest.raises(StartupError, match="can't hold a write-ahead log"),
     ):
-        KIND.write_ahead(connection, path)
+        KIND.enable_wal(connection, path)
 
 
 @pytest.mark.parametrize("location", ["", "/", "diary.db", "/a\0b"])
@@ -92,7 +92,7 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     with (
         pytest.raises(StartupError, match=f"diary {tmp_path}/fifo: not a regular file"),
-        KIND.explained(tmp_path / "fifo"),
+        KIND.startup_errors(tmp_path / "fifo"),
     ):
         create(tmp_path / "fifo")
 
@@ -107,7 +107,7 @@ def test_a_transaction_is_whole_or_not_at_all(connection: sqlite3.Connection) ->
 
 
 def test_a_schema_that_is_no_text_is_damage(connection: sqlite3.Connection, path: Path) -> None:
-    with KIND.founding(connection):
+    with KIND.initializing(connection):
         connection.execute("CREATE TABLE day (text)")
     connection.close()
     path.write_bytes(path.read_bytes().replace(b"CREATE TABLE", b"CR\xff\xfeTE TABLE"))
@@ -135,14 +135,14 @@ def test_a_reader_writes_nothing(connection: sqlite3.Connection, path: Path) -> 
 def test_a_file_that_was_moved_removed_or_replaced_is_missed(tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     create(folder / "diary.db")
-    place = Place.of(folder / "diary.db")
-    place.require()
+    identity = FileIdentity.of(folder / "diary.db")
+    identity.check()
     moved = folder.rename(tmp_path / "moved")
     with pytest.raises(FileNotFoundError):
-        place.require()
+        identity.check()
     moved.rename(folder)
-    place.require()
+    identity.check()
     (folder / "other.db").touch()
     (folder / "other.db").rename(folder / "diary.db")
     with pytest.raises(FileNotFoundError, match="another file is in its place"):
-        place.require()
+        identity.check()

@@ -28,7 +28,7 @@ __all__ = [
     "Retired",
     "Segment",
     "Table",
-    "sync_folder",
+    "sync_directory",
 ]
 
 _VERSION: Final = 1
@@ -323,7 +323,7 @@ class Table:
             file.flush()
             os.fsync(file.fileno())
         os.rename(temporary, path)
-        sync_folder(folder)
+        sync_directory(folder)
         for name in self._generations()[:-_KEPT]:
             self._delete(folder / name)
 
@@ -392,7 +392,7 @@ class Archive:
         return archive
 
 
-def sync_folder(folder: Path) -> None:
+def sync_directory(folder: Path) -> None:
     """Have what was renamed or made in a folder survive a power cut."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

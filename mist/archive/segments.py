@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from mist.archive.manifest import ArchiveDamaged, ArchiveError, Segment, Table, sync_folder
+from mist.archive.manifest import ArchiveDamaged, ArchiveError, Segment, Table, sync_directory
 from mist.archive.schema import ROW_GROUP, TIME, writer_options
 
 __all__ = [
@@ -109,8 +109,8 @@ class SegmentWriter:
                 os.fsync(file.fileno())
                 size = os.fstat(file.fileno()).st_size
             os.rename(self._path, self._folder / name)
-            sync_folder(self._folder)
-            sync_folder(self._table.folder)
+            sync_directory(self._folder)
+            sync_directory(self._table.folder)
         except (OSError, pa.ArrowException) as error:
             raise self._failed(error) from error
         return Segment(

@@ -35,7 +35,8 @@ import trio
 from mist.archive.manifest import Archive, ArchiveError, Table
 from mist.archive.schema import DELIVERIES, SUBSCRIPTIONS, TABLES, TOKENS
 from mist.archive.segments import day_of, write_segment
-from mist.auth import Record, Registry
+from mist.auth import Record
+from mist.auth.registry import Registry
 from mist.broker.usage import UsageAccounting
 
 __all__ = ["SideTables", "SideTablesPolicy"]

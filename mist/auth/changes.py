@@ -1,4 +1,4 @@
-"""What can be done to a token: the commands of a peer, and what only programs here ask for."""
+"""Changes of tokens: the commands of a peer, and those that only the HTTP API makes."""
 
 import attrs
 
@@ -13,7 +13,7 @@ __all__ = ["Amend", "ById", "Change", "Enroll", "Outcome", "Remove"]
 
 @attrs.frozen
 class Enroll:
-    """Make a token known with all of `tags` and with `attributes`, or not at all.
+    """Register a token with all of `tags` and with `attributes`, or not at all.
 
     Attributes:
         token: never shown by `repr`.
@@ -42,16 +42,16 @@ class Amend:
 
 @attrs.frozen
 class Remove:
-    """Forget the token with this id."""
+    """Remove the token with this id."""
 
     id: str
 
 
 Change = Register | Enroll | Unregister | AddTags | RemoveTags | SetAttributes | Amend | Remove
-"""What can be done to a token: by its text, as the commands say it, or by its id."""
+"""A change of a token, named by its text, as in the commands, or by its id."""
 
 ById = Amend | Remove
 """Those that name the token by its id."""
 
 Outcome = Record | None | CommandError
-"""What a change came to: the token's record, None where there is none any more, or why not."""
+"""The result of a change: the token's record, None where it is removed, or why it was refused."""

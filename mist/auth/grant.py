@@ -1,4 +1,4 @@
-"""What a token allows, worked out from its tags.
+"""Grants: what a token may subscribe to and publish, worked out from its tags.
 
     room:1      the tag `room:1`
     room:*      every tag that begins with `room:`
@@ -8,9 +8,9 @@
     .foo.>      every subject, and pattern of subjects, that the pattern covers
     >room:1     publishing with the tag `room:1`; `>room:*`, `>/rooms`, `>.foo.>`, `>*` likewise
 
-Addresses are judged as they are asked for, before anything is derived from them. The right to
-subscribe and the right to publish are two lists that never help each other: a mark in front
-tells which one a tag is on.
+Addresses are checked as requested, before tags are derived from them. The right to subscribe
+and the right to publish are separate: a tag with `>` in front counts only for publishing, one
+without only for subscribing.
 """
 
 from collections.abc import Iterable
@@ -26,7 +26,7 @@ _ALL = "*"
 _PUBLISH = ">"
 
 # Never granted, neither as they are nor by a prefix: `*` or `.*` would otherwise grant what
-# the server derives for itself, and a right to publish would be one to listen.
+# the server derives for itself, and a right to publish would be one to subscribe.
 _RESERVED = ("..", _PUBLISH)
 
 
@@ -118,7 +118,7 @@ class Grant:
         granted `room:1`    `room:12`: a prefix needs its mark
         granted `room:*`    `room`: the colon is part of the prefix
         granted `a*b`       `axb`: that `*` is a letter; `a*b` itself is covered
-        granted `>room:1`   `room:1`: whoever may publish may not therefore listen
+        granted `>room:1`   `room:1`: the right to publish is no right to subscribe
         granted `=/rooms`   `/rooms`: which is all below it, too
         granted `.foo.*`    `.foo.>`: which is more
         granted `*`         `*` asked for: everything is for services
@@ -154,7 +154,7 @@ class Grant:
         Looks as if it should, but does not:
 
         granted `>room:*`          {room:1, urgent}: one right for one tag is not enough
-        granted `room:1`, `*`      {room:1}: whoever may listen may not therefore publish
+        granted `room:1`, `*`      {room:1}: the right to subscribe is no right to publish
         """
         # Published is a channel, and never all that is below it.
         exact = [f"={tag}" if is_topic(tag) else tag for tag in tags]

@@ -1,7 +1,7 @@
-"""The key file beside a registry: what turns tokens into digests.
+"""The key file beside a registry: the key with which tokens become digests.
 
 A file of its own, so that a copy of the database alone, in a backup or a bug report, doesn't
-even let anyone test guesses at tokens.
+let anyone test guesses at tokens.
 """
 
 import logging
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from mist.errors import StartupError
-from mist.sqlite import sync_folder
+from mist.sqlite import sync_directory
 
 __all__ = ["KEY_LENGTH", "create_key", "read_key", "warn_if_open"]
 
@@ -37,7 +37,7 @@ def read_key(path: Path) -> bytes:
 
 
 def create_key(path: Path) -> bytes:
-    """Make a new key and see it to the disk. `path` must not exist; its owner alone can read it.
+    """Make a new key, durably. `path` must not exist; only its owner can read it.
 
     Raises:
         OSError: it can't be written.
@@ -53,14 +53,14 @@ def create_key(path: Path) -> bytes:
         file.flush()
         os.fsync(file.fileno())
     fresh.rename(path)
-    sync_folder(path.parent)
+    sync_directory(path.parent)
     return key
 
 
 def warn_if_open(path: Path, mode: int) -> None:
-    """Log a warning where `mode` (`st_mode`) lets anyone but the owner at the file.
+    """Log a warning where `mode` (`st_mode`) lets anyone but the owner read or write the file.
 
-    Not refused: some places (containers' secrets, network mounts) can't do better.
+    Not refused: container secrets and some network mounts can't have a stricter mode.
     """
     if mode & 0o077:
         log.warning("%s can be read or written by others: chmod 600 it", path)

@@ -1,4 +1,4 @@
-"""`memory://`: a registry that is forgotten at the end. For tests and for trying things out."""
+"""`memory://`: a registry that ends with the process. For tests and for trying things out."""
 
 import secrets
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,4 @@
-"""`Record`: what is known about one token, everything but its text."""
+"""A registry record: everything known about one token but its text."""
 
 from functools import cached_property
 
@@ -16,14 +16,14 @@ class Record:
     """A registered token. A change of the token makes a new record with the same `id`.
 
     Attributes:
-        id: random, so it tells nothing of the token; its name in logs, metrics and the
-            history. A token that is registered anew gets a new one.
-        digest: HMAC-SHA-256 of the token, 32 bytes. Not in the repr: whoever has it and the
-            key can test guesses.
+        id: random, so it reveals nothing of the token; it names the token in logs, metrics and
+            the history. A token that is registered again gets a new one.
+        digest: HMAC-SHA-256 of the token, 32 bytes. Not in the repr: someone who has it and
+            the key can test guesses.
         tags: in the form given, marks (`*`, `>`) included. May be empty: a token whose last
-            tag was taken is still known, and lets nobody in.
+            tag was removed is still known, and grants nothing.
         created: when it was registered, Unix seconds.
-        attributes: whom it is for; see `mist.audience`.
+        attributes: who holds it; see `mist.audience`.
     """
 
     id: str

@@ -1,12 +1,12 @@
-"""The tokens that a server knows. The truth is in memory; a store makes it last.
+"""The token registry: every token a server accepts, in memory, made durable by a store.
 
-Operations: `lookup` for each peer that comes with a token, `tags`, `find` and `page` for an
-admin who asks, `execute` for changes. Goals: a lookup that needs no await, so that finding a
-token and attaching a session to it can't be torn apart by a revocation; a change that is
-durable before anybody acts on it; bulk changes that wait for the disk once.
+Operations: `lookup` for each peer that presents a token, `tags`, `find` and `page` for the
+admin API, `execute` for changes. Goals: a lookup that needs no await, so that no revocation
+can come between finding a token and attaching a session to it; a change that is durable before
+anything acts on it; bulk changes that wait for the disk once.
 
-Plan: `execute` works out what the changes come to, has the store write that as one
-transaction, and only then, without an await in between, changes memory and tells the
+Plan: `execute` works out what the changes come to and has the store write that as one
+transaction; only then, without an await in between, it changes memory and calls the
 watchers, change by change. Cost: a lookup is an HMAC and a dict lookup, some microseconds
 for any number of tokens; memory holds every record.
 
@@ -20,12 +20,13 @@ import secrets
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Self, assert_never
+from typing import Final, Self, assert_never
 
 import attrs
 import trio
 
 from mist.audience import NO_ATTRIBUTES, Attributes
+from mist.auth import TokenStore
 from mist.auth.changes import Amend, ById, Change, Enroll, Outcome, Remove
 from mist.auth.record import Record
 from mist.commands import AddTags, Register, RemoveTags, SetAttributes, Unregister
@@ -40,16 +41,13 @@ from mist.errors import (
 )
 from mist.message import TagSet, check_token
 
-if TYPE_CHECKING:
-    from mist.auth import TokenStore
-
 __all__ = ["MAX_TAGS", "Registry", "RegistryStatistics", "Watcher"]
 
-MAX_TAGS = 1_000  # tags that one token may have in all
+MAX_TAGS: Final = 1_000  # tags that one token may have in all
 
 
 Watcher = Callable[[Record, Record | None], None]
-"""Called as `watcher(old, new)` when a token has changed; `new` is None where it is gone."""
+"""Called as `watcher(old, new)` when a token has changed; `new` is None where it was removed."""
 
 log = logging.getLogger("mist.auth")
 
@@ -61,7 +59,7 @@ class RegistryStatistics:
     Attributes:
         tokens: registered now.
         changes: that took effect, since the start.
-        failed_writes: calls of `execute` that the store could not carry out, since the start.
+        failed_writes: calls of `execute` that the store failed, since the start.
     """
 
     tokens: int
@@ -82,7 +80,7 @@ class Registry:
     """See the module. Also an async context manager that closes itself.
 
     Args:
-        store: what makes it last. Belongs to the registry from now on.
+        store: what makes it durable. The registry owns it from now on, and closes it.
         records: what the store holds. `open_registry` does both; a test may leave it out:
             `Registry(MemoryStore())`.
         max_tags: most tags that one token may get.
@@ -91,7 +89,7 @@ class Registry:
 
     def __init__(
         self,
-        store: "TokenStore",
+        store: TokenStore,
         records: Iterable[Record] = (),
         *,
         max_tags: int = MAX_TAGS,
@@ -101,17 +99,17 @@ class Registry:
         self._key = store.key
         self._records = {record.digest: record for record in records}
         self._digests = {record.id: digest for digest, record in self._records.items()}
-        self._ids: list[str] | None = None  # in order; None where that has to be found again
+        self._ids: list[str] | None = None  # sorted; None where they have to be sorted again
         self._max_tags = max_tags
         self._clock = clock
         self._watchers: list[Watcher] = []
         self._changes = 0
         self._failed_writes = 0
         self._closed = False
-        # From planning to announcing, changes have the registry for themselves: what one
-        # call plans must still hold when it takes effect.
+        # Held from planning to notifying: what one call plans must still hold when it takes
+        # effect.
         self._lock = trio.Lock()
-        # Of our own: a disk that hangs shall not use up the threads that others wait for.
+        # Of our own: a disk that hangs must not use up trio's shared threads.
         self._limiter = trio.CapacityLimiter(1)
 
     async def __aenter__(self) -> Self:
@@ -120,22 +118,22 @@ class Registry:
     async def __aexit__(self, *args: object) -> None:
         await self.aclose()
 
-    # questions
+    # lookups
 
     def lookup(self, token: str) -> Record | None:
         """The record of the token that a peer presents; None for any text that is not one.
 
-        Never awaits: whoever acts on the answer without an await of his own comes before a
-        revocation, or after it, never around it. A record without tags lets nobody in;
-        refusing it is the caller's affair.
+        Never awaits: a caller that acts on the answer without an await of its own does so
+        entirely before a revocation or entirely after it. A record without tags grants nothing;
+        the caller has to refuse it.
         """
         digest = self._digest(token)
         record = None if digest is None else self._records.get(digest)
         if digest is None or record is None:
             return None
-        # The dict has compared already, and in a time that depends on the digests. That gives
-        # nothing away, since without the key nobody can choose a digest; the comparison in
-        # constant time is for the day when the lookup is another.
+        # The dict has compared already, in a time that depends on the digests. That leaks
+        # nothing, since nobody can choose a digest without the key; the comparison in constant
+        # time keeps it so should the lookup change.
         return record if hmac.compare_digest(record.digest, digest) else None
 
     def tags(self, token: str) -> TagSet:
@@ -166,13 +164,13 @@ class Registry:
         return None if digest is None else self._records[digest]
 
     def page(self, limit: int, after: str = "") -> list[Record]:
-        """The next records in the order of their ids. Ids are random, so that tells nothing.
+        """The next records in the order of their ids. Ids are random, so the order means nothing.
 
         O(limit), and after changes once O(tokens): 25 ms for a million.
 
         Args:
-            limit: most of them.
-            after: an id; where it is gone, what would stand behind it comes all the same.
+            limit: most records returned.
+            after: an id, which need not exist any more; records with greater ids follow.
         """
         if self._ids is None:
             self._ids = sorted(self._digests)
@@ -188,23 +186,22 @@ class Registry:
         """Have `watcher(old, new)` called for each change of a token, from now on.
 
         It runs inside the change, before anything else does, so it must not block. An
-        exception of it is logged and goes no further. A token's registration is no change
-        of one: nobody can have held it. `new` has the same `id` as `old`, or is None.
+        exception it raises is logged and not passed on. A registration calls no watcher: nobody
+        can have used the token yet. `new` has the same `id` as `old`, or is None.
         """
         self._watchers.append(watcher)
 
     # changes
 
     async def execute(self, changes: Sequence[Change]) -> list[Outcome]:
-        """Carry out changes in order: durable first, then known here, then announced.
+        """Apply changes in order: stored first, then in effect here, then told to watchers.
 
         All are stored in one transaction, then take effect together, without a task switch
-        between them; each is announced on its own, as if it had come alone. One that is
-        refused doesn't stop the others. One that changes nothing writes and announces
-        nothing.
+        between them; watchers are called for each on its own. One that is refused doesn't stop
+        the others. One that changes nothing writes nothing and calls no watcher.
 
-        Tags, and names of attributes to unset, are taken as they are; whoever made the changes
-        has checked them (`mist.message.parse_tags`, `mist.audience.parse_change`).
+        Tags, and names of attributes to unset, are taken as they are; the caller has
+        checked them (`mist.message.parse_tags`, `mist.audience.parse_change`).
 
         Returns:
             An outcome for each change, in order. An unknown token is no error to
@@ -215,7 +212,7 @@ class Registry:
         Raises:
             RegistryUnavailable: the store failed. Nothing was changed, of any of them.
 
-        Cancellation: none of it was done, or all of it. Once writing has begun the call runs
+        Cancellation: none of it is done, or all of it. Once writing has begun the call runs
         to its end, since memory and disk must agree.
         """
         async with self._lock:
@@ -283,7 +280,7 @@ class Registry:
 
     def _retagged(self, old: Record, tags: TagSet) -> Outcome:
         # Only growth is refused: where the limit was lowered, a token that is over it can
-        # still lose tags, and be told again what it has.
+        # still lose tags, and be given again those it has.
         if len(tags) > max(self._max_tags, len(old.tags)):
             return TooManyTags(self._max_tags)
         return attrs.evolve(old, tags=tags)
@@ -316,32 +313,32 @@ class Registry:
             else:
                 self._records[step.digest] = step.new
             if step.old is None or step.new is None:
-                self._file(step)
+                self._index_id(step)
             self._changes += 1
             if step.old is not None:
-                self._announce(step.old, step.new)
+                self._notify(step.old, step.new)
 
-    def _file(self, step: _Step) -> None:
-        """Take note of an id that has come or gone."""
+    def _index_id(self, step: _Step) -> None:
+        """Update the index of ids after a record was added or removed."""
         if step.old is not None:
             del self._digests[step.old.id]
         if step.new is not None:
             self._digests[step.new.id] = step.digest
         self._ids = None
 
-    def _announce(self, old: Record, new: Record | None) -> None:
+    def _notify(self, old: Record, new: Record | None) -> None:
         for watcher in tuple(self._watchers):
             try:
                 watcher(old, new)
             except Exception:
                 log.exception("a watcher of the token registry failed", extra={"token": old.id})
 
-    # end
+    # closing
 
     async def aclose(self) -> None:
-        """Close the store, once a change that is being written has taken effect.
+        """Close the store, after a change that is being written has taken effect.
 
-        Idempotent, and done even where it is cancelled. Afterwards `lookup` answers as
+        Idempotent; completes even when cancelled. Afterwards `lookup` answers as
         before, and changes are refused as RegistryUnavailable.
         """
         with trio.CancelScope(shield=True):
@@ -355,7 +352,7 @@ class Registry:
                     self._store.close()
 
     def _digest(self, token: str) -> bytes | None:
-        """What a token is known by; None for a text that can't be a token."""
+        """The digest that a token is stored under; None for a text that can't be a token."""
         try:
             check_token(token)
         except InvalidToken:

@@ -1,13 +1,12 @@
-"""`sqlite:///…`: the registry in a file that one server has for itself.
+"""`sqlite:///…`: the registry in a SQLite file that one server has for itself.
 
 A token is one row, its tags and attributes in their canonical forms. A table of tags beside it
-would be the textbook's way; but nothing ever asks the database about a tag, and a row a tag is
-a statement a tag, each of which may wait for the interpreter lock beside a busy event loop. For
-the same reason rows are written hundreds at a time.
+would be the normal form; but nothing ever asks the database about a tag, and a row for each tag
+would be a statement for each tag, each of which may wait for the interpreter lock beside a busy
+event loop. For the same reason rows are written hundreds at a time.
 
-Locked exclusively for as long as it is open: the registry answers from memory, so a second
-process that writes would be a truth of its own. Whoever wants to change tokens asks the
-server.
+Locked exclusively for as long as it is open: the registry answers from memory and would not see
+what a second process writes. Tokens are changed through the server.
 """
 
 import sqlite3
@@ -21,16 +20,16 @@ from mist.auth import Record, TokenStore
 from mist.auth.key import create_key, read_key, warn_if_open
 from mist.errors import InvalidAudience, RegistryUnavailable, StartupError
 from mist.message import format_tags
-from mist.sqlite import DAMAGED, Kind, Place, connect, create, transaction
+from mist.sqlite import DAMAGED, DatabaseKind, FileIdentity, connect, create, transaction
 
 __all__ = ["SqliteStore"]
 
-_REGISTRY: Final = Kind("token registry", application_id=0x6D73746B, version=2)  # "mstk"
+_REGISTRY: Final = DatabaseKind("token registry", application_id=0x6D73746B, version=2)  # "mstk"
 
 _ROWS: Final = 190  # a statement; five parameters each, and some builds take only 999
-_PATIENCE: Final = 0.5  # seconds for a server that is just stopping to let go of the file
+_LOCK_TIMEOUT: Final = 0.5  # seconds; a server that is just stopping still holds the file
 
-# What version 2 has and version 1 had not.
+# New in version 2.
 _ATTRIBUTES: Final = "attributes TEXT NOT NULL DEFAULT ''"  # see Attributes.text
 _SCHEMA: Final = f"""
     CREATE TABLE token (
@@ -55,7 +54,7 @@ def _rows(records: Iterable[Record]) -> Iterator[_Row]:
 
 def _record(row: _Row) -> Record:
     digest, name, tags, created, text = row
-    # Most tokens have none, and a million need not have a million times nothing.
+    # Most tokens have none: they share one value.
     attributes = Attributes.parse(text) if text else NO_ATTRIBUTES
     return Record(name, digest, frozenset(tags.split(",") if tags else ()), created, attributes)
 
@@ -73,7 +72,7 @@ class SqliteStore(TokenStore):
         self.key = key
         self._connection = connection
         self._path = path
-        self._place = Place.of(path)
+        self._identity = FileIdentity.of(path)
 
     @classmethod
     def open(cls, location: str) -> Self:
@@ -81,12 +80,12 @@ class SqliteStore(TokenStore):
 
         Args:
             location: `/` and the path, which is taken as it is: `/tokens.db` is relative,
-                `//var/lib/mist/tokens.db` absolute. Missing folders are made.
+                `//var/lib/mist/tokens.db` absolute. Missing directories are made.
         """
         path = _REGISTRY.locate(location)
-        with _REGISTRY.explained(path):
+        with _REGISTRY.startup_errors(path):
             create(path)
-            connection = connect(path, _PATIENCE)
+            connection = connect(path, _LOCK_TIMEOUT)
             try:
                 _prepare(connection, path)
                 warn_if_open(path, path.stat().st_mode)
@@ -96,19 +95,19 @@ class SqliteStore(TokenStore):
                 raise
 
     def load(self) -> Iterable[Record]:
-        with _REGISTRY.explained(self._path):
+        with _REGISTRY.startup_errors(self._path):
             rows = self._connection.execute(f"SELECT {_COLUMNS} FROM token")  # noqa: S608
             try:
                 return list(map(_record, rows))
             except InvalidAudience as error:
-                # Without them the token would get what isn't for it, or others what is.
+                # Without them the token would get messages meant for others.
                 raise StartupError(f"token registry {self._path}: {DAMAGED}") from error
 
     def write(self, changes: Mapping[bytes, Record | None]) -> None:
         gone = [digest for digest, record in changes.items() if record is None]
         kept = [record for record in changes.values() if record is not None]
         try:
-            self._place.require()
+            self._identity.check()
             with transaction(self._connection):
                 self._remove(gone)
                 self._put(_rows(kept))
@@ -140,24 +139,24 @@ class SqliteStore(TokenStore):
 
 
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:
-    """Lock the database, see that it is ours and sound, make it ours where it is new."""
+    """Lock the database, check whose it is and that it is sound, make its tables if new."""
     connection.execute("PRAGMA locking_mode = EXCLUSIVE")
-    is_old = _is_old(connection)
-    is_new = not is_old and _REGISTRY.is_new(connection, path)
+    needs_upgrade = _is_version_1(connection)
+    is_new = not needs_upgrade and _REGISTRY.is_new(connection, path)
     if connection.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
         raise StartupError(f"token registry {path}: {DAMAGED}")
-    _REGISTRY.write_ahead(connection, path)
+    _REGISTRY.enable_wal(connection, path)
     if is_new:
-        with _REGISTRY.founding(connection):
+        with _REGISTRY.initializing(connection):
             connection.execute(_SCHEMA)
-    elif is_old:
+    elif needs_upgrade:
         with transaction(connection):
             connection.execute(f"ALTER TABLE token ADD COLUMN {_ATTRIBUTES}")
             connection.execute(f"PRAGMA user_version = {_REGISTRY.version}")
 
 
-def _is_old(connection: sqlite3.Connection) -> bool:
-    """Whether it is a registry of the version before, and has to be made one of this."""
+def _is_version_1(connection: sqlite3.Connection) -> bool:
+    """Whether it is a registry of version 1, which has to be upgraded."""
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     return (application, version) == (_REGISTRY.application_id, 1)
@@ -172,6 +171,6 @@ def _key(connection: sqlite3.Connection, path: Path) -> bytes:
         if tokens:
             raise StartupError(
                 f"token registry {path}: its key {key_path.name} is missing, and no token can "
-                "be recognised without; put it back, or remove the database to begin anew"
+                "be recognised without it; put it back, or remove the database to start afresh"
             ) from None
         return create_key(key_path)

@@ -18,7 +18,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from mist.auth import Record, Registry
+from mist.auth import Record
+from mist.auth.registry import Registry
 from mist.config.addresses import parse_origin
 from mist.http.access import Caller
 from mist.http.bodies import answer

@@ -13,7 +13,7 @@ from typing import Final, Literal
 import msgspec
 
 from mist.archive import Archive, ArchiveDamaged, ArchiveError
-from mist.archive.manifest import sync_folder
+from mist.archive.manifest import sync_directory
 
 __all__ = ["Export", "Format", "exports", "record"]
 
@@ -54,8 +54,8 @@ def record(archive: Archive, export: Export) -> Path:
             file.flush()
             os.fsync(file.fileno())
         temporary.rename(folder / name)
-        sync_folder(folder)
-        sync_folder(archive.folder)
+        sync_directory(folder)
+        sync_directory(archive.folder)
     except OSError as error:
         raise ArchiveError(f"archive {folder}: {error.strerror}") from error
     return folder / name

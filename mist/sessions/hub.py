@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import trio
 
-from mist.auth import Record, Registry
+from mist.auth import Record
+from mist.auth.registry import Registry
 from mist.broker.broker import Accepted, Broker, BrokerStatistics
 from mist.broker.meters import Meters
 from mist.broker.outbox import Outbox, OutboxLimits

@@ -12,8 +12,8 @@ from mist.archive.manifest import Archive, ArchiveError
 from mist.archive.schema import DELIVERIES, SUBSCRIPTIONS, TABLES, TOKENS
 from mist.archive.segments import read_segment
 from mist.archive.side_tables import SideTables, SideTablesPolicy
-from mist.auth import Registry
 from mist.auth.memory import MemoryStore
+from mist.auth.registry import Registry
 from mist.broker.broker import Broker
 from mist.broker.outbox import Outbox, OutboxLimits
 from mist.broker.usage import UsageAccounting

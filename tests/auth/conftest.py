@@ -1,6 +1,6 @@
 import pytest
 
-from mist.auth import open_registry
+from mist.auth.opening import open_registry
 
 
 @pytest.fixture(params=["memory", "sqlite"])

@@ -7,8 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mist.audience import Attributes
-from mist.auth import Enroll, Record, Registry, open_registry
+from mist.auth import Enroll, Record
 from mist.auth.memory import MemoryStore
+from mist.auth.opening import open_registry
+from mist.auth.registry import Registry
 from mist.commands import AddTags, Register, RemoveTags, SetAttributes, Unregister
 from mist.errors import RegistryUnavailable, TokenExists, TokenNotFound, TooManyTags
 from tests.auth.stores import Failing

@@ -9,8 +9,10 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from mist.audience import MAX_IDS, NO_ATTRIBUTES, Attributes, parse_change
-from mist.auth import Amend, Enroll, Registry, Remove, open_registry
+from mist.auth import Amend, Enroll, Remove
 from mist.auth.memory import MemoryStore
+from mist.auth.opening import open_registry
+from mist.auth.registry import Registry
 from mist.commands import AddTags, Register, RemoveTags, SetAttributes, Unregister
 from mist.errors import (
     InvalidAudience,

@@ -14,7 +14,9 @@ import pytest
 import trio
 
 from mist.audience import NO_ATTRIBUTES, Attributes
-from mist.auth import Enroll, Registry, open_registry, open_store
+from mist.auth import Enroll
+from mist.auth.opening import open_registry, open_store
+from mist.auth.registry import Registry
 from mist.commands import AddTags, Register, RemoveTags, SetAttributes, Unregister
 from mist.errors import RegistryUnavailable, StartupError, TokenExists
 
@@ -413,7 +415,8 @@ async def test_transaction_is_whole_or_not_at_all(url):
 
 CRASH = """
 import os, signal, sys, trio
-from mist.auth import Registry, open_store
+from mist.auth.opening import open_store
+from mist.auth.registry import Registry
 from mist.auth.sqlite import SqliteStore
 from mist.commands import AddTags, Register
 

@@ -4,7 +4,8 @@ import attrs
 import pytest
 
 from mist.audience import Attributes
-from mist.auth import Record, open_store
+from mist.auth import Record
+from mist.auth.opening import open_store
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mist.audience import Attributes, Audience
-from mist.auth import Registry
 from mist.auth.memory import MemoryStore
+from mist.auth.registry import Registry
 from mist.broker.attribute_index import AttributeIndex, reaches
 from mist.broker.broker import Broker
 from mist.broker.named_subscriptions import NamedSubscription

@@ -11,8 +11,8 @@ import trio
 import trio.lowlevel
 import trio.testing
 
-from mist.auth import Registry
 from mist.auth.memory import MemoryStore
+from mist.auth.registry import Registry
 from mist.commands import AddTags, Register, RemoveTags, Unregister
 from mist.config import Config, Listen
 from mist.errors import HistoryUnavailable

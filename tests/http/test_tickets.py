@@ -9,8 +9,9 @@ import pytest
 import trio
 import trio.testing
 
-from mist.auth import Record, Registry
+from mist.auth import Record
 from mist.auth.memory import MemoryStore
+from mist.auth.registry import Registry
 from mist.commands import AddTags, Register, RemoveTags, Unregister
 from mist.config import Listen
 from mist.http.tickets import Tickets, pages_of

@@ -5,8 +5,8 @@ import re
 import pytest
 import trio
 
-from mist.auth import Registry
 from mist.auth.memory import MemoryStore
+from mist.auth.registry import Registry
 from mist.commands import Register
 from mist.config import Listen
 from tests.auth.stores import Failing

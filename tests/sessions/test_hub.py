@@ -6,7 +6,7 @@ import pytest
 import trio
 import trio.testing
 
-from mist.auth import open_registry
+from mist.auth.opening import open_registry
 from mist.broker.outbox import OutboxLimits
 from mist.commands import AddTags, Register, RemoveTags, Subscribe, Unregister
 from mist.errors import EmptyTag, InvalidTag

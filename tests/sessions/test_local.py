@@ -6,7 +6,7 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mist.auth import open_registry
+from mist.auth.opening import open_registry
 from mist.broker.outbox import OutboxLimits
 from mist.errors import InvalidTag
 from mist.history import open_history

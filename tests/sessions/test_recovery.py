@@ -9,7 +9,7 @@ import pytest
 import trio
 import trio.testing
 
-from mist.auth import open_registry
+from mist.auth.opening import open_registry
 from mist.broker.outbox import OutboxLimits
 from mist.commands import Behind, CaughtUp, Register, RemoveTags, Reply, Since
 from mist.errors import HistoryUnavailable

@@ -8,7 +8,7 @@ import pytest
 import trio
 import trio.testing
 
-from mist.auth import open_registry
+from mist.auth.opening import open_registry
 from mist.commands import Subscribe
 from mist.errors import EmptyTag, HistoryOff, HistoryUnavailable
 from mist.history import Bulk, History, Mark, Publication, open_history

@@ -12,7 +12,7 @@ import sys
 import attrs
 import trio
 
-from mist.auth import open_registry
+from mist.auth.opening import open_registry
 from mist.commands import Command, Ping, Register, Reply
 from mist.message import Limits
 from mist.protocols.frames import FrameProtocol

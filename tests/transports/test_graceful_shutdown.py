@@ -4,8 +4,8 @@ import pytest
 import trio
 import trio.testing
 
-from mist.auth import Registry
 from mist.auth.memory import MemoryStore
+from mist.auth.registry import Registry
 from mist.protocols.event_forms import EventForm
 from mist.sessions.hub import Hub
 from mist.sessions.session import Session

@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock, memory_stream_pair
 
-from mist.auth import open_registry
+from mist.auth.opening import open_registry
 from mist.config import Listen
 from mist.protocols.subjects import PULSE
 from mist.protocols.subjects.info import ServerInfo

@@ -175,7 +175,7 @@ def _id_of(token: str | None, archive: Path) -> str | None:
         return token
     import trio
 
-    from mist.auth import open_registry
+    from mist.auth.opening import open_registry
     from mist.pipeline.errors import BadInput
 
     async def look_up() -> str | None:

@@ -16,11 +16,11 @@ from typing import Final
 
 from mist import sqlite
 from mist.errors import HistoryDamaged, HistoryUnavailable, StartupError
-from mist.sqlite import Kind
+from mist.sqlite import DatabaseKind
 
-__all__ = ["LOG", "boot_id", "connect", "explained", "lock", "prepare", "translated"]
+__all__ = ["LOG", "boot_id", "connect", "lock", "prepare", "startup_errors", "translated"]
 
-LOG: Final = Kind("history", application_id=0x6D736869, version=4)  # "mshi": mist history
+LOG: Final = DatabaseKind("history", application_id=0x6D736869, version=4)  # "mshi": mist history
 
 _PATIENCE: Final = 2.0  # seconds for another process that is reading or recovering
 _PAGE: Final = 8192  # bytes; rows are large, and each page of one is a step
@@ -121,9 +121,9 @@ _SCHEMA: Final = f"""
 
 
 @contextmanager
-def explained(path: Path) -> Iterator[None]:
+def startup_errors(path: Path) -> Iterator[None]:
     """Turn what goes wrong while opening into one line for whoever starts the server."""
-    with LOG.explained(path):
+    with LOG.startup_errors(path):
         try:
             yield
         except HistoryDamaged as error:
@@ -189,11 +189,11 @@ def prepare(
     if is_new:  # both have to be said before there is a table
         connection.execute(f"PRAGMA page_size = {_PAGE}")
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
-    LOG.write_ahead(connection, path)
+    LOG.enable_wal(connection, path)
     connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT}")
     connection.execute(f"PRAGMA journal_size_limit = {_WAL_LIMIT}")
     if is_new:
-        with LOG.founding(connection):
+        with LOG.initializing(connection):
             for statement in _SCHEMA.split(";")[:-1]:
                 connection.execute(statement)
             connection.execute(

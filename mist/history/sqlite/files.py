@@ -11,10 +11,10 @@ from mist.history import Durability
 from mist.history.log_metadata import LogMetadata, random_epoch
 from mist.history.sqlite.block_store import SqliteBlockStore
 from mist.history.sqlite.channels import number_all
-from mist.history.sqlite.database import boot_id, connect, explained, lock, prepare
+from mist.history.sqlite.database import boot_id, connect, lock, prepare, startup_errors
 from mist.history.sqlite.maintenance import Traffic
 from mist.history.sqlite.presence import Presence
-from mist.sqlite import DAMAGED, Place, create
+from mist.sqlite import DAMAGED, FileIdentity, create
 
 __all__ = ["Files"]
 
@@ -45,7 +45,7 @@ class Files:
         self._lock: int | None = None
         self._traffic = Traffic()
         try:
-            with explained(path):
+            with startup_errors(path):
                 if read_only:
                     path.stat()
                     with closing(connect(path, read_only=True)) as connection:
@@ -69,7 +69,7 @@ class Files:
 
     def _open_writer(self, path: Path, durability: Durability) -> None:
         connection = connect(path)
-        self.writer = SqliteBlockStore(connection, self._traffic, Presence(Place.of(path)))
+        self.writer = SqliteBlockStore(connection, self._traffic, Presence(FileIdentity.of(path)))
         prepare(connection, path, random_epoch(), number_all)
         rows = connection.execute("SELECT durability, boot, clean FROM log").fetchall()
         if not rows:

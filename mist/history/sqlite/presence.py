@@ -1,4 +1,4 @@
-"""Whether the file that is written is still the one at its path; see `mist.sqlite.Place`."""
+"""Whether the file that is written is still the one at its path; see `mist.sqlite.FileIdentity`."""
 
 import time
 from typing import Final
@@ -6,7 +6,7 @@ from typing import Final
 import attrs
 
 from mist.errors import HistoryUnavailable
-from mist.sqlite import Place
+from mist.sqlite import FileIdentity
 
 __all__ = ["Presence"]
 
@@ -19,7 +19,7 @@ class Presence:
     is lost with it, and no more.
     """
 
-    _place: Place
+    _identity: FileIdentity
     _next: float = 0.0
     _problem: str = ""
 
@@ -33,7 +33,7 @@ class Presence:
         if now >= self._next:
             self._next = now + _LOOK
             try:
-                self._place.require()
+                self._identity.check()
                 self._problem = ""
             except OSError as error:
                 self._problem = f"its file is gone: {error.strerror}"

@@ -18,7 +18,7 @@ import attrs
 import msgspec
 
 from mist.archive import ArchiveError, Manifest
-from mist.archive.manifest import sync_folder
+from mist.archive.manifest import sync_directory
 from mist.archive.ranges import joined
 from mist.pipeline.errors import JobFailed
 from mist.pipeline.ingestion.lake import Lake
@@ -124,6 +124,6 @@ def _move(lake: Lake, parts: Sequence[Landed]) -> None:
                 os.rename(lake.folder / part.folder / segment.file, target)
                 days.add(target.parent)
         for folder in (*days, lake.folder):
-            sync_folder(folder)
+            sync_directory(folder)
     except OSError as error:
         raise ArchiveError(f"archive {lake.folder}: {error.strerror}") from error
