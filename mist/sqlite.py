@@ -236,6 +236,4 @@ def reason(error: sqlite3.Error | UnicodeDecodeError) -> str:
 
 
 def _code(error: sqlite3.Error) -> int:
-    return (
-        getattr(error, "sqlite_errorcode", 0) & 0xFF
-    )  # without the extended code
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF  # without the extended code

@@ -57,6 +57,7 @@ class BrokerStatistics:
         tag_sets: distinct tag sets subscribed to now.
         tags: distinct tags in these.
         dropped: messages not delivered, by reason, over all outboxes, gone ones included.
+        failures: exceptions that were contained, by what failed; see `mist.broker.failures`.
     """
 
     published: int
@@ -66,6 +67,7 @@ class BrokerStatistics:
     tag_sets: int
     tags: int
     dropped: dict[str, int]
+    failures: dict[str, int]
 
 
 class Broker:
@@ -79,6 +81,7 @@ class Broker:
         ready: outboxes with something to flush. Pass it to each `Outbox`; call `flush` when
             a chunk of work is done.
         dropped: messages not delivered, by reason.
+        failures: exceptions that were contained; see there.
         meters: as given.
     """
 
@@ -92,6 +95,7 @@ class Broker:
         self._fan_out = FanOut(self._matches)
         self.ready = self._fan_out.ready
         self.dropped = self._fan_out.dropped
+        self.failures = self._fan_out.failures
         self._accounts: UsageAccounting | None = None
         self._published = 0
         self._published_inside = 0
@@ -137,6 +141,7 @@ class Broker:
             queue: the queue group's name; empty for none. A queue is of these tags: others of the
                 same name are none of its business.
         """
+        named.failures = self.failures
         if not queue:
             named.group = self.subscribe(named, tags)
         else:
@@ -471,6 +476,7 @@ class Broker:
             tag_sets=len(self._directory),
             tags=self._directory.distinct_tags,
             dropped=dict(self.dropped),
+            failures=dict(self.failures.counts),
         )
 
     def note_brought(

@@ -18,6 +18,7 @@ from weakref import WeakValueDictionary
 
 from mist.audience import Audience
 from mist.broker.attribute_index import AttributeIndex, reaches
+from mist.broker.failures import Failures
 from mist.broker.matches import Group, Match, Matched, Recipients, Subscriber
 from mist.broker.named_subscriptions import NamedSubscription, QueueGroup
 from mist.broker.outbox import BURST, Outbox
@@ -50,6 +51,7 @@ class FanOut:
         ready: outboxes with something to flush.
         flushes: how often `flush` was called.
         dropped: messages not delivered, by reason.
+        failures: exceptions of forms and callbacks. Each costs one delivery or one session.
         nobody: the recipients of what nobody is subscribed to.
         accounts: where what goes another way than published is noted; None where there are none.
     """
@@ -58,6 +60,7 @@ class FanOut:
         self.ready: list[Outbox] = []
         self.flushes = 0
         self.dropped: Counter[str] = Counter()
+        self.failures = Failures()
         self.nobody = Recipients(())
         self.accounts: UsageAccounting | None = None
         self.attribute_index = AttributeIndex()
@@ -149,11 +152,15 @@ class FanOut:
                 entries = entries or self.entries_of(batch)
                 if form.numbered and first is not None:
                     firsts = list(accumulate([entry[2] for entry in entries[:-1]], initial=first))
-                wire, count = form.join(
-                    entries, framable=batch.framable, firsts=firsts, envelope=batch.envelope
-                )
-                if not batch.framable:
-                    self._withhold(form, outboxes, skip, entries, firsts, count)
+                try:
+                    wire, count = form.join(
+                        entries, framable=batch.framable, firsts=firsts, envelope=batch.envelope
+                    )
+                    if not batch.framable:
+                        self._withhold(form, outboxes, skip, entries, firsts, count)
+                except Exception as error:
+                    self._form_failed(error, outboxes, skip, entries)
+                    continue
                 if not count:
                     continue
             # However many publishers share a flush, together they can't fill the outbox of a
@@ -200,7 +207,11 @@ class FanOut:
                 ids = None if first is None else [first + place]
                 place += 1
                 drawn = queue.draw(admits if asks else None)
-                self._offer(queue, drawn, entry, ids, batch)
+                try:
+                    self._offer(queue, drawn, entry, ids, batch)
+                except Exception as error:
+                    self.failures.note("delivery", error)
+                    self.dropped["error"] += 1
 
     def _offer(
         self,
@@ -251,7 +262,12 @@ class FanOut:
         while ready:
             outbox = ready.pop()
             outbox.is_ready = False
-            outbox.flush()
+            try:
+                outbox.flush()
+            except Exception as error:
+                # Nobody can say what the peer has got of it.
+                self.failures.note("flush", error)
+                self._end_session(outbox)
 
     # The slow path
 
@@ -278,15 +294,52 @@ class FanOut:
                 return
         if outbox.on_behind is not None and first is not None:
             outbox.pause()
-            outbox.on_behind(first - 1)
+            try:
+                outbox.on_behind(first - 1)
+            except Exception as error:
+                # Nobody will replay what the session misses from here on.
+                self.failures.note("callback", error)
+                self._end_session(outbox)
             if accounts is not None:
                 accounts.missed(outbox, whole)
             return
-        before = outbox.dropped_full
-        taken = outbox.put_each(form.pieces(entries, firsts=firsts, envelope=envelope))
-        self.dropped["full"] += outbox.dropped_full - before
+        dropped, queued = outbox.dropped_full, outbox.outbox.queued
+        taken: list[bool] = []
+        try:
+            taken = outbox.put_each(form.pieces(entries, firsts=firsts, envelope=envelope))
+        except Exception as error:  # of the form, or of a callback half-way
+            self.failures.note("delivery", error)
+            full, fits = outbox.dropped_full - dropped, outbox.outbox.queued - queued
+            self.dropped["error"] += count - full - fits
+            taken = [True] * fits + [False] * (count - fits)
+        self.dropped["full"] += outbox.dropped_full - dropped
         if accounts is not None:
             _note_drops(accounts, outbox, whole, taken)
+
+    def _form_failed(
+        self,
+        error: Exception,
+        outboxes: Iterable[Outbox | NamedSubscription],
+        skip: Outbox | None,
+        entries: list[Matched],
+    ) -> None:
+        """A form could not write `entries`: none of these outboxes gets them."""
+        self.failures.note("delivery", error)
+        lost = sum(entry[2] for entry in entries)
+        for outbox in outboxes:
+            if outbox.outbox is skip:
+                continue
+            withheld = outbox.muted and not outbox.holding
+            if not withheld:
+                self.dropped["error"] += lost
+            if self.accounts is not None:
+                (self.accounts.missed if withheld else self.accounts.dropped)(outbox, entries)
+
+    def _end_session(self, outbox: Outbox | NamedSubscription) -> None:
+        try:
+            outbox.outbox.fail()
+        except Exception as error:
+            self.failures.note("callback", error)
 
     def _withhold(
         self,

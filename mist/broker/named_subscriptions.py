@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mist.audience import Attributes
+from mist.broker.failures import Failures
 from mist.broker.outbox import Outbox
 from mist.wire import WireForm
 
@@ -39,11 +40,13 @@ class NamedSubscription:
         group: of the broker's, that it is in.
         queue: that it is a member of; None where it gets everything.
         taken: messages so far.
+        failures: where an `on_done` that raises is noted; None has it raise.
     """
 
     __slots__ = (
         "_most",
         "_on_done",
+        "failures",
         "form",
         "group",
         "name",
@@ -59,6 +62,7 @@ class NamedSubscription:
         self.group: Group | None = None
         self.queue: QueueGroup | None = None
         self.taken = 0
+        self.failures: Failures | None = None
         self._most = -1
         self._on_done: Callable[[], None] = _nothing
 
@@ -71,7 +75,7 @@ class NamedSubscription:
             return False
         self.taken += count
         if self.taken == self._most:
-            self._on_done()
+            self._finish()
         return True
 
     def end_after(self, most: int, on_done: Callable[[], None]) -> None:
@@ -91,8 +95,16 @@ class NamedSubscription:
         taken = self.outbox.put_each(wanted)
         self.taken += sum(taken)
         if wanted and self.taken == self._most:
-            self._on_done()
+            self._finish()
         return taken
+
+    def _finish(self) -> None:
+        try:
+            self._on_done()
+        except Exception as error:  # its last message is queued all the same
+            if self.failures is None:
+                raise
+            self.failures.note("callback", error)
 
     # What else the broker asks of a subscriber is the session's.
 

@@ -306,6 +306,10 @@ class Outbox(Backlog):
         self._on_dropping = self._on_overrun = _nothing
         self.on_behind = self.on_room = None
 
+    def fail(self) -> None:
+        """Have the session end, since what it should be sent can't be told any more."""
+        self._on_overrun("internal error")
+
     def noted_drops(self) -> None:
         """Allow the next drop to be reported through `on_dropping` again."""
         self._new_drops = False

@@ -40,7 +40,8 @@ from mist.version import __version__
 __all__ = ["OPERATIONS", "routes"]
 
 # Series that are there from the beginning: an increase from nothing to one is no increase.
-_DROPS: Final = ("full", "unframable")
+_DROPS: Final = ("full", "unframable", "error")
+_FAILURES: Final = ("delivery", "flush", "callback")
 _REASONS: Final = ("secret", "token", "ticket", "other")
 _RECOVERIES: Final = ("recovered", "lost", "failed")
 
@@ -178,9 +179,16 @@ class _Collector(Collector):
         )
         yield _counter(
             "mist_messages_dropped",
-            "Messages not delivered: the queue was full, or the protocol can't carry the data.",
+            "Messages not delivered: the queue was full, the protocol can't carry the data, or an "
+            "error of the server's own.",
             "reason",
             dict.fromkeys(_DROPS, 0) | broker.dropped,
+        )
+        yield _counter(
+            "mist_contained_failures",
+            "Errors of the server's own that cost one delivery, callback or session; see the log.",
+            "what",
+            dict.fromkeys(_FAILURES, 0) | broker.failures,
         )
         yield GaugeMetricFamily(
             "mist_outbox_bytes", "Bytes queued for all peers.", session_aggregates.queued_bytes

@@ -29,6 +29,7 @@ WANTED = {
     "mist_messages_published_total": ("counter", {"source"}),
     "mist_messages_delivered_total": ("counter", {"transport"}),
     "mist_messages_dropped_total": ("counter", {"reason"}),
+    "mist_contained_failures_total": ("counter", {"what"}),
     "mist_disconnects_total": ("counter", {"code"}),
     "mist_auth_failures_total": ("counter", {"reason"}),
     "mist_publish_to_write_seconds": ("histogram", set()),
@@ -120,6 +121,8 @@ async def test_numbers_are_what_happened(tmp_path):
         assert found["mist_messages_published_total{source=other}"] == 1
         assert found["mist_messages_delivered_total{transport=tcp}"] == 3
         assert found["mist_messages_dropped_total{reason=full}"] == 0
+        assert found["mist_messages_dropped_total{reason=error}"] == 0
+        assert found["mist_contained_failures_total{what=delivery}"] == 0
         assert found["mist_history_position"] == 4
         assert found["mist_history_commit_seconds_count"] >= 2
         assert found["mist_publish_to_write_seconds_count"] >= 2
