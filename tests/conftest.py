@@ -1,4 +1,4 @@
-"""What all tests share: the `--slow` switch, no skipping in CI, and who runs what of them.
+"""What all tests share: servers, the `--slow` switch, no skipping in CI, and who runs what of them.
 
 With `-n`, pytest-xdist runs a file's tests in one process, so that what they share is made once;
 and everything that may share the one Spark (tests/pipeline/conftest.py) as if it were one file.
@@ -6,10 +6,16 @@ and everything that may share the one Spark (tests/pipeline/conftest.py) as if i
 
 import os
 import signal
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 from hypothesis import HealthCheck, settings
+
+from mist.server import Server
+from tests.servers import running
 
 # Machines that run tests are shared and noisy: a deadline would fail at random.
 settings.register_profile("mist", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -17,6 +23,20 @@ settings.load_profile("mist")
 
 # A shell has what it runs in the background ignore this, and children would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture
+def server_settings() -> Mapping[str, Any]:
+    """How `server` is started: arguments of `running`. A module overrides it for its tests."""
+    return {}
+
+
+@pytest.fixture
+async def server(tmp_path: Path, server_settings: Mapping[str, Any]) -> AsyncIterator[Server]:
+    """A real server in this process, on loopback. No test of it takes longer than two minutes."""
+    async with running(tmp_path, **server_settings) as server:
+        with trio.fail_after(120):
+            yield server
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -2,26 +2,56 @@
 
 Without a history unless a test names one: then what a test sends is what is told to others, to
 the byte and in the same turn.
+
+Most tests use the fixture `server` of tests/conftest.py, which `server_settings` configures.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import attrs
 import trio
 
+from mist.commands import Register
 from mist.config import Config, Listen
 from mist.server import Server, open_server
 
 
+def listeners(*schemes: str) -> tuple[Listen, ...]:
+    """A listener on loopback for each scheme, on a free port."""
+    return tuple(Listen(scheme, "127.0.0.1", 0) for scheme in schemes)
+
+
 @asynccontextmanager
-async def running(data: Path, **settings: object) -> AsyncIterator[Server]:
-    """A server on loopback, TCP first and WebSocket second, until the end of the block."""
-    settings.setdefault("listen", (Listen("tcp", "127.0.0.1", 0), Listen("ws", "127.0.0.1", 0)))
+async def running(
+    data: Path,
+    *,
+    grants: Mapping[str, Collection[str]] | None = None,
+    failed_auth_delay: float | None = None,
+    **settings: object,
+) -> AsyncIterator[Server]:
+    """A server on loopback, TCP first and WebSocket second, until the end of the block.
+
+    Args:
+        data: the data directory; made if it is missing.
+        grants: tokens that are registered, and their tags.
+        failed_auth_delay: see `HubLimits`; seconds.
+        settings: of `Config`.
+    """
+    settings.setdefault("listen", listeners("tcp", "ws"))
     settings.setdefault("tokens", "memory://")
     settings.setdefault("history", "none")
     config = Config(data=data, **settings)  # type: ignore[arg-type]
     async with open_server(config) as server, trio.open_nursery() as nursery:
+        if failed_auth_delay is not None:
+            server.hub.hub_limits = attrs.evolve(
+                server.hub.hub_limits, failed_auth_delay=failed_auth_delay
+            )
         await nursery.start(server.run)
+        if grants:
+            await server.hub.registry.execute(
+                [Register(token, frozenset(tags)) for token, tags in grants.items()]
+            )
         yield server
         nursery.cancel_scope.cancel()

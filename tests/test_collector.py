@@ -12,6 +12,7 @@ from mist import collector
 from mist.server import Server
 from tests.servers import running
 from tests.transports.lines import talk
+from tests.waiting import until
 
 UPGRADE = (
     b"GET /subscribe/websocket HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n"
@@ -36,11 +37,6 @@ async def come_and_go(server: Server, index: int, sent: bytes) -> None:
         await lines.line()
 
 
-async def emptied(server: Server) -> None:
-    while server.hub.connected:  # noqa: ASYNC110  # nobody tells of a session that is gone
-        await trio.sleep(0.001)
-
-
 @pytest.mark.parametrize("index", [0, 1])
 async def test_a_connection_leaves_no_garbage(tmp_path: Path, index: int) -> None:
     sent = [b"subscribe a\nping\n", UPGRADE][index]
@@ -49,13 +45,13 @@ async def test_a_connection_leaves_no_garbage(tmp_path: Path, index: int) -> Non
             await admin.ask(b"register a t\n")
         for _ in range(3):  # what the first ones leave, caches say, is not of each
             await come_and_go(server, index, sent)
-        await emptied(server)
+        await until(lambda: not server.hub.connected)
         gc.collect()
         gc.disable()
         try:
             for _ in range(10):
                 await come_and_go(server, index, sent)
-            await emptied(server)
+            await until(lambda: not server.hub.connected)
             gc.set_debug(gc.DEBUG_SAVEALL)
             gc.collect()
         finally:

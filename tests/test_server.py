@@ -8,11 +8,12 @@ import pytest
 import trio
 import trio.testing
 
-from mist.config import Config, Listen
+from mist.config import Config
 from mist.server import Server, open_server
 from tests.http.client import request
+from tests.servers import listeners
 
-LISTEN = (Listen("tcp", "127.0.0.1", 0), Listen("http", "127.0.0.1", 0))
+LISTEN = listeners("tcp", "http")
 
 
 @asynccontextmanager

@@ -33,6 +33,7 @@ from mist.history import (
 )
 from mist.history.maintenance import keep
 from mist.wire import TagList
+from tests.waiting import until
 
 NOON = 1_795_262_400.0  # 2026-11-21 12:00 UTC
 DAY = 86_400.0
@@ -172,16 +173,6 @@ async def test_messages_wait_no_longer_than_they_may(
             await until(lambda: sealer.sealed == 3)
             nursery.cancel_scope.cancel()
     assert rows(archive) == [1, 2, 3]
-
-
-async def until(condition: object) -> None:
-    """Wait for what a thread does, whatever the clock says."""
-    for _ in range(2_000):
-        if condition():  # type: ignore[operator]
-            return
-        await trio.to_thread.run_sync(lambda: os.sched_yield())
-        await trio.testing.wait_all_tasks_blocked(0.001)
-    raise AssertionError("it never came to that")
 
 
 async def test_a_segment_is_cut_where_its_rows_are_full(archive: Archive, history: History) -> None:

@@ -21,6 +21,7 @@ from mist.commands import AddTags, Register, Unregister
 from mist.protocols.line.forms import PLAIN
 from mist.wire import Batch
 from tests.servers import running
+from tests.waiting import until
 
 pytestmark = pytest.mark.trio
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC).timestamp()
@@ -235,8 +236,7 @@ async def test_a_server_with_an_archive_keeps_them(tmp_path: Path) -> None:
         stream = await trio.open_tcp_stream(host, int(port))
         with trio.fail_after(10):
             await stream.send_all(b"subscribe a\n")
-            while not server.hub.broker.tag_sets():
-                await trio.testing.wait_all_tasks_blocked()
+            await until(server.hub.broker.tag_sets)
             await server.hub.store(frozenset("ab"), b"12345")
         await stream.aclose()
     archive = Archive.open(tmp_path / "archive")

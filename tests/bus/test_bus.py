@@ -18,11 +18,9 @@ from tests.servers import running
 
 
 @pytest.fixture(params=["memory", "sqlite"])
-async def server(request, tmp_path):
+def server_settings(request, tmp_path):
     history = "memory://" if request.param == "memory" else f"sqlite:///{tmp_path}/history.db"
-    async with running(tmp_path, **{**SETTINGS, "history": history}) as server:
-        with trio.fail_after(30):
-            yield server
+    return {**SETTINGS, "history": history}
 
 
 @pytest.fixture

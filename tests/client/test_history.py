@@ -1,7 +1,7 @@
 """The client against a server with a history: nothing missing, nothing twice, in order."""
 
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from random import Random
 
@@ -30,6 +30,7 @@ from mist.history import Policy
 from mist.server import Server
 from tests.client.test_client import Proxy, States
 from tests.servers import running
+from tests.waiting import until
 
 DIALECTS = ["tcp", "ws"]
 
@@ -86,11 +87,6 @@ def dialect(request: pytest.FixtureRequest) -> str:
 
 async def take(subscription: Subscription, count: int) -> list[str]:
     return [(await anext(subscription)).text for _ in range(count)]
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():
-        await trio.testing.wait_all_tasks_blocked(0.001)
 
 
 # storing, ids, since

@@ -16,7 +16,7 @@ from mist.commands import Done, Failed, Ping, Subscribe
 from mist.config import Listen
 from mist.errors import ProtocolViolation
 from mist.message import Message
-from tests.servers import running
+from tests.servers import listeners, running
 
 AB = frozenset("ab")
 
@@ -77,7 +77,7 @@ async def test_tls_carries_both_and_checks_the_certificate(tmp_path: Path) -> No
     issued.private_key_pem.write_to_path(key)
     trusting = ssl.create_default_context()
     authority.configure_trust(trusting)
-    listen = (Listen("tcps", "127.0.0.1", 0), Listen("wss", "127.0.0.1", 0))
+    listen = listeners("tcps", "wss")
     with trio.fail_after(10):
         async with running(tmp_path / "data", listen=listen, tls_cert=cert, tls_key=key) as server:
             tcps, wss = server.urls

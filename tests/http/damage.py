@@ -5,13 +5,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
-from mist.config import Listen
 from mist.server import Server
-from tests.servers import running
+from tests.servers import listeners, running
 
 __all__ = ["LARGE", "damage", "keeping"]
 
-LISTEN = (Listen("http", "127.0.0.1", 0),)
+LISTEN = listeners("http")
 LARGE = b"x" * 66_000
 """Data of a message that has a block of its own: `mist.history.compaction` leaves it alone."""
 

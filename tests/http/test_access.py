@@ -1,27 +1,27 @@
 """Who may do what where there is no secret."""
 
-from collections.abc import AsyncIterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 import trio
 
-from mist.commands import Register
 from mist.config import Listen
 from mist.server import Server
 from tests.http.client import Client, Response
-from tests.servers import running
 
 LISTEN = (Listen("http", "0.0.0.0", 0), Listen("http", "127.0.0.1", 0))
 ADMIN = ["/v1/stats", "/v1/tokens", "/v1/connections", "/metrics"]
 
 
 @pytest.fixture
-async def server(tmp_path: Path) -> AsyncIterator[Server]:
-    settings = {"listen": LISTEN, "insecure": True, "history": "memory://"}
-    async with running(tmp_path, **settings) as server:
-        await server.hub.registry.execute([Register("t0ken", frozenset("a"))])
-        yield server
+def server_settings() -> dict[str, Any]:
+    return {
+        "listen": LISTEN,
+        "insecure": True,
+        "history": "memory://",
+        "grants": {"t0ken": {"a"}},
+    }
 
 
 async def ask(url: str, path: str, headers: Mapping[str, str] | None = None) -> Response:

@@ -1,7 +1,7 @@
 """What a request has to pass before a route sees it, as an attacker's page or client tries it."""
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from mist.server import Server
 from mist.transports.connection_limiter import ConnectionLimiter
 from mist.transports.handshake import Origins
 from tests.http.client import Client, connect, request
-from tests.servers import running
+from tests.servers import listeners, running
 
 LOCAL = Listen("http", "127.0.0.1", 8080)
 OURS = "http://localhost:3000"
@@ -356,10 +356,12 @@ async def test_nothing_is_sniffed_and_no_address_passed_on(headers: dict[str, st
 
 
 @pytest.fixture
-async def server(tmp_path: Path) -> AsyncIterator[Server]:
-    settings: dict[str, Any] = {"listen": (Listen("http", "127.0.0.1", 0),), "token_rate": 5}
-    async with running(tmp_path, history="memory://", **settings) as server:
-        yield server
+def server_settings() -> dict[str, Any]:
+    return {
+        "listen": listeners("http"),
+        "history": "memory://",
+        "token_rate": 5,
+    }
 
 
 async def test_a_token_used_too_often_is_told_when_to_come_again(server: Server) -> None:

@@ -12,7 +12,6 @@ import trio.testing
 from mist.audience import Attributes
 from mist.auth import Record
 from mist.commands import Register, RemoveTags, SetAttributes, SubscribeNamed
-from mist.config import Listen
 from mist.errors import HistoryUnavailable
 from mist.protocols.line import LineProtocol
 from mist.protocols.subjects.forms import subject_form
@@ -21,18 +20,17 @@ from mist.protocols.topics.forms import TopicForm
 from mist.server import Server
 from mist.sessions.dispatch import CommandSession
 from tests.http.client import connect, request
-from tests.servers import running
+from tests.servers import listeners, running
 
-LISTEN = (Listen("http", "127.0.0.1", 0),)
+LISTEN = listeners("http")
 FORM = TopicForm(lambda: 0.0)
 CURL = {"Content-Type": "application/x-www-form-urlencoded"}
 MAY = {"X-Auth-Token": "may"}
 
 
 @pytest.fixture
-async def server(tmp_path: Path) -> AsyncIterator[Server]:
-    async with running(tmp_path, listen=LISTEN, history="memory://", token_rate=10_000) as server:
-        yield server
+def server_settings() -> dict[str, Any]:
+    return {"listen": LISTEN, "history": "memory://", "token_rate": 10_000}
 
 
 @pytest.fixture

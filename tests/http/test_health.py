@@ -4,15 +4,10 @@ from pathlib import Path
 
 import trio
 
-from mist.config import Listen
 from tests.http.client import request
-from tests.servers import running
+from tests.servers import listeners, running
 
-LISTEN = (
-    Listen("tcp", "127.0.0.1", 0),
-    Listen("ws", "127.0.0.1", 0),
-    Listen("http", "127.0.0.1", 0),
-)
+LISTEN = listeners("tcp", "ws", "http")
 
 
 async def test_a_server_is_alive_and_ready_and_says_where_its_doors_are(tmp_path: Path) -> None:

@@ -1,29 +1,28 @@
 """`Idempotency-Key`: a repeated publish publishes nothing and is answered as the first was."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 import trio.testing
 
 from mist.commands import Register, RemoveTags
-from mist.config import Listen
 from mist.errors import HistoryUnavailable
 from mist.server import Server
 from tests.http.client import Client, Response, connect, request
-from tests.servers import running
+from tests.servers import listeners, running
 
-LISTEN = (Listen("http", "127.0.0.1", 0), Listen("http", "127.0.0.1", 0))
+LISTEN = listeners("http", "http")
 ONE = {"tags": ["a"], "data": "1"}
 TWO = {"tags": ["a"], "data": "2"}
 
 
 @pytest.fixture(params=["memory", "sqlite"])
-async def server(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Server]:
+def server_settings(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
     history = "memory://" if request.param == "memory" else f"sqlite:///{tmp_path}/h.db"
-    async with running(tmp_path, listen=LISTEN, history=history) as server:
-        yield server
+    return {"listen": LISTEN, "history": history}
 
 
 async def post(

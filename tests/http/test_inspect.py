@@ -7,21 +7,19 @@ import trio
 
 from mist.broker.outbox import Outbox, OutboxLimits
 from mist.commands import Register
-from mist.config import Listen
 from mist.protocols.line.forms import PLAIN
 from mist.sessions.session import Session
 from tests.http.client import request
 from tests.http.test_stats import Peer, dial
-from tests.servers import running
+from tests.servers import listeners, running
 
-LISTEN = (Listen("tcp", "127.0.0.1", 0), Listen("http", "127.0.0.1", 0))
+LISTEN = listeners("tcp", "http")
 LISTS = ["connections", "subscriptions", "tags"]
 
 
 @pytest.fixture
-async def server(tmp_path):
-    async with running(tmp_path, listen=LISTEN, history="memory://") as server:
-        yield server
+def server_settings():
+    return {"listen": LISTEN, "history": "memory://"}
 
 
 async def every(server, name, limit):

@@ -9,23 +9,21 @@ from mist.archive.matching import matching
 from mist.archive.schema import MESSAGES
 from mist.audience import Attributes
 from mist.commands import Register, RemoveTags, SetAttributes, Unregister
-from mist.config import Listen
 from mist.history import Erasure, Policy
 from mist.history.retention import Rule
 from tests.history.messages import publication, run, some
 from tests.http.arrow import ARROW
 from tests.http.client import request
-from tests.servers import running
+from tests.servers import listeners, running
 
-LISTEN = (Listen("http", "127.0.0.1", 0), Listen("tcp", "127.0.0.1", 0))
+LISTEN = listeners("http", "tcp")
 TOKEN = {"X-Auth-Token": "t"}
 
 
 @pytest.fixture
-async def server(tmp_path):
-    settings = {"history": f"sqlite:///{tmp_path}/h.db", "archive": tmp_path / "archive"}
-    async with running(tmp_path, listen=LISTEN, **settings) as server:
-        yield server
+def server_settings(tmp_path):
+    history = f"sqlite:///{tmp_path}/h.db"
+    return {"listen": LISTEN, "history": history, "archive": tmp_path / "archive"}
 
 
 async def append(server, *publications):

@@ -12,7 +12,6 @@ import trio.testing
 
 from mist.auth import Record
 from mist.commands import AddTags, Register, RemoveTags, Subscribe, Unregister
-from mist.config import Listen
 from mist.errors import HistoryUnavailable
 from mist.history import MAX_GROUP
 from mist.protocols.line import LineProtocol
@@ -20,18 +19,17 @@ from mist.server import Server
 from mist.sessions.dispatch import CommandSession
 from tests.http.client import Response, connect, request
 from tests.http.damage import LARGE, damage, keeping
-from tests.servers import running
+from tests.servers import listeners, running
 
-LISTEN = (Listen("http", "127.0.0.1", 0),)
+LISTEN = listeners("http")
 NDJSON = {"Content-Type": "application/x-ndjson"}
 MESSAGES = "/v1/messages"
 MAY = {"X-Auth-Token": "may"}
 
 
 @pytest.fixture
-async def server(tmp_path: Path) -> AsyncIterator[Server]:
-    async with running(tmp_path, listen=LISTEN, history="memory://", token_rate=10_000) as server:
-        yield server
+def server_settings() -> dict[str, Any]:
+    return {"listen": LISTEN, "history": "memory://", "token_rate": 10_000}
 
 
 @pytest.fixture

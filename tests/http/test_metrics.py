@@ -10,14 +10,14 @@ import trio
 from prometheus_client.parser import text_string_to_metric_families
 
 from mist.commands import Register, Since
-from mist.config import Listen
 from mist.protocols.line.forms import PLAIN
 from mist.sessions.session import CloseReason, Session
 from tests.http.client import request
 from tests.http.test_stats import Peer, dial
-from tests.servers import running
+from tests.servers import listeners, running
+from tests.waiting import until
 
-LISTEN = (Listen("tcp", "127.0.0.1", 0), Listen("http", "127.0.0.1", 0))
+LISTEN = listeners("tcp", "http")
 GRAFANA = Path(__file__).parent.parent.parent / "examples" / "grafana"
 
 # As the specification has them: name, kind, labels.
@@ -91,14 +91,13 @@ async def busy(server):
 
 
 async def test_names_kinds_and_labels_are_those_of_the_specification(tmp_path):
-    async with running(tmp_path, listen=LISTEN, history="memory://") as server:
-        server.hub.hub_limits = attrs.evolve(server.hub.hub_limits, failed_auth_delay=0.0)
+    async with running(
+        tmp_path, listen=LISTEN, history="memory://", failed_auth_delay=0.0
+    ) as server:
         reader = await busy(server)
         gone = await dial(server)
         await gone.aclose()
-        with trio.fail_after(5):
-            while not server.hub.endings:  # noqa: ASYNC110  # told by nobody
-                await trio.sleep(0.001)
+        await until(lambda: server.hub.endings)
         response = await request(server, "GET", "/metrics")
         await reader.aclose()
     assert families(response.body.decode()) == WANTED
@@ -165,8 +164,9 @@ async def test_without_a_history_its_metrics_are_not_there(tmp_path):
 
 
 async def test_failures_endings_and_recoveries_are_told_apart(tmp_path):
-    async with running(tmp_path, listen=LISTEN, history="memory://") as server:
-        server.hub.hub_limits = attrs.evolve(server.hub.hub_limits, failed_auth_delay=0.0)
+    async with running(
+        tmp_path, listen=LISTEN, history="memory://", failed_auth_delay=0.0
+    ) as server:
         for headers in [
             {"X-Auth-Token": "wrong"},
             {"Authorization": "Bearer wrong"},
@@ -204,9 +204,7 @@ async def test_connections_beyond_the_limit_are_counted_as_refused(tmp_path):
             assert b"Too many" in await late.receive_some()
             await third.aclose()
             nursery.cancel_scope.cancel()
-        with trio.fail_after(5):
-            while server.hub.connected > 2:  # noqa: ASYNC110  # told by nobody
-                await trio.sleep(0.001)
+        await until(lambda: server.hub.connected <= 2)
         found = await scrape(server)
         assert found["mist_connections_total{result=refused,transport=tcp}"] == 1
         for peer in [*peers, late]:
@@ -234,8 +232,7 @@ async def test_whatever_is_wished_for_there_is_one_format(tmp_path, accept):
 
 
 async def test_the_secret_is_needed_where_there_is_one(tmp_path):
-    async with running(tmp_path, listen=LISTEN, secret="s3cret") as server:
-        server.hub.hub_limits = attrs.evolve(server.hub.hub_limits, failed_auth_delay=0.0)
+    async with running(tmp_path, listen=LISTEN, secret="s3cret", failed_auth_delay=0.0) as server:
         await server.hub.registry.execute([Register("t0ken", frozenset("a"))])
         for headers, status in [
             ({}, 401),
@@ -285,8 +282,9 @@ async def test_grafana_asks_for_nothing_that_is_not_there(tmp_path, path):
     board = json.loads(path.read_text())
     asked = [each for each in expressions(board) if "mist_" in each]
     assert len(asked) >= 10
-    async with running(tmp_path, listen=LISTEN, history="memory://") as server:
-        server.hub.hub_limits = attrs.evolve(server.hub.hub_limits, failed_auth_delay=0.0)
+    async with running(
+        tmp_path, listen=LISTEN, history="memory://", failed_auth_delay=0.0
+    ) as server:
         reader = await busy(server)
         server.hub.endings[1006] += 1
         text = (await request(server, "GET", "/metrics")).body.decode()

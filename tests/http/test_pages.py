@@ -2,17 +2,15 @@
 
 import json
 import re
-from collections.abc import AsyncIterator
 from importlib.resources import files
-from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 
-from mist.config import Listen
 from mist.server import Server
 from tests.http.client import connect, request
-from tests.servers import running
+from tests.servers import listeners
 
 STATIC = files("mist") / "static"
 POLICY = "default-src 'self'; frame-ancestors 'none'"
@@ -20,10 +18,8 @@ JAVASCRIPT = "text/javascript; charset=utf-8"
 
 
 @pytest.fixture
-async def server(tmp_path: Path) -> AsyncIterator[Server]:
-    listen = (Listen("tcp", "127.0.0.1", 0), Listen("http", "127.0.0.1", 0))
-    async with running(tmp_path / "data", listen=listen, secret="canary") as server:
-        yield server
+def server_settings() -> dict[str, Any]:
+    return {"listen": listeners("tcp", "http"), "secret": "canary"}
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Long polling, by a real client of a real server."""
 
-from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -10,28 +9,30 @@ import trio
 import trio.testing
 
 from mist.commands import AddTags, Register, RemoveTags, Unregister
-from mist.config import Listen
 from mist.errors import HistoryUnavailable
 from mist.history import Policy
 from mist.server import Server
 from tests.http.client import Response, connect, request
 from tests.http.damage import LARGE, damage, keeping
-from tests.servers import running
+from tests.servers import listeners, running
 from tests.transports.lines import talk
+from tests.waiting import until
 
 TOKEN = "t0ken-that-no-log-may-hold"
 WITH_TOKEN = {"X-Auth-Token": TOKEN}
-LISTEN = (Listen("tcp", "127.0.0.1", 0), Listen("http", "127.0.0.1", 0))
+LISTEN = listeners("tcp", "http")
 A, B = frozenset({"a"}), frozenset({"b"})
 
 
 @pytest.fixture
-async def server(tmp_path: Path) -> AsyncIterator[Server]:
-    settings = {"history": "memory://", "secret": "s3cret", "token_rate": 10_000}
-    async with running(tmp_path, listen=LISTEN, **settings) as server:
-        await server.hub.registry.execute([Register(TOKEN, frozenset({"a", "b", "room:*"}))])
-        with trio.fail_after(60):
-            yield server
+def server_settings() -> dict[str, Any]:
+    return {
+        "listen": LISTEN,
+        "history": "memory://",
+        "secret": "s3cret",
+        "token_rate": 10_000,
+        "grants": {TOKEN: {"a", "b", "room:*"}},
+    }
 
 
 async def poll(server: Server, query: str, headers: dict[str, str] = WITH_TOKEN) -> Any:
@@ -43,11 +44,6 @@ async def poll(server: Server, query: str, headers: dict[str, str] = WITH_TOKEN)
 
 async def ask(server: Server, query: str, headers: dict[str, str] = WITH_TOKEN) -> Response:
     return await request(server, "GET", f"/v1/poll?{query}", headers)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110  # what it waits for is far away
-        await trio.sleep(0.005)
 
 
 async def waiting(server: Server) -> None:

@@ -8,16 +8,11 @@ import attrs
 import pytest
 import trio
 
-from mist.config import Listen
 from mist.logs import configure
 from tests.http.client import request
-from tests.servers import running
+from tests.servers import listeners, running
 
-LISTEN = (
-    Listen("tcp", "127.0.0.1", 0),
-    Listen("ws", "127.0.0.1", 0),
-    Listen("http", "127.0.0.1", 0),
-)
+LISTEN = listeners("tcp", "ws", "http")
 # None is a part of another, and each is found as it is and in Base64.
 SECRET = "c4nary-SECRET-qqzzqx"
 GIVEN = "c4nary-GIVEN-TOKEN-wwkkwj"
@@ -255,8 +250,7 @@ async def test_no_credential_is_ever_told(tmp_path, log, monkeypatch):
         "durability": "process",
         "token_rate": 10_000,
     }
-    async with running(data, **settings) as server:
-        server.hub.hub_limits = attrs.evolve(server.hub.hub_limits, failed_auth_delay=0.0)
+    async with running(data, **settings, failed_auth_delay=0.0) as server:
         await http_endpoints(server, journey)
         await other_endpoints(server, journey)
         await mistake(server, journey, monkeypatch)

@@ -21,22 +21,19 @@ from mist.http.staging_store import Batch, Stage
 from tests.http.arrow import ARROW, TAGS, commit, path, put, rows, some, stream
 from tests.http.client import request
 from tests.processes import serving
-from tests.servers import running
+from tests.servers import listeners, running
 
-LISTEN = (Listen("http", "127.0.0.1", 0), Listen("tcp", "127.0.0.1", 0))
+LISTEN = listeners("http", "tcp")
 TOKEN = {"X-Auth-Token": "t"}
 OTHER = {"X-Auth-Token": "u"}
 META = pa.map_(pa.string(), pa.binary())
 
 
 @pytest.fixture(params=["memory", "sqlite"])
-async def server(request, tmp_path):
+def server_settings(request, tmp_path):
     history = "memory://" if request.param == "memory" else f"sqlite:///{tmp_path}/h.db"
-    async with running(tmp_path, listen=LISTEN, history=history) as server:
-        await server.hub.registry.execute(
-            [Register("t", frozenset({">a", ">b"})), Register("u", frozenset({">*"}))]
-        )
-        yield server
+    grants = {"t": {">a", ">b"}, "u": {">*"}}
+    return {"listen": LISTEN, "history": history, "grants": grants}
 
 
 async def stored(server):

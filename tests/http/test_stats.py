@@ -5,14 +5,14 @@ import math
 import pytest
 import trio
 
-from mist.config import Listen
 from mist.errors import HistoryUnavailable
 from mist.http.session_aggregates import SessionAggregator
 from mist.protocols.line.forms import PLAIN
 from tests.http.client import request
-from tests.servers import running
+from tests.servers import listeners, running
+from tests.waiting import until
 
-LISTEN = (Listen("tcp", "127.0.0.1", 0), Listen("http", "127.0.0.1", 0))
+LISTEN = listeners("tcp", "http")
 
 
 async def dial(server, lines=b""):
@@ -80,9 +80,7 @@ async def test_totals_outlive_the_connections_they_come_from(tmp_path):
         reader = await dial(server, b"subscribe a\npublish a 1\n")
         before = await stats(server)
         await reader.aclose()
-        with trio.fail_after(5):
-            while server.hub.connected:  # noqa: ASYNC110  # told by nobody
-                await trio.sleep(0.001)
+        await until(lambda: not server.hub.connected)
         after = await stats(server)
     assert before["delivered"] == after["delivered"] == 1
     assert after["delivered_bytes"] == before["delivered_bytes"]

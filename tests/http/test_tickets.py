@@ -1,9 +1,9 @@
 """Tickets: one use, half a minute, one page, as long as the token."""
 
 import logging
-from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -13,36 +13,34 @@ from mist.auth import Record
 from mist.auth.memory import MemoryStore
 from mist.auth.registry import Registry
 from mist.commands import AddTags, Register, RemoveTags, Unregister
-from mist.config import Listen
 from mist.http.tickets import Tickets, pages_of
 from mist.server import Server
 from tests.http.client import Response, connect, http_address, request
 from tests.http.events import Events, listen
-from tests.servers import running
+from tests.servers import listeners, running
 from tests.transports.test_websocket import PATH, browse, code, status
+from tests.waiting import until
 
 TOKEN = "t0ken-that-no-log-may-hold"
 WITH_TOKEN = {"X-Auth-Token": TOKEN}
 PAGE = {"Origin": "http://localhost:3000"}
 OTHER = {"Origin": "http://localhost:4000"}
 SAME = {"Sec-Fetch-Site": "same-origin"}
-LISTEN = (
-    Listen("tcp", "127.0.0.1", 0),
-    Listen("ws", "127.0.0.1", 0),
-    Listen("http", "127.0.0.1", 0),
-)
+LISTEN = listeners("tcp", "ws", "http")
 A = frozenset({"a"})
 HERE = frozenset({"http://localhost:3000"})
 THERE = frozenset({"http://localhost:4000"})
 
 
 @pytest.fixture
-async def server(tmp_path: Path) -> AsyncIterator[Server]:
-    settings = {"history": "memory://", "secret": "s3cret", "token_rate": 10_000}
-    async with running(tmp_path, listen=LISTEN, **settings) as server:
-        await server.hub.registry.execute([Register(TOKEN, A)])
-        with trio.fail_after(30):
-            yield server
+def server_settings() -> dict[str, Any]:
+    return {
+        "listen": LISTEN,
+        "history": "memory://",
+        "secret": "s3cret",
+        "token_rate": 10_000,
+        "grants": {TOKEN: A},
+    }
 
 
 async def ask(server: Server, headers: dict[str, str]) -> Response:
@@ -289,8 +287,7 @@ async def test_no_log_holds_a_ticket(server: Server, caplog: pytest.LogCaptureFi
         await code(server, token=None, path=f"{PATH}?ticket={texts[4]}", headers=OTHER)
         async with browse(server, None, path=f"{PATH}?ticket={texts[5]}", headers=PAGE) as page:
             await page.ask("ping")
-    while "GET /v1/stream" not in caplog.text:  # noqa: ASYNC110  # logged when it is over
-        await trio.sleep(0.01)
+    await until(lambda: "GET /v1/stream" in caplog.text)  # logged when it is over
     for text in [*texts, TOKEN]:
         assert text not in "\n".join(map(repr, (vars(record) for record in caplog.records)))
 

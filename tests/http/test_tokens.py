@@ -8,23 +8,17 @@ import trio
 from mist.auth.memory import MemoryStore
 from mist.auth.registry import Registry
 from mist.commands import Register
-from mist.config import Listen
 from tests.auth.stores import Failing
 from tests.http.client import connect, request
-from tests.servers import running
+from tests.servers import listeners, running
 
-LISTEN = (
-    Listen("tcp", "127.0.0.1", 0),
-    Listen("http", "127.0.0.1", 0),
-    Listen("ws", "127.0.0.1", 0),
-)
+LISTEN = listeners("tcp", "http", "ws")
 JSON = {"Content-Type": "application/json"}
 
 
 @pytest.fixture
-async def server(tmp_path):
-    async with running(tmp_path, listen=LISTEN) as server:
-        yield server
+def server_settings():
+    return {"listen": LISTEN}
 
 
 async def make(server, *tags, **more):

@@ -17,6 +17,7 @@ from mist.history import Policy
 from mist.server import Server
 from tests.servers import running
 from tests.static.pages import ClientPage, Proxy
+from tests.waiting import until
 
 TOKEN = "T"
 OPEN = {"token": TOKEN}
@@ -76,13 +77,11 @@ class Place:
 
     async def left(self, sessions: int) -> None:
         """Wait until the server has so many sessions beside the services' own."""
-        while self.server.hub.connected != 1 + sessions:  # noqa: ASYNC110  # told by nobody
-            await trio.sleep(0.001)
+        await until(lambda: self.server.hub.connected == 1 + sessions)
 
     async def asked_for(self, tag_sets: int) -> None:
         """Wait until the server knows of so many subscriptions, each once."""
-        while self.server.hub.broker.tag_sets() != tag_sets:  # noqa: ASYNC110  # told by nobody
-            await trio.sleep(0.001)
+        await until(lambda: self.server.hub.broker.tag_sets() == tag_sets)
 
 
 @pytest.fixture

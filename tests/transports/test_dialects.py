@@ -16,6 +16,7 @@ from mist.server import Server
 from mist.transports.dialects import line_or_json
 from tests.servers import running
 from tests.transports.lines import talk
+from tests.waiting import until
 
 PONG = b'{"command":"ping","data":"pong"}\n'
 
@@ -116,8 +117,7 @@ async def test_who_keeps_silent_is_cut_in_time_white_space_or_not(tmp_path: Path
 
 async def test_a_draining_server_ends_who_has_said_nothing(server: Server) -> None:
     async with talk(server) as silent:
-        while not server.hub.connected:
-            await trio.lowlevel.checkpoint()
+        await until(lambda: server.hub.connected)
         server.drain()
         with trio.fail_after(5):
             assert await silent.rest() == b""

@@ -10,17 +10,16 @@ import trio
 from trio.testing import MockClock, memory_stream_pair
 
 from mist.auth.opening import open_registry
-from mist.config import Listen
 from mist.protocols.subjects import PULSE
 from mist.protocols.subjects.info import ServerInfo
 from mist.server import Server
 from mist.sessions.hub import Hub
 from mist.transports.connection_limiter import ConnectionLimiter
 from mist.transports.nats import NatsTransport
-from tests.servers import running
+from tests.servers import listeners, running
 from tests.transports.lines import Lines, talk
 
-LISTEN = (Listen("nats", "127.0.0.1", 0), Listen("tcp", "127.0.0.1", 0))
+LISTEN = listeners("nats", "tcp")
 QUIET = b'CONNECT {"verbose":false,"headers":true}\r\n'
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from mist.config import Listen
 from mist.errors import StartupError
 from mist.server import Server
-from tests.servers import running
+from tests.servers import listeners, running
 from tests.transports.lines import Lines, talk
 
 
@@ -341,7 +341,7 @@ async def test_tls_carries_the_protocol_and_says_goodbye(tmp_path: Path) -> None
     authority, files = certificate(tmp_path)
     context = ssl.create_default_context()
     authority.configure_trust(context)
-    listen = (Listen("tcps", "127.0.0.1", 0),)
+    listen = listeners("tcps")
     async with running(tmp_path / "data", listen=listen, **files) as server:
         port = int(server.urls[0].rpartition(":")[2])
         with trio.fail_after(20):
@@ -356,7 +356,7 @@ async def test_tls_carries_the_protocol_and_says_goodbye(tmp_path: Path) -> None
 
 async def test_garbage_and_silence_instead_of_a_tls_handshake_end_alone(tmp_path: Path) -> None:
     authority, files = certificate(tmp_path)
-    listen = (Listen("tcps", "127.0.0.1", 0),)
+    listen = listeners("tcps")
     settings = {"listen": listen, "handshake_seconds": 0.1, **files}
     async with running(tmp_path / "data", **settings) as server:
         with trio.fail_after(20):

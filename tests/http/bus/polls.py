@@ -6,14 +6,15 @@ from urllib.parse import urlencode
 import trio
 import trio.testing
 
-from mist.config import Listen
 from tests.http.client import connect, request
+from tests.servers import listeners
+from tests.waiting import until
 
 TOKEN = "t0ken-that-no-log-may-hold"
 WITH_TOKEN = {"X-Auth-Token": TOKEN}
 SECRET = {"Authorization": "Bearer s3cret"}
 PLAIN = {"Dont-Chunk": "true"}
-LISTEN = (Listen("tcp", "127.0.0.1", 0), Listen("http", "127.0.0.1", 0))
+LISTEN = listeners("tcp", "http")
 SETTINGS = {
     "listen": LISTEN,
     "history": "memory://",
@@ -57,8 +58,7 @@ def status(**places):
 
 async def waiting(server):
     """Until a poll waits for what comes."""
-    while not server.hub.broker.tag_sets():  # noqa: ASYNC110  # what it waits for is far away
-        await trio.sleep(0.005)
+    await until(server.hub.broker.tag_sets)
     await trio.testing.wait_all_tasks_blocked(0.02)
 
 

@@ -11,6 +11,7 @@ from mist.commands import Register
 from mist.config import Listen
 from tests.http.bus.polls import SETTINGS, TOKEN
 from tests.servers import running
+from tests.waiting import until
 
 _START = """
 (() => {
@@ -67,8 +68,7 @@ async def got(page, number):
 
 
 async def subscribed(server, number=1):
-    while server.hub.broker.tag_sets() < number:  # noqa: ASYNC110  # what it waits for is far away
-        await trio.sleep(0.005)
+    await until(lambda: server.hub.broker.tag_sets() >= number)
 
 
 @pytest.mark.parametrize("chunked", [True, False])

@@ -2,7 +2,6 @@
 
 import math
 
-import attrs
 import pytest
 import trio
 import trio.testing
@@ -30,17 +29,14 @@ from tests.http.bus.polls import (
 )
 from tests.http.client import connect, request
 from tests.servers import running
+from tests.waiting import until
 
 TAGS = frozenset({"/foo", "/bar", "/rooms/*"})
 
 
 @pytest.fixture
-async def server(tmp_path):
-    async with running(tmp_path, **SETTINGS) as server:
-        await server.hub.registry.execute([Register(TOKEN, TAGS)])
-        server.hub.hub_limits = attrs.evolve(server.hub.hub_limits, failed_auth_delay=0.0)
-        with trio.fail_after(60):
-            yield server
+def server_settings():
+    return {**SETTINGS, "grants": {TOKEN: TAGS}, "failed_auth_delay": 0.0}
 
 
 @pytest.fixture
@@ -235,8 +231,7 @@ async def test_poll_waits_for_what_comes(server, nursery):
     assert not answers
     await store(server, "/rooms/1")
     await store(server, "/foo", b"here")
-    while not answers:  # noqa: ASYNC110
-        await trio.sleep(0.005)
+    await until(lambda: answers)
     assert told(answers[0]) == [("/foo", "here")]
 
 
@@ -293,8 +288,7 @@ async def test_one_who_hangs_up_is_forgotten(server):
         await client.send_request("POST", "/message-bus/c1/poll", WITH_TOKEN, json={"/foo": 0})
         await waiting(server)
         assert server.hub.connected == 1
-    while server.hub.connected:  # noqa: ASYNC110
-        await trio.sleep(0.005)
+    await until(lambda: not server.hub.connected)
     assert server.hub.broker.tag_sets() == 0
 
 

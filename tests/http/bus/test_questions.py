@@ -5,14 +5,12 @@ from contextlib import suppress
 from random import Random
 from urllib.parse import quote, urlencode
 
-import attrs
 import pytest
 import trio
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mist.bus.inside import check_channel
-from mist.commands import Register
 from mist.http.bus_questions import MAX_CHANNELS, read_question
 from mist.http.problems import Problem
 from tests.http.bus.polls import FORM, PLAIN, SETTINGS, TOKEN, WITH_TOKEN
@@ -90,9 +88,9 @@ def mutated(chance, body):
 @pytest.mark.parametrize("seed", range(3))
 async def test_server_answers_whatever_is_sent(tmp_path, seed):
     chance = Random(seed)
-    async with running(tmp_path, **SETTINGS) as server:
-        server.hub.hub_limits = attrs.evolve(server.hub.hub_limits, failed_auth_delay=0.0)
-        await server.hub.registry.execute([Register(TOKEN, frozenset({"/foo", "/bar"}))])
+    async with running(
+        tmp_path, grants={TOKEN: {"/foo", "/bar"}}, failed_auth_delay=0.0, **SETTINGS
+    ) as server:
         for number in range(10):
             await server.hub.store(frozenset({"/foo", "/bar"}), b"%d" % number)
         bodies = [b'{"/foo":3,"/bar":-1,"__seq":7}', b"%2Ffoo=3&%2Fbar=-2&__seq=7", b"{}", b""]
