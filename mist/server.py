@@ -35,8 +35,8 @@ from mist.history import Durability, History, open_history
 from mist.history.maintenance import keep
 from mist.http import Context, HttpTransport, Site
 from mist.http.access import Access
-from mist.http.subscribers import Streams
-from mist.http.tickets import Tickets
+from mist.http.open_streams import Streams
+from mist.http.ticket_store import Tickets
 from mist.listening import Listening, bind, reason, tls_context
 from mist.protocols.subjects.info import ServerInfo
 from mist.sessions.hub import Hub, HubLimits
@@ -95,7 +95,7 @@ class Server:
         config, limiter = self._config, self._limiter
         async with trio.open_nursery() as background:
             background.start_soon(self.hub.report_drops)
-            background.start_soon(self._streams.sweep)
+            background.start_soon(self._streams.send_heartbeats)
             sequencer = self.hub.sequencer
             if sequencer is not None:
                 background.start_soon(sequencer.run)

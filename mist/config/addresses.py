@@ -1,8 +1,8 @@
-"""What names a host: listeners' URLs, origins, server names.
+"""Parsing of hosts: listeners' URLs, origins, server names.
 
-`urllib.parse` is not used: it drops tabs and newlines and forgives what can't be meant
-(`tcp://127.0.0.1:1445x` fails only when its port is asked for). These texts decide who can
-reach the server, so they are split strictly, and what is left over is an error.
+`urllib.parse` is not used: it drops tabs and newlines and accepts invalid URLs
+(`tcp://127.0.0.1:1445x` fails only when its port is read). These texts decide who can reach the
+server, so they are parsed strictly, and anything left over is an error.
 """
 
 import ipaddress
@@ -29,7 +29,7 @@ _ORIGIN_PORTS: Final[Mapping[str, int]] = {"http": 80, "https": 443}
 
 @attrs.frozen
 class Scheme:
-    """What a listener's scheme says.
+    """The scheme of a listener's URL.
 
     Attributes:
         protocol: the plain scheme, which names the transport: `tcp` for `tcps` too.
@@ -43,7 +43,7 @@ class Scheme:
 
 
 # protocol, its scheme under TLS, its port where the URL names none. A new kind of listener
-# is one more row; its `…+unix` form comes by itself.
+# is one more row; its `…+unix` form is derived.
 _PROTOCOLS: Final = (
     ("tcp", "tcps", 1445),
     ("ws", "wss", 8888),
@@ -63,7 +63,7 @@ SCHEMES: Final[Mapping[str, Scheme]] = {
 
 
 def parse_host(text: str) -> str:
-    """A host in its one spelling: a lowercase name, an IPv4 or a compressed IPv6 address.
+    """A host in canonical form: a lowercase name, an IPv4 or a compressed IPv6 address.
 
     `LOCALHOST` → `localhost`, `[0:0::1]` and `0:0::1` → `::1`. Refused: `127.1` (looks like
     an address to some resolvers and like a name to others), `fe80::1%eth0`, `bücher.example`
@@ -134,14 +134,14 @@ def _in_url(host: str) -> str:
 
 @attrs.frozen
 class Listen:
-    """Where a listener listens, as `Listen.parse` reads it from a URL.
+    """The address of a listener, as `Listen.parse` reads it from a URL.
 
-    `str()` gives the URL back in its one spelling, the port always written out.
+    `str()` gives the URL in canonical form, with its port.
 
     Attributes:
         scheme: a key of `SCHEMES`.
         host: a name or an address without brackets; empty for a unix socket.
-        port: 0 for a free one, which the system picks; 0 for a unix socket too.
+        port: 0 for a free one, which the kernel picks; 0 for a unix socket too.
         path: of a unix socket, absolute; empty for all others.
     """
 

@@ -45,10 +45,10 @@ T = TypeVar("T")
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
-_MAX_SIZE: Final = 1 << 40  # bytes; far above any use, so that a slip of the finger is caught
+_MAX_SIZE: Final = 1 << 40  # bytes; far above any use, to catch typing errors
 _MAX_COUNT: Final = 1_000_000_000
 _MAX_SECONDS: Final = 31_536_000.0  # a year
-_MAX_SECRET: Final = 255  # bytes: what a token may have, and `auth` carries either
+_MAX_SECRET: Final = 255  # bytes: as for a token, since `auth` carries either
 
 _DIGITS = r"[0-9]{1,15}(?:_[0-9]{1,15}){0,5}"
 _COUNT = re.compile(_DIGITS)
@@ -56,7 +56,7 @@ _SIZE = re.compile(rf"({_DIGITS}) ?(b|kib|mib|gib)?", re.IGNORECASE)
 _SECONDS = re.compile(rf"({_DIGITS}(?:\.[0-9]{{1,9}})?) ?(ms|s|m|h|d)?")
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://[^\s\0]*")
 
-# Only powers of 1024: whether KB means 1000 or 1024 depends on whom one asks.
+# Only powers of 1024: whether KB means 1000 or 1024 is disputed.
 _SIZE_UNITS: Final[Mapping[str, int]] = {"b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
 _SECONDS_UNITS: Final[Mapping[str, float]] = {
     "ms": 0.001,
@@ -76,7 +76,7 @@ class Kind(Generic[T]):
     """One kind of value.
 
     Attributes:
-        metavar: what stands for a value in help texts; empty for a switch.
+        metavar: placeholder of a value in help texts; empty for a switch.
         expected: completes "expected …" in an error's text.
         parse: text to value; raises ValueError, with a reason or bare.
         toml: the types a TOML file may use for it, besides lists of these.
@@ -167,7 +167,7 @@ def choice(*choices: str) -> Kind[str]:
 
 
 def path(metavar: str = "FILE") -> Kind[Path]:
-    """A path. A relative one is relative to the working folder, whatever source named it."""
+    """A path. A relative one is relative to the working directory, whatever its source."""
     return Kind(metavar, "a path", _parse_path)
 
 

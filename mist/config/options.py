@@ -1,6 +1,6 @@
-"""One option: what it is called in each source, how its value is written, what it is for.
+"""Options: the name of each in every source, how its value is written, its help text.
 
-Options are described in the metadata of Config's fields (`about`) and read back from there
+Options are described in the metadata of the fields of `Settings` (`about`) and read back from there
 (`option_of`), so that a field and its option can't drift apart.
 """
 
@@ -20,10 +20,10 @@ class Option:
 
     Attributes:
         name: the key in a TOML file, `outbox_bytes`; flag and variable are made from it.
-        field: the attribute of Config it sets.
+        field: the field of Settings that it sets.
         kind: how a value is written; for a repeatable option, one of its values.
         help: one sentence without a full stop, the unit in it.
-        default: what Config has where no source names the option.
+        default: the value where no source names the option.
         default_text: the default for a help text; empty where nothing is set.
         repeatable: whether it holds a tuple: a flag given several times, a list in TOML,
             separated by commas or spaces in a variable.
@@ -51,7 +51,7 @@ class Option:
 
     @property
     def metavar(self) -> str:
-        """What stands for a value in help texts; empty for a switch."""
+        """The placeholder of a value in help texts; empty for a switch."""
         return self.kind.metavar
 
     @property
@@ -89,16 +89,16 @@ def _show_default(kind: Kind[Any], default: object) -> str:
 
 
 def option_of(field: "attrs.Attribute[Any]", default: object) -> Option:
-    """The Option that a field of Config described with `about`."""
-    told = field.metadata
-    text = told["default_text"]
+    """The Option of a field whose metadata `about` made."""
+    metadata = field.metadata
+    text = metadata["default_text"]
     return Option(
-        name=told["name"] or field.name,
+        name=metadata["name"] or field.name,
         field=field.name,
-        kind=told["kind"],
-        help=told["help"],
+        kind=metadata["kind"],
+        help=metadata["help"],
         default=default,
-        default_text=_show_default(told["kind"], default) if text is None else text,
-        repeatable=told["repeatable"],
-        hidden=told["hidden"],
+        default_text=_show_default(metadata["kind"], default) if text is None else text,
+        repeatable=metadata["repeatable"],
+        hidden=metadata["hidden"],
     )

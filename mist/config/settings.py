@@ -1,10 +1,9 @@
-"""Config: every setting of a server, with its default, its help text and its demands.
+"""Settings: every setting of a server as a field, with its default and its help text.
 
-A field's metadata is the one place an option is described. `OPTIONS` is read off the fields,
-and flags, variables, keys of the file and help texts off `OPTIONS`.
+A field's metadata is the one place where an option is described: flags, environment variables,
+keys of the file and help texts are all made from it.
 """
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -12,9 +11,8 @@ import attrs
 
 from mist.config import kinds
 from mist.config.addresses import Listen
-from mist.config.checks import find_clashes, find_doubts, read_secret
 from mist.config.kinds import Network, without_password
-from mist.config.options import Option, about, option_of
+from mist.config.options import about
 from mist.history.retention import Policy, Rule
 from mist.message import (
     MAX_DATA,
@@ -24,7 +22,7 @@ from mist.message import (
     Limits,
 )
 
-__all__ = ["CONFIG_FILE", "OPTIONS", "Config"]
+__all__ = ["Settings"]
 
 _KIB: Final = 1 << 10  # bytes
 _MIB: Final = 1 << 20  # bytes
@@ -32,19 +30,11 @@ _LINE_SLACK: Final = 64 * _KIB  # bytes of a line beside its data: a command and
 
 
 @attrs.frozen(kw_only=True)
-class Config:
-    """What a server is to do. `Config()` is a server for this machine alone.
+class Settings:
+    """The settings of a server, each valid by itself; `Config` checks them against each other.
 
-    Meaning and unit of each field are its help text. Fields are of their final types here;
-    text becomes values in `load_config`. What fields demand of each other is checked here.
-
-    Attributes:
-        secret_bytes: the effective secret, from `secret` or read from `secret_file` when the
-            Config is made; None where there is none. Not an option.
-        source_warnings: what `load_config` noticed about where values came from.
-
-    Raises:
-        ConfigError: settings that contradict each other, or a secret that can't be read.
+    The meaning and unit of each field are its help text. Fields have their final types here;
+    `load_config` parses text.
     """
 
     listen: tuple[Listen, ...] = attrs.field(
@@ -61,15 +51,15 @@ class Config:
     )
     data: Path = attrs.field(
         default=Path("mist-data"),
-        metadata=about(kinds.path("DIR"), "Folder for all that must last"),
+        metadata=about(kinds.path("DIR"), "Data directory: all that has to survive a restart"),
     )
     tokens: str | None = attrs.field(
         default=None,
         repr=lambda url: repr(url and without_password(url)),
         metadata=about(
             kinds.URL,
-            "Token registry: sqlite:///FILE, or memory:// to forget it at the end",
-            default_text="tokens.db in the data folder",
+            "Token registry: sqlite:///FILE, or memory:// to lose it on exit",
+            default_text="tokens.db in the data directory",
         ),
     )
     history: str | None = attrs.field(
@@ -77,14 +67,14 @@ class Config:
         repr=lambda url: repr(url and without_password(url)),
         metadata=about(
             kinds.HISTORY,
-            "Message history: sqlite:///FILE, memory:// to forget it at the end, or none",
-            default_text="history.db in the data folder",
+            "Message history: sqlite:///FILE, memory:// to lose it on exit, or none",
+            default_text="history.db in the data directory",
         ),
     )
     archive: Path | None = attrs.field(
         default=None,
         metadata=about(
-            kinds.path("DIR"), "Folder for the archive that Spark reads; needs the extra archive"
+            kinds.path("DIR"), "Directory of the archive that Spark reads; needs the extra archive"
         ),
     )
     durability: str = attrs.field(
@@ -96,17 +86,22 @@ class Config:
     )
     keep_age: float = attrs.field(
         default=7 * 86_400.0,
-        metadata=about(kinds.seconds(), "Age at which messages leave the history"),
+        metadata=about(
+            kinds.seconds(), "Retention: age at which messages are removed from the history"
+        ),
     )
     keep_bytes: int = attrs.field(
         default=1 << 30,
-        metadata=about(kinds.size(), "Bytes of history, above which the oldest messages leave"),
+        metadata=about(
+            kinds.size(), "Retention: bytes of history above which the oldest messages are removed"
+        ),
     )
     keep: tuple[Rule, ...] = attrs.field(
         default=(),
         metadata=about(
             kinds.KEEP,
-            "Newest messages of a tag to keep beyond that, by number, age, or both: room:*=100,7d",
+            "Retention rule: newest messages of a tag to keep beyond that, by number, age, or "
+            "both: room:*=100,7d",
             repeatable=True,
         ),
     )
@@ -115,8 +110,8 @@ class Config:
         repr=False,
         metadata=about(
             kinds.SECRET,
-            "What a TCP client must know; prefer --secret-file or MIST_SECRET, since other "
-            "users of the machine can see a flag",
+            "Secret of services; prefer --secret-file or MIST_SECRET, since other users of the "
+            "machine can see a flag",
             hidden=True,
         ),
     )
@@ -146,9 +141,7 @@ class Config:
     )
     log_level: str = attrs.field(
         default="info",
-        metadata=about(
-            kinds.choice("debug", "info", "warning", "error"), "The least that is logged"
-        ),
+        metadata=about(kinds.choice("debug", "info", "warning", "error"), "Minimum log level"),
     )
 
     outbox_bytes: int = attrs.field(
@@ -157,13 +150,15 @@ class Config:
     )
     outbox_messages: int = attrs.field(
         default=100_000,
-        metadata=about(kinds.count(), "Messages queued for one connection, likewise"),
+        metadata=about(
+            kinds.count(), "Messages queued for one connection before it counts as slow"
+        ),
     )
     slow_consumer: str = attrs.field(
         default="drop",
         metadata=about(
             kinds.choice("drop", "disconnect"),
-            "What a full queue does: drop the newest message, or end the connection",
+            "Slow consumer policy: drop its newest messages, or disconnect it",
         ),
     )
 
@@ -211,7 +206,7 @@ class Config:
         ),
     )
     max_connections: int = attrs.field(
-        default=20_000, metadata=about(kinds.count(), "Connections in all")
+        default=20_000, metadata=about(kinds.count(), "Connections in total")
     )
     max_connections_per_address: int = attrs.field(
         default=1_000,
@@ -249,7 +244,7 @@ class Config:
     )
     max_stage: int = attrs.field(
         default=1 << 30,
-        metadata=about(kinds.size(), "Bytes staged for commits over HTTP, all together"),
+        metadata=about(kinds.size(), "Bytes staged for commits over HTTP, in total"),
     )
     max_header: int = attrs.field(
         default=16 * _KIB,
@@ -281,50 +276,48 @@ class Config:
     )
     bus_backlog_total: int = attrs.field(
         default=2_000,
-        metadata=about(kinds.count(), "Messages of all channels together, likewise"),
+        metadata=about(
+            kinds.count(), "Messages of all channels together shown to MessageBus clients"
+        ),
     )
     bus_backlog_age: float = attrs.field(
         default=7 * 86_400.0,
         metadata=about(
-            kinds.seconds(), "Silence of a channel, after which nothing of it is shown, likewise"
+            kinds.seconds(),
+            "Time without a message after which MessageBus clients see an empty channel",
         ),
     )
 
     handshake_seconds: float = attrs.field(
         default=10.0,
-        metadata=about(kinds.seconds(), "Time for a handshake, and for auth over TCP"),
+        metadata=about(kinds.seconds(), "Timeout of a handshake, and of auth over TCP"),
     )
     body_seconds: float = attrs.field(
-        default=10.0, metadata=about(kinds.seconds(), "Time for an HTTP request's body")
+        default=10.0, metadata=about(kinds.seconds(), "Timeout of an HTTP request's body")
     )
     auth_seconds: float = attrs.field(
         default=5.0,
-        metadata=about(kinds.seconds(), "Time for a WebSocket's first frame to bring a token"),
+        metadata=about(
+            kinds.seconds(), "Auth timeout: time for a WebSocket's first frame with a token"
+        ),
     )
     ping_seconds: float = attrs.field(
         default=25.0, metadata=about(kinds.seconds(), "Time between pings to a WebSocket")
     )
     idle_seconds: float = attrs.field(
         default=60.0,
-        metadata=about(kinds.seconds(), "Silence after which a WebSocket is closed"),
+        metadata=about(kinds.seconds(), "Idle timeout: silence after which a WebSocket is closed"),
     )
     drain_seconds: float = attrs.field(
         default=10.0,
-        metadata=about(kinds.seconds(0.0), "Time for queued messages to leave when stopping"),
+        metadata=about(
+            kinds.seconds(0.0), "Graceful shutdown: time for queued messages to be sent"
+        ),
     )
-
-    secret_bytes: bytes | None = attrs.field(
-        init=False, repr=False, default=attrs.Factory(read_secret, takes_self=True)
-    )
-    source_warnings: tuple[str, ...] = ()
-
-    def __attrs_post_init__(self) -> None:
-        for clash in find_clashes(self):
-            raise clash
 
     @property
     def tokens_url(self) -> str:
-        """Where the token registry is, the default made out: `sqlite:///mist-data/tokens.db`.
+        """The URL of the token registry, the default resolved: `sqlite:///mist-data/tokens.db`.
 
         What follows the third slash is the path, as it is: four slashes begin an absolute one.
         """
@@ -332,29 +325,29 @@ class Config:
 
     @property
     def history_url(self) -> str | None:
-        """Where messages are kept, the default made out; None where none are."""
+        """The URL of the message history, the default resolved; None where there is none."""
         if self.history == "none":
             return None
         return self.history or f"sqlite:///{self.data / 'history.db'}"
 
     @property
     def policy(self) -> Policy:
-        """How long messages stay in the history."""
+        """The retention policy of the history."""
         return Policy(self.keep_age, self.keep_bytes, None, self.keep)
 
     @property
     def seal_seconds(self) -> float:
-        """How long messages wait for the archive: well before they leave the history."""
+        """Age at which messages are sealed in the archive: well before retention removes them."""
         return min(600.0, self.keep_age / 4)
 
     @property
     def unsealed_bytes(self) -> int:
-        """How much of it waits for the archive: far less than the history holds."""
+        """Bytes at which messages are sealed earlier: far less than the history holds."""
         return min(256 * _MIB, self.keep_bytes // 4)
 
     @property
     def limits(self) -> Limits:
-        """How large what a peer sends may be."""
+        """Limits of what a peer sends."""
         return Limits(
             data=self.max_data,
             line=self.max_line,
@@ -368,24 +361,3 @@ class Config:
     def exposed(self) -> tuple[Listen, ...]:
         """The listeners that other machines can reach."""
         return tuple(listen for listen in self.listen if not listen.is_local)
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """What a person should know at the start, a line each. Holds no secret."""
-        return (*self.source_warnings, *find_doubts(self))
-
-
-def _options() -> Iterator[Option]:
-    defaults = Config()
-    for field in attrs.fields(Config):
-        if field.metadata:
-            yield option_of(field, getattr(defaults, field.name))
-
-
-CONFIG_FILE: Final = Option(
-    "config", "", kinds.path(), "TOML file with any of these options as keys"
-)
-"""The one option that is no setting: where settings are. Not allowed in the file itself."""
-
-OPTIONS: Final[tuple[Option, ...]] = (*_options(), CONFIG_FILE)
-"""Every option of `mist serve`, in the order that a help text should have."""

@@ -1,7 +1,7 @@
-"""Where settings come from: flags, environment, a TOML file; and what is wrong with them.
+"""Sources of settings: flags, environment, a TOML file; parsing and merging them.
 
-Every source is checked whole, also where another outranks it: a typing error in the file
-should not wait for the day somebody drops the flag that hid it.
+Every source is checked whole, also where another takes precedence: a typing error in the file
+should not stay unnoticed until the flag that hides it is removed.
 """
 
 import difflib
@@ -14,20 +14,20 @@ from typing import Any, Final
 
 import attrs
 
-from mist.config.checks import ClashError
+from mist.config.checks import ConflictError
+from mist.config.config import CONFIG_FILE, OPTIONS, Config
 from mist.config.kinds import without_password
 from mist.config.options import Option
-from mist.config.settings import CONFIG_FILE, OPTIONS, Config
 from mist.errors import ConfigError
 
 __all__ = ["CLIENT_VARIABLES", "load_config"]
 
 CLIENT_VARIABLES: Final = frozenset({"MIST_HOST", "MIST_TOKEN", "MIST_URL"})
-"""Variables of the client commands, which a server leaves alone."""
+"""Variables of the client commands, which a server ignores."""
 
 # What Kubernetes sets in every pod beside a Service called `mist` or `mist-…`. Without this
-# a server would refuse to start in the most ordinary of deployments. MIST_PORT is one of them
-# only with a URL in it: MIST_PORT=1445 is somebody's mistake.
+# a server would refuse to start in a common deployment. MIST_PORT is one of them only with a
+# URL in it: MIST_PORT=1445 is a mistake.
 _ORCHESTRATOR = re.compile(
     r"MIST_(?:\w+_)?(?:SERVICE_HOST|SERVICE_PORT(?:_\w+)?|PORT(?==\w+://)|"
     r"PORT_[0-9]+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?)="
@@ -44,7 +44,7 @@ class _Given:
 
     Attributes:
         option: which one.
-        source: how that source calls it: `MIST_LISTEN`, `mist.toml: listen`, `--listen`.
+        source: its name in that source: `MIST_LISTEN`, `mist.toml: listen`, `--listen`.
         texts: the values; exactly one unless the option is repeatable.
     """
 
@@ -61,13 +61,13 @@ def load_config(
     """The configuration from flags over environment over file over defaults.
 
     Reads the TOML file and the secret file, nothing else. A repeatable option is taken from
-    the highest source that names it, whole; sources are never merged within one.
+    the highest source that names it; values of several sources are never merged.
 
     Args:
         flags: only what was given, by the names in `OPTIONS`. None, and an empty tuple of a
             repeatable option, mean not given, as click hands them over.
         environ: such as `os.environ`; only `MIST_…` is looked at.
-        config_file: outranks the flag `config`, which outranks `MIST_CONFIG`.
+        config_file: takes precedence over the flag `config`, which does over `MIST_CONFIG`.
 
     Raises:
         ConfigError: with one line that names the source, the value (unless it is a secret)
@@ -91,8 +91,8 @@ def load_config(
 def _build(values: dict[str, Any], sources: Mapping[str, str]) -> Config:
     try:
         return Config(**values, source_warnings=tuple(_source_warnings(sources)))
-    except ClashError as error:
-        # In the words of the one who has to change it: a flag, a variable, a file's key.
+    except ConflictError as error:
+        # Named as in the source that has to be changed: a flag, a variable, a file's key.
         named = [sources[field] for field in error.fields if field in sources]
         source = " and ".join(named or error.fields)
         raise ConfigError(f"{source}: {error.problem}") from error
@@ -174,7 +174,7 @@ def _read_toml(path: Path, file: str) -> dict[str, Any]:
         problem = f"is not TOML: {_printable(str(error))}"
     except (ValueError, RecursionError):  # a NUL in the path, 5000 digits, 1000 brackets
         problem = "is not TOML that can be read"
-    # Raised out here so that nothing of the file's text, a secret perhaps, is chained to it.
+    # Raised outside the handlers, so that no text of the file, perhaps a secret, is chained.
     raise ConfigError(f"{file}: {problem}")
 
 
@@ -195,7 +195,7 @@ def _toml_texts(option: Option, source: str, value: object) -> tuple[str, ...]:
 def _split(option: Option, text: str) -> tuple[str, ...]:
     if not option.repeatable:
         return (text,)
-    # Empty stays one value, and a bad one: it is what a variable nobody set expands to.
+    # Empty stays one value, and a bad one: an unset variable expands to it.
     return tuple(filter(None, re.split(r"[,\s]+", text))) or ("",)
 
 
@@ -219,7 +219,7 @@ def _parse(given: _Given) -> Any:
     return tuple(values) if option.repeatable else values[0]
 
 
-# Words
+# Messages
 
 
 def _bad(option: Option, source: str, value: object, reason: str = "") -> str:

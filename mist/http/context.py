@@ -1,41 +1,38 @@
-"""What the routes share."""
+"""The context of a request: the server, as its HTTP routes see it."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import attrs
 
 from mist.config import Config, Listen
+from mist.http.access import Access
+from mist.http.open_streams import Streams
+from mist.http.ticket_store import Tickets
 from mist.sessions.hub import Hub
-
-if TYPE_CHECKING:
-    from mist.http.access import Access
-    from mist.http.subscribers import Streams
-    from mist.http.tickets import Tickets
 
 __all__ = ["Context"]
 
 
 @attrs.frozen
 class Context:
-    """A server, as its HTTP routes see it.
+    """What all routes of a server share.
 
     Attributes:
         hub: what all sessions share.
-        config: how the server is set up.
-        listening: all its listeners, ports made out.
-        access: who asks, and what they may.
-        is_draining: whether the server is on its way out.
+        config: the server's settings.
+        listening: all its listeners, with the ports actually bound.
+        access: authenticates requests.
+        is_draining: whether the server is shutting down.
         started: when it started, Unix seconds.
-        tickets: of all its listeners.
-        streams: of all its listeners.
+        tickets: issued by any listener, accepted by all.
+        streams: open on any listener.
     """
 
     hub: Hub
     config: Config
     listening: tuple[Listen, ...]
-    access: "Access"
+    access: Access
     is_draining: Callable[[], bool]
     started: float
-    tickets: "Tickets"
-    streams: "Streams"
+    tickets: Tickets
+    streams: Streams

@@ -148,7 +148,7 @@ class _EventStream:
     ) -> None:
         async with trio.open_nursery() as writing:
             writing.start_soon(writer.run)
-            with session.scope, self._context.streams.commented(session.outbox):
+            with session.scope, self._context.streams.heartbeats(session.outbox):
                 async with trio.open_nursery() as reading:
                     reading.start_soon(self._subscribe, session, wanted, writer)
                     await until_gone(receive)

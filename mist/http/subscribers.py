@@ -1,24 +1,19 @@
-"""What streams and waiting polls have in common: they are sessions, and ask all at once."""
+"""Sessions of HTTP subscribers: what event streams and waiting polls have in common."""
 
-from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Final
 
-import trio
 from starlette.requests import Request
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive
 
 from mist.auth import Record
-from mist.broker.outbox import Outbox
 from mist.commands import Resumed, Revoked
 from mist.http.access import Caller
 from mist.http.context import Context
 from mist.http.problems import Problem
 from mist.http.tickets import bearer
-from mist.protocols.event_forms import COMMENT, EventForm
-from mist.sessions.hub import Hub
 from mist.sessions.session import CloseReason, Session
 from mist.wire import WireForm
 
@@ -26,7 +21,6 @@ __all__ = [
     "REFUSED",
     "UNAVAILABLE",
     "StreamSession",
-    "Streams",
     "asker",
     "opened",
     "subscriber_route",
@@ -36,70 +30,6 @@ __all__ = [
 
 UNAVAILABLE: Final = "The server is going away, or the history can't be read."
 REFUSED: Final = CloseReason(1000, "no subscription is left")
-
-
-class Streams:
-    """The event streams of a server, and its waiting polls.
-
-    Args:
-        hub: what all sessions share.
-        most_of_token: streams and waiting polls of one token at a time.
-        comment_seconds: between comments on a stream.
-
-    Attributes:
-        form: how deliveries look; one for all, so that each is written once.
-    """
-
-    def __init__(self, hub: Hub, *, most_of_token: int, comment_seconds: float = 15.0) -> None:
-        self.form = EventForm(None if hub.sequencer is None else hub.sequencer.epoch)
-        self._hub = hub
-        self._most_of_token = most_of_token
-        self._comment_seconds = comment_seconds
-        self._by_token: Counter[str] = Counter()
-        self._quiet: dict[Outbox, float] = {}  # since when, in trio's seconds
-
-    @contextmanager
-    def room(self, record: Record | None) -> Iterator[None]:
-        """Count one in for as long as the block runs.
-
-        Raises:
-            Problem: the token has too many (429).
-        """
-        if record is None:
-            yield
-            return
-        if self._by_token[record.id] >= self._most_of_token:
-            headers = {"Retry-After": "5"}
-            raise Problem(429, "too_many_streams", "too many streams with this token", headers)
-        self._by_token[record.id] += 1
-        try:
-            yield
-        finally:
-            self._by_token[record.id] -= 1
-            if not self._by_token[record.id]:
-                del self._by_token[record.id]
-
-    @contextmanager
-    def commented(self, outbox: Outbox) -> Iterator[None]:
-        """Have comments written while the block runs."""
-        self._quiet[outbox] = trio.current_time()
-        try:
-            yield
-        finally:
-            del self._quiet[outbox]
-
-    async def sweep(self) -> None:
-        """Write comments on all streams, in one task. Runs until cancelled."""
-        while True:
-            await trio.sleep(self._comment_seconds / 5)
-            now = trio.current_time()
-            for outbox, since in self._quiet.items():
-                if now - since < self._comment_seconds * 0.99:  # sleep isn't exact
-                    continue
-                self._quiet[outbox] = now
-                if not outbox.size:  # else it isn't quiet, or nobody reads it
-                    outbox.reply(COMMENT)
-            self._hub.broker.flush()
 
 
 class StreamSession(Session):
@@ -163,7 +93,7 @@ async def opened(
     Raises:
         Problem: the token has too many (429).
     """
-    with context.streams.room(caller.record):
+    with context.streams.counted(caller.record):
         session = StreamSession(
             context.hub, form, notify, transport=transport, peer=request.state.peer
         )

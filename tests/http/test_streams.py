@@ -19,8 +19,8 @@ from mist.config import Config, Listen
 from mist.errors import HistoryUnavailable
 from mist.http import Context, HttpTransport, Site
 from mist.http.access import Access
-from mist.http.subscribers import Streams
-from mist.http.tickets import Tickets
+from mist.http.open_streams import Streams
+from mist.http.ticket_store import Tickets
 from mist.server import Server
 from mist.sessions.hub import Hub
 from mist.transports.connection_limiter import ConnectionLimiter
@@ -643,7 +643,7 @@ async def endpoint(hub: Hub, *, stalling: bool = False) -> AsyncIterator[Client]
     else:
         ours, theirs = trio.testing.memory_stream_pair()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(streams.sweep)
+        nursery.start_soon(streams.send_heartbeats)
         nursery.start_soon(transport.handle, theirs, nursery)
         yield Client(ours, "127.0.0.1:8080")
         nursery.cancel_scope.cancel()

@@ -13,7 +13,7 @@ from mist.auth import Record
 from mist.auth.memory import MemoryStore
 from mist.auth.registry import Registry
 from mist.commands import AddTags, Register, RemoveTags, Unregister
-from mist.http.tickets import Tickets, pages_of
+from mist.http.ticket_store import Tickets, pages_of
 from mist.server import Server
 from tests.http.client import Response, connect, http_address, request
 from tests.http.events import Events, listen
