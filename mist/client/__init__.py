@@ -6,57 +6,61 @@
             async for message in subscription:
                 print(message.tags, message.text)
 
-For trio; `mist.client.sync` is the same for scripts without an event loop.
+This is the client for trio. `mist.client.sync` is the same for scripts without an event loop.
 
-What you can rely on:
+Guarantees:
 
-* *Publishing* queues and returns. A burst leaves in few writes, and `publish` waits only
-  where the buffer is full. `await client.flush()` is the fence: it returns when the server has
-  carried all of it out, and raises where it refused some. The end of the block flushes too.
-* *A lost connection* is made again, with all subscriptions, waiting a random and growing time
-  between attempts. Messages still queued are sent then. Those written before the break and not
-  yet fenced were carried out once or not at all, never twice: `flush` raises `Unconfirmed`.
-* *Subscribing* is at most once, and says what is missing: a full queue drops the newest and
-  counts them (`Subscription.lost`), a lost connection leaves a gap
-  (`Subscription.reconnects`); `on_gap` and `raise_on_gap` tell of both where they happened.
-* *A server with a history* leaves no gap: after a lost connection each subscription goes on
-  behind the last message it was given, with none twice; only where the history has forgotten
-  what came next is there a `Gap`. `since` begins in the past, and `store` waits until a message
-  is durable.
-* *A wrong or withdrawn credential* is final: `AccessDenied`, and no attempt after it.
+* *Publishing* queues and returns. A burst leaves in few writes; `publish` waits only where the
+  send buffer is full (backpressure). `await client.flush()` is the fence: it returns when the
+  server has handled all of it, and raises where the server refused some. The end of the block
+  flushes too.
+* *Reconnect*: a lost connection is restored, with all subscriptions, after an exponential
+  backoff with full jitter. Messages still queued are sent then. Those written before the break
+  and not yet fenced were handled once or not at all, never twice: `flush` raises `Unconfirmed`.
+* *Subscribing* is at most once, and reports what is missing. A full queue drops the newest
+  messages and counts them (`Subscription.lost`); a lost connection leaves a gap
+  (`Subscription.reconnects`). `on_gap` and `raise_on_gap` report both at the point where they
+  happened.
+* *Recovery*: with a server that keeps a history, a lost connection leaves no gap. Each
+  subscription resumes after the last message it was given, without duplicates. Only where the
+  history no longer has what came next is there a `Gap`. `since` begins in the past, and `store`
+  waits until a message is durable.
+* *A wrong or revoked credential* is final: `AccessDenied`, and no further attempt.
 
 General layout, from the bottom up:
 
-    errors        what only clients raise
-    address       URLs
-    options       what a link is told, and its states
-    arguments     what a program passes in, looked at
-    position      places in a history
-    dialect       requests to bytes, bytes to events: the contract; no I/O
-      words         the line protocol, a command and a reply at a time
-      line          how its answers find their questions
-      frames        the JSON frames of a WebSocket
-    wire          pieces out, chunks in
-    websocket     a wire of frames, with its handshake
-    dial          addresses to wires, TLS between
-    outgoing      the bounded queue of what is to be written
-    publishing    what was published, and what became of it
-    subscription  the bounded queue of what is to be read, with its gaps
-    asking        a subscribe on its way
-    topics        who listens to what
-    delivery      what arrives, given to who listens
-    subscribing   what the server is asked for, so that nothing is missing
-    link          one connection after the other
-    endpoint      what outlives them
-    client        what a program calls
-    connect       the entry point
-    portal        a thread with all this inside
-    sync          the client for scripts
+    errors              what only clients raise
+    address             URLs
+    backoff             how long to wait before an attempt to connect
+    options             connection options and states
+    arguments           argument validation
+    position            positions in a history
+    dialect             requests to bytes, bytes to events: the contract; no I/O
+      line_codec        the line protocol: encode a command, decode a reply
+      line              the line protocol: request pipelining
+      frames            the JSON frames of a WebSocket
+    transport           the contract, and plain streams
+    websocket           a WebSocket as a transport, with its handshake
+    dial                open a stream, TLS and a WebSocket
+    send_buffer         the bounded queue of what is to be written
+    publisher           encoding of published messages, and their confirmation
+    subscription        the bounded queue of one reader, with its gaps
+    subscribe_request   subscribes and resumes in flight
+    subscription_table  the local subscriptions, and which of them a message matches
+    fanout              received messages to local subscriptions, with backpressure
+    subscriber          subscribe, unsubscribe, and resume after a reconnect
+    supervisor          connect, heartbeat, reconnect
+    state               what outlives a connection
+    client              the API
+    connect             the entry point
+    blocking_portal     a thread that runs all of this
+    sync                the synchronous client
 
-Two ways to walk: a publish goes `client → publishing → endpoint → outgoing → link → dialect →
-wire`; a delivery comes `wire → link → dialect → endpoint → delivery → subscription`.
+A publish takes the path `client → publisher → state → send_buffer → supervisor → dialect →
+transport`; a delivery comes `transport → supervisor → dialect → state → fanout → subscription`.
 """
 
+from mist.client.backoff import Backoff
 from mist.client.client import Client
 from mist.client.connect import connect
 from mist.client.errors import (
@@ -71,7 +75,7 @@ from mist.client.errors import (
     Unframable,
     Unsupported,
 )
-from mist.client.options import Backoff, State
+from mist.client.options import State
 from mist.client.position import Position
 from mist.client.subscription import Gap, Subscription
 from mist.errors import ClientClosed, ClientError, ConnectError, ConnectionLost, RemoteError

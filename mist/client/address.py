@@ -1,4 +1,4 @@
-"""Where a server is: URLs of the client side."""
+"""Server addresses: the URLs that a client connects to."""
 
 from typing import Final
 from urllib.parse import unquote, urlsplit
@@ -32,7 +32,7 @@ class Address:
         host: a name or an address without brackets; empty for a unix socket.
         port: 0 for a unix socket.
         path: of a unix socket; empty for all others.
-        resource: what a WebSocket request asks for, path and query.
+        resource: path and query of the WebSocket handshake.
     """
 
     protocol: str
@@ -44,13 +44,13 @@ class Address:
 
     @classmethod
     def parse(cls, url: str) -> "Address":
-        """An address from its URL.
+        """Parse a server's URL.
 
         `tcp://host` is port 1445, `ws://host` is port 8888 and `/subscribe/websocket`;
         `tcp+unix:///run/mist.sock` is the socket `/run/mist.sock`.
 
         Raises:
-            BadArgument: with the reason, fit to print; it never repeats the URL.
+            BadArgument: not such a URL. The text is fit to print and never repeats the URL.
         """
         try:
             parts = urlsplit(url)
@@ -61,7 +61,7 @@ class Address:
             raise BadArgument(f"a server's URL begins with one of {', '.join(_SCHEMES)}")
         protocol, tls, unix = _SCHEMES[parts.scheme]
         if parts.fragment or "@" in parts.netloc:
-            raise BadArgument("a user, password or fragment has no place in a server's URL")
+            raise BadArgument("a server's URL has no user, password or fragment")
         if unix:
             if parts.netloc or not parts.path or parts.query:
                 raise BadArgument(f"write {parts.scheme}:///absolute/path")
@@ -78,7 +78,7 @@ class Address:
 
     @property
     def authority(self) -> str:
-        """`host:port`, as a Host header has it."""
+        """`host:port`, the form of a Host header."""
         if self.path:
             return "localhost"
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"

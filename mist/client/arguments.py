@@ -1,4 +1,4 @@
-"""What a program passes in, looked at before anything is sent."""
+"""Argument validation: what a program passes in is checked before anything is sent."""
 
 from collections.abc import Iterable
 
@@ -7,14 +7,14 @@ from mist.client.errors import BadArgument
 from mist.errors import DataTooLong
 from mist.message import PUBLISH, TagSet, TagUse, check_token, parse_tags
 
-__all__ = ["check_credentials", "payload", "several", "tag_set"]
+__all__ = ["check_credentials", "not_one_string", "payload", "tag_set"]
 
 
 def check_credentials(secret: str | None, token: str | None, address: Address) -> None:
-    """Whether a connection of this kind takes them, and can carry them.
+    """Check that this kind of connection takes these credentials.
 
     Raises:
-        BadArgument, InvalidToken: it doesn't.
+        BadArgument, InvalidToken: it does not.
     """
     if address.protocol == "tcp":
         if token is not None:
@@ -31,11 +31,11 @@ def check_credentials(secret: str | None, token: str | None, address: Address) -
         raise BadArgument("ws:// needs a token")
 
 
-def several(tags: Iterable[str]) -> Iterable[str]:
-    """The tags as they are; one string would be read as a set of letters.
+def not_one_string(tags: Iterable[str]) -> Iterable[str]:
+    """The tags unchanged. A single string would be read as a set of letters.
 
     Raises:
-        TypeError: they are one string.
+        TypeError: they are a single string.
     """
     if isinstance(tags, str):
         raise TypeError("tags are a list or a set of strings, not one string")
@@ -43,12 +43,12 @@ def several(tags: Iterable[str]) -> Iterable[str]:
 
 
 def tag_set(tags: Iterable[str], limit: int, use: TagUse = PUBLISH) -> TagSet:
-    """At most `limit` tags, by the rules of `mist.message`. Raises as `parse_tags`."""
-    return parse_tags(several(tags), limit, use)
+    """Check and parse at most `limit` tags. Raises as `mist.message.parse_tags`."""
+    return parse_tags(not_one_string(tags), limit, use)
 
 
 def payload(data: bytes | str, limit: int) -> bytes:
-    """A message's data, text as UTF-8.
+    """A message's data as bytes; text becomes UTF-8.
 
     Raises:
         BadArgument: text that has no UTF-8 form.

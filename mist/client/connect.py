@@ -1,4 +1,4 @@
-"""The endpoint: a client for the length of a block."""
+"""Entry point of the client: connect, and close at the end of a block."""
 
 import ssl
 from collections.abc import AsyncIterator, Callable
@@ -8,9 +8,10 @@ import trio
 
 from mist.client.address import Address
 from mist.client.arguments import check_credentials
+from mist.client.backoff import Backoff
 from mist.client.client import Client
-from mist.client.options import Backoff, Options, State
-from mist.client.publishing import Publishing
+from mist.client.options import Options, State
+from mist.client.publisher import Publisher
 from mist.client.state import ClientState
 from mist.message import Limits
 
@@ -38,40 +39,40 @@ async def connect(
 ) -> AsyncIterator[Client]:
     """A connected client for the length of the block.
 
-    Leaving the block without an error waits for a fence, so that what was published has been
-    carried out; leaving with an error, or cancelled, does not. The block's own exceptions
-    come out as they are, not in groups. A connection lost for good does not interrupt the
-    block: whoever calls the client or reads from it is told.
+    Leaving the block without an error flushes, so that the server has handled what was
+    published; leaving with an error, or cancelled, does not. The block's own exceptions are
+    raised as they are, not in groups. A connection lost for good does not interrupt the block:
+    calls of the client and reads of its subscriptions raise it.
 
     Args:
         url: `tcp://`, `tcps://`, `tcp+unix:///path`, `ws://`, `wss://`; see `Address.parse`.
         secret: for TCP, where the server has one.
         token: for a WebSocket.
-        ssl_context: for `tcps` and `wss`; the system's certificates where it is None.
-        wait: whether to keep trying where the first attempt fails.
-        reconnect: whether to come back, and subscribe again, after the connection was lost.
-        backoff_base: seconds before the first new attempt, at most; see `Backoff`.
-        backoff_cap: seconds before any new attempt, at most.
-        connect_seconds: for each attempt, the handshake included and again for the greeting.
-        keepalive_seconds: between pings, and for their answers.
-        drain_seconds: for the fence at the end.
-        buffer: bytes of publishes queued before `publish` waits.
-        echo: over TCP, whether this client gets what it publishes itself.
+        ssl_context: for `tcps` and `wss`; None is the system's certificates.
+        wait: whether to keep trying when the first attempt fails.
+        reconnect: whether to reconnect, and subscribe again, after the connection was lost.
+        backoff_base: seconds, the longest wait before the first new attempt; see `Backoff`.
+        backoff_cap: seconds, the longest wait before any new attempt.
+        connect_seconds: timeout of an attempt with its handshake, and again of the greeting.
+        keepalive_seconds: heartbeat interval, and the timeout of its reply.
+        drain_seconds: timeout of the flush at the end.
+        buffer: bytes of published messages that may be queued before `publish` waits.
+        echo: over TCP, whether this client receives what it publishes itself.
         limits: the server's, where they are not the defaults.
-        on_state: told of each change of `Client.state`, in the client's task. It must not
+        on_state: called at each change of `Client.state`, in the client's task. It must not
             raise.
 
     Raises:
-        BadArgument, InvalidToken: arguments that can't be meant; nothing was tried.
-        ConnectError: the server can't be reached. `Rejected` and `AccessDenied` where it
-            refused; those end a client with `wait` and `reconnect` too.
+        BadArgument, InvalidToken: the arguments are invalid; nothing was tried.
+        ConnectError: the server can't be reached. `Rejected` and `AccessDenied`: it refused;
+            they end a client with `wait` and `reconnect` too.
         RemoteError, Unconfirmed, ConnectionLost: at the end of the block, as `Client.flush`.
     """
     address = Address.parse(url)
     check_credentials(secret, token, address)
     limits = Limits() if limits is None else limits
-    publishing = Publishing(limits)
-    endpoint = ClientState(
+    publisher = Publisher(limits)
+    state = ClientState(
         address,
         Options(
             reconnect=reconnect,
@@ -81,7 +82,7 @@ async def connect(
             keepalive_seconds=keepalive_seconds,
             ssl_context=ssl_context,
         ),
-        publishing,
+        publisher,
         secret=secret,
         token=token,
         echo=echo,
@@ -91,12 +92,12 @@ async def connect(
     failure: BaseException | None = None
     try:
         async with trio.open_nursery() as nursery:
-            await nursery.start(endpoint.run)
+            await nursery.start(state.run)
             try:
-                yield Client(endpoint, publishing, limits)
-                await endpoint.drain(drain_seconds)
+                yield Client(state, publisher, limits)
+                await state.drain(drain_seconds)
             finally:
-                endpoint.close()
+                state.close()
     except BaseExceptionGroup as group:
         failure = _unwrapped(group)
     if failure is not None:
@@ -104,10 +105,10 @@ async def connect(
 
 
 def _unwrapped(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """What the block raised, without the nursery that nobody outside knows of.
+    """What the block raised, without the exception group of the internal nursery.
 
-    Where everything is being cancelled as well, the error alone is raised: the scope that is
-    cancelled says so again at the next checkpoint.
+    Where everything is being cancelled as well, the error alone is raised; the cancelled scope
+    raises again at the next checkpoint.
     """
     _, errors = group.split(trio.Cancelled)
     found = group if errors is None else errors

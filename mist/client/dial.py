@@ -1,4 +1,4 @@
-"""Connecting: a stream opened, TLS and WebSocket laid over it where the URL says so."""
+"""Dialing: open a stream, then TLS and the WebSocket handshake where the URL says so."""
 
 import ssl
 
@@ -6,30 +6,30 @@ import trio
 
 from mist.client.address import Address
 from mist.client.errors import Rejected
+from mist.client.transport import BROKEN, StreamTransport, Transport, reason
 from mist.client.websocket import open_websocket
-from mist.client.wire import BROKEN, LineWire, Wire, reason
 from mist.errors import ConnectError
 
-__all__ = ["open_wire"]
+__all__ = ["open_transport"]
 
 
-async def open_wire(
+async def open_transport(
     address: Address, *, ssl_context: ssl.SSLContext | None = None, token: str | None = None
-) -> Wire:
-    """Connect.
+) -> Transport:
+    """Connect to a server.
 
     Args:
-        address: where to.
+        address: the server.
         ssl_context: for `tcps` and `wss`; None is the system's certificates.
-        token: what a WebSocket's request presents.
+        token: what a WebSocket handshake presents.
 
     Raises:
-        ConnectError, ConnectionLost: it can't be had now.
-        Rejected: trying again would not change that.
+        ConnectError, ConnectionLost: the attempt failed; another one may succeed.
+        Rejected: another attempt would fail too.
     """
     stream = await _open_stream(address, ssl_context)
     if address.protocol == "tcp":
-        return LineWire(stream)
+        return StreamTransport(stream)
     try:
         return await open_websocket(
             stream, host=address.authority, resource=address.resource, token=token

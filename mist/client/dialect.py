@@ -1,8 +1,8 @@
-"""The client's side of a protocol: requests to bytes, bytes to events. No I/O.
+"""Dialect: the contract of a sans-I/O client protocol. Requests to bytes, bytes to events.
 
 The commands and replies are those of the server (`mist.commands`); `Failed` holds a
-`RemoteError` here. A dialect belongs to one connection. It remembers what was written and
-not answered yet, because that is what gives an answer its meaning.
+`RemoteError` here. A dialect belongs to one connection. It remembers the requests in flight,
+because they give a reply its meaning.
 """
 
 import abc
@@ -14,24 +14,24 @@ from mist.commands import Command, Reply
 from mist.message import Message, TagSet
 
 __all__ = [
-    "Answer",
-    "Begun",
     "Dialect",
-    "Ended",
     "Event",
-    "Forgotten",
+    "HistoryGap",
     "PublishFailed",
+    "ReplayStarted",
     "Request",
+    "Response",
+    "SubscriptionRevoked",
 ]
 
 
 @attrs.define(eq=False)
 class Request:
-    """A command on its way, and in the end its reply.
+    """A command in flight, and later its reply.
 
     Attributes:
-        command: what is asked.
-        reply: None until it is answered.
+        command: what is requested.
+        reply: None until it arrived.
     """
 
     command: Command
@@ -39,8 +39,8 @@ class Request:
 
 
 @attrs.frozen
-class Answer:
-    """A request was answered: carried out, or `Failed`."""
+class Response:
+    """The reply to a request; `Failed` if the server refused it."""
 
     request: Request
     reply: Reply
@@ -50,30 +50,30 @@ class Answer:
 class PublishFailed:
     """The server refused one of the messages published before.
 
-    The protocol doesn't say which. It is one of those between the last two fences.
+    The protocol doesn't say which one; it was written between the last two fences.
 
     Attributes:
-        text: the server's words.
+        text: the server's error text.
     """
 
     text: str
 
 
 @attrs.frozen
-class Ended:
-    """The server ended a subscription because the token doesn't allow it any more."""
+class SubscriptionRevoked:
+    """The server ended a subscription: the token no longer allows it."""
 
     tags: TagSet
 
 
 @attrs.frozen
-class Begun:
-    """What a `Resume` asked for comes from here on; its `Answer` says that all of it came.
+class ReplayStarted:
+    """The replay that a `Resume` asked for starts; its `Response` says that it is complete.
 
     Attributes:
         epoch: which log it is.
-        id: the newest that there was. On the line protocol, where nothing marks the very
-            moment, live messages with higher ids may still come before the replay.
+        id: the newest id in the log. On the line protocol, which does not mark the exact
+            point, live messages with higher ids may still come before the replay.
     """
 
     request: Request
@@ -82,26 +82,26 @@ class Begun:
 
 
 @attrs.frozen
-class Forgotten:
-    """From here on something is missing that the history has forgotten.
+class HistoryGap:
+    """Messages are missing here, because retention removed them from the history.
 
     Attributes:
-        request: the `Resume` that asked for it; it is told before the first message, or where
-            the history lost it while it was being read. None where nothing says whose it is:
-            a slow reader is given from the history, too, what it could not be given live.
+        request: the `Resume` that asked for them. The event comes before its first message, or
+            where messages were removed during the replay. None where the protocol doesn't say
+            which: the server also replays to a slow consumer what it could not deliver live.
     """
 
     request: Request | None
 
 
-Event = Message | Answer | PublishFailed | Ended | Begun | Forgotten
+Event = Message | Response | PublishFailed | SubscriptionRevoked | ReplayStarted | HistoryGap
 
 
 class Dialect(abc.ABC):
-    """One connection's writer of requests and reader of what comes back.
+    """Encodes the requests of one connection and decodes what comes back.
 
     Attributes:
-        unconfirmed: messages written that no fence has come back for.
+        unconfirmed: messages written that no fence has confirmed.
     """
 
     unconfirmed: int = 0
@@ -110,18 +110,18 @@ class Dialect(abc.ABC):
     def write(self, items: Iterable[bytes | Request]) -> list[bytes]:
         """The wire form of published messages (already bytes) and requests, in order.
 
-        Everything returned must be sent, in this order: it is expected to be answered.
+        Everything returned must be sent, in this order: replies to it are expected.
         """
 
     @abc.abstractmethod
     def receive(self, data: bytes) -> list[Event]:
-        """What has arrived, in order.
+        """The events in a chunk that arrived, in order.
 
         Raises:
-            ProtocolViolation: nothing that the server could mean here. The connection is of
-                no use after that.
+            ProtocolViolation: the server broke the protocol. The connection can't be used
+                after that.
         """
 
     @abc.abstractmethod
     def close(self) -> tuple[list[Event], list[Request]]:
-        """The connection is gone: events that were held back, and requests never answered."""
+        """The connection is gone: the events still held back, and the requests never answered."""

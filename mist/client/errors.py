@@ -1,22 +1,22 @@
-"""What only a client raises. The roots are in `mist.errors`.
+"""Errors of the client. Their roots are in `mist.errors`.
 
     ClientError
-    ├── BadArgument             (ValueError too) can't be sent as it is; nothing was sent
+    ├── BadArgument             (ValueError too) an invalid argument; nothing was sent
     │   └── Unframable          data with LF for the line protocol
-    ├── Unsupported             (NotAllowed too) this kind of connection has no such command
+    ├── Unsupported             (NotAllowed too) not available on this kind of connection
     ├── ConnectError
     │   └── Rejected            connecting again can't help
-    │       └── AccessDenied    (Unauthorized too) a wrong secret or token, or one taken back
+    │       └── AccessDenied    (Unauthorized too) a wrong or revoked secret or token
     ├── ConnectionLost
-    │   └── Unconfirmed         publishes were written whose fate nobody knows
+    │   └── Unconfirmed         messages were written, and never confirmed
     ├── RemoteError             the server answered with an error
     │   ├── HistoryOff          it keeps no messages
-    │   └── HistoryUnavailable  it can't write or read them now
-    ├── MessagesLost            a subscription missed messages at this place
-    └── Revoked                 the token doesn't allow this subscription any more
+    │   └── HistoryUnavailable  it can't write or read its history now
+    ├── MessagesLost            a subscription missed messages at this point
+    └── Revoked                 the token no longer allows this subscription
 
-A tag, a token or data that break the rules of `mist.message` raise what the server would
-raise (`InvalidTag`, `TooManyTags`, `DataTooLong` …), before anything is sent.
+Tags, tokens and data that break the rules of `mist.message` raise the server's errors
+(`InvalidTag`, `TooManyTags`, `DataTooLong` …), before anything is sent.
 """
 
 from mist import errors
@@ -46,7 +46,7 @@ __all__ = [
 
 
 class BadArgument(ClientError, ValueError):
-    """An argument that can't be used: a malformed URL, a secret with a space in it."""
+    """An invalid argument: a malformed URL, a secret with a space in it."""
 
     code = "bad_argument"
 
@@ -59,31 +59,31 @@ class Unframable(BadArgument):
 
 
 class Unsupported(ClientError, NotAllowed):
-    """A command that this kind of connection doesn't have; publishing over a WebSocket, say."""
+    """A command that this kind of connection doesn't have, such as publishing over a WebSocket."""
 
     code = "unsupported"
 
 
 class Rejected(ConnectError):
-    """The server can't be used like this, and trying again would not change it."""
+    """The server refused the connection, and would refuse it again."""
 
     code = "rejected"
 
 
 class AccessDenied(Rejected, Unauthorized):
-    """The secret or the token is wrong, missing, or was taken back while connected."""
+    """The secret or the token is wrong, missing, or was revoked while connected."""
 
     code = "access_denied"
     message = "access denied"
 
 
 class Unconfirmed(ConnectionLost):
-    """The connection broke after publishes were written and before a fence came back.
+    """The connection broke after messages were written and before a fence confirmed them.
 
-    Each of them was carried out once or not at all. They are not sent again.
+    Each was published once or not at all. They are not sent again.
 
     Attributes:
-        count: how many they are.
+        count: how many messages.
     """
 
     code = "unconfirmed"
@@ -94,12 +94,12 @@ class Unconfirmed(ConnectionLost):
 
 
 class MessagesLost(ClientError):
-    """At this place in the stream of messages some are missing. Reading may go on.
+    """Messages are missing at this point of a subscription. Reading may go on.
 
     Attributes:
         count: messages dropped because the queue was full.
-        reconnected: whether the connection was down meanwhile too; how many messages passed
-            by then is not known.
+        reconnected: whether the connection was down meanwhile; how many messages were published
+            then is not known.
         forgotten: whether the server's history no longer has all that was asked for.
     """
 
@@ -110,7 +110,7 @@ class MessagesLost(ClientError):
         if reconnected:
             parts.append("disconnected for a while")
         if forgotten:
-            parts.append("some are not in the history any more")
+            parts.append("some are no longer in the history")
         super().__init__(", ".join(parts))
         self.count = count
         self.reconnected = reconnected
@@ -118,7 +118,7 @@ class MessagesLost(ClientError):
 
 
 class HistoryOff(RemoteError):
-    """What was asked needs a message history, and the server keeps none."""
+    """The request needs a message history, and the server keeps none."""
 
     code = "history_off"
 
@@ -127,7 +127,7 @@ class HistoryOff(RemoteError):
 
 
 class HistoryUnavailable(RemoteError):
-    """The server can't write or read its history now: a full disk, say. Nothing was stored."""
+    """The server can't write or read its history, e.g. on a full disk. Nothing was stored."""
 
     code = "history_unavailable"
 
@@ -136,7 +136,7 @@ class HistoryUnavailable(RemoteError):
 
 
 def remote_error(text: str) -> RemoteError:
-    """What the server's words mean."""
+    """The error for an error text of the server."""
     match text:
         case errors.HistoryOff.message:
             return HistoryOff()
@@ -147,7 +147,7 @@ def remote_error(text: str) -> RemoteError:
 
 
 class Revoked(ClientError):
-    """The server ended this subscription: the token doesn't allow it any more.
+    """The server ended this subscription: the token no longer allows it.
 
     Attributes:
         tags: of the subscription.

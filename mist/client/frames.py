@@ -1,10 +1,10 @@
-"""The JSON frames, from the client's side. Each request carries a `ref`, its reply the same.
+"""JSON frames, client side: requests and replies are correlated by a `ref`.
 
-A `ref` is the request's number on this connection, so replies need no order. What carries no
-`ref` is a delivery, a `revoked` notice, or a complaint about a frame that was no request.
+A `ref` is the request's number on this connection, so replies may come in any order. A frame
+without a `ref` is a delivery, a `revoked` notice, or an error about a frame that was no request.
 
-The reply to a subscribe with `since` stands before its first message. A `ping` is written
-behind it, with the next `ref`, whose reply stands behind the last.
+The reply to a subscribe with `since` comes before its first message. A `ping` is written after
+the subscribe, with the next `ref`; its reply comes after the last replayed message.
 """
 
 import base64
@@ -15,7 +15,15 @@ from typing import Any, Final
 import attrs
 import msgspec
 
-from mist.client.dialect import Answer, Begun, Dialect, Ended, Event, Forgotten, Request
+from mist.client.dialect import (
+    Dialect,
+    Event,
+    HistoryGap,
+    ReplayStarted,
+    Request,
+    Response,
+    SubscriptionRevoked,
+)
 from mist.client.errors import remote_error
 from mist.commands import (
     Auth,
@@ -43,17 +51,17 @@ _CACHED_TAG_LISTS: Final = 4096
 
 @attrs.define(eq=False)
 class _Fence(Request):
-    """The ping behind a resume; `of` is None where that was answered at once."""
+    """The ping after a resume; `of` is None if that was refused."""
 
     of: Request | None = None
 
 
 class FrameDialect(Dialect):
-    """One WebSocket's requests and replies. `receive` takes one whole message."""
+    """Requests and replies of one WebSocket. `receive` takes one whole message."""
 
     def __init__(self) -> None:
         self._last_ref = 0
-        self._expected: dict[int, Request] = {}
+        self._in_flight: dict[int, Request] = {}
         self._tag_sets: dict[tuple[str, ...], TagSet] = {}
 
     def write(self, items: Iterable[bytes | Request]) -> list[bytes]:
@@ -67,7 +75,7 @@ class FrameDialect(Dialect):
 
     def _write(self, request: Request) -> bytes:
         self._last_ref += 1
-        self._expected[self._last_ref] = request
+        self._in_flight[self._last_ref] = request
         frame = SUPPORTED[type(request.command)](request.command)
         return msgspec.json.encode({**frame, "ref": self._last_ref})
 
@@ -77,58 +85,58 @@ class FrameDialect(Dialect):
             if "keys" in frame:
                 return [self._message(frame)]
             if frame.get("command") == "revoked":
-                return [Ended(self._tag_set(frame["tags"]))]
+                return [SubscriptionRevoked(self._tag_set(frame["tags"]))]
             if frame.get("command") == "gap" and "ref" not in frame:
-                return [Forgotten(None)]
-            request = self._expected.pop(frame.get("ref"), None)
+                return [HistoryGap(None)]
+            request = self._in_flight.pop(frame.get("ref"), None)
             if request is None:
                 return []
             if isinstance(request, _Fence):
-                return [] if request.of is None else [Answer(request.of, Done())]
+                return [] if request.of is None else [Response(request.of, Done())]
             if isinstance(request.command, Resume):
-                return self._begun(request, frame)
-            return [Answer(request, _reply(request.command, frame))]
+                return self._replay_started(request, frame)
+            return [Response(request, _reply(request.command, frame))]
         except (msgspec.MsgspecError, binascii.Error, ValueError, RecursionError) as error:
-            raise ProtocolViolation("the server sent something that is no frame") from error
+            raise ProtocolViolation("the server sent a malformed frame") from error
         except (AttributeError, KeyError, TypeError, InvalidPosition) as error:
             raise ProtocolViolation("the server sent a frame of an unknown kind") from error
 
-    def _begun(self, request: Request, frame: dict[str, Any]) -> list[Event]:
+    def _replay_started(self, request: Request, frame: dict[str, Any]) -> list[Event]:
         if frame["success"] is not True or "epoch" not in frame:
-            fence = self._expected.get(frame["ref"] + 1)
+            fence = self._in_flight.get(frame["ref"] + 1)
             if isinstance(fence, _Fence):
                 fence.of = None
-            return [Answer(request, _reply(request.command, frame))]
-        # Its epoch is written back one day, so it has to be one that a server takes.
+            return [Response(request, _reply(request.command, frame))]
+        # The epoch is sent back in a later resume, so it must be a valid one.
         found = position_from_json({"epoch": frame["epoch"], "id": frame["id"]})
-        begun = Begun(request, found.epoch or "", found.after or 0)
-        return [begun] if frame["recovered"] is True else [begun, Forgotten(request)]
+        started = ReplayStarted(request, found.epoch or "", found.after or 0)
+        return [started] if frame["recovered"] is True else [started, HistoryGap(request)]
 
     def _message(self, frame: dict[str, Any]) -> Message:
         coded = frame.get("data64")
         raw = frame["data"].encode() if coded is None else base64.b64decode(coded, validate=True)
         id_ = frame.get("id")
         if id_ is not None and (type(id_) is not int or not 0 < id_ <= MAX_ID):
-            raise ProtocolViolation("the server sent an id that is none")
+            raise ProtocolViolation("the server sent an invalid id")
         return Message(self._tag_set(frame["keys"]), raw, id_)
 
     def _tag_set(self, listed: Any) -> TagSet:
         if not isinstance(listed, list):
-            raise ProtocolViolation("the server sent tags that are none")
+            raise ProtocolViolation("the server sent invalid tags")
         key = tuple(listed)
         tags = self._tag_sets.get(key)
         if tags is None:
             if not all(isinstance(tag, str) for tag in listed):
-                raise ProtocolViolation("the server sent tags that are none")
+                raise ProtocolViolation("the server sent invalid tags")
             if len(self._tag_sets) >= _CACHED_TAG_LISTS:
                 self._tag_sets.clear()
             tags = self._tag_sets[key] = frozenset(listed)
         return tags
 
     def close(self) -> tuple[list[Event], list[Request]]:
-        waiting = self._expected.values()
-        unanswered = [request for request in waiting if not isinstance(request, _Fence)]
-        self._expected.clear()
+        requests = self._in_flight.values()
+        unanswered = [request for request in requests if not isinstance(request, _Fence)]
+        self._in_flight.clear()
         return [], unanswered
 
 
@@ -145,10 +153,10 @@ _Frame = dict[str, object]
 
 def _subscribe(command: Resume) -> _Frame:
     listed = [sorted(tags) for tags in command.alternatives]
-    # One alone in the form that every server knows.
-    what: _Frame = {"tags": listed[0]} if len(listed) == 1 else {"subscriptions": listed}
+    # A single tag set in the form that older servers know too.
+    selection: _Frame = {"tags": listed[0]} if len(listed) == 1 else {"subscriptions": listed}
     assert command.since is not None
-    return {"command": "subscribe", **what, "since": _position(command.since)}
+    return {"command": "subscribe", **selection, "since": _position(command.since)}
 
 
 def _position(since: Since) -> object:

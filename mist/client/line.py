@@ -1,32 +1,32 @@
-r"""The line protocol, from the client's side: which line answers what.
+r"""The line protocol, client side, with request pipelining: which line replies to which request.
 
-Replies come in the order of the commands, but a reply doesn't say whose it is, and many
-commands say nothing unless they fail. So `error Invalid tag` alone is a riddle: one of a
-thousand publishes, or the `register` behind them? The riddle is avoided, not solved:
+Replies come in the order of the commands, but a reply doesn't name its command, and many
+commands have no reply unless they fail. So `error Invalid tag` alone is ambiguous: it could be
+one of a thousand publishes, or the `register` after them. Fences (pings) make it unambiguous:
 
-* A command that says nothing when it succeeds is written with a `ping` behind it:
-  `register a,b T\nping\n`. Either `pong` comes (it worked), or `error …` and then `pong`.
-* Publishes get no fence of their own; that would cost more than the publishes. Instead the
-  first command after publishes is written with a `ping` *before* it, so that what fails
-  among the publishes is told before that `pong`, and what comes behind it is the command's:
+* A command without a reply is followed by a `ping`: `register a,b T\nping\n`. Then either
+  `pong` comes (it succeeded), or `error …` and then `pong`.
+* Publishes get no fence of their own, which would cost more than the publishes. Instead the
+  first command after publishes is preceded by a `ping`. Errors before its `pong` belong to the
+  publishes, and errors after it to the command:
 
       publish a 1
       publish a 2
-      ping            errors up to its pong are the publishes'
+      ping            errors before its pong belong to the publishes
       register a T
-      ping            an error up to its pong is the register's
+      ping            an error before its pong belongs to the register
 
-  A `ping` that the user asked for is that fence already.
+  A `ping` that the program asked for is such a fence already.
 
-What was written is a queue of expectations, and each line that isn't a delivery is held
-against the first of them. A line that can't belong there means that the two sides disagree
-about what was asked; no later answer could be trusted, so that ends the connection.
+The requests in flight form a queue of expected replies, and each line that isn't a delivery is
+compared with its head. A line that doesn't fit means that the two sides have lost step. No later
+reply could be trusted, so the connection ends.
 
-A `Resume` is written with `last` before it and a `ping` behind it. It has no reply of its own
-where nothing is missing, so these two say where in the log it begins, and when all of it came.
+A `Resume` is preceded by `last` and followed by a `ping`. It has no reply of its own unless
+messages are missing; these two tell where in the log it begins, and when the replay is complete.
 
-Deliveries are asked for in their escaped form (`escape on`), since a message whose data holds
-LF could not be delivered otherwise.
+Deliveries are requested in escaped form (`escape on`), because a message whose data holds LF
+could not be delivered otherwise.
 """
 
 import re
@@ -37,16 +37,22 @@ from typing import Final
 import attrs
 
 from mist.client.dialect import (
-    Answer,
-    Begun,
     Dialect,
     Event,
-    Forgotten,
+    HistoryGap,
     PublishFailed,
+    ReplayStarted,
     Request,
+    Response,
 )
 from mist.client.errors import remote_error
-from mist.client.words import read_newest, read_number, read_reply, read_text, write_command
+from mist.client.line_codec import (
+    decode_newest,
+    decode_number,
+    decode_reply,
+    decode_text,
+    encode_command,
+)
 from mist.commands import Failed, Ping, Resume
 from mist.errors import ProtocolViolation
 from mist.message import Message, TagSet
@@ -63,35 +69,35 @@ _ESCAPED: Final = re.compile(rb"\\(.)", re.DOTALL)
 
 @attrs.define(eq=False)
 class _Expected:
-    """One reply that is due.
+    """An expected reply.
 
     Attributes:
-        word: what it begins with.
-        request: whose it is; None for a fence after publishes.
-        silent: whether the request says nothing when it succeeds, so that `word` is its
-            fence's.
-        publishes: messages written before it, since the fence before.
-        failure: the server's words, where an error came before the fence.
-        begins: whether it says where a request begins, and another is to answer it.
+        word: its first word.
+        request: the request that it answers; None for a fence after publishes.
+        fenced: whether the request has no reply when it succeeds, so that `word` is that of
+            its fence.
+        publishes: messages written before it, since the previous fence.
+        failure: the server's error text, where an error came before the fence.
+        starts: whether it tells where a replay starts, and another reply answers the request.
     """
 
     word: bytes
     request: Request | None = None
-    silent: bool = False
+    fenced: bool = False
     publishes: int = 0
     failure: str | None = None
-    begins: bool = False
+    starts: bool = False
 
 
 class LineDialect(Dialect):
-    """One connection's side of the line protocol. See the module."""
+    """The client side of one line connection."""
 
     def __init__(self) -> None:
         self.unconfirmed = 0
-        self._unfenced = 0  # messages written since the last fence was
+        self._unfenced = 0  # messages written since the last fence
         self._expected: deque[_Expected] = deque()
-        self._held: list[bytes] = []  # the beginning of a line that has not ended
-        self._held_size = 0
+        self._partial: list[bytes] = []  # chunks of an incomplete line
+        self._partial_size = 0
         self._tag_sets: dict[bytes, TagSet] = {}
 
     # writing
@@ -117,13 +123,13 @@ class LineDialect(Dialect):
             self._expect(_Expected(b"pong"))
             pieces.append(_PING)
         if isinstance(command, Resume):
-            self._expect(_Expected(b"last", request, begins=True))
+            self._expect(_Expected(b"last", request, starts=True))
             pieces.append(b"last\n")
-        word, line = write_command(command)
+        word, line = encode_command(command)
         pieces.append(line)
         if word is None:
             pieces.append(_PING)
-            self._expect(_Expected(b"pong", request, silent=True))
+            self._expect(_Expected(b"pong", request, fenced=True))
         else:
             self._expect(_Expected(word, request))
         return pieces
@@ -138,12 +144,12 @@ class LineDialect(Dialect):
     def receive(self, data: bytes) -> list[Event]:
         end = data.rfind(b"\n") + 1
         if not end:
-            self._hold(data)
+            self._keep_partial(data)
             return []
-        body = b"".join([*self._held, data[: end - 1]])
-        self._held.clear()
-        self._held_size = 0
-        self._hold(data[end:])
+        body = b"".join([*self._partial, data[: end - 1]])
+        self._partial.clear()
+        self._partial_size = 0
+        self._keep_partial(data[end:])
         events: list[Event] = []
         for line in body.split(b"\n"):
             if line.startswith(b"message "):
@@ -154,18 +160,18 @@ class LineDialect(Dialect):
                 events += self._reply(line)
         return events
 
-    def _hold(self, data: bytes) -> None:
+    def _keep_partial(self, data: bytes) -> None:
         if data:
-            self._held.append(data)
-            self._held_size += len(data)
-        if self._held_size > MAX_LINE:
-            raise ProtocolViolation("the server sent a line without an end")
+            self._partial.append(data)
+            self._partial_size += len(data)
+        if self._partial_size > MAX_LINE:
+            raise ProtocolViolation("the server sent a line that is too long")
 
     def _numbered(self, line: bytes) -> Message:
         fields = line.split(b" ", 3)
         if len(fields) != 4:
             raise ProtocolViolation("the server sent a delivery without data")
-        return self._decoded(fields[2], fields[3], read_number(fields[1]))
+        return self._decoded(fields[2], fields[3], decode_number(fields[1]))
 
     def _message(self, line: bytes) -> Message:
         fields = line.split(b" ", 2)
@@ -178,7 +184,7 @@ class LineDialect(Dialect):
         if tags is None:
             if len(self._tag_sets) >= _CACHED_TAG_LISTS:
                 self._tag_sets.clear()
-            tags = self._tag_sets[tag_list] = frozenset(read_text(tag_list).split(","))
+            tags = self._tag_sets[tag_list] = frozenset(decode_text(tag_list).split(","))
         if b"\\" in data:
             data = _ESCAPED.sub(_unescape, data)
         return Message(tags, data, id_)
@@ -186,29 +192,29 @@ class LineDialect(Dialect):
     def _reply(self, line: bytes) -> list[Event]:
         word, _, rest = line.partition(b" ")
         if word == b"error":
-            return self._error(read_text(rest))
+            return self._error(decode_text(rest))
         if word == b"gap":
             return self._gap(rest)
         if not self._expected or self._expected[0].word != word:
-            raise ProtocolViolation("the server answered what was not asked")
+            raise ProtocolViolation("the server sent an unexpected reply")
         expected = self._expected.popleft()
         self.unconfirmed -= expected.publishes
         if expected.request is None:
             return []
-        if expected.begins:
-            newest = read_newest(rest)
-            return [Begun(expected.request, newest.epoch, newest.id)]
+        if expected.starts:
+            newest = decode_newest(rest)
+            return [ReplayStarted(expected.request, newest.epoch, newest.id)]
         if expected.failure is not None:
-            return [Answer(expected.request, Failed(remote_error(expected.failure)))]
-        return [Answer(expected.request, read_reply(expected.request.command, rest))]
+            return [Response(expected.request, Failed(remote_error(expected.failure)))]
+        return [Response(expected.request, decode_reply(expected.request.command, rest))]
 
     def _gap(self, rest: bytes) -> list[Event]:
-        read_newest(rest)
+        decode_newest(rest)
         expected = self._expected[0] if self._expected else None
-        if expected is None or expected.request is None or expected.begins:
-            return [Forgotten(None)]
+        if expected is None or expected.request is None or expected.starts:
+            return [HistoryGap(None)]
         resumed = isinstance(expected.request.command, Resume)
-        return [Forgotten(expected.request if resumed else None)]
+        return [HistoryGap(expected.request if resumed else None)]
 
     def _error(self, text: str) -> list[Event]:
         expected = self._expected[0] if self._expected else None
@@ -216,25 +222,25 @@ class LineDialect(Dialect):
             return [PublishFailed(text)]
         if isinstance(expected.request.command, Ping):
             return [PublishFailed(text)]
-        if expected.silent:
+        if expected.fenced:
             expected.failure = text
             return []
         self._expected.popleft()
         self.unconfirmed -= expected.publishes
-        if expected.begins:
-            return []  # what it begins fails too, and says so
-        return [Answer(expected.request, Failed(remote_error(text)))]
+        if expected.starts:
+            return []  # its resume fails too, and reports it
+        return [Response(expected.request, Failed(remote_error(text)))]
 
     def close(self) -> tuple[list[Event], list[Request]]:
         events: list[Event] = []
         unanswered: list[Request] = []
         for expected in self._expected:
-            if expected.request is None or expected.begins:
+            if expected.request is None or expected.starts:
                 continue
-            # A server that hangs up on a command says why, but answers no ping after that.
+            # A server that hangs up on a command has said why, but answers no fence.
             if expected.failure is not None:
                 failed = Failed(remote_error(expected.failure))
-                events.append(Answer(expected.request, failed))
+                events.append(Response(expected.request, failed))
             else:
                 unanswered.append(expected.request)
         self._expected.clear()

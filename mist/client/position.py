@@ -1,4 +1,4 @@
-"""Places in a server's history: as a program gives them, and as far as a client knows it."""
+"""History positions: as a program gives them, and what a client knows of the server's history."""
 
 import attrs
 
@@ -6,15 +6,15 @@ from mist.commands import Since
 from mist.errors import InvalidPosition
 from mist.protocols.positions import position
 
-__all__ = ["Known", "Position", "place"]
+__all__ = ["Position", "ServerHistory", "parse_position"]
 
 
 @attrs.frozen
 class Position:
-    """A place in a message history: after the message of this id.
+    """A position in a message history: after the message with this id.
 
     Attributes:
-        epoch: which log; another one gives the same ids to other messages.
+        epoch: which log; another log gives the same ids to other messages.
         id: 0 is before the first message.
     """
 
@@ -23,48 +23,48 @@ class Position:
 
 
 @attrs.define
-class Known:
-    """What a client knows of the history of its server.
+class ServerHistory:
+    """What a client knows of its server's history.
 
     Attributes:
-        history: whether there is one; None where that is yet to be found out.
-        epoch: of the log that subscriptions have their places in; None for none.
-        newest: no subscription that is live misses anything up to this id.
+        available: whether the server keeps one; None while that is unknown.
+        epoch: the log that the subscriptions' positions belong to; None for none.
+        newest: every live subscription has received all its messages up to this id.
     """
 
-    history: bool | None = None
+    available: bool | None = None
     epoch: str | None = None
     newest: int = 0
 
-    def begun(self, epoch: str) -> None:
-        """The server told which log it has."""
-        self.history = True
+    def set_epoch(self, epoch: str) -> None:
+        """The server named its log."""
+        self.available = True
         if self.epoch != epoch:
             self.epoch = epoch
             self.newest = 0
 
-    def reached(self, id_: int) -> None:
-        """All up to this id has arrived."""
+    def advance(self, id_: int) -> None:
+        """All messages up to this id have arrived."""
         self.newest = max(self.newest, id_)
 
-    def off(self) -> None:
-        """The server said that it has none."""
-        self.history = False
+    def disable(self) -> None:
+        """The server said that it keeps no history."""
+        self.available = False
         self.epoch = None
 
-    def numbered(self, id_: int) -> None:
-        """A message with an id arrived."""
+    def note_id(self, id_: int) -> None:
+        """A message with this id arrived."""
         if id_ > self.newest:
             self.newest = id_
-        if self.history is False:
-            self.history = None  # there is one after all: ask next time
+        if self.available is False:
+            self.available = None  # there is a history after all: ask at the next connection
 
 
-def place(since: int | tuple[str, int] | Position) -> Since:
-    """What the commands take: from an id, -N, a pair of epoch and id, or a `Position`.
+def parse_position(since: int | tuple[str, int] | Position) -> Since:
+    """The command's form of an id, -N, a pair of epoch and id, or a `Position`.
 
     Raises:
-        InvalidPosition: it is no place: out of range, or -N with an epoch.
+        InvalidPosition: out of range, or -N with an epoch.
     """
     match since:
         case bool():  # which Python takes for an integer

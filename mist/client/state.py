@@ -1,26 +1,36 @@
-"""The client's end of the line: what outlives a connection, and hears of what happens on it.
+"""Client state: everything that outlives a connection.
 
-It owns the link (`mist.client.supervisor`), and with it the requests that tasks wait for, the
-subscriptions (`mist.client.subscribing`) and what became of publishes.
+It owns the connection supervisor and handles its events. It holds the requests that tasks wait
+for, the subscriptions (`mist.client.subscriber`) and what became of published messages
+(`mist.client.publisher`).
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
 import attrs
 import trio
 
 from mist.client.address import Address
-from mist.client.delivery import Delivery
-from mist.client.dialect import Answer, Begun, Ended, Event, Forgotten, PublishFailed, Request
+from mist.client.dialect import (
+    Event,
+    HistoryGap,
+    PublishFailed,
+    ReplayStarted,
+    Request,
+    Response,
+    SubscriptionRevoked,
+)
 from mist.client.errors import AccessDenied, Unconfirmed, Unsupported
+from mist.client.fanout import Fanout
 from mist.client.frames import SUPPORTED
 from mist.client.options import Options, State
-from mist.client.outgoing import Outgoing
-from mist.client.position import Known
-from mist.client.publishing import Publishing
-from mist.client.subscribing import Subscribing
+from mist.client.position import ServerHistory
+from mist.client.publisher import Publisher
+from mist.client.send_buffer import SendBuffer
+from mist.client.subscriber import Subscriber
+from mist.client.subscription_table import SubscriptionTable
 from mist.client.supervisor import ConnectionSupervisor
-from mist.client.topics import Topics
 from mist.commands import (
     Auth,
     Command,
@@ -41,6 +51,8 @@ from mist.message import Message
 
 __all__ = ["ClientState"]
 
+_SUBSCRIBE_COMMANDS: Final = (Resume, Subscribe, Unsubscribe)
+
 
 @attrs.define(eq=False)
 class _Call(Request):
@@ -51,19 +63,20 @@ class _Call(Request):
 
 
 class ClientState:
-    """See the module. `run` is its only task.
+    """State of one client. `run` is its only task.
 
     Attributes:
-        lines: whether it speaks the line protocol; JSON frames otherwise.
-        token: what a WebSocket's request presents.
-        state: see `State`.
+        subscriber: its subscriptions.
+        lines: whether it speaks the line protocol; otherwise JSON frames.
+        token: the token that a WebSocket handshake presents.
+        state: of its connection.
     """
 
     def __init__(
         self,
         address: Address,
         options: Options,
-        publishing: Publishing,
+        publisher: Publisher,
         *,
         secret: str | None,
         token: str | None,
@@ -77,44 +90,44 @@ class ClientState:
         self._secret = secret
         self._echo = echo
         self._on_state = on_state
-        self._publishing = publishing
-        self._outgoing = Outgoing(buffer)
-        self._link = ConnectionSupervisor(address, options, self._outgoing, self)
-        self._known = Known()
-        topics = Topics()
-        self._delivery = Delivery(topics, self._known)
-        self.subscribing = Subscribing(
-            topics, self._known, self._outgoing.add, self._link.reset, counted=self.lines
+        self._publisher = publisher
+        self._send_buffer = SendBuffer(buffer)
+        self._supervisor = ConnectionSupervisor(address, options, self._send_buffer, self)
+        self._history = ServerHistory()
+        table = SubscriptionTable()
+        self._fanout = Fanout(table, self._history)
+        self.subscriber = Subscriber(
+            table, self._history, self._send_buffer.add, self._supervisor.reset, counted=self.lines
         )
         self._failure: ClientError | None = None
 
-    # what a program wants
+    # calls of the program
 
     def check(self) -> None:
-        """Raise why there will be no connection any more, where that is so."""
+        """Raise the error that ended the client, if it has ended."""
         if self._failure is not None:
             raise self._failure
 
     async def publish(self, line: bytes) -> None:
-        """Queue a message, waiting for room. Cancelled, it was not queued."""
+        """Queue a message; wait for room (backpressure). Cancelled, it was not queued."""
         await trio.lowlevel.checkpoint_if_cancelled()
         self.check()
-        while self._outgoing.full:
-            await self._outgoing.wait_for_room()
+        while self._send_buffer.full:
+            await self._send_buffer.wait_for_room()
             self.check()
-        self._outgoing.add(line)
+        self._send_buffer.add(line)
 
     async def call(self, command: Command) -> Reply:
-        """Ask, and wait for the answer. Cancelled, it may have been asked."""
+        """Send a request and wait for its reply. Cancelled, it may have been carried out."""
         if not self.lines and type(command) not in SUPPORTED:
             raise Unsupported(f"{type(command).__name__} is not for websockets")
         self.check()
         call = _Call(command)
-        self._outgoing.add(call)
+        self._send_buffer.add(call)
         try:
             await call.done.wait()
         except trio.Cancelled:
-            self._outgoing.remove(lambda request: request is call)
+            self._send_buffer.remove(lambda request: request is call)
             raise
         if call.error is not None:
             raise call.error
@@ -128,12 +141,12 @@ class ClientState:
         try:
             await self.call(Ping())
         except ClientError as error:
-            if self._publishing.doubtful:
-                raise self._publishing.take_doubt() from error
+            if self._publisher.unconfirmed:
+                raise self._publisher.take_unconfirmed() from error
             raise
-        self._publishing.tell()
+        self._publisher.raise_failures()
 
-    # the link's owner
+    # the supervisor's handler
 
     def greeting(self) -> Sequence[Request]:
         commands: list[Command] = []
@@ -145,18 +158,18 @@ class ClientState:
                 commands.append(Echo(on=False))
             commands += [Ids(on=True), Last()]
         else:
-            commands.append(Ping())  # comes back only where the token was good
+            commands.append(Ping())  # answered only where the token was accepted
         return [*map(Request, commands)]
 
     def greeted(self, greeting: Sequence[Request]) -> None:
         for request in greeting:
             if isinstance(request.reply, Newest):
-                self._known.history = True
+                self._history.available = True
             if not isinstance(request.reply, Failed):
                 continue
             text = str(request.reply.error)
             if isinstance(request.command, Ids | Last) and _has_no_history(text):
-                self._known.history = False
+                self._history.available = False
                 continue
             if isinstance(request.command, Auth):
                 raise AccessDenied("access denied: the secret is wrong")
@@ -164,8 +177,8 @@ class ClientState:
                 raise AccessDenied("access denied: the server demands a secret")
             raise ConnectError(f"the server answered: {text}")
 
-    def opening(self) -> Sequence[Request]:
-        return self.subscribing.opening()
+    def resubscribe(self) -> Sequence[Request]:
+        return self.subscriber.resubscribe()
 
     def state_changed(self, state: State) -> None:
         if state is not self.state:
@@ -176,80 +189,89 @@ class ClientState:
     def handle(self, event: Event) -> None:
         match event:
             case Message():
-                self._delivery.deliver(event)
-            case Answer(request, reply):
+                self._fanout.deliver(event)
+            case Response(request, reply):
                 request.reply = reply
                 if isinstance(request, _Call):
                     request.done.set()
                 else:
-                    self.subscribing.settle(request, reply)
-            case Begun():
-                self.subscribing.begun(event)
-            case Forgotten(request):
-                self.subscribing.forgotten(request)
+                    self.subscriber.settle(request, reply)
+            case ReplayStarted():
+                self.subscriber.replay_started(event)
+            case HistoryGap(request):
+                self.subscriber.history_gap(request)
             case PublishFailed(text):
-                self._publishing.refuse(text)
-            case Ended(tags):
-                self.subscribing.revoked(tags)
+                self._publisher.add_refusal(text)
+            case SubscriptionRevoked(tags):
+                self.subscriber.revoked(tags)
 
-    async def relieve(self) -> None:
-        await self._delivery.relieve()
+    async def apply_backpressure(self) -> None:
+        await self._fanout.apply_backpressure()
 
-    def broken(self, error: ClientError, unanswered: Sequence[Request], unconfirmed: int) -> None:
-        self._publishing.doubt(unconfirmed)
-        self.subscribing.broken()
-        # The opening of the next connection says which subscriptions there are by then.
-        self._outgoing.remove(lambda it: isinstance(it.command, Resume | Subscribe | Unsubscribe))
+    def disconnected(
+        self, error: ClientError, unanswered: Sequence[Request], unconfirmed: int
+    ) -> None:
+        self._publisher.add_unconfirmed(unconfirmed)
+        self.subscriber.disconnected()
+        # The next connection begins with the subscriptions that there are by then.
+        self._send_buffer.remove(
+            lambda it: isinstance(it.command, Resume | Subscribe | Unsubscribe)
+        )
         _abort(unanswered, error)
 
-    # life
+    # lifecycle
 
     async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
-        """Keep the connection until `close`; started when it is there for the first time.
+        """Keep the connection up until `close`; started when it is connected the first time.
 
         Raises:
-            ConnectError, ConnectionLost: it could not be had even once. Later ends are told
-                to whoever calls or reads.
+            ConnectError, ConnectionLost: the first connection failed. Later failures are raised
+                by calls and by reading subscriptions.
         """
         try:
-            await self._link.run(task_status=task_status)
+            await self._supervisor.run(task_status=task_status)
         except ClientError as error:
-            never = self.state is State.CONNECTING
+            never_connected = self.state is State.CONNECTING
             self._fail(error)
-            if never:
+            if never_connected:
                 raise
         finally:
             self._fail(ClientClosed())
 
     async def drain(self, seconds: float) -> None:
-        """Flush where there is anything to tell. Raises as `flush`, `Unconfirmed` in the end."""
-        if not (self._publishing.troubled or self._waiting):
+        """Flush if there is anything to flush or report.
+
+        Raises:
+            RemoteError, ConnectionLost: as `flush`.
+            Unconfirmed: it took longer than `seconds`.
+        """
+        if not (self._publisher.has_failures or self._in_flight):
             return
         with trio.move_on_after(seconds) as scope:
             await self.flush()
         if scope.cancelled_caught:
-            raise Unconfirmed(self._waiting + self._publishing.doubtful)
+            raise Unconfirmed(self._in_flight + self._publisher.unconfirmed)
 
     @property
-    def _waiting(self) -> int:
-        return self._outgoing.messages + self._link.unconfirmed
+    def _in_flight(self) -> int:
+        return self._send_buffer.messages + self._supervisor.unconfirmed
 
     def close(self) -> None:
-        """Say goodbye and end `run`. Everything that waits raises `ClientClosed`."""
-        self._link.close()
+        """Close the connection and end `run`. Everything that waits raises `ClientClosed`."""
+        self._supervisor.close()
 
     def _fail(self, error: ClientError) -> None:
         if self._failure is not None:
             return
         self._failure = error
-        self.subscribing.fail(error)
-        _abort(self._outgoing.remove(lambda it: True), error)
-        self._outgoing.wake()
+        self.subscriber.fail(error)
+        _abort(self._send_buffer.remove(lambda it: True), error)
+        self._send_buffer.wake()
         self.state_changed(State.CLOSED)
 
 
 def _has_no_history(text: str) -> bool:
-    # The second is what a server says that is older than the question.
+    # The second is the answer of a server that is older than these commands.
     return text == HistoryOff.message or text.startswith("Unknown command")
 
 

@@ -1,8 +1,8 @@
-"""A local subscription: a bounded queue of messages, and what is missing between them.
+"""Subscription: a bounded queue of messages for one reader, with gaps marked in place.
 
-A reader that falls behind loses the newest messages, counted. So does everyone while the
-connection is down, where the server has no history that brings them later. Both leave a gap,
-and a gap has a place: the queue holds a mark there, so that the reader learns of it between
+A slow consumer, whose queue is full, loses the newest messages; they are counted. Messages are
+also lost while the connection is down, unless the server has a history to replay them from.
+Both leave a gap. The queue holds a mark at that point, so the reader learns of the gap between
 the right two messages.
 """
 
@@ -24,13 +24,13 @@ __all__ = ["Gap", "Stage", "Subscription"]
 
 @attrs.frozen
 class Gap:
-    """Something is missing between two messages of a subscription.
+    """Messages are missing between two messages of a subscription.
 
     Attributes:
         lost: messages dropped because the queue was full.
-        reconnected: whether the connection was down meanwhile; how many messages passed by
-            then is not known. A server with a history brings them, so that this is said only
-            where some are gone from there too.
+        reconnected: whether the connection was down meanwhile; how many messages were published
+            then is not known. A server with a history replays them, so there it is set only
+            where the history has lost some of them too.
         forgotten: whether the server's history no longer has all that was asked for.
     """
 
@@ -40,11 +40,11 @@ class Gap:
 
 
 class Stage(Enum):
-    """How a subscription stands on this connection."""
+    """State of a subscription on the current connection."""
 
-    ABSENT = "absent"
-    HELD = "held"  # asked for, and what arrives may still be another's
-    REPLAYED = "replayed"
+    INACTIVE = "inactive"
+    PENDING = "pending"  # asked for; what arrives may still be for another subscription
+    REPLAYING = "replaying"
     LIVE = "live"
 
 
@@ -57,9 +57,9 @@ class Subscription:
     loses none. One task reads at a time.
 
     Attributes:
-        tags: what it asks for.
-        lost: messages dropped so far because nobody took them in time.
-        reconnects: how often the connection was lost and made again meanwhile.
+        tags: the tags that a message must carry.
+        lost: messages dropped so far because the queue was full.
+        reconnects: how often the connection was lost and restored so far.
     """
 
     def __init__(
@@ -74,23 +74,23 @@ class Subscription:
         self.tags = tags
         self.lost = 0
         self.reconnects = 0
-        # for `mist.client.subscribing`
+        # for `mist.client.subscriber` and `mist.client.fanout`
         self.since = since
         self.settled = trio.Event()  # confirmed or refused for the first time
-        self.request: Request | None = None  # under way
-        self.stage = Stage.ABSENT
-        self.held: list[Message] = []
-        self.seen: int | None = None  # the highest id given; None where there are no ids
+        self.request: Request | None = None  # in flight
+        self.stage = Stage.INACTIVE
+        self.pending: list[Message] = []
+        self.seen: int | None = None  # highest id given to it; None where there are no ids
         self.caught_up = False  # has been live
         self.taken = 0  # messages that the reader has taken
         self._queue: deque[Message | Gap] = deque()
         self._limit = queue
-        self._messages = 0  # in the queue, marks not counted
+        self._messages = 0  # in the queue, without gaps
         self._raise_on_gap = raise_on_gap
         self._on_gap = on_gap
         self._arrived = trio.Event()
-        self._relieved = trio.Event()
-        self._given_up = False  # nobody waits for this reader until it has caught up
+        self._uncongested = trio.Event()
+        self._stalled = False  # the client doesn't wait for this reader until it caught up
         self._ended = False
         self._error: MistError | None = None
 
@@ -104,7 +104,7 @@ class Subscription:
         """The next message, waited for.
 
         Raises:
-            MessagesLost: with `raise_on_gap`, once for each gap; go on reading as you like.
+            MessagesLost: with `raise_on_gap`, once for each gap; reading may go on after it.
             Revoked, ConnectionLost, ConnectError: why there will be no more.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
@@ -120,21 +120,21 @@ class Subscription:
             if isinstance(item, Message):
                 self._messages -= 1
                 self.taken += 1
-                self._look_for_relief()
+                self._update_congestion()
                 return item
-            self._tell(item)
+            self._report(item)
 
     def take(self) -> list[Message]:
-        """What is queued, up to the next gap, without waiting. May be empty."""
+        """All queued messages up to the next gap, without waiting. May be empty."""
         found = []
         while self._queue and isinstance(self._queue[0], Message):
             found.append(self._queue.popleft())
             self._messages -= 1
         self.taken += len(found)
-        self._look_for_relief()
+        self._update_congestion()
         return found  # type: ignore[return-value]  # only messages are taken
 
-    def _tell(self, gap: Gap) -> None:
+    def _report(self, gap: Gap) -> None:
         if self._on_gap is not None:
             self._on_gap(gap)
         if self._raise_on_gap:
@@ -145,7 +145,7 @@ class Subscription:
     def deliver(self, message: Message) -> None:
         """Queue a message, or drop and count it where the queue is full.
 
-        One that was given before, by its id, is not given again.
+        A message whose id was seen before is ignored.
         """
         if self._ended:
             return
@@ -155,55 +155,55 @@ class Subscription:
             self.seen = message.id
         if self._messages >= self._limit:
             self.lost += 1
-            self._mark(Gap(lost=1))
+            self._append_gap(Gap(lost=1))
             return
         self._queue.append(message)
         self._messages += 1
         self._arrived.set()
 
-    def release(self) -> None:
-        """What is held comes again in the replay, which has surely begun."""
-        self.held.clear()
-        if self.stage is Stage.HELD:
-            self.stage = Stage.REPLAYED
+    def start_replay(self) -> None:
+        """The replay has begun, and will bring the pending messages again."""
+        self.pending.clear()
+        if self.stage is Stage.PENDING:
+            self.stage = Stage.REPLAYING
         self.settled.set()
 
     @property
-    def crowded(self) -> bool:
-        """Whether the reader should get a moment before more is read for it.
+    def congested(self) -> bool:
+        """Whether the reader should get time before more is read from the server.
 
-        From a quarter on, so that the next read of 64 KiB still finds room in a queue of the
-        usual size.
+        The high-water mark is a quarter of the queue, so that the next read of 64 KiB still
+        fits into a queue of the default size.
         """
-        return self._messages * 4 > self._limit and not self._given_up and not self._ended
+        return self._messages * 4 > self._limit and not self._stalled and not self._ended
 
-    async def relieved(self) -> None:
-        """Wait until it is not crowded any more."""
-        while self.crowded:
-            self._relieved = trio.Event()
-            await self._relieved.wait()
+    async def wait_uncongested(self) -> None:
+        """Wait until it is no longer congested."""
+        while self.congested:
+            self._uncongested = trio.Event()
+            await self._uncongested.wait()
 
-    def give_up(self) -> None:
+    def mark_stalled(self) -> None:
         """Don't wait for this reader again before it has caught up."""
-        self._given_up = self.crowded
+        self._stalled = self.congested
 
-    def _look_for_relief(self) -> None:
+    def _update_congestion(self) -> None:
         if self._messages * 4 <= self._limit:
-            self._given_up = False
-            self._relieved.set()
+            self._stalled = False
+            self._uncongested.set()
 
-    def reconnected(self, *, whole: bool = False) -> None:
-        """The connection was down and is back; `whole` where nothing is missing for all we know."""
+    def mark_reconnected(self, *, complete: bool = False) -> None:
+        """The connection was down and is back; `complete` where a replay brings what was missed."""
         self.reconnects += 1
-        if not whole:
-            self._mark(Gap(reconnected=True))
+        if not complete:
+            self._append_gap(Gap(reconnected=True))
 
-    def forgotten(self, *, reconnected: bool) -> None:
-        """Some of what was to be brought now is not in the history any more."""
-        self._mark(Gap(reconnected=reconnected, forgotten=True))
+    def mark_history_gap(self, *, reconnected: bool) -> None:
+        """The history no longer has some of the messages that would come next."""
+        self._append_gap(Gap(reconnected=reconnected, forgotten=True))
 
-    def _mark(self, gap: Gap) -> None:
-        # Gaps without a message between them are one gap, so marks are bounded like messages.
+    def _append_gap(self, gap: Gap) -> None:
+        # Adjacent gaps are merged, so their number is bounded like that of the messages.
         last = self._queue[-1] if self._queue else None
         if isinstance(last, Gap):
             gap = Gap(
@@ -215,16 +215,16 @@ class Subscription:
         self._queue.append(gap)
         self._arrived.set()
 
-    def confirmed(self) -> None:
-        """Raise why it was refused, where it has ended for a reason."""
+    def raise_if_refused(self) -> None:
+        """Raise the error that it was ended with, if any."""
         if self._ended and self._error is not None:
             raise self._error
 
     def end(self, error: MistError | None = None) -> None:
-        """No more messages after those queued; the first reason stays."""
+        """No more messages after those queued. The first reason stays."""
         if not self._ended:
             self._ended = True
             self._error = error
             self.settled.set()
             self._arrived.set()
-            self._relieved.set()
+            self._uncongested.set()

@@ -1,7 +1,7 @@
-"""A connection kept up: opened, opened again, and what becomes of things in between.
+"""Connection supervisor: connect, heartbeat, and reconnect with backoff.
 
-A link owns one `Outgoing` queue and, at a time, one wire and one dialect. It reads and
-writes; what the events mean is its owner's affair (`mist.client.state`).
+It owns the `SendBuffer` and, one after the other, a transport and a dialect for each connection.
+It reads and writes; what the events mean is decided by its handler (`mist.client.state`).
 """
 
 import logging
@@ -12,84 +12,90 @@ from typing import Final, Protocol
 import trio
 
 from mist.client.address import Address
-from mist.client.dial import open_wire
+from mist.client.dial import open_transport
 from mist.client.dialect import Dialect, Event, Request
 from mist.client.errors import Rejected
 from mist.client.frames import FrameDialect
 from mist.client.line import LineDialect
 from mist.client.options import Options, State
-from mist.client.outgoing import Outgoing
-from mist.client.wire import Wire
+from mist.client.send_buffer import SendBuffer
+from mist.client.transport import Transport
 from mist.commands import Ping, Resume
 from mist.errors import ClientError, ConnectError, ConnectionLost, ProtocolViolation
 
-__all__ = ["ConnectionSupervisor", "Owner"]
+__all__ = ["ConnectionHandler", "ConnectionSupervisor"]
 
 log = logging.getLogger("mist.client")
 
-_GOODBYE: Final = 1.0  # seconds for the closing words of a WebSocket or of TLS
+_CLOSE_TIMEOUT: Final = 1.0  # seconds for the closing handshake of a WebSocket or of TLS
 
 
-class Owner(Protocol):
-    """Who hears of what happens on a link. Only `relieve` may wait."""
+class ConnectionHandler(Protocol):
+    """Handles what happens on a connection. Only `apply_backpressure` may wait."""
 
     def greeting(self) -> Sequence[Request]:
-        """What has to be said first on a fresh connection."""
+        """The first requests on a new connection."""
 
     def greeted(self, greeting: Sequence[Request]) -> None:
-        """The greeting was answered. Raises `Rejected` or `ConnectError` to end it."""
+        """The greeting was answered. Raises `Rejected` or `ConnectError` to end the connection."""
 
-    def opening(self) -> Sequence[Request]:
-        """What has to be said after the greeting, before anything queued."""
+    def resubscribe(self) -> Sequence[Request]:
+        """The requests after the greeting, before anything from the send buffer."""
 
     def handle(self, event: Event) -> None:
-        """Something arrived."""
+        """An event arrived."""
 
-    async def relieve(self) -> None:
-        """Let readers catch up, for a bounded while; called after each read."""
+    async def apply_backpressure(self) -> None:
+        """Wait a bounded time for slow readers; called after each read."""
 
-    def broken(self, error: ClientError, unanswered: Sequence[Request], unconfirmed: int) -> None:
-        """The connection is gone, with requests and messages that were written."""
+    def disconnected(
+        self, error: ClientError, unanswered: Sequence[Request], unconfirmed: int
+    ) -> None:
+        """The connection is gone, with requests and messages that were written to it."""
 
     @property
     def token(self) -> str | None:
-        """What a WebSocket's request presents."""
+        """The token that a WebSocket handshake presents."""
 
     def state_changed(self, state: State) -> None:
-        """The link's state is another one now."""
+        """The connection's state changed."""
 
 
 class ConnectionSupervisor:
-    """See the module. `run` is its only task."""
+    """Keeps one connection up. `run` is its only task."""
 
     def __init__(
-        self, address: Address, options: Options, outgoing: Outgoing, owner: Owner
+        self,
+        address: Address,
+        options: Options,
+        send_buffer: SendBuffer,
+        handler: ConnectionHandler,
     ) -> None:
         self._address = address
         self._options = options
-        self._outgoing = outgoing
-        self._owner = owner
+        self._send_buffer = send_buffer
+        self._handler = handler
         self._closing = False
-        self._phase = trio.CancelScope()
+        self._phase = trio.CancelScope()  # of connecting and talking, or of the backoff
         self._dialect: Dialect | None = None
         self._connected = False
         self._connected_at = 0.0
-        self._why: ClientError | None = None
-        self._scope: trio.CancelScope | None = None  # of the conversation
-        self._listening = math.inf  # since when nothing has come, though it would be read
+        self._reason: ClientError | None = None  # that the connection ended for
+        self._scope: trio.CancelScope | None = None  # of the connection's tasks
+        self._reading_since = math.inf  # when the current read began; inf while none waits
 
     @property
     def unconfirmed(self) -> int:
-        """Messages written on this connection that no fence has come back for."""
+        """Messages written on this connection that no fence has confirmed."""
         return 0 if self._dialect is None else self._dialect.unconfirmed
 
     def close(self) -> None:
-        """End `run`, with a goodbye to the server."""
+        """End `run`, with a closing handshake."""
         self._closing = True
         self._phase.cancel()
 
     def reset(self, error: ClientError) -> None:
-        """Give this connection up, to be made again like one that was lost."""
+        """Drop this connection and reconnect, as after a lost one."""
         if self._scope is not None:
             self._stop(self._scope, error)
 
@@ -99,11 +105,11 @@ class ConnectionSupervisor:
         Started once it is connected for the first time.
 
         Raises:
-            ClientError: it can't be had (any more).
+            ClientError: the first connection failed, or a lost one is not to be restored.
         """
         failures = 0
         started = False
-        self._owner.state_changed(State.CONNECTING)
+        self._handler.state_changed(State.CONNECTING)
         while not self._closing:
 
             def connected() -> None:
@@ -112,19 +118,19 @@ class ConnectionSupervisor:
                     started = True
                     task_status.started()
 
-            error = await self._session(connected)
+            error = await self._connect_once(connected)
             if self._closing:
                 return
             persist = self._options.reconnect if started else self._options.wait
             if isinstance(error, Rejected) or not persist:
                 raise error
-            # A server that takes connections only to drop them is one that failed.
+            # A server that accepts connections only to drop them counts as failed.
             lasted = self._connected and (
                 trio.current_time() - self._connected_at > self._options.backoff.cap
             )
             failures = 1 if lasted else failures + 1
             if started:
-                self._owner.state_changed(State.RECONNECTING)
+                self._handler.state_changed(State.RECONNECTING)
             delay = self._options.backoff.delay(failures)
             log.info("%s; trying again in %.1f s", error, delay)
             with self._new_phase():
@@ -136,158 +142,164 @@ class ConnectionSupervisor:
             self._phase.cancel()
         return self._phase
 
-    async def _session(self, connected: Callable[[], None]) -> ClientError:
+    async def _connect_once(self, connected: Callable[[], None]) -> ClientError:
         """One connection, from opening to its end. Returns why it ended."""
         self._connected = False
-        self._why = None
-        wire: Wire | None = None
+        self._reason = None
+        transport: Transport | None = None
         try:
             with self._new_phase():
                 with trio.move_on_after(self._options.connect_seconds):
-                    wire = await open_wire(
+                    transport = await open_transport(
                         self._address,
                         ssl_context=self._options.ssl_context,
-                        token=self._owner.token,
+                        token=self._handler.token,
                     )
-                if wire is None:
-                    raise _too_slow()
-                await self._converse(wire, connected)
+                if transport is None:
+                    raise _timed_out()
+                await self._talk(transport, connected)
         except ClientError as error:
-            self._why = error
+            self._reason = error
         finally:
-            self._end_conversation()
-            if wire is not None:
-                with trio.move_on_after(_GOODBYE):
-                    await wire.aclose()
-        why = self._why or ConnectionLost()
-        if isinstance(why, ConnectionLost) and not self._connected:
-            return ConnectError(str(why))  # there was no connection yet to be lost
-        return why
+            self._disconnect()
+            if transport is not None:
+                with trio.move_on_after(_CLOSE_TIMEOUT):
+                    await transport.aclose()
+        reason = self._reason or ConnectionLost()
+        if isinstance(reason, ConnectionLost) and not self._connected:
+            return ConnectError(str(reason))  # there was no connection yet to be lost
+        return reason
 
-    def _end_conversation(self) -> None:
+    def _disconnect(self) -> None:
         dialect, self._dialect = self._dialect, None
         self._scope = None
         if dialect is None:
             return
         events, unanswered = dialect.close()
         for event in events:
-            self._owner.handle(event)
-        self._outgoing.written()
-        error = self._why or ConnectionLost()
-        self._owner.broken(error, unanswered, dialect.unconfirmed)
+            self._handler.handle(event)
+        self._send_buffer.mark_written()
+        error = self._reason or ConnectionLost()
+        self._handler.disconnected(error, unanswered, dialect.unconfirmed)
 
-    async def _converse(self, wire: Wire, connected: Callable[[], None]) -> None:
+    async def _talk(self, transport: Transport, connected: Callable[[], None]) -> None:
+        """Greet, resubscribe, then write what is queued; another task reads."""
         line = self._address.protocol == "tcp"
         self._dialect = dialect = LineDialect() if line else FrameDialect()
-        greeting = self._owner.greeting()
-        ready, opened = trio.Event(), trio.Event()
-        requests: list[Request] = []  # that the opening waits for
+        greeting = self._handler.greeting()
+        ready, resubscribed = trio.Event(), trio.Event()
+        awaited: list[Request] = []  # subscribes to be answered before it counts as connected
         scope = self._scope = trio.CancelScope()
 
-        def look() -> None:
+        def check_replies() -> None:
             if not ready.is_set() and _answered(greeting):
-                self._owner.greeted(greeting)
+                self._handler.greeted(greeting)
                 ready.set()
-            if requests and _answered(requests):
-                opened.set()
+            if awaited and _answered(awaited):
+                resubscribed.set()
 
         with scope:
-            async with trio.open_nursery() as both:
-                both.start_soon(self._read, wire, dialect, scope, greeting, ready, look)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(
+                    self._read, transport, dialect, scope, greeting, ready, check_replies
+                )
                 with trio.move_on_after(self._options.connect_seconds) as opening:
-                    await self._send(wire, dialect.write(greeting), scope)
+                    await self._send(transport, dialect.write(greeting), scope)
                     await ready.wait()
-                    first = self._owner.opening()
-                    # A replay may take its time, and nothing is lost by not waiting for it.
-                    requests += [it for it in first if not isinstance(it.command, Resume)]
-                    await self._send(wire, dialect.write(first), scope)
-                    if requests:
-                        await opened.wait()
+                    first = self._handler.resubscribe()
+                    # A replay may take long, and nothing is lost by not waiting for it.
+                    awaited += [it for it in first if not isinstance(it.command, Resume)]
+                    await self._send(transport, dialect.write(first), scope)
+                    if awaited:
+                        await resubscribed.wait()
                 if opening.cancelled_caught:
-                    self._stop(scope, _too_slow())
-                elif self._why is None:
+                    self._stop(scope, _timed_out())
+                elif self._reason is None:
                     self._connected = True
                     self._connected_at = trio.current_time()
-                    self._owner.state_changed(State.CONNECTED)
+                    self._handler.state_changed(State.CONNECTED)
                     connected()
-                    both.start_soon(self._watch, scope)
-                    await self._write(wire, dialect, scope)
-        if self._why is not None:
-            raise self._why
+                    nursery.start_soon(self._heartbeat, scope)
+                    await self._write(transport, dialect, scope)
+        if self._reason is not None:
+            raise self._reason
 
     def _stop(self, scope: trio.CancelScope, error: ClientError) -> None:
-        if self._why is None:
-            self._why = error
+        if self._reason is None:
+            self._reason = error
         scope.cancel()
 
-    async def _send(self, wire: Wire, pieces: list[bytes], scope: trio.CancelScope) -> bool:
+    async def _send(
+        self, transport: Transport, pieces: list[bytes], scope: trio.CancelScope
+    ) -> bool:
         try:
-            await wire.send(pieces)
+            await transport.send(pieces)
         except ConnectionLost as error:
-            # The server may have said why before it hung up; the reader gets a moment.
-            with trio.move_on_after(_GOODBYE):
+            # The server may have said why before it hung up: let the reader find it first.
+            with trio.move_on_after(_CLOSE_TIMEOUT):
                 await trio.sleep_forever()
             self._stop(scope, error)
             return False
         return True
 
-    async def _write(self, wire: Wire, dialect: Dialect, scope: trio.CancelScope) -> None:
+    async def _write(self, transport: Transport, dialect: Dialect, scope: trio.CancelScope) -> None:
         while True:
-            pieces = dialect.write(await self._outgoing.take())
-            if not await self._send(wire, pieces, scope):
+            pieces = dialect.write(await self._send_buffer.take())
+            if not await self._send(transport, pieces, scope):
                 return
-            self._outgoing.written()
+            self._send_buffer.mark_written()
 
     async def _read(
         self,
-        wire: Wire,
+        transport: Transport,
         dialect: Dialect,
         scope: trio.CancelScope,
         greeting: Sequence[Request],
         ready: trio.Event,
-        look: Callable[[], None],
+        check_replies: Callable[[], None],
     ) -> None:
         try:
             while True:
-                self._listening = trio.current_time()
-                data = await wire.receive()
-                self._listening = math.inf
+                self._reading_since = trio.current_time()
+                data = await transport.receive()
+                self._reading_since = math.inf
                 for event in dialect.receive(data):
-                    self._owner.handle(event)
-                look()
-                await self._owner.relieve()
+                    self._handler.handle(event)
+                check_replies()
+                await self._handler.apply_backpressure()
         except ProtocolViolation as error:
             self._stop(scope, ConnectionLost(f"connection lost: {error}"))
         except ConnectionLost as error:
-            self._stop(scope, self._last_words(dialect, greeting, ready) or error)
+            self._stop(scope, self._greeting_error(dialect, greeting, ready) or error)
         except (ConnectError, Rejected) as error:
             self._stop(scope, error)
 
-    def _last_words(
+    def _greeting_error(
         self, dialect: Dialect, greeting: Sequence[Request], ready: trio.Event
     ) -> ClientError | None:
-        """What a server that hung up during the greeting found wrong with it."""
+        """What a server that hung up during the greeting had answered to it."""
         if ready.is_set():
             return None
         for event in dialect.close()[0]:
-            self._owner.handle(event)
+            self._handler.handle(event)
         try:
-            self._owner.greeted(greeting)
+            self._handler.greeted(greeting)
         except ClientError as error:
             return error
         return None
 
-    async def _watch(self, scope: trio.CancelScope) -> None:
-        """End a connection whose other side is gone without a word."""
+    async def _heartbeat(self, scope: trio.CancelScope) -> None:
+        """Ping, and end a connection whose peer is gone without closing it."""
         seconds = self._options.keepalive_seconds
         ping: Request | None = None
         while True:
             await trio.sleep(seconds)
             if ping is None or ping.reply is not None:
                 ping = Request(Ping())
-                self._outgoing.add(ping)
-            # Its answer may have to wait for a long replay, and for those who read it here.
-            elif trio.current_time() - self._listening >= seconds:
+                self._send_buffer.add(ping)
+            # Its reply may be queued behind a long replay, or wait for slow readers here; so
+            # what counts is how long a read has brought nothing.
+            elif trio.current_time() - self._reading_since >= seconds:
                 self._stop(scope, ConnectionLost(f"connection lost: silent for {seconds:g} s"))
 
 
@@ -295,5 +307,5 @@ def _answered(requests: Iterable[Request]) -> bool:
     return all(request.reply is not None for request in requests)
 
 
-def _too_slow() -> ConnectError:
+def _timed_out() -> ConnectError:
     return ConnectError("the server did not answer in time")

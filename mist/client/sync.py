@@ -1,4 +1,4 @@
-"""The client for scripts: no async, no event loop to be seen.
+"""Synchronous client, for scripts without an event loop.
 
     with connect("tcp://127.0.0.1:1445") as client:
         client.register(["room:*"], "a-token")
@@ -6,8 +6,8 @@
         for message in client.subscribe(["room:1"], timeout=5.0):
             print(message.text)
 
-A thread runs trio with the real client inside (`mist.client.portal`); each call is sent there
-and waited for, at the cost of two thread switches. The thread ends with the block.
+A thread runs the async client (`mist.client.blocking_portal`). Each call is sent there and
+waited for, at the cost of two thread switches. The thread ends with the block.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,10 +17,10 @@ from typing import Any, Self
 import trio
 
 from mist.audience import Attributes, Audience
+from mist.client.blocking_portal import BlockingPortal
 from mist.client.client import Client as AsyncClient
 from mist.client.connect import connect as connect_async
 from mist.client.options import State
-from mist.client.portal import Portal
 from mist.client.position import Position
 from mist.client.subscription import Subscription as AsyncSubscription
 from mist.commands import Connections
@@ -33,16 +33,16 @@ __all__ = ["Client", "Subscription", "connect"]
 class Subscription:
     """Messages that carry all of `tags`, as an iterator. Made by `Client.subscribe`.
 
-    It holds from the moment it is made. Iterating ends after `timeout` seconds without a
-    message, and raises what the async one does.
+    It is confirmed when the constructor returns. Iterating ends after `timeout` seconds
+    without a message, and raises what the async one does.
 
     Attributes:
-        tags: what it asks for.
+        tags: the tags that a message must carry.
     """
 
     def __init__(
         self,
-        portal: Portal,
+        portal: BlockingPortal,
         manager: AbstractAsyncContextManager[AsyncSubscription],
         timeout: float | None,
     ) -> None:
@@ -56,12 +56,12 @@ class Subscription:
 
     @property
     def lost(self) -> int:
-        """Messages dropped so far because nobody took them in time."""
+        """Messages dropped so far because the queue was full."""
         return self._subscription.lost
 
     @property
     def reconnects(self) -> int:
-        """How often the connection was lost and made again meanwhile."""
+        """How often the connection was lost and restored so far."""
         return self._subscription.reconnects
 
     def __iter__(self) -> Self:
@@ -73,7 +73,7 @@ class Subscription:
             return message
         if not self._open:
             raise StopIteration
-        # What is there comes over at once: a thread switch costs more than a message.
+        # All queued messages come over at once: a thread switch costs more than a message.
         taken = self._portal.call(self._take)
         if not taken:
             raise StopIteration
@@ -111,10 +111,10 @@ class Subscription:
 class Client:
     """`mist.client.Client` without `async`: the same methods, arguments and errors.
 
-    Any thread may call it.
+    Any thread may call its methods.
     """
 
-    def __init__(self, portal: Portal, client: AsyncClient) -> None:
+    def __init__(self, portal: BlockingPortal, client: AsyncClient) -> None:
         self._portal = portal
         self._client = client
 
@@ -139,11 +139,11 @@ class Client:
         return self._portal.call(lambda: self._client.store(tags, data))
 
     def last(self) -> Position:
-        """The newest place in the server's history."""
+        """The newest position in the server's history."""
         return self._portal.call(self._client.last)
 
     def flush(self) -> None:
-        """Wait until all that was published is carried out; raises where some was refused."""
+        """Wait until the server has handled all messages; see `mist.client.Client.flush`."""
         self._portal.call(self._client.flush)
 
     def subscribe(
@@ -152,8 +152,8 @@ class Client:
         """Receive messages that carry all of `tags`.
 
         Args:
-            tags: see `mist.client.Client.subscribe`, and for `options` too.
-            timeout: seconds without a message after which iterating ends; None waits on.
+            tags, options: see `mist.client.Client.subscribe`.
+            timeout: seconds without a message after which iterating ends; None is never.
         """
         return Subscription(self._portal, self._client.subscribe(tags, **options), timeout)
 
@@ -162,7 +162,7 @@ class Client:
         self._portal.call(lambda: self._client.unsubscribe(tags))
 
     def list(self) -> tuple[TagSet, ...]:
-        """This connection's subscriptions as the server has them."""
+        """This connection's subscriptions on the server."""
         return self._portal.call(self._client.list)
 
     def list_all(self) -> TagSet:
@@ -170,35 +170,35 @@ class Client:
         return self._portal.call(self._client.list_all)
 
     def ping(self) -> float:
-        """The time of a round trip, in seconds."""
+        """The round-trip time in seconds."""
         return self._portal.call(self._client.ping)
 
     def who(self) -> Connections:
-        """Sessions on all listeners, now and since the start."""
+        """Numbers of sessions on all listeners, now and since the start."""
         return self._portal.call(self._client.who)
 
     def register(self, tags: Iterable[str], token: str) -> None:
-        """Make a token known."""
+        """Register a token."""
         self._portal.call(lambda: self._client.register(tags, token))
 
     def unregister(self, token: str) -> None:
-        """Forget a token and end its sessions."""
+        """Revoke a token and end its sessions."""
         self._portal.call(lambda: self._client.unregister(token))
 
     def set(self, tags: Iterable[str], token: str) -> None:
-        """Grant a token more tags."""
+        """Add tags to a token."""
         self._portal.call(lambda: self._client.set(tags, token))
 
     def unset(self, tags: Iterable[str], token: str) -> None:
-        """Take tags from a token."""
+        """Remove tags from a token."""
         self._portal.call(lambda: self._client.unset(tags, token))
 
     def set_attributes(self, attributes: Mapping[str, object], token: str) -> None:
-        """Say whom a token is for; what is None is forgotten."""
+        """Set attributes of a token; None removes one."""
         self._portal.call(lambda: self._client.set_attributes(attributes, token))
 
     def attributes(self, token: str) -> Attributes:
-        """Whom a token is for."""
+        """The attributes of a token."""
         return self._portal.call(lambda: self._client.attributes(token))
 
     def tags(self, token: str) -> TagSet:
@@ -206,7 +206,7 @@ class Client:
         return self._portal.call(lambda: self._client.tags(token))
 
     def authenticate(self, token: str) -> None:
-        """Swap the token of a WebSocket."""
+        """Replace the token of a WebSocket."""
         self._portal.call(lambda: self._client.authenticate(token))
 
 
@@ -217,7 +217,7 @@ def connect(url: str, **options: Any) -> Iterator[Client]:
     Takes and raises what `mist.client.connect` does. `on_state` and `on_gap` are called in
     the client's thread.
     """
-    portal = Portal(connect_async(url, **options))
+    portal = BlockingPortal(connect_async(url, **options))
     client = Client(portal, portal.open())
     try:
         yield client

@@ -1,7 +1,7 @@
-"""A WebSocket as a wire: the handshake, and a text message for each piece.
+"""WebSocket transport: the handshake, and a text message for each piece.
 
-wsproto knows the rules, and no task of its own reads here: whoever waits for the server is who
-notices that it has hung up, in the middle of the handshake as well as later.
+wsproto implements the protocol. There is no reader task here: the task that waits for the server
+is the one that notices when it hangs up, during the handshake and later.
 """
 
 from collections import deque
@@ -24,10 +24,10 @@ from wsproto.events import (
 from wsproto.utilities import RemoteProtocolError
 
 from mist.client.errors import AccessDenied, Rejected
-from mist.client.wire import Wire, read_some, write_all
+from mist.client.transport import Transport, read_some, write_all
 from mist.errors import ClientError, ConnectError, ConnectionLost
 
-__all__ = ["FrameWire", "open_websocket"]
+__all__ = ["WebSocketTransport", "open_websocket"]
 
 _MAX_MESSAGE: Final = 16_777_216  # characters; a server's limit may be raised, and JSON escapes
 _HTTP: Final = b"HTTP/"
@@ -37,50 +37,50 @@ _TOO_BIG: Final = 1009
 
 async def open_websocket(
     stream: trio.abc.Stream, *, host: str, resource: str, token: str | None
-) -> "FrameWire":
-    """Shake hands on a fresh stream. Failed or cancelled, the stream is of no use any more.
+) -> "WebSocketTransport":
+    """Do the handshake on a new stream. Failed or cancelled, the stream can't be used further.
 
     Args:
         stream: connected, and encrypted where it is to be.
-        host: as a Host header has it.
+        host: the Host header.
         resource: path and query.
         token: sent in the X-Auth-Token header.
 
     Raises:
-        ConnectionLost: the server hung up before it had answered.
+        ConnectionLost: the server hung up before it answered.
         ConnectError: it, or a proxy, answered with an HTTP status; the text names it.
-        AccessDenied, Rejected: with one that trying again would not change.
+        AccessDenied, Rejected: likewise, with a permanent one.
     """
     websocket = WSConnection(ConnectionType.CLIENT)
     headers = [] if token is None else [(b"X-Auth-Token", token.encode())]
     request = Request(host=host, target=resource, subprotocols=["mist.v1"], extra_headers=headers)
-    wire = FrameWire(websocket, stream)
-    await wire.transmit(websocket.send(request))
-    data = await wire.read()
+    transport = WebSocketTransport(websocket, stream)
+    await transport.transmit(websocket.send(request))
+    data = await transport.read()
     if not (data.startswith(_HTTP) or _HTTP.startswith(data)):
-        # Another protocol's server may wait for us to speak, and never end a head.
-        raise ConnectError("the server speaks no WebSocket")
+        # A server of another protocol may never send the end of a response head.
+        raise ConnectError("the server does not speak WebSocket")
     while True:
         broken: Exception | None = None
         try:
             websocket.receive_data(data)  # bounded: its HTTP parser ends a head that is too long
         except (RemoteProtocolError, ValueError) as error:
             broken = error
-        # What is wrong may stand behind a head that says all.
+        # What is malformed may come after a complete head.
         for event in websocket.events():
             if isinstance(event, AcceptConnection):
-                await wire.take_events()
-                return wire
+                await transport.take_events()
+                return transport
             if isinstance(event, RejectConnection):
-                # At its head: a body may be long, or cut short, and would say no more.
+                # The head is enough: its body may be long, or cut short.
                 raise _rejection(event.status_code)
         if broken is not None:
-            raise ConnectError(f"the server speaks no WebSocket: {broken}") from broken
-        data = await wire.read()
+            raise ConnectError(f"the server does not speak WebSocket: {broken}") from broken
+        data = await transport.read()
 
 
 def _rejection(status: int) -> ClientError:
-    """What an HTTP status in the place of a WebSocket means."""
+    """The error for an HTTP status in place of a WebSocket."""
     if status in (401, 403):
         return AccessDenied(f"access denied (HTTP {status})")
     if status == 400:
@@ -88,21 +88,21 @@ def _rejection(status: int) -> ClientError:
     return ConnectError(f"the server refused the WebSocket (HTTP {status})")
 
 
-class FrameWire(Wire):
+class WebSocketTransport(Transport):
     """An open WebSocket."""
 
     def __init__(self, websocket: WSConnection, stream: trio.abc.Stream) -> None:
         self._websocket = websocket
         self._stream = stream
-        self._turn = trio.Lock()  # to write: the reader answers pings
+        self._write_lock = trio.Lock()  # the reader writes too: it answers pings
         self._arrived: deque[bytes] = deque()
-        self._parts: list[bytes] = []  # of a message that has not ended
+        self._parts: list[bytes] = []  # of an incomplete message
         self._size = 0  # characters in them
         self._end: ClientError | None = None
 
     async def send(self, pieces: list[bytes]) -> None:
         if not self._is(ConnectionState.OPEN):
-            # The reader knows better why, and has yet to look: it ends the connection.
+            # The reader will find the reason, and end the connection.
             await trio.sleep_forever()
         frames = [self._websocket.send(TextMessage(data=piece.decode())) for piece in pieces]
         await self.transmit(b"".join(frames))
@@ -116,7 +116,7 @@ class FrameWire(Wire):
         return self._arrived.popleft()
 
     async def take_events(self) -> None:
-        """Take what has been read and not been looked at; it may have come with the handshake."""
+        """Handle the events read so far; some may have come with the handshake."""
         for event in self._websocket.events():
             match event:
                 case TextMessage(data=text):
@@ -139,7 +139,7 @@ class FrameWire(Wire):
             self._parts.clear()
             await self._answer(CloseConnection(_TOO_BIG, "message too big"))
             return
-        if part:  # else a peer could have us remember any number of empty ones
+        if part:  # otherwise a peer could make us keep any number of empty ones
             self._parts.append(part)
         if last:
             self._arrived.append(b"".join(self._parts))
@@ -149,7 +149,7 @@ class FrameWire(Wire):
     async def _answer(self, event: Event) -> None:
         if not self._is(ConnectionState.OPEN, ConnectionState.REMOTE_CLOSING):
             return
-        with suppress(ConnectionLost):  # what arrived before that is read first
+        with suppress(ConnectionLost):  # what arrived before is read first
             await self.transmit(self._websocket.send(event))
 
     async def aclose(self) -> None:
@@ -171,17 +171,17 @@ class FrameWire(Wire):
     # the stream
 
     async def read(self) -> bytes:
-        """Bytes as they come; never empty. Raises `ConnectionLost` at their end."""
+        """The next bytes; never empty. Raises `ConnectionLost` at their end."""
         return await read_some(self._stream)
 
     async def transmit(self, data: bytes) -> None:
         """Write bytes. Raises `ConnectionLost` where the stream is broken."""
-        async with self._turn:
+        async with self._write_lock:
             await write_all(self._stream, data)
 
 
 def _closing(code: int, reason: str | None) -> ClientError:
-    """What a close code means for a client."""
+    """The error for a close code."""
     text = reason or "closed by the server"
     if code in (4401, 4403):
         return AccessDenied(text)

@@ -1,4 +1,4 @@
-"""Servers that say what a test wants, on real sockets, one connection after the other."""
+"""Fake servers on real sockets that answer as a test scripts, one connection at a time."""
 
 import contextlib
 import json

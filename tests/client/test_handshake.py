@@ -87,12 +87,12 @@ REFUSED = [
     (b"HTTP/1.1 302 Found\r\nLocation: /\r\n\r\n", stay, "HTTP 302"),
 ]
 NO_WEBSOCKET = [
-    (b"220 mail.example ESMTP\r\n", stay, "no WebSocket"),
-    (b"\x00\xff" * 50, stay, "no WebSocket"),
-    (b"HTTP/1.1 101 x\r\n\r\n", stay, "no WebSocket"),
-    (UPGRADE + b"Sec-WebSocket-Accept: AAAA\r\n\r\n", stay, "no WebSocket"),
-    (UPGRADE + b"Sec-WebSocket-Protocol: \xff\r\n\r\n", stay, "no WebSocket"),
-    (SWITCHING + b"X: ", talk_on, "no WebSocket"),
+    (b"220 mail.example ESMTP\r\n", stay, "not speak WebSocket"),
+    (b"\x00\xff" * 50, stay, "not speak WebSocket"),
+    (b"HTTP/1.1 101 x\r\n\r\n", stay, "not speak WebSocket"),
+    (UPGRADE + b"Sec-WebSocket-Accept: AAAA\r\n\r\n", stay, "not speak WebSocket"),
+    (UPGRADE + b"Sec-WebSocket-Protocol: \xff\r\n\r\n", stay, "not speak WebSocket"),
+    (SWITCHING + b"X: ", talk_on, "not speak WebSocket"),
 ]
 
 

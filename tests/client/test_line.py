@@ -1,4 +1,4 @@
-"""Answers find their questions, however the bytes are cut."""
+"""Replies find their requests, however the bytes are cut."""
 
 import itertools
 
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mist.audience import NO_ATTRIBUTES, Attributes
-from mist.client.dialect import Answer, PublishFailed, Request
+from mist.client.dialect import PublishFailed, Request, Response
 from mist.client.line import LineDialect
 from mist.commands import (
     Connections,
@@ -70,11 +70,11 @@ TABLE = [
 
 def meaning(event: object) -> object:
     match event:
-        case Answer(_, Done()):
+        case Response(_, Done()):
             return OK
-        case Answer(_, Failed(error)):
+        case Response(_, Failed(error)):
             return (REFUSED, str(error))
-        case Answer(_, reply):
+        case Response(_, reply):
             return reply
     return event
 

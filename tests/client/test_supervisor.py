@@ -1,4 +1,4 @@
-"""Backoff, addresses, frames, TLS: the parts under the client."""
+"""The parts below the client: backoff, addresses, JSON frames, TLS."""
 
 import ssl
 from pathlib import Path
@@ -10,7 +10,7 @@ import trustme
 
 from mist.client import Backoff, Rejected, connect
 from mist.client.address import Address
-from mist.client.dialect import Answer, Ended, Request
+from mist.client.dialect import Request, Response, SubscriptionRevoked
 from mist.client.frames import FrameDialect
 from mist.commands import Done, Failed, Ping, Subscribe
 from mist.config import Listen
@@ -47,9 +47,9 @@ def test_frames_match_replies_by_their_ref_in_any_order() -> None:
         {"command": "subscribe", "tags": ["a", "b"], "ref": 1},
         {"command": "ping", "ref": 2},
     ]
-    assert dialect.receive(b'{"success":true,"command":"ping","ref":2}') == [Answer(ping, Done())]
+    assert dialect.receive(b'{"success":true,"command":"ping","ref":2}') == [Response(ping, Done())]
     [answer] = dialect.receive(b'{"success":false,"command":"subscribe","error":"no","ref":1}')
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, Response)
     assert answer.request is subscribe
     assert isinstance(answer.reply, Failed)
 
@@ -59,7 +59,7 @@ def test_frames_nobody_asked_for() -> None:
     assert dialect.receive(b'{"keys":["a","b"],"data":"x","id":7}') == [Message(AB, b"x", 7)]
     assert dialect.receive(b'{"keys":["a","b"],"data64":"/wA="}') == [Message(AB, b"\xff\x00")]
     revoked = b'{"success":false,"command":"revoked","tags":["a","b"]}'
-    assert dialect.receive(revoked) == [Ended(AB)]
+    assert dialect.receive(revoked) == [SubscriptionRevoked(AB)]
     assert dialect.receive(b'{"success":false,"error":"Invalid json"}') == []
 
 

@@ -1,4 +1,4 @@
-"""The synchronous face, called from a worker thread beside a real server."""
+"""The synchronous client, called from a worker thread beside a real server."""
 
 import signal
 import subprocess

@@ -1,4 +1,4 @@
-"""A WebSocket as a wire, against the server's half of wsproto and against raw bytes."""
+"""The WebSocket transport, against the server's half of wsproto and against raw bytes."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -20,7 +20,7 @@ from wsproto.events import (
 from wsproto.events import Message as Data
 
 from mist.client import AccessDenied, Rejected, websocket
-from mist.client.websocket import FrameWire, open_websocket
+from mist.client.websocket import WebSocketTransport, open_websocket
 from mist.errors import ConnectionLost
 
 
@@ -49,7 +49,7 @@ class Peer:
 
 
 @asynccontextmanager
-async def opened(*behind: Event) -> AsyncIterator[tuple[FrameWire, Peer]]:
+async def opened(*behind: Event) -> AsyncIterator[tuple[WebSocketTransport, Peer]]:
     """A wire and its peer; `behind` leaves in one write with the end of the handshake."""
     ours, theirs = trio.testing.memory_stream_pair()
     peer = Peer(theirs)

@@ -1,6 +1,6 @@
-"""The words of the line protocol: how a command is written, and how its reply is read.
+"""Line codec: encode the commands of the line protocol, decode its replies.
 
-Arguments were checked by whoever made the command.
+The caller has validated the commands' arguments.
 """
 
 from collections.abc import Callable
@@ -45,18 +45,18 @@ from mist.protocols.positions import MAX_ID, position_from_text
 from mist.wire import RECORD_START, record_head
 
 __all__ = [
+    "decode_newest",
+    "decode_number",
+    "decode_reply",
+    "decode_text",
+    "encode_command",
     "publish_head",
     "publish_line",
-    "read_newest",
-    "read_number",
-    "read_reply",
-    "read_text",
-    "write_command",
 ]
 
 
 def publish_head(tags: TagSet, to: Audience | None = None) -> bytes:
-    """What every message with these tags begins with, for everyone or for an audience."""
+    """The start of a publish line with these tags, for all subscribers or for an audience."""
     tag_list = format_tags(tags).encode()
     if to is None:
         return record_head(tag_list)
@@ -74,13 +74,13 @@ def publish_line(head: bytes, data: bytes) -> bytes:
     return b"%b%b\n" % (head, data)
 
 
-def write_command(command: Command) -> tuple[bytes | None, bytes]:
-    """The word that its reply begins with (None: it has none), and its line, LF included."""
-    word, line = _WRITERS[type(command)](command)
+def encode_command(command: Command) -> tuple[bytes | None, bytes]:
+    """The first word of its reply (None: it has no reply), and its line, LF included."""
+    word, line = _ENCODERS[type(command)](command)
     return word, (line.encode() if isinstance(line, str) else line) + b"\n"
 
 
-_Write = Callable[..., tuple[bytes | None, str | bytes]]
+_Encode = Callable[..., tuple[bytes | None, str | bytes]]
 
 
 def _switch(on: bool) -> str:
@@ -104,7 +104,7 @@ def _position(since: Since) -> str:
     return f"{since.after}" if since.epoch is None else f"{since.epoch}:{since.after}"
 
 
-_WRITERS: Final[dict[type[Command], _Write]] = {
+_ENCODERS: Final[dict[type[Command], _Encode]] = {
     Auth: lambda it: (None, f"auth {it.credential}"),
     Escape: lambda it: (None, f"escape {_switch(it.on)}"),
     Echo: lambda it: (None, f"echo {_switch(it.on)}"),
@@ -130,67 +130,67 @@ _WRITERS: Final[dict[type[Command], _Write]] = {
 }
 
 
-def read_reply(command: Command, rest: bytes) -> Reply:
-    """What stands behind the word of a reply.
+def decode_reply(command: Command, rest: bytes) -> Reply:
+    """Decode what follows the first word of a reply.
 
     Raises:
-        ProtocolViolation: nothing that could answer this command.
+        ProtocolViolation: it can't be the reply to this command.
     """
     match command:
         case ListSubscriptions():
             return Subscriptions(_braced(rest))
         case ListTags():
-            return Tags(frozenset(map(read_text, _braced(rest))))
+            return Tags(frozenset(map(decode_text, _braced(rest))))
         case ShowTags(token=token):
             listed = _braced(rest.removeprefix(token.encode() + b" "))
-            return Tags(frozenset(read_text(listed[0]).split(",")) if listed else frozenset())
+            return Tags(frozenset(decode_text(listed[0]).split(",")) if listed else frozenset())
         case ShowAttributes(token=token):
-            text = read_text(rest.removeprefix(token.encode() + b" "))
+            text = decode_text(rest.removeprefix(token.encode() + b" "))
             try:
                 return TokenAttributes(Attributes.parse(text))
             except InvalidAudience:
-                raise ProtocolViolation("the server sent no attributes") from None
+                raise ProtocolViolation("the server sent invalid attributes") from None
         case Who():
             try:
                 connected, lifetime = map(int, rest.split(b" "))
             except ValueError:
-                raise ProtocolViolation("the server sent no numbers") from None
+                raise ProtocolViolation("the server sent invalid numbers") from None
             return Connections(connected, lifetime)
         case Last():
-            return read_newest(rest)
+            return decode_newest(rest)
         case Store():
-            return Stored(read_number(rest))
+            return Stored(decode_number(rest))
         case _:
             return Done()
 
 
-def read_newest(rest: bytes) -> Newest:
+def decode_newest(rest: bytes) -> Newest:
     """An epoch and an id. Raises `ProtocolViolation` at anything else."""
     epoch, _, number = rest.rpartition(b" ")
     try:
-        # Its epoch is written back one day, so it has to be one that can stand on a line.
+        # The epoch is sent back in a later resume, so it must be valid on a line.
         found = position_from_text(epoch + b":" + number)
     except InvalidPosition:
-        raise ProtocolViolation("the server sent no place in a history") from None
+        raise ProtocolViolation("the server sent an invalid position") from None
     return Newest(found.epoch or "", found.after or 0)
 
 
-def read_number(raw: bytes) -> int:
+def decode_number(raw: bytes) -> int:
     """A message's id. Raises `ProtocolViolation` at anything else."""
     try:
         number = int(raw)
     except ValueError:
         number = 0
     if not 0 < number <= MAX_ID:
-        raise ProtocolViolation("the server sent an id that is none")
+        raise ProtocolViolation("the server sent an invalid id")
     return number
 
 
 def _braced(listed: bytes) -> list[bytes]:
-    # A tag may hold braces itself, but no space: only the outermost pair is ours.
+    # A tag may hold braces but no space: only the outermost pair belongs to the protocol.
     return [item[1:-1] for item in listed.split(b" ") if item]
 
 
-def read_text(raw: bytes) -> str:
-    """What should be UTF-8, readable in any case."""
+def decode_text(raw: bytes) -> str:
+    """Decode text that should be UTF-8; invalid bytes are replaced."""
     return raw.decode("utf-8", "replace")

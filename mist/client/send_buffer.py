@@ -1,8 +1,8 @@
-"""What is to be written: published messages and requests in one bounded queue.
+"""Send buffer: published messages and requests waiting to be written, with backpressure.
 
-One queue, because a fence has to stay behind what it fences. It outlives connections: what
-was not written when one broke is written to the next, in the same order. What was taken to be
-written is never put back, so that nothing is ever written twice.
+It is a single queue, because a fence must stay behind the messages it fences. It outlives
+connections: what was not written when one broke is written to the next, in the same order.
+What was taken for writing is never put back, so nothing is written twice.
 """
 
 from collections.abc import Callable
@@ -12,16 +12,16 @@ import trio
 
 from mist.client.dialect import Request
 
-__all__ = ["Outgoing"]
+__all__ = ["SendBuffer"]
 
 _REQUEST_SIZE: Final = 64  # bytes a request counts for
 
 
-class Outgoing:
-    """See the module.
+class SendBuffer:
+    """A bounded queue of messages and requests.
 
     Args:
-        limit: bytes of published messages, queued or being written, beyond which `publish`
+        limit: bytes of published messages, queued or being written, above which `publish`
             waits.
     """
 
@@ -40,15 +40,15 @@ class Outgoing:
 
     @property
     def full(self) -> bool:
-        """Whether the next message has to wait. One is always let in, whatever its size."""
+        """Whether the next message has to wait. An empty buffer takes one of any size."""
         return self._size + self._writing >= self._limit
 
     async def wait_for_room(self) -> None:
-        """Wait once for something to be written, or for `wake`."""
+        """Wait until something was written, or for `wake`. Check `full` again after it."""
         await self._room.park()
 
     def wake(self) -> None:
-        """Have all who wait for room look again."""
+        """Wake every task that waits for room."""
         self._room.unpark_all()
 
     def add(self, item: bytes | Request) -> None:
@@ -58,7 +58,10 @@ class Outgoing:
         self._filled.set()
 
     async def take(self) -> list[bytes | Request]:
-        """All that is queued, waited for. Say `written` once it is. Cancelled, takes nothing."""
+        """Wait for items and take all of them. Cancelled, it takes nothing.
+
+        Call `mark_written` after they were written.
+        """
         while not self._items:
             self._filled = trio.Event()
             await self._filled.wait()
@@ -66,13 +69,13 @@ class Outgoing:
         self._writing, self._size = self._size, 0
         return items
 
-    def written(self) -> None:
-        """What was taken was written, or never will be."""
+    def mark_written(self) -> None:
+        """The items taken were written, or will never be."""
         self._writing = 0
         self.wake()
 
     def remove(self, unwanted: Callable[[Request], bool]) -> list[Request]:
-        """Take out requests that were not written yet. O(queue)."""
+        """Remove and return requests that were not written yet. O(queue)."""
         removed = [it for it in self._items if isinstance(it, Request) and unwanted(it)]
         if removed:
             gone = set(map(id, removed))

@@ -1,7 +1,7 @@
-"""How bytes travel: pieces out, chunks in.
+"""Transport contract of the client, and the plain byte stream (TCP, TLS, Unix socket).
 
-Foreign errors end here and in `mist.client.dial`: whatever goes wrong becomes `ConnectError`
-while connecting and `ConnectionLost` afterwards, or a `Rejected` where trying again can't help.
+Foreign errors end here and in `mist.client.dial`: every failure becomes `ConnectError` while
+connecting and `ConnectionLost` afterwards, or `Rejected` where trying again can't help.
 """
 
 import abc
@@ -11,18 +11,18 @@ import trio
 
 from mist.errors import ConnectionLost
 
-__all__ = ["BROKEN", "LineWire", "Wire", "read_some", "reason", "write_all"]
+__all__ = ["BROKEN", "StreamTransport", "Transport", "read_some", "reason", "write_all"]
 
 _READ_SIZE: Final = 65_536  # bytes
 BROKEN: Final = (OSError, trio.BrokenResourceError, trio.ClosedResourceError)
 
 
-class Wire(abc.ABC):
-    """Pieces out, chunks in."""
+class Transport(abc.ABC):
+    """Carries encoded requests to the server and brings back chunks of its replies."""
 
     @abc.abstractmethod
     async def send(self, pieces: list[bytes]) -> None:
-        """Write pieces in order. Cancelled or failed, it has written any part of them.
+        """Write pieces in order. Cancelled or failed, any part of them was written.
 
         Raises:
             ConnectionLost: the connection broke.
@@ -30,20 +30,20 @@ class Wire(abc.ABC):
 
     @abc.abstractmethod
     async def receive(self) -> bytes:
-        """What comes next; never empty.
+        """The next chunk; never empty.
 
         Raises:
             ConnectionLost: the connection ended.
-            Rejected: the server ended it for a reason that lasts.
+            Rejected: the server ended it for a permanent reason.
         """
 
     @abc.abstractmethod
     async def aclose(self) -> None:
-        """Close, with a goodbye where there is one."""
+        """Close, with a closing handshake where the protocol has one."""
 
 
-class LineWire(Wire):
-    """A stream of bytes as it is."""
+class StreamTransport(Transport):
+    """A plain stream of bytes."""
 
     def __init__(self, stream: trio.abc.Stream) -> None:
         self._stream = stream
@@ -62,7 +62,7 @@ class LineWire(Wire):
 
 
 async def read_some(stream: trio.abc.Stream) -> bytes:
-    """What a stream brings next; never empty. Raises `ConnectionLost` at its end."""
+    """The next bytes of a stream; never empty. Raises `ConnectionLost` at its end."""
     try:
         data = await stream.receive_some(_READ_SIZE)
     except BROKEN as error:
@@ -81,7 +81,7 @@ async def write_all(stream: trio.abc.Stream, data: bytes) -> None:
 
 
 def reason(error: BaseException) -> str:
-    """What the system says of an error, fit to print."""
+    """The system's text for an error, fit to print."""
     cause = error.__cause__ if isinstance(error, trio.BrokenResourceError) else error
     if isinstance(cause, OSError):
         return (cause.strerror or str(cause)).lower()

@@ -1,8 +1,8 @@
-"""A thread that holds a client open, and calls into it from outside.
+"""Blocking portal: a thread that runs a client, and synchronous calls into it.
 
-It is not `trio.from_thread` that carries the calls: what waits there can't be given up, and
-Ctrl-C has to reach a script that waits for a message that never comes. A call that is
-interrupted here is cancelled there.
+The calls do not use `trio.from_thread`: waiting there can't be interrupted, and Ctrl-C must
+reach a script that waits for a message that never comes. A call that is interrupted in the
+calling thread is cancelled in the client's.
 """
 
 import threading
@@ -16,22 +16,22 @@ import trio
 from mist.client.client import Client
 from mist.errors import ClientClosed
 
-__all__ = ["Portal"]
+__all__ = ["BlockingPortal"]
 
 _T = TypeVar("_T")
 
 
 class _Aborted(Exception):
-    """The block failed: leave without a flush."""
+    """The block failed: close without a flush."""
 
 
-class Portal:
-    """See the module. `open` begins it, `close` ends it."""
+class BlockingPortal:
+    """Runs a client in its own thread. `open` starts it, `close` ends it."""
 
     def __init__(self, manager: AbstractAsyncContextManager[Client]) -> None:
         self._opened: Future[Client] = Future()
         self._aborted = False
-        self._over = False
+        self._closed = False
         self._error: BaseException | None = None
         self._token: trio.lowlevel.TrioToken
         self._stop: trio.Event
@@ -73,13 +73,13 @@ class Portal:
                 async with trio.open_nursery() as self._nursery:
                     self._opened.set_result(client)
                     await self._stop.wait()
-                    self._over = True
+                    self._closed = True
                     self._nursery.cancel_scope.cancel()
                 if self._aborted:
                     raise _Aborted
 
     def call(self, function: Callable[[], Awaitable[_T]]) -> _T:
-        """Run an async function in there. Interrupted, it is cancelled there."""
+        """Run an async function in the client's thread and wait. Interrupted, it is cancelled."""
         future: Future[_T] = Future()
         scope = trio.CancelScope()
 
@@ -94,7 +94,7 @@ class Portal:
                     future.set_exception(ClientClosed())
 
         def start() -> None:
-            if self._over:
+            if self._closed:
                 future.set_exception(ClientClosed())
             else:
                 self._nursery.start_soon(run)
@@ -106,21 +106,21 @@ class Portal:
         try:
             return future.result()
         except BaseException:
-            self._tell(scope.cancel)
+            self._run_soon(scope.cancel)
             raise
 
-    def _tell(self, function: Callable[[], object]) -> None:
+    def _run_soon(self, function: Callable[[], object]) -> None:
         with suppress(trio.RunFinishedError):
             self._token.run_sync_soon(function)
 
     def close(self, *, aborted: bool, quiet: bool = False) -> None:
-        """End the thread and wait for it; raise what leaving the client raised."""
+        """End the thread and wait for it; raise what closing the client raised."""
         self._aborted = aborted
-        self._tell(self._stop.set if self._opened.done() else self._opening.cancel)
+        self._run_soon(self._stop.set if self._opened.done() else self._opening.cancel)
         try:
             self._thread.join()
-        except BaseException:  # interrupted while flushing: give that up too
-            self._tell(self._opening.cancel)
+        except BaseException:  # interrupted while flushing: cancel the flush too
+            self._run_soon(self._opening.cancel)
             raise
         if self._error is not None and not quiet:
             raise self._error

@@ -1,0 +1,314 @@
+"""Subscribing: subscribe, unsubscribe, and resume (recovery) after a reconnect.
+
+It outlives connections. Local subscriptions share a server subscription where they can;
+requests to the server go out through `send`.
+
+Where the server has a history, a lost connection loses no message:
+
+* A new subscription asks for the last message that matches (`-1`) and drops it. What it wants
+  is the reply: the position in the history at which its live messages begin.
+* Each subscription remembers the highest id it was given and takes no message twice, so a
+  replay may overlap. Live subscriptions share a position too: the server sends in one order,
+  so an id that arrived for one says that the others miss nothing below it.
+* On a new connection all subscriptions with a position are resumed as one, from the lowest of
+  their positions. A replay that was cut short is behind the others, which drop what they have
+  seen.
+"""
+
+from collections.abc import Callable, Iterable
+
+from mist.client.dialect import ReplayStarted, Request
+from mist.client.errors import HistoryOff, HistoryUnavailable, Revoked, remote_error
+from mist.client.position import ServerHistory
+from mist.client.subscribe_request import LIVE_ONLY, SubscribeRequest, chunked
+from mist.client.subscription import Stage, Subscription
+from mist.client.subscription_table import SubscriptionTable, TableEntry
+from mist.commands import Failed, Reply, Resume, Since, Subscribe, Unsubscribe
+from mist.errors import ClientClosed, ClientError, RemoteError
+from mist.message import TagSet
+
+__all__ = ["Subscriber"]
+
+
+class Subscriber:
+    """Keeps the server's subscriptions equal to the local ones.
+
+    Args:
+        table: the local subscriptions.
+        history: what is known of the server's history.
+        send: queues a request for the current connection.
+        reset: gives that connection up; a new one is made after the backoff.
+        counted: whether the server counts subscriptions that are made twice.
+    """
+
+    def __init__(
+        self,
+        table: SubscriptionTable,
+        history: ServerHistory,
+        send: Callable[[Request], None],
+        reset: Callable[[ClientError], None],
+        *,
+        counted: bool,
+    ) -> None:
+        self._table = table
+        self._history = history
+        self._send = send
+        self._reset = reset
+        self._counted = counted
+        self._online = False  # a connection takes requests
+
+    # calls of the program
+
+    def add(self, subscription: Subscription) -> None:
+        """Add a subscription, and subscribe on the server where needed. See its `settled`."""
+        entry = self._table.add(subscription)
+        if not self._online:
+            return
+        if subscription.since is None:
+            for other in entry.subscriptions[:-1]:
+                if other.stage is Stage.LIVE:
+                    subscription.stage = Stage.LIVE
+                    subscription.caught_up = True
+                    subscription.seen = self._history.newest if self._history.available else None
+                    subscription.settled.set()
+                    return
+                request = other.request
+                if (
+                    isinstance(request, SubscribeRequest)
+                    and request.live_only
+                    and request.log_end is None
+                ):
+                    subscription.request = request
+                    request.subscriptions.append(subscription)
+                    return
+        self._send(self._request([subscription], subscription.since or LIVE_ONLY))
+
+    def remove(self, subscription: Subscription) -> None:
+        """End a subscription, and the server's with the last one of its tag set."""
+        # Without an await, so that cancellation can't leave half of it undone. Nobody waits
+        # for the reply: an unsubscribe can't fail.
+        subscription.end()
+        removed = self._table.remove(subscription)
+        if removed is not None:
+            self._unsubscribe(removed)
+
+    def unsubscribe(self, tags: TagSet) -> None:
+        """End all subscriptions of exactly these tags."""
+        entry = self._table.get(tags)
+        if entry is not None:
+            self._end_all(entry, None, ClientClosed("unsubscribed"))
+            self._unsubscribe(entry)
+
+    def _unsubscribe(self, entry: TableEntry) -> None:
+        if self._online:
+            for _ in range(entry.server_count):
+                self._send(Request(Unsubscribe(entry.tags)))
+        entry.server_count = 0
+
+    def _end_all(
+        self, entry: TableEntry, error: ClientError | None, unsettled: ClientError
+    ) -> None:
+        """End an entry's subscriptions with `error`; those not settled yet with `unsettled`."""
+        for subscription in list(entry.subscriptions):
+            self._table.remove(subscription)
+            subscription.end(error if subscription.settled.is_set() else unsettled)
+
+    # the connection
+
+    def resubscribe(self) -> list[Request]:
+        """The requests for a new connection, resumed subscriptions first."""
+        self._online = True
+        subscriptions = self._table.subscriptions()
+        resumed: list[Subscription] = []
+        if self._history.available is not False and self._history.epoch is not None:
+            resumed = [each for each in subscriptions if each.seen is not None]
+        requests = [self._resume(chunk) for chunk in chunked(resumed)]
+        fresh: dict[TagSet, list[Subscription]] = {}
+        for each in subscriptions:
+            if each.request is not None:
+                continue
+            since, available = each.since, self._history.available is not False
+            if since is not None and available and not _was_live(each):
+                requests.append(self._request([each], since))
+            elif since is None or each.settled.is_set():
+                fresh.setdefault(each.tags, []).append(each)
+            else:
+                self._refuse(each, HistoryOff())
+        return [*requests, *(self._request(each, LIVE_ONLY) for each in fresh.values())]
+
+    def _resume(self, subscriptions: list[Subscription]) -> Request:
+        lowest = min(each.seen or 0 for each in subscriptions)
+        return self._request(subscriptions, Since(after=lowest, epoch=self._history.epoch))
+
+    def _request(self, subscriptions: list[Subscription], since: Since) -> Request:
+        tag_sets = list(dict.fromkeys(each.tags for each in subscriptions))
+        request = SubscribeRequest(Resume(tag_sets, since), subscriptions=list(subscriptions))
+        if self._history.available is False and since is LIVE_ONLY:
+            request.command = Subscribe(tag_sets[0])
+        for tags in tag_sets:
+            entry = self._table[tags]
+            entry.server_count = entry.server_count + 1 if self._counted else 1
+        for each in subscriptions:
+            each.request = request
+        return request
+
+    def disconnected(self) -> None:
+        """The connection is gone."""
+        self._online = False
+        for entry in self._table:
+            entry.server_count = 0
+        for each in self._table.subscriptions():
+            if each.stage is Stage.LIVE and each.seen is not None:
+                each.seen = max(each.seen, self._history.newest)
+            each.stage = Stage.INACTIVE
+            each.pending.clear()
+            each.request = None
+        # The next server's log may have been restored to an earlier state.
+        self._history.newest = 0
+
+    def fail(self, error: ClientError) -> None:
+        """There will be no further connection."""
+        for entry in self._table:
+            self._end_all(entry, None if isinstance(error, ClientClosed) else error, error)
+
+    # what the server says
+
+    def replay_started(self, event: ReplayStarted) -> None:
+        """The replay that a request asked for starts here."""
+        request = event.request
+        if not isinstance(request, SubscribeRequest) or not isinstance(request.command, Resume):
+            return
+        since = request.command.since
+        assert since is not None
+        alone = all(each.stage is Stage.INACTIVE for each in self._table.subscriptions())
+        self._history.set_epoch(event.epoch)
+        request.log_end = event.id
+        for each in request.subscriptions:
+            if since is LIVE_ONLY:
+                each.seen = event.id
+            elif each.seen is not None:
+                each.seen = min(each.seen, event.id) if since.epoch == event.epoch else 0
+            elif since.after is not None:
+                valid = since.epoch in (None, event.epoch) and since.after <= event.id
+                each.seen = since.after if valid else 0
+            if each.settled.is_set():
+                each.mark_reconnected(complete=since is not LIVE_ONLY)
+            if not self._counted:
+                each.stage = Stage.REPLAYING
+                each.settled.set()
+            elif since is not LIVE_ONLY:
+                each.stage = Stage.REPLAYING if alone and each.settled.is_set() else Stage.PENDING
+            # Otherwise it stays inactive until the fence: messages for other subscriptions may
+            # match it too, with some between them that the server does not send for it yet.
+
+    def history_gap(self, request: Request | None) -> None:
+        """The history no longer has some of the messages that would come next."""
+        if isinstance(request, SubscribeRequest) and not request.live_only:
+            for each in request.subscriptions:
+                each.mark_history_gap(reconnected=each.reconnects > 0)
+                each.start_replay()
+            return
+        # A live-only request misses nothing, so the gap belongs to another one, and the server
+        # doesn't say which: to those that are being replayed, if any, or else to any of them.
+        active = [each for each in self._table.subscriptions() if each.stage is not Stage.INACTIVE]
+        replaying = [
+            each for each in active if each.stage is not Stage.LIVE and not _asks_live(each)
+        ]
+        for each in replaying or active:
+            each.mark_history_gap(reconnected=False)
+
+    def settle(self, request: Request, reply: Reply) -> None:
+        """A subscribe was answered, or a replay is complete."""
+        if not isinstance(request, SubscribeRequest):
+            return
+        if isinstance(reply, Failed):
+            self._failed(request, str(reply.error))
+            return
+        subscriptions, request.subscriptions = request.subscriptions, []
+        if request.log_end is not None:
+            self._history.advance(request.log_end)
+        elif isinstance(request.command, Resume):
+            self._history.available = False  # a server that does not know the command
+        for each in subscriptions:
+            for message in each.pending:
+                each.deliver(message)
+            each.pending.clear()
+            each.stage = Stage.LIVE
+            each.caught_up = True
+            each.request = None
+            if request.log_end is not None:
+                each.seen = self._history.newest if request.live_only else each.seen or 0
+            else:
+                each.seen = None
+                if each.settled.is_set():
+                    each.mark_reconnected()
+            each.settled.set()
+        if self._counted:
+            self._remove_duplicates({each.tags for each in subscriptions})
+
+    def _remove_duplicates(self, tag_sets: Iterable[TagSet]) -> None:
+        for tags in tag_sets:
+            entry = self._table.get(tags)
+            if entry is not None and entry.server_count > 1:
+                entry.server_count -= 1
+                self._send(Request(Unsubscribe(tags)))
+
+    def _failed(self, request: SubscribeRequest, text: str) -> None:
+        error = remote_error(text)
+        subscriptions, request.subscriptions = request.subscriptions, []
+        by_tags: dict[TagSet, list[Subscription]] = {}
+        for each in subscriptions:
+            each.request = None
+            each.stage = Stage.INACTIVE
+            by_tags.setdefault(each.tags, []).append(each)
+        if self._counted:
+            for tags in by_tags:
+                self._table[tags].server_count -= 1
+        if isinstance(error, HistoryUnavailable) and any(
+            each.settled.is_set() for each in subscriptions
+        ):
+            self._reset(error)
+            return
+        if isinstance(error, HistoryOff) and isinstance(request.command, Resume):
+            self._history.disable()
+            for group in by_tags.values():
+                self._subscribe_without_history(group)
+            return
+        if len(by_tags) > 1:  # all or none were accepted: ask one by one which it is
+            for group in by_tags.values():
+                self._send(self._resume(group))
+            return
+        for each in subscriptions:
+            self._refuse(each, error)
+
+    def _subscribe_without_history(self, group: list[Subscription]) -> None:
+        remaining = []
+        for each in group:
+            if each.since is None or each.settled.is_set():
+                remaining.append(each)
+            else:
+                self._refuse(each, HistoryOff())
+        if remaining:
+            self._send(self._request(remaining, LIVE_ONLY))
+
+    def _refuse(self, subscription: Subscription, error: RemoteError) -> None:
+        self._table.remove(subscription)
+        settled = subscription.settled.is_set()
+        subscription.end(Revoked(subscription.tags) if settled else error)
+
+    def revoked(self, tags: TagSet) -> None:
+        """The server ended a subscription."""
+        entry = self._table.get(tags)
+        if entry is not None:
+            self._end_all(entry, Revoked(tags), Revoked(tags))
+
+
+def _asks_live(subscription: Subscription) -> bool:
+    return isinstance(subscription.request, SubscribeRequest) and subscription.request.live_only
+
+
+def _was_live(subscription: Subscription) -> bool:
+    """Whether it once had all that it first asked for, from a history or without one."""
+    return subscription.settled.is_set() and (
+        subscription.seen is not None or subscription.caught_up
+    )
