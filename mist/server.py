@@ -318,7 +318,7 @@ async def _obey(signals: AsyncIterator[int], server: Server, scope: trio.CancelS
             log.warning("stopping at once", signal=name)
             scope.cancel()
             return
-        log.info("draining", signal=name, connections=server.hub.connected)
+        log.info("draining", signal=name, connections=server.hub.sessions.connected)
         draining = True
         server.drain()
 

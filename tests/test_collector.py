@@ -45,13 +45,13 @@ async def test_a_connection_leaves_no_garbage(tmp_path: Path, index: int) -> Non
             await admin.ask(b"register a t\n")
         for _ in range(3):  # what the first ones leave, caches say, is not of each
             await come_and_go(server, index, sent)
-        await until(lambda: not server.hub.connected)
+        await until(lambda: not server.hub.sessions.connected)
         gc.collect()
         gc.disable()
         try:
             for _ in range(10):
                 await come_and_go(server, index, sent)
-            await until(lambda: not server.hub.connected)
+            await until(lambda: not server.hub.sessions.connected)
             gc.set_debug(gc.DEBUG_SAVEALL)
             gc.collect()
         finally:

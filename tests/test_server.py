@@ -40,7 +40,7 @@ async def stall(server: Server) -> trio.SocketStream:
     stream = await connect(server)
     await stream.send_all(b"subscribe a\nping\n")
     assert await stream.receive_some(100) == b"pong\n"
-    [session] = [each for each in server.hub.sessions() if each.transport == "tcp"]
+    [session] = [each for each in server.hub.sessions if each.transport == "tcp"]
     waiting = 0
     while not waiting:
         server.hub.publish(frozenset("a"), b"x" * 200_000)

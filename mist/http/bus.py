@@ -33,8 +33,8 @@ from mist.http.context import Context
 from mist.http.openapi import EITHER, Answer, Body, Operation, Operations, parameter
 from mist.http.problems import Problem
 from mist.http.subscribers import StreamSession, opened, until_gone, why_refused
+from mist.sessions.close_reason import DISCONNECTED, HISTORY_LOST, CloseReason
 from mist.sessions.sequencer import Sequencer
-from mist.sessions.session import GONE, HISTORY_LOST, CloseReason
 
 __all__ = ["OPERATIONS", "routes"]
 
@@ -213,7 +213,7 @@ class _Poll:
         send: Send,
     ) -> None:
         ending = session.ended
-        if ending is GONE:
+        if ending is DISCONNECTED:
             if chunks is not None and chunks.started:
                 await chunks.finish()  # hypercorn would read no further otherwise
             return
@@ -290,7 +290,7 @@ async def _body(receive: Receive) -> bytes | None:
 
 async def _end_when_gone(session: StreamSession, receive: Receive) -> None:
     await until_gone(receive)
-    session.end(GONE)
+    session.end(DISCONNECTED)
 
 
 async def _start_in_time(chunks: _Chunks) -> None:

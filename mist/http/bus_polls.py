@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from mist.sessions.session import CloseReason, Session
+from mist.sessions.close_reason import CloseReason
+from mist.sessions.session import Session
 
 __all__ = ["SUPERSEDED", "Polls"]
 

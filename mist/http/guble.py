@@ -36,7 +36,7 @@ from mist.protocols.topics.commands import check_field
 from mist.protocols.topics.forms import APPLICATION, HEADERS, MESSAGE_ID, USER
 from mist.sessions.dispatch import CommandSession
 from mist.sessions.hub import Hub
-from mist.sessions.session import Session
+from mist.sessions.session_table import ConnectedSession
 
 __all__ = ["OPERATIONS", "routes"]
 
@@ -180,7 +180,7 @@ def _headers(request: Request) -> str:
 
 async def _subscribers(hub: Hub, tags: TagSet) -> list[Subscriber]:
     receivers = hub.broker.receivers(tags)
-    sessions = list(hub.sessions())
+    sessions = list(hub.sessions)
     found: list[Subscriber] = []
     for start in range(0, len(sessions), _SLICE):
         some = sessions[start : start + _SLICE]
@@ -189,7 +189,7 @@ async def _subscribers(hub: Hub, tags: TagSet) -> list[Subscriber]:
     return found
 
 
-def _subscriber(session: Session) -> Subscriber:
+def _subscriber(session: ConnectedSession) -> Subscriber:
     user = session.attributes.user
     if isinstance(session, CommandSession) and isinstance(session.protocol, TopicProtocol):
         user = session.protocol.user  # as others see it, whoever it is for the server

@@ -23,7 +23,7 @@ from mist.http.context import Context
 from mist.http.openapi import SERVICE, Answer, Operation, Operations
 from mist.http.paging import LIMIT, Paging, after_parameter
 from mist.http.stats import Connection, describe_session
-from mist.sessions.session import Session
+from mist.sessions.session_table import ConnectedSession
 
 __all__ = ["OPERATIONS", "routes"]
 
@@ -86,9 +86,9 @@ def routes(context: Context) -> Sequence[BaseRoute]:
         await context.access.service(request)
         paging = Paging.of(request, _NAME)
         after = None if paging.after is None else _connected(paging.after)
-        found, more = await _page(_sessions(hub.sessions()), _session_key, after, paging.limit)
+        found, more = await _page(_sessions(hub.sessions), _session_key, after, paging.limit)
         page = [describe_session(each) for _, each in found]
-        return answer(ConnectionList(page, hub.connected, page[-1].name if more else None))
+        return answer(ConnectionList(page, hub.sessions.connected, page[-1].name if more else None))
 
     async def subscriptions(request: Request) -> Response:
         await context.access.service(request)
@@ -144,11 +144,11 @@ def _first(keyed: Keyed) -> Key:
 # connections: in the order of the numbers in their names
 
 
-def _sessions(sessions: Iterator[Session]) -> Iterator[list[Session]]:
+def _sessions(sessions: Iterable[ConnectedSession]) -> Iterator[list[ConnectedSession]]:
     yield list(sessions)
 
 
-def _session_key(session: Session) -> Key:
+def _session_key(session: ConnectedSession) -> Key:
     return _connected(session.name)
 
 

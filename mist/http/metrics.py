@@ -127,7 +127,7 @@ class _Collector(Collector):
 
     def _of_connections(self, session_aggregates: SessionAggregates) -> Iterator[Metric]:
         hub = self._hub
-        transports = sorted({*hub.accepted, *session_aggregates.connections})
+        transports = sorted({*hub.sessions.accepted, *session_aggregates.connections})
         yield _gauge(
             "mist_connections",
             "Sessions now.",
@@ -139,11 +139,11 @@ class _Collector(Collector):
             "Sessions accepted, and connections refused because there were too many.",
             labels=["transport", "result"],
         )
-        for name in sorted({*hub.accepted, *hub.refused}):
-            opened.add_metric([name, "accepted"], hub.accepted[name])
-            opened.add_metric([name, "refused"], hub.refused[name])
+        for name in sorted({*hub.sessions.accepted, *hub.sessions.refused}):
+            opened.add_metric([name, "accepted"], hub.sessions.accepted[name])
+            opened.add_metric([name, "refused"], hub.sessions.refused[name])
         yield opened
-        codes = {str(code): count for code, count in hub.endings.items()}
+        codes = {str(code): count for code, count in hub.sessions.close_codes.items()}
         yield _counter("mist_disconnects", "Sessions that ended, by close code.", "code", codes)
         reasons = dict.fromkeys(_REASONS, 0) | hub.failed_auth_reasons
         reasons["other"] = max(0, hub.failed_auths.total() - sum(reasons.values()))
@@ -175,7 +175,7 @@ class _Collector(Collector):
             "mist_messages_delivered",
             "Messages handed to the kernel.",
             "transport",
-            dict.fromkeys(self._hub.accepted, 0) | session_aggregates.delivered,
+            dict.fromkeys(self._hub.sessions.accepted, 0) | session_aggregates.delivered,
         )
         yield _counter(
             "mist_messages_dropped",

@@ -45,7 +45,7 @@ from mist.http.subscribers import (
     why_refused,
 )
 from mist.message import TagSet
-from mist.sessions.session import GONE, HISTORY_LOST, CloseReason
+from mist.sessions.close_reason import DISCONNECTED, HISTORY_LOST, CloseReason
 
 __all__ = ["OPERATIONS", "routes"]
 
@@ -111,7 +111,7 @@ class _Poll:
             )
             await self._search(session, search, wanted.since, timeout, receive)
             session.outbox.mute()
-            if session.ended is not GONE:
+            if session.ended is not DISCONNECTED:
                 await self._answer(session, search)(scope, receive, send)
             session.end(_ANSWERED)
 
@@ -188,7 +188,7 @@ _ANSWERED: Final = CloseReason(1000, "answered")
 
 async def _end_when_gone(session: StreamSession, receive: Receive) -> None:
     await until_gone(receive)
-    session.end(GONE)
+    session.end(DISCONNECTED)
 
 
 def _timeout(query: Query) -> float:

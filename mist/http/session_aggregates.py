@@ -17,7 +17,7 @@ import attrs
 import trio
 
 from mist.sessions.hub import Hub
-from mist.sessions.session import Session
+from mist.sessions.session_table import ConnectedSession
 
 __all__ = ["SHARE", "SLICE", "SessionAggregates", "SessionAggregator"]
 
@@ -45,7 +45,7 @@ class SessionAggregates:
     delivered_bytes: int
     subscriptions: int
     queued_bytes: int
-    slowest: list[Session]
+    slowest: list[ConnectedSession]
     cost: float
 
 
@@ -69,12 +69,15 @@ class SessionAggregator:
         return self._latest
 
     async def _take(self) -> SessionAggregates:
-        delivered, delivered_bytes = Counter(self._hub.gone_messages), self._hub.gone_bytes.total()
-        sessions = list(self._hub.sessions())
+        delivered, delivered_bytes = (
+            Counter(self._hub.sessions.gone_messages),
+            self._hub.sessions.gone_bytes.total(),
+        )
+        sessions = list(self._hub.sessions)
         connections: Counter[str] = Counter()
         subscriptions = queued_bytes = 0
         cost = 0.0
-        slowest: list[tuple[int, str, Session]] = []
+        slowest: list[tuple[int, str, ConnectedSession]] = []
         for start in range(0, len(sessions), SLICE):
             if start:
                 await trio.lowlevel.checkpoint()

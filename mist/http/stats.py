@@ -20,7 +20,7 @@ from mist.http.openapi import SERVICE, Answer, Operation, Operations
 from mist.http.session_aggregates import SessionAggregator
 from mist.sessions.hub import Hub
 from mist.sessions.sequencer import Sequencer
-from mist.sessions.session import Session
+from mist.sessions.session_table import ConnectedSession
 from mist.version import __version__
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def routes(context: Context) -> Sequence[BaseRoute]:
                 unmatched=broker.unmatched,
                 dropped=broker.dropped,
                 connections=session_aggregates.connections,
-                lifetime=hub.lifetime,
+                lifetime=hub.sessions.lifetime,
                 tag_sets=broker.tag_sets,
                 outbox_limit=hub.outbox_limits.bytes,
                 auth_failures=dict(hub.failed_auths),
@@ -169,7 +169,7 @@ def routes(context: Context) -> Sequence[BaseRoute]:
     return [Route("/v1/stats", stats)]
 
 
-def describe_session(session: Session) -> Connection:
+def describe_session(session: ConnectedSession) -> Connection:
     """A session as it is now."""
     counts = session.outbox.statistics()
     return Connection(

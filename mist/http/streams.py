@@ -32,7 +32,8 @@ from mist.http.subscribers import (
     why_refused,
 )
 from mist.protocols.event_forms import end_event, notice_event, ready_event
-from mist.sessions.session import GONE, HISTORY_LOST, Session
+from mist.sessions.close_reason import DISCONNECTED, HISTORY_LOST
+from mist.sessions.session import Session
 
 __all__ = ["OPERATIONS", "routes"]
 
@@ -140,7 +141,7 @@ class _EventStream:
         if writer.started:
             # Even where the client is gone: hypercorn would read no further otherwise.
             await send({"type": "http.response.body", "body": b"", "more_body": False})
-        elif session.ended is not GONE:
+        elif session.ended is not DISCONNECTED:
             raise self._failure or why_refused(session.ended)
 
     async def _serve(
@@ -153,10 +154,10 @@ class _EventStream:
                     reading.start_soon(self._subscribe, session, wanted, writer)
                     await until_gone(receive)
                     reading.cancel_scope.cancel()
-            session.end(GONE)
+            session.end(DISCONNECTED)
             ending = session.ended
             assert ending is not None
-            if writer.begun and ending is not GONE:
+            if writer.begun and ending is not DISCONNECTED:
                 session.outbox.reply(end_event(ending.code, ending.reason))
                 session.outbox.close()
                 await writer.finish(ending.grace)

@@ -14,7 +14,8 @@ from mist.http.access import Caller
 from mist.http.context import Context
 from mist.http.problems import Problem
 from mist.http.tickets import bearer
-from mist.sessions.session import CloseReason, Session
+from mist.sessions.close_reason import CloseReason
+from mist.sessions.session import Session
 from mist.wire import WireForm
 
 __all__ = [
@@ -98,7 +99,7 @@ async def opened(
             context.hub, form, notify, transport=transport, peer=request.state.peer
         )
         if caller.record is None:
-            context.hub.attach(session)
+            context.hub.sessions.attach(session)
         else:
             session.adopt(caller.record)
         try:

@@ -9,5 +9,7 @@ flush_scheduler   when outboxes are flushed, and whose turn it is
 client_ids        which client ids are taken
 client_filters    predicates that keep messages of channels from clients
 local             a subscription inside this process
-hub               what all sessions share: broker, tokens, counts
+hub               what all sessions share: broker, tokens, session table, history
+session_table     which sessions there are, pending and attached, and which a token has
+close_reason      why a session ends
 """

@@ -6,7 +6,7 @@ what authenticates it (`credential`), and how its protocol counts a repeated sub
 """
 
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import trio
 
@@ -60,11 +60,10 @@ from mist.errors import (
     Unauthorized,
 )
 from mist.protocols import Protocol
+from mist.sessions.close_reason import DISCONNECTED, CloseReason
+from mist.sessions.hub import Hub
 from mist.sessions.sequencer import Publisher
-from mist.sessions.session import GONE, CloseReason, Session
-
-if TYPE_CHECKING:
-    from mist.sessions.hub import Hub
+from mist.sessions.session import Session
 
 __all__ = ["CommandSession", "Credential"]
 
@@ -97,7 +96,7 @@ class CommandSession(Session):
 
     def __init__(
         self,
-        hub: "Hub",
+        hub: Hub,
         protocol: Protocol,
         *,
         transport: str,
@@ -217,7 +216,7 @@ class CommandSession(Session):
         elif isinstance(command, Hangup):
             self.end(CloseReason(command.code, command.reason))
         elif isinstance(command, Bye):
-            self.end(GONE)
+            self.end(DISCONNECTED)
         elif isinstance(command, Auth):
             await self._authenticate(command)
         elif self.unauthenticated and not isinstance(command, Ping):
@@ -259,7 +258,7 @@ class CommandSession(Session):
                 case Last() | Ids():
                     return Failed(HistoryOff())
                 case Who():
-                    return Connections(self.hub.connected, self.hub.lifetime)
+                    return Connections(self.hub.sessions.connected, self.hub.sessions.lifetime)
                 case Echo(on=on):
                     self.outbox.echo = on
                     return Done()

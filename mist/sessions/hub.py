@@ -1,12 +1,13 @@
 """The middle of a server: one broker, one token registry, every session.
 
-Protocols and transports come and go around it; the hub is what they share. It puts what is
-published in order and hands it to the broker, knows which sessions a token has so that a
-change of the token reaches them at once, checks the secret, and keeps the counts.
+It puts what is published in order and hands it to the broker, passes a change of a token on to
+the token's sessions at once, checks the secret, and keeps the counts.
 
 Everything here is synchronous but the registry's writes, so a session sees no half-made
 change: a token is looked up and its session attached without an await between, and a
 revocation acts on all of a token's sessions before anything else runs.
+
+A session knows its hub. The hub knows sessions only as the session table does.
 """
 
 import hmac
@@ -14,7 +15,7 @@ import itertools
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import repeat
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
@@ -35,12 +36,12 @@ from mist.sessions.client_filters import ClientFilters
 from mist.sessions.client_ids import Clients
 from mist.sessions.flush_scheduler import FlushScheduler
 from mist.sessions.sequencer import Sequencer, Submission
+from mist.sessions.session_table import SessionTable
 from mist.wire import Batch, Run, record
 
 if TYPE_CHECKING:
     from mist.archive.sealer import Sealer  # needs pyarrow, which is an extra
     from mist.archive.side_tables import SideTables
-    from mist.sessions.session import Session
 
 __all__ = ["Hub", "HubLimits", "HubStatistics"]
 
@@ -102,6 +103,7 @@ class Hub:
             each, and of what each may do.
 
     Attributes:
+        sessions: which there are.
         ending: whether all of it is about to end, so that sessions needn't tidy up.
         sequencer: the way through the history; None where there is none. Set before the
             first session.
@@ -111,13 +113,10 @@ class Hub:
         clients: which client ids are taken.
         client_filters: which messages of channels clients are given, by `mist.bus`.
         meters: what is measured, by samples.
-        accepted, refused: sessions and connections, by transport.
-        endings: sessions that ended, by code.
         failed_auths, failed_auth_reasons: wrong credentials, by transport, and by what was
             wrong.
         recoveries: sessions that resumed, by how that went: `recovered`, `lost` (part of what
             they asked for was gone), `failed`.
-        gone_messages, gone_bytes: delivered to sessions that are gone, by transport.
     """
 
     def __init__(
@@ -136,6 +135,7 @@ class Hub:
         self.limits = self.broker.limits
         self.outbox_limits = outbox_limits or OutboxLimits()
         self.hub_limits = hub_limits or HubLimits()
+        self.sessions = SessionTable(self.hub_limits.unauthenticated)
         self.ending = False
         self.sequencer: Sequencer | None = None
         self.sealer: Sealer | None = None
@@ -143,19 +143,10 @@ class Hub:
         self.keys_in_memory = KeysInMemory()
         self.clients = Clients()
         self.client_filters = ClientFilters()
-        self.accepted: Counter[str] = Counter()
-        self.refused: Counter[str] = Counter()
-        self.endings: Counter[int] = Counter()
         self.failed_auths: Counter[str] = Counter()
         self.failed_auth_reasons: Counter[str] = Counter()
         self.recoveries: Counter[str] = Counter()
-        self.gone_messages: Counter[str] = Counter()
-        self.gone_bytes: Counter[str] = Counter()
         self._secret = secret
-        self._sessions: dict[Session, None] = {}
-        self._by_token: dict[str, dict[Session, None]] = {}
-        self._pending: dict[Session, None] = {}
-        self._numbers = itertools.count(1)
         self._dropping: list[tuple[str, Outbox, int]] = []
         registry.watch(self._token_changed)
 
@@ -271,7 +262,7 @@ class Hub:
             found.append(accepted)
         return found
 
-    # sessions
+    # credentials
 
     @property
     def needs_secret(self) -> bool:
@@ -284,67 +275,8 @@ class Hub:
             credential.encode("utf-8", "replace"), self._secret
         )
 
-    def name_session(self, transport: str) -> str:
-        """A name for a new session, for logs: `tcp-17`."""
-        return f"{transport}-{next(self._numbers)}"
-
-    def add_pending(self, session: "Session") -> None:
-        """Take note of a session that has yet to authenticate.
-
-        Beyond the limit the oldest of them ends, not the newest: an honest peer
-        authenticates within a round trip, so a flood of silent ones can't lock it out.
-        """
-        self._pending[session] = None
-        if len(self._pending) > self.hub_limits.unauthenticated:
-            next(iter(self._pending)).turn_away()
-
-    def remove_pending(self, session: "Session") -> None:
-        """Undo `add_pending`: the session has authenticated, or is gone."""
-        self._pending.pop(session, None)
-
-    def attach(self, session: "Session") -> None:
-        """Count a session in, and have changes of its token reach it."""
-        if session not in self._sessions:
-            self._sessions[session] = None
-            self.accepted[session.transport] += 1
-        if session.record is not None:
-            self._by_token.setdefault(session.record.id, {})[session] = None
-
-    def forget_token(self, session: "Session") -> None:
-        """Undo the token's part of `attach`, before the session gets another token."""
-        if session.record is None:
-            return
-        sessions = self._by_token.get(session.record.id, {})
-        sessions.pop(session, None)
-        if not sessions:
-            self._by_token.pop(session.record.id, None)
-
-    def detach(self, session: "Session") -> None:
-        """Undo `attach`, keeping the session's counts."""
-        if session not in self._sessions:
-            return
-        del self._sessions[session]
-        self.forget_token(session)
-        statistics = session.outbox.statistics()
-        self.gone_messages[session.transport] += statistics.sent
-        self.gone_bytes[session.transport] += statistics.sent_bytes
-
-    def sessions(self) -> Iterator["Session"]:
-        """Every session, oldest first, as of now."""
-        return iter(list(self._sessions))
-
-    @property
-    def connected(self) -> int:
-        """Sessions now."""
-        return len(self._sessions)
-
-    @property
-    def lifetime(self) -> int:
-        """Sessions ever."""
-        return self.accepted.total()
-
     def _token_changed(self, old: Record, new: Record | None) -> None:
-        for session in list(self._by_token.get(old.id, ())):
+        for session in self.sessions.of_token(old.id):
             session.token_changed(new)
         self.broker.flush()
 
@@ -387,12 +319,12 @@ class Hub:
 
     def statistics(self) -> HubStatistics:
         """A frozen copy of the counts. O(sessions)."""
-        live = [session.outbox.statistics() for session in self._sessions]
+        delivered, delivered_bytes = self.sessions.delivered()
         return HubStatistics(
-            connected=len(self._sessions),
-            lifetime=self.lifetime,
-            delivered=self.gone_messages.total() + sum(each.sent for each in live),
-            delivered_bytes=self.gone_bytes.total() + sum(each.sent_bytes for each in live),
+            connected=self.sessions.connected,
+            lifetime=self.sessions.lifetime,
+            delivered=delivered,
+            delivered_bytes=delivered_bytes,
             failed_auths=dict(self.failed_auths),
             broker=self.broker.statistics(),
         )

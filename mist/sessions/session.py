@@ -14,7 +14,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import attrs
 import trio
@@ -35,39 +35,16 @@ from mist.errors import (
     TooManySubscriptions,
 )
 from mist.message import Envelope, TagSet, parse_tag_list
+from mist.sessions.close_reason import DISCONNECTED, HISTORY_LOST, CloseReason
+from mist.sessions.hub import Hub
 from mist.sessions.recovery import Recovery
 from mist.sessions.subscriptions import SubscriptionSet
 from mist.wire import Batch, WireForm
 
-if TYPE_CHECKING:
-    from mist.sessions.hub import Hub
-
-__all__ = ["GONE", "HISTORY_LOST", "CloseReason", "Session"]
+__all__ = ["Session"]
 
 _CLEANUP_SLICE: Final = 500  # subscriptions removed between two checkpoints, some 5 ms
 _PUBLISHABLE: Final = 1_000  # tag lists remembered, with whether they may be published
-
-
-@attrs.frozen
-class CloseReason:
-    """Why a session ended.
-
-    Attributes:
-        code: a WebSocket close code (RFC 6455, 7.4; 4400 to 4499 are ours, read like HTTP's).
-        reason: for the log and the close frame; no token, no peer's text.
-        grace: seconds that the peer has to take what is queued for it.
-    """
-
-    code: int
-    reason: str
-    grace: float = 1.0
-
-
-GONE: Final = CloseReason(1006, "peer gone", grace=10.0)
-"""The peer closed its side, or the connection broke. It may still be reading: `nc` is, after
-the end of its input."""
-
-HISTORY_LOST: Final = CloseReason(1011, "history is unavailable")
 
 
 def _nothing() -> None:
@@ -117,7 +94,7 @@ class Session:
 
     def __init__(
         self,
-        hub: "Hub",
+        hub: Hub,
         form: WireForm,
         notify: Callable[[Revoked | Resumed], bytes],
         *,
@@ -129,7 +106,7 @@ class Session:
         self.hub = hub
         self.transport = transport
         self.peer = peer
-        self.name = hub.name_session(transport)
+        self.name = hub.sessions.new_name(transport)
         self.unauthenticated = auth_timeout is not None
         self.record: Record | None = None
         self.ended: CloseReason | None = None
@@ -142,7 +119,7 @@ class Session:
         self._publishable: dict[bytes, bool] = {}  # tag lists that the token was asked about
         if auth_timeout is not None:
             self.scope.deadline = trio.current_time() + auth_timeout
-            hub.add_pending(self)
+            hub.sessions.add_pending(self)
         self.outbox = Outbox(
             form,
             hub.outbox_limits,
@@ -169,14 +146,14 @@ class Session:
 
     def adopt(self, record: Record) -> None:
         """Give the session a token's grant, in the place of any other. Without an await."""
-        self.hub.forget_token(self)
+        self.hub.sessions.detach_token(self)
         self.record = record
         self._publishable.clear()
         self.hub.broker.assign(self.outbox, record.id, self.subscriptions)
         self._describe()
         self._keep_client()
         self.welcome()
-        self.hub.attach(self)
+        self.hub.sessions.attach(self)
         self._recheck()
 
     def welcome(self) -> None:
@@ -184,18 +161,13 @@ class Session:
         if self.unauthenticated:
             self.unauthenticated = False
             self.scope.deadline = math.inf
-            self.hub.remove_pending(self)
+            self.hub.sessions.remove_pending(self)
 
-    def turn_away(self) -> None:
-        """End an unauthenticated peer's session to make room for others."""
-        self.hub.remove_pending(self)
-        self.end(CloseReason(4429, "too many unauthenticated connections"))
-
-    def end(self, ending: CloseReason) -> None:
+    def end(self, reason: CloseReason) -> None:
         """End the session: no delivery after this. Idempotent; the first reason stays."""
         if self.ended is None:
-            self.ended = ending
-            self.hub.endings[ending.code] += 1
+            self.ended = reason
+            self.hub.sessions.close_codes[reason.code] += 1
             self.outbox.mute()
             self.scope.cancel()
 
@@ -205,7 +177,7 @@ class Session:
         A million subscriptions take seconds to remove, so others run in between; where the
         whole server ends, they are left to end with it.
         """
-        self.end(GONE)
+        self.end(DISCONNECTED)
         self.outbox.close()
         if self._client is not None:
             self.hub.clients.release(*self._client)
@@ -220,8 +192,8 @@ class Session:
                 for group in list(itertools.islice(self.subscriptions, _CLEANUP_SLICE)):
                     self.subscriptions.drop(group)
                 await trio.lowlevel.checkpoint()
-        self.hub.remove_pending(self)
-        self.hub.detach(self)
+        self.hub.sessions.remove_pending(self)
+        self.hub.sessions.detach(self)
         self.outbox.release()
         self.recovery = None  # it knows this session, too
 

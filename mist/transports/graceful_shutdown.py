@@ -5,8 +5,8 @@ from typing import Final
 
 import trio
 
+from mist.sessions.close_reason import CloseReason
 from mist.sessions.hub import Hub
-from mist.sessions.session import CloseReason
 
 __all__ = ["end_sessions"]
 
@@ -25,7 +25,7 @@ async def end_sessions(hub: Hub, seconds: float) -> None:
             what is left of it to take what is queued.
     """
     ending = CloseReason(1001, "server is going away", grace=seconds)
-    sessions = list(hub.sessions())
+    sessions = list(hub.sessions)
     random.shuffle(sessions)
     steps = int(min(len(sessions) / _PER_SECOND, seconds / 2) / _STEP) + 1
     for step in range(steps):
@@ -33,6 +33,6 @@ async def end_sessions(hub: Hub, seconds: float) -> None:
             session.end(ending)
         await trio.sleep(_STEP)
     while True:
-        for session in hub.sessions():
+        for session in hub.sessions:
             session.end(ending)
         await trio.sleep(_STEP)

@@ -15,9 +15,9 @@ import trio
 
 from mist.protocols.subjects import SubjectProtocol
 from mist.protocols.subjects.info import ServerInfo
+from mist.sessions.close_reason import DISCONNECTED, CloseReason
 from mist.sessions.dispatch import CommandSession, Credential
 from mist.sessions.hub import Hub
-from mist.sessions.session import GONE, CloseReason
 from mist.transports.connection import Connection
 from mist.transports.connection_limiter import ConnectionLimiter
 from mist.transports.streams import ready_stream, send
@@ -109,7 +109,7 @@ class NatsTransport(Transport):
         )
         connection = Connection(stream, session.outbox, nursery)
         silence = self._open[session] = _Silence(trio.current_time())
-        hub.attach(session)
+        hub.sessions.attach(session)
         try:
             with session.scope:
                 if self._context is None:
@@ -123,10 +123,10 @@ class NatsTransport(Transport):
                     rested = await session.receive(data)
             if session.scope.cancelled_caught and session.ended is None:
                 session.end(CloseReason(4408, "no auth in time"))
-            session.end(GONE)
+            session.end(DISCONNECTED)
             assert session.ended is not None
             session.outbox.reply(protocol.farewell(session.ended.code))
-            await connection.finish(session.ended.grace, linger=session.ended is not GONE)
+            await connection.finish(session.ended.grace, linger=session.ended is not DISCONNECTED)
         finally:
             del self._open[session]
             connection.abandon()

@@ -5,9 +5,9 @@ Which one, the first bytes may tell (`mist.transports.dialects`); after them nob
 
 import trio
 
+from mist.sessions.close_reason import DISCONNECTED, CloseReason
 from mist.sessions.dispatch import CommandSession, Credential
 from mist.sessions.hub import Hub
-from mist.sessions.session import GONE, CloseReason
 from mist.transports.connection import Connection
 from mist.transports.connection_limiter import ConnectionLimiter
 from mist.transports.dialects import Protocols, Undecided, line_or_json
@@ -56,7 +56,7 @@ class TcpTransport(Transport):
             auth_timeout=self._handshake_seconds if unauthenticated else None,
         )
         connection = Connection(stream, session.outbox, nursery)
-        hub.attach(session)
+        hub.sessions.attach(session)
         try:
             with session.scope:
                 first = b"" if protocol else await self._decide(session, connection)
@@ -67,9 +67,9 @@ class TcpTransport(Transport):
                     rested = await session.receive(data)
             if session.scope.cancelled_caught and session.ended is None:
                 session.end(CloseReason(4408, "no auth in time"))
-            session.end(GONE)
+            session.end(DISCONNECTED)
             assert session.ended is not None
-            await connection.finish(session.ended.grace, linger=session.ended is not GONE)
+            await connection.finish(session.ended.grace, linger=session.ended is not DISCONNECTED)
         finally:
             connection.abandon()
             await session.aclose()

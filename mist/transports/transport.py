@@ -50,7 +50,7 @@ class Transport(ABC):
         ticket = self._limiter.enter(address)
         try:
             if ticket is None:
-                self._hub.refused[self._name] += 1
+                self._hub.sessions.refused[self._name] += 1
                 await self._turn_away(stream, address, nursery)
             elif await ready_stream(stream, self._handshake_seconds):
                 await self._serve(stream, address, nursery)

@@ -11,7 +11,8 @@ from typing import Final
 
 import trio
 
-from mist.sessions.session import GONE, CloseReason, Session
+from mist.sessions.close_reason import DISCONNECTED, CloseReason
+from mist.sessions.session import Session
 from mist.transports.connection import Connection
 
 __all__ = ["UpgradeStream"]
@@ -53,7 +54,7 @@ class UpgradeStream(trio.abc.Stream):
             await trio.sleep_forever()  # until the library is dismissed
         data = await self._connection.receive(_MAX_REQUEST)
         if not data:
-            self._session.end(GONE)  # the library would wait for the rest of the request
+            self._session.end(DISCONNECTED)  # the library would wait for the rest of the request
             return data
         request = self._request + data
         # From where the last search ended, less what may be the beginning of a match.

@@ -27,9 +27,9 @@ from mist.protocols.json.frames import JsonFrameProtocol
 from mist.protocols.rfc6455 import close_frame, ping_frame
 from mist.protocols.topics import TopicProtocol
 from mist.protocols.topics.forms import TopicForm
+from mist.sessions.close_reason import DISCONNECTED, CloseReason
 from mist.sessions.dispatch import CommandSession, Credential
 from mist.sessions.hub import Hub
-from mist.sessions.session import GONE, CloseReason
 from mist.transports import handshake
 from mist.transports.connection import Connection
 from mist.transports.connection_limiter import ConnectionLimiter
@@ -153,13 +153,15 @@ class WebSocketTransport(Transport):
             with session.scope:
                 if await self._upgrade(session, upgrade, refusal):
                     await self._read(session, connection)
-            session.end(CloseReason(4408, "no auth in time") if session.unauthenticated else GONE)
+            session.end(
+                CloseReason(4408, "no auth in time") if session.unauthenticated else DISCONNECTED
+            )
             assert session.ended is not None
             goodbye = _goodbye(session)
             _say_goodbye(session, goodbye, upgrade)
             connection.flush()
             # Whoever has closed its WebSocket still has to read the answer to that.
-            linger = session.ended is not GONE or bool(goodbye)
+            linger = session.ended is not DISCONNECTED or bool(goodbye)
             await connection.finish(session.ended.grace, linger=linger)
         finally:
             self._open.pop(session, None)
@@ -302,7 +304,7 @@ def _say_goodbye(session: CommandSession, goodbye: bytes, upgrade: UpgradeStream
     if upgrade.accepted:
         if goodbye:
             session.outbox.reply(goodbye)
-        elif ending is not GONE:
+        elif ending is not DISCONNECTED:
             session.outbox.reply(close_frame(ending.code, ending.reason))
     elif 4400 <= ending.code < 4500:
         upgrade.refuse(HTTPStatus(ending.code - 4000))

@@ -457,7 +457,7 @@ def test_the_shortest_list_is_gone_through(audience: str, size: int) -> None:
 def make_session(limits: HubLimits) -> Session:
     hub = Hub(Registry(MemoryStore()), hub_limits=limits)
     session = Session(hub, PLAIN, lambda notice: b"", transport="tcp")
-    hub.attach(session)
+    hub.sessions.attach(session)
     return session
 
 

@@ -65,7 +65,7 @@ async def subscribe(
             stores=hub.sequencer is not None,
         )
     session = CommandSession(hub, protocol, transport="test")
-    hub.attach(session)
+    hub.sessions.attach(session)
     if record is not None:
         session.adopt(record)
     session.subscribe(frozenset({topic}))

@@ -49,7 +49,7 @@ async def test_where_there_is_nothing_lists_are_empty(server, name):
 async def test_a_connection_is_told_with_its_counts(server):
     peer = await dial(server, b"subscribe a\nsubscribe b\npublish a 12345\n")
     [found] = (await request(server, "GET", "/v1/connections")).json()["connections"]
-    [session] = server.hub.sessions()
+    [session] = server.hub.sessions
     assert found == {
         "name": session.name,
         "transport": "tcp",
@@ -83,7 +83,7 @@ async def test_a_tokens_connection_is_told_by_the_tokens_id(server):
 async def test_connections_come_oldest_first_in_pages(server):
     peers = [Peer(server.hub, f"tcp-{n}") for n in range(1, 26)]
     for peer in reversed(peers):
-        server.hub.attach(peer)
+        server.hub.sessions.attach(peer)
     found, count = await every(server, "connections", 7)
     assert [each["name"] for each in found] == [peer.name for peer in peers]
     assert count == 25
@@ -92,10 +92,10 @@ async def test_connections_come_oldest_first_in_pages(server):
 async def test_who_leaves_between_two_pages_costs_nobody_their_place(server):
     peers = [Peer(server.hub, f"tcp-{n}") for n in range(1, 11)]
     for peer in peers:
-        server.hub.attach(peer)
+        server.hub.sessions.attach(peer)
     page = (await request(server, "GET", "/v1/connections?limit=5")).json()
     for peer in peers[3:6]:
-        server.hub.detach(peer)
+        server.hub.sessions.detach(peer)
     where = f"/v1/connections?after={page['next']}"
     rest = (await request(server, "GET", where)).json()
     assert [each["name"] for each in rest["connections"]] == ["tcp-7", "tcp-8", "tcp-9", "tcp-10"]
@@ -172,7 +172,7 @@ async def test_a_tag_set_that_is_gone_is_not_shown_as_subscribed_to(server, monk
 async def test_looking_through_many_lets_others_run(server, name):
     if name == "connections":
         for n in range(20_000):
-            server.hub.attach(Peer(server.hub, f"tcp-{n}"))
+            server.hub.sessions.attach(Peer(server.hub, f"tcp-{n}"))
     else:
         subscribe(server, [f"t{n}" for n in range(20_000)])
     turns = 0

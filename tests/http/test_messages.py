@@ -46,7 +46,7 @@ async def register(server: Server, token: str, *tags: str) -> Record:
 
 async def subscribe(server: Server, *tags: str) -> CommandSession:
     session = CommandSession(server.hub, LineProtocol(server.hub.limits), transport="tcp")
-    server.hub.attach(session)
+    server.hub.sessions.attach(session)
     for each in tags:
         await session.dispatch(Subscribe(frozenset(each.split(","))))
     return session

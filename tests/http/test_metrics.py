@@ -11,7 +11,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from mist.commands import Register, Since
 from mist.protocols.line.forms import PLAIN
-from mist.sessions.session import CloseReason, Session
+from mist.sessions.close_reason import CloseReason
+from mist.sessions.session import Session
 from tests.http.client import request
 from tests.http.test_stats import Peer, dial
 from tests.servers import listeners, running
@@ -97,7 +98,7 @@ async def test_names_kinds_and_labels_are_those_of_the_specification(tmp_path):
         reader = await busy(server)
         gone = await dial(server)
         await gone.aclose()
-        await until(lambda: server.hub.endings)
+        await until(lambda: server.hub.sessions.close_codes)
         response = await request(server, "GET", "/metrics")
         await reader.aclose()
     assert families(response.body.decode()) == WANTED
@@ -176,7 +177,7 @@ async def test_failures_endings_and_recoveries_are_told_apart(tmp_path):
         await server.hub.store(frozenset("a"), b"1")
         for since in [Since(0), Since(1), Since(1, epoch="other")]:
             session = Session(server.hub, PLAIN, lambda notice: b"", transport="ws")
-            server.hub.attach(session)
+            server.hub.sessions.attach(session)
             await session.resume([frozenset("a")], since, lambda resumed: None)
             session.end(CloseReason(4401, "token revoked"))
             session.end(CloseReason(1001, "only the first counts"))
@@ -204,7 +205,7 @@ async def test_connections_beyond_the_limit_are_counted_as_refused(tmp_path):
             assert b"Too many" in await late.receive_some()
             await third.aclose()
             nursery.cancel_scope.cancel()
-        await until(lambda: server.hub.connected <= 2)
+        await until(lambda: server.hub.sessions.connected <= 2)
         found = await scrape(server)
         assert found["mist_connections_total{result=refused,transport=tcp}"] == 1
         for peer in [*peers, late]:
@@ -252,7 +253,7 @@ async def test_metrics_may_be_opened_and_nothing_else_is(tmp_path):
 async def test_scraping_without_end_costs_no_more_than_a_tenth(tmp_path):
     async with running(tmp_path, listen=LISTEN, open_metrics=True, secret="x") as server:
         for n in range(5_000):
-            server.hub.attach(Peer(server.hub, f"tcp-{n}"))
+            server.hub.sessions.attach(Peer(server.hub, f"tcp-{n}"))
         first = await request(server, "GET", "/metrics")
         again = [await request(server, "GET", "/metrics") for _ in range(3)]
         assert first.status == 200
@@ -286,7 +287,7 @@ async def test_grafana_asks_for_nothing_that_is_not_there(tmp_path, path):
         tmp_path, listen=LISTEN, history="memory://", failed_auth_delay=0.0
     ) as server:
         reader = await busy(server)
-        server.hub.endings[1006] += 1
+        server.hub.sessions.close_codes[1006] += 1
         text = (await request(server, "GET", "/metrics")).body.decode()
         await reader.aclose()
     there = {re.match(r"\w+", line)[0] for line in text.splitlines() if line[:1] not in ("", "#")}

@@ -439,7 +439,7 @@ async def test_what_can_not_be_is_refused_with_a_code(
     query = query.replace("٣", "%D9%A3")
     response = await ask(server, query, headers)
     assert (response.status, response.json()["code"]) == expected
-    assert server.hub.connected == 0
+    assert server.hub.sessions.connected == 0
     assert server.hub.broker.tag_sets() == 0
 
 
@@ -462,13 +462,13 @@ async def test_a_token_has_so_many_waiting_polls_and_no_more(tmp_path: Path) -> 
             async with trio.open_nursery() as nursery:
                 for _ in range(2):
                     nursery.start_soon(poll, server, "tags=a")
-                await until(lambda: server.hub.connected == 2)
+                await until(lambda: server.hub.sessions.connected == 2)
                 response = await ask(server, "tags=a")
                 assert (response.status, response.json()["code"]) == (429, "too_many_streams")
                 assert "retry-after" in response.headers
                 await server.hub.store(A, b"x")
             # A poll is over a moment after its answer.
-            await until(lambda: server.hub.connected == 0)
+            await until(lambda: server.hub.sessions.connected == 0)
             assert (await poll(server, "tags=a&since=0"))["messages"]
 
 
@@ -494,15 +494,15 @@ async def test_a_revocation_ends_a_waiting_poll_at_once(
     async with trio.open_nursery() as nursery:
         nursery.start_soon(wait, "tags=a&tags=b&timeout=60")
         nursery.start_soon(wait, "tags=a&since=0&timeout=60")
-        await until(lambda: server.hub.connected == 2)
+        await until(lambda: server.hub.sessions.connected == 2)
         await trio.testing.wait_all_tasks_blocked(0.01)
         await server.hub.registry.execute(changes)
-        assert all(session.ended is not None for session in server.hub.sessions())
+        assert all(session.ended is not None for session in server.hub.sessions)
         began = trio.current_time()
     assert trio.current_time() - began < 10
     for response in responses:
         assert (response.status, response.json()["code"]) == expected
-    await until(lambda: server.hub.connected == 0)
+    await until(lambda: server.hub.sessions.connected == 0)
 
 
 async def test_a_poll_that_loses_one_of_its_subscriptions_says_so_at_once(
@@ -595,7 +595,7 @@ async def test_a_client_that_hangs_up_is_noticed(server: Server) -> None:
         await client.send_request("GET", "/v1/poll?tags=a&timeout=60", WITH_TOKEN)
         await waiting(server)
     with trio.fail_after(5):
-        await until(lambda: server.hub.connected == 0)
+        await until(lambda: server.hub.sessions.connected == 0)
     assert server.hub.broker.tag_sets() == 0
 
 
@@ -641,7 +641,7 @@ async def test_a_connection_polls_again_and_again_and_is_counted_as_one_poll_at_
             response = await client.request("GET", path, WITH_TOKEN)
             assert [each["data"] for each in response.json()["messages"]] == [str(n)]
             assert response.headers["cache-control"] == "no-store"
-    await until(lambda: server.hub.connected == 0)
+    await until(lambda: server.hub.sessions.connected == 0)
     statistics = server.hub.statistics()
     assert (statistics.lifetime, statistics.delivered) == (5, 5)
-    assert server.hub.endings == {1000: 5}  # not one that was lost
+    assert server.hub.sessions.close_codes == {1000: 5}  # not one that was lost

@@ -80,7 +80,7 @@ async def test_totals_outlive_the_connections_they_come_from(tmp_path):
         reader = await dial(server, b"subscribe a\npublish a 1\n")
         before = await stats(server)
         await reader.aclose()
-        await until(lambda: not server.hub.connected)
+        await until(lambda: not server.hub.sessions.connected)
         after = await stats(server)
     assert before["delivered"] == after["delivered"] == 1
     assert after["delivered_bytes"] == before["delivered_bytes"]
@@ -102,7 +102,7 @@ async def test_tags_that_are_published_most_come_first(tmp_path):
 async def test_the_slowest_are_named_with_what_is_queued_for_them(tmp_path):
     async with running(tmp_path, listen=LISTEN) as server:
         peers = [await dial(server, b"subscribe t%d\n" % n) for n in range(25)]
-        for n, session in enumerate(server.hub.sessions()):
+        for n, session in enumerate(server.hub.sessions):
             session.outbox.flush = lambda: None  # a peer whose socket takes nothing
             server.hub.publish(frozenset([f"t{n}"]), b"x" * (n + 1))
         slowest = (await stats(server))["slowest"]
@@ -192,7 +192,7 @@ async def test_totals_never_go_back_while_peers_leave(tmp_path):
         hub = server.hub
         peers = [Peer(hub, f"tcp-{n}") for n in range(3_000)]
         for peer in peers:
-            hub.attach(peer)
+            hub.sessions.attach(peer)
             peer.outbox.sent_messages, peer.outbox.sent_bytes = 5, 50
         seen = []
 
@@ -204,7 +204,7 @@ async def test_totals_never_go_back_while_peers_leave(tmp_path):
             nursery.start_soon(look)
             for peer in reversed(peers):
                 await trio.lowlevel.checkpoint()
-                hub.detach(peer)
+                hub.sessions.detach(peer)
                 peer.outbox.release()
     assert [session_aggregates.delivered["tcp"] for session_aggregates in seen] == [15_000] * 5
     assert [session_aggregates.delivered_bytes for session_aggregates in seen] == [150_000] * 5
@@ -213,7 +213,7 @@ async def test_totals_never_go_back_while_peers_leave(tmp_path):
 async def test_a_census_of_many_lets_others_run_meanwhile(tmp_path):
     async with running(tmp_path, listen=LISTEN) as server:
         for n in range(20_000):
-            server.hub.attach(Peer(server.hub, f"tcp-{n}"))
+            server.hub.sessions.attach(Peer(server.hub, f"tcp-{n}"))
         turns = 0
 
         async def count():
@@ -233,7 +233,7 @@ async def test_a_census_of_many_lets_others_run_meanwhile(tmp_path):
 async def test_many_who_ask_at_once_cost_little_more_than_one(tmp_path, asked):
     async with running(tmp_path, listen=LISTEN) as server:
         for n in range(5_000):
-            server.hub.attach(Peer(server.hub, f"tcp-{n}"))
+            server.hub.sessions.attach(Peer(server.hub, f"tcp-{n}"))
         taker = SessionAggregator(server.hub)
         taken = 0
         take = taker._take

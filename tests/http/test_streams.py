@@ -245,7 +245,7 @@ async def test_what_can_not_be_is_refused_with_a_code(
     server: Server, query: str, headers: dict[str, str], expected: tuple[int, str]
 ) -> None:
     assert await refused(server, query, headers) == expected
-    assert server.hub.connected == 0
+    assert server.hub.sessions.connected == 0
     assert server.hub.broker.tag_sets() == 0
 
 
@@ -276,7 +276,7 @@ async def test_a_stream_can_only_be_got(server: Server, method: str) -> None:
     json = {} if method == "POST" else None
     response = await request(server, method, "/v1/stream?tags=a", WITH_TOKEN, json=json)
     assert response.status == 405
-    assert server.hub.connected == 0
+    assert server.hub.sessions.connected == 0
 
 
 async def test_a_token_has_so_many_streams_and_no_more(tmp_path: Path) -> None:
@@ -294,7 +294,7 @@ async def test_a_token_has_so_many_streams_and_no_more(tmp_path: Path) -> None:
                     )
                     async with listen(server, "tags=a", other):
                         pass
-                await until(lambda: server.hub.connected == 1)
+                await until(lambda: server.hub.sessions.connected == 1)
                 async with listen(server, "tags=a", WITH_TOKEN) as three:
                     await three.get("ready")
 
@@ -320,7 +320,7 @@ async def test_a_revoked_token_ends_its_streams_at_once_and_says_so(server: Serv
         await events.get("ready")
         async with talk(server) as admin:
             await admin.ask(f"auth s3cret\nunregister {TOKEN}\n".encode())
-        streams = [each for each in server.hub.sessions() if each.transport == "sse"]
+        streams = [each for each in server.hub.sessions if each.transport == "sse"]
         assert all(session.ended is not None for session in streams)
         await server.hub.store(A, b"after")
         with trio.fail_after(5):
@@ -367,13 +367,13 @@ async def test_a_revocation_in_the_middle_of_a_replay_stops_it(server: Server) -
             assert (await events.get("ready"))["id"] == count
             await events.take(3)
             await unregister(server)
-            assert all(session.ended is not None for session in server.hub.sessions())
+            assert all(session.ended is not None for session in server.hub.sessions)
             with trio.fail_after(10):
                 rest = await events.rest()
             # What was queued may still come, if it is taken at once; no more is read.
             assert len(rest) < count / 2
             assert all(event.name == "message" for event in rest[:-1])
-    await until(lambda: server.hub.connected == 0)
+    await until(lambda: server.hub.sessions.connected == 0)
 
 
 async def test_a_revocation_in_the_middle_of_a_replay_takes_one_of_two_subscriptions(
@@ -422,7 +422,7 @@ async def test_a_revocation_between_request_and_answer_is_a_refusal(server: Serv
     history.position = slow_position  # type: ignore[method-assign,assignment]
     await server.hub.store(A, b"x")
     assert await refused(server, "?tags=a&since=0", WITH_TOKEN) == (401, "unauthorized")
-    assert server.hub.connected == 0
+    assert server.hub.sessions.connected == 0
 
 
 # many, slow, and gone
@@ -445,15 +445,15 @@ async def test_two_hundred_streams_at_once_get_everything_in_order(server: Serve
             events = await stack.enter_async_context(listen(server, query, WITH_TOKEN))
             await events.get("ready")
             opened.append(events)
-        assert server.hub.connected == streams
-        assert {session.transport for session in server.hub.sessions()} == {"sse"}
+        assert server.hub.sessions.connected == streams
+        assert {session.transport for session in server.hub.sessions} == {"sse"}
         async with trio.open_nursery() as nursery:
             for events in opened:
                 nursery.start_soon(follow, events)
             for n in range(messages):
                 await server.hub.store(A, b"%d" % n)
     assert done == streams
-    await until(lambda: server.hub.connected == 0)
+    await until(lambda: server.hub.sessions.connected == 0)
     assert server.hub.statistics().delivered == streams * messages
     assert server.hub.broker.tag_sets() == 0
 
@@ -486,7 +486,7 @@ async def test_a_stalled_stream_is_bounded_and_costs_the_others_nothing(tmp_path
                 for n in range(count):
                     await server.hub.store(A, b"%06d" % n + b"x" * 30_000)
                     assert (await healthy.get())["id"] == n + 1
-                for session in server.hub.sessions():
+                for session in server.hub.sessions:
                     assert session.outbox.size <= 1_100_000
                 assert server.hub.broker.statistics().dropped["full"] > 0
                 # Who asked for history is late and misses nothing.
@@ -507,20 +507,20 @@ async def test_a_slow_stream_ends_where_slow_consumers_are_disconnected(tmp_path
         with trio.fail_after(30):
             async with stalled(server, "tags=a") as slow:
                 await slow.get("ready")
-                while any(session.ended is None for session in server.hub.sessions()):
+                while any(session.ended is None for session in server.hub.sessions):
                     server.hub.publish(A, b"x" * 50_000)
                     await trio.lowlevel.checkpoint()
                 rest = await slow.rest()
                 assert rest[-1].name != "end" or rest[-1].data["code"] == 4008
-            await until(lambda: server.hub.connected == 0)
+            await until(lambda: server.hub.sessions.connected == 0)
 
 
 async def test_a_client_that_hangs_up_is_noticed(server: Server) -> None:
     async with listen(server, "tags=a", WITH_TOKEN) as events:
         await events.get("ready")
-        assert server.hub.connected == 1
+        assert server.hub.sessions.connected == 1
     with trio.fail_after(5):
-        await until(lambda: server.hub.connected == 0)
+        await until(lambda: server.hub.sessions.connected == 0)
     assert server.hub.broker.tag_sets() == 0
 
 
@@ -534,7 +534,7 @@ async def test_what_a_client_says_behind_its_request_is_not_heard(server: Server
             await server.hub.store(A, b"x")
             assert (await events.get())["data"] == "x"
     with trio.fail_after(5):
-        await until(lambda: server.hub.connected == 0)
+        await until(lambda: server.hub.sessions.connected == 0)
 
 
 async def test_a_stream_is_the_last_answer_of_its_connection(server: Server) -> None:
@@ -560,7 +560,7 @@ async def test_a_body_means_nothing_and_can_not_be_endless(server: Server) -> No
         with pytest.raises((trio.BrokenResourceError, trio.ClosedResourceError)):
             while True:
                 await client.connection.send_all(b"10000\r\n" + b"x" * 65_536 + b"\r\n")
-    await until(lambda: server.hub.connected == 0)
+    await until(lambda: server.hub.sessions.connected == 0)
 
 
 async def test_a_client_of_http_1_0_gets_events_too(server: Server) -> None:
@@ -595,7 +595,7 @@ async def test_a_history_that_can_not_be_read_is_a_refusal_without_its_reasons(
     assert (response.status, response.json()["code"]) == (503, "history_unavailable")
     assert "retry-after" in response.headers
     assert b"secret" not in response.body
-    assert server.hub.connected == 0
+    assert server.hub.sessions.connected == 0
 
 
 async def test_a_history_that_fails_on_the_way_ends_the_stream(server: Server) -> None:
@@ -672,9 +672,9 @@ async def test_a_stream_that_nobody_reads_any_more_is_given_up(
     hub = Hub(Registry(MemoryStore()))
     async with endpoint(hub, stalling=True) as client:
         await client.send_request("GET", "/v1/stream?tags=a")
-        await until(lambda: hub.connected == 1)
+        await until(lambda: hub.sessions.connected == 1)
         began = trio.current_time()
-        while hub.connected:  # noqa: ASYNC110  # `until` would stop the clock
+        while hub.sessions.connected:  # noqa: ASYNC110  # `until` would stop the clock
             await trio.sleep(1.0)
         assert 15 < trio.current_time() - began < 60
 

@@ -26,7 +26,7 @@ async def make_hub(**options: object) -> Hub:
 
 def service(hub: Hub) -> CommandSession:
     session = CommandSession(hub, LineProtocol(hub.limits), transport="tcp")
-    hub.attach(session)
+    hub.sessions.attach(session)
     return session
 
 
@@ -155,7 +155,7 @@ async def test_where_all_of_it_ends_nothing_is_tidied_up() -> None:
     await session.dispatch(Subscribe(frozenset("a")))
     hub.ending = True
     await session.aclose()
-    assert hub.connected == 0
+    assert hub.sessions.connected == 0
     assert hub.broker.tags() == frozenset("a")
     hub.publish(frozenset("a"), b"to nobody")
     assert session.outbox.size == 0

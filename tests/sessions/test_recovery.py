@@ -15,10 +15,10 @@ from mist.commands import Behind, CaughtUp, Register, RemoveTags, Reply, Since
 from mist.errors import HistoryUnavailable
 from mist.history import History, Policy, open_history
 from mist.protocols.line import LineProtocol
+from mist.sessions.close_reason import DISCONNECTED
 from mist.sessions.dispatch import CommandSession
 from mist.sessions.hub import Hub
 from mist.sessions.sequencer import Sequencer
-from mist.sessions.session import GONE
 
 
 @asynccontextmanager
@@ -39,7 +39,7 @@ async def hub() -> AsyncIterator[Hub]:
 
 def join(hub: Hub) -> CommandSession:
     session = CommandSession(hub, LineProtocol(hub.limits), transport="tcp")
-    hub.attach(session)
+    hub.sessions.attach(session)
     return session
 
 
@@ -358,8 +358,8 @@ async def test_one_who_fell_behind_and_is_gone_leaves_nobody_waiting() -> None:
             nursery.start_soon(run)
             await trio.testing.wait_all_tasks_blocked()
             assert session.ended is None
-            session.end(GONE)
-        assert hub.connected == 0
+            session.end(DISCONNECTED)
+        assert hub.sessions.connected == 0
 
 
 async def test_a_replay_stops_at_a_tag_that_the_token_lost(hub: Hub) -> None:
@@ -464,7 +464,7 @@ class Told(LineProtocol):
 
 def join_told(hub: Hub) -> CommandSession:
     session = CommandSession(hub, Told(hub.limits), transport="tcp")
-    hub.attach(session)
+    hub.sessions.attach(session)
     return session
 
 

@@ -56,7 +56,7 @@ async def hub(history: History, nursery: trio.Nursery) -> Hub:
 
 def join(hub: Hub, *tags: str) -> CommandSession:
     session = CommandSession(hub, LineProtocol(hub.limits), transport="tcp")
-    hub.attach(session)
+    hub.sessions.attach(session)
     for each in tags:
         session._execute(Subscribe(frozenset(each.split(","))))
     return session

@@ -77,7 +77,7 @@ class Place:
 
     async def left(self, sessions: int) -> None:
         """Wait until the server has so many sessions beside the services' own."""
-        await until(lambda: self.server.hub.connected == 1 + sessions)
+        await until(lambda: self.server.hub.sessions.connected == 1 + sessions)
 
     async def asked_for(self, tag_sets: int) -> None:
         """Wait until the server knows of so many subscriptions, each once."""

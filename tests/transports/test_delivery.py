@@ -146,7 +146,7 @@ async def test_every_subscriber_gets_each_message_once_and_in_order(
                             publishers.start_soon(publish, lines, name, written[name], random)
                     for lines in (y, z):
                         await lines.ask(b"")  # all of it has been carried out
-                    behind = max(s.outbox.size for s in server.hub.sessions())
+                    behind = max(s.outbox.size for s in server.hub.sessions)
                     done.set()
                     await receive_lines(slow, got["slow"], total)
             assert behind > 0, "no socket was ever full"
@@ -200,7 +200,7 @@ async def test_who_is_too_slow_misses_what_is_counted_and_nothing_else(tmp_path:
         talk(server) as x,
     ):
         await slow.ask(b"subscribe a\n")
-        [session] = [s for s in server.hub.sessions() if s.subscriptions]
+        [session] = [s for s in server.hub.sessions if s.subscriptions]
         with trio.fail_after(60):
             await publish(x, "x", ["a"] * COUNT * 3, random)
             await x.ask(b"")

@@ -89,7 +89,7 @@ async def test_white_space_and_words_may_come_byte_by_byte(server: Server) -> No
 
 async def test_who_has_said_nothing_yet_is_connected_all_the_same(server: Server) -> None:
     async with talk(server) as one, talk(server):
-        while server.hub.connected < 2:
+        while server.hub.sessions.connected < 2:
             await trio.lowlevel.checkpoint()
         assert await one.ask(b"who\n") == [b"who 2 2\n"]
 
@@ -101,7 +101,7 @@ async def test_who_goes_before_a_word_leaves_nothing_behind(server: Server) -> N
             assert isinstance(one.stream, trio.SocketStream)
             await one.stream.send_eof()
             assert await one.rest() == b""
-    while server.hub.connected:
+    while server.hub.sessions.connected:
         await trio.lowlevel.checkpoint()
 
 
@@ -112,12 +112,12 @@ async def test_who_keeps_silent_is_cut_in_time_white_space_or_not(tmp_path: Path
                 await blank.send(b" \n\n")
                 assert await silent.rest() == b""
                 assert await blank.rest() == b""
-        assert server.hub.endings[4408] == 2
+        assert server.hub.sessions.close_codes[4408] == 2
 
 
 async def test_a_draining_server_ends_who_has_said_nothing(server: Server) -> None:
     async with talk(server) as silent:
-        await until(lambda: server.hub.connected)
+        await until(lambda: server.hub.sessions.connected)
         server.drain()
         with trio.fail_after(5):
             assert await silent.rest() == b""

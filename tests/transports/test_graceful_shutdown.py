@@ -17,7 +17,7 @@ def arrive(hub: Hub, count: int) -> list[Session]:
         Session(hub, EventForm(None), lambda notice: b"", transport="test") for _ in range(count)
     ]
     for session in sessions:
-        hub.attach(session)
+        hub.sessions.attach(session)
     return sessions
 
 

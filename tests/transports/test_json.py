@@ -83,7 +83,7 @@ async def test_who_counts_everyone(server: Server) -> None:
     async with talk(server) as one:
         async with talk(server) as two:
             await ask(two)
-        while server.hub.connected > 1 or server.hub.lifetime < 2:
+        while server.hub.sessions.connected > 1 or server.hub.sessions.lifetime < 2:
             await trio.lowlevel.checkpoint()
         assert await ask(one, command("who")) == [
             b'{"command":"who","data":"Lifetime  connections: 2\\nSubscribers connected: 1"}\n'

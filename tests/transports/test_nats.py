@@ -230,7 +230,7 @@ async def test_who_does_not_connect_in_time_is_sent_away(
         assert await lines.line() == b"PONG\r\n"
         assert await lines.rest() == b"-ERR 'Authentication Timeout'\r\n"
         assert 10 <= trio.current_time() - before < 11
-    assert hub.endings[4408] == 1
+    assert hub.sessions.close_codes[4408] == 1
 
 
 async def test_the_silent_are_asked_twice_and_then_given_up(
@@ -250,7 +250,7 @@ async def test_any_sign_of_life_will_do(hub: Hub, autojump_clock: MockClock) -> 
             assert await lines.line() == b"PING\r\n"
             assert await lines.line() == b"PING\r\n"
             await lines.send(sign)
-        assert hub.connected == 1
+        assert hub.sessions.connected == 1
 
 
 async def test_a_full_server_says_so(hub: Hub) -> None:
@@ -259,7 +259,7 @@ async def test_a_full_server_says_so(hub: Hub) -> None:
     async with trio.open_nursery() as nursery:
         await transport.handle(theirs, nursery)
     assert await Lines(ours).rest() == b"-ERR 'maximum connections exceeded'\r\n"
-    assert hub.refused["nats"] == 1
+    assert hub.sessions.refused["nats"] == 1
 
 
 async def test_with_a_secret_the_greeting_asks_for_it(tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ async def test_who_and_listall_count_everyone(server: Server) -> None:
         async with talk(server) as two:
             await two.ask(b"subscribe b,a\nsubscribe c\n")
             assert await one.ask(b"who\nlistall\n") == [b"who 2 2\n", b"listall {a} {b} {c}\n"]
-        while server.hub.connected > 1:
+        while server.hub.sessions.connected > 1:
             await trio.lowlevel.checkpoint()  # until the server has seen it go
         assert await one.ask(b"who\nlistall\n") == [b"who 1 2\n", b"listall \n"]
 
@@ -243,7 +243,7 @@ async def test_who_does_not_read_costs_nine_hundred_and_ninety_nine_others_nothi
             assert isinstance(stalled.stream, trio.SocketStream)
             stalled.stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             await stalled.ask(b"subscribe a\n")
-            [stalled_session] = server.hub.sessions()
+            [stalled_session] = server.hub.sessions
             healthy = [await stack.enter_async_context(talk(server)) for _ in range(999)]
             for each in healthy:
                 await each.send(b"subscribe a\nping\n")
@@ -262,7 +262,7 @@ async def test_who_does_not_read_costs_nine_hundred_and_ninety_nine_others_nothi
             assert statistics.queued_bytes <= outbox
             assert statistics.dropped_full > 0
             assert server.hub.statistics().broker.dropped == {"full": statistics.dropped_full}
-            others = [s for s in server.hub.sessions() if s is not stalled_session]
+            others = [s for s in server.hub.sessions if s is not stalled_session]
             assert all(s.outbox.statistics().dropped_full == 0 for s in others)
 
 
@@ -273,7 +273,7 @@ async def test_the_disconnect_policy_ends_who_is_too_slow(tmp_path: Path) -> Non
             await slow.ask(b"subscribe a\n")
             for _ in range(64):
                 await publisher.ask(b"publish a " + b"x" * 1_000_000 + b"\n")
-                if server.hub.connected == 1:
+                if server.hub.sessions.connected == 1:
                     break
             with trio.fail_after(10):
                 received = len(await slow.rest())

@@ -142,7 +142,7 @@ async def test_a_client_is_told_who_it_is(server: Server) -> None:
         assert told["UserId"] == "marvin ä"
         assert re.fullmatch("[0-9a-f]{20}", told["ApplicationId"])
         assert datetime.fromisoformat(told["Time"]).utcoffset() is not None
-        [session] = server.hub.sessions()
+        [session] = server.hub.sessions
         assert session.attributes.client == told["ApplicationId"]
         assert session.attributes.user == ""
 
@@ -207,7 +207,7 @@ async def test_a_message_reaches_the_topic_and_all_above_it_once(server: Server)
         assert told["publisherMessageId"] == "id1"
         assert datetime.fromisoformat(told["messagePublishingTime"]).utcoffset() is not None
         delivery = await other.get()
-        publisher = next(iter(server.hub.sessions())).attributes.client
+        publisher = next(iter(server.hub.sessions)).attributes.client
         assert without_time(delivery) == (
             f'/foo/bar,1,marvin,{publisher},id1\n{{"Key": "value"}}\nHello\nWorld'
         )

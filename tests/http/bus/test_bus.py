@@ -287,8 +287,8 @@ async def test_one_who_hangs_up_is_forgotten(server):
     async with connect(server) as client:
         await client.send_request("POST", "/message-bus/c1/poll", WITH_TOKEN, json={"/foo": 0})
         await waiting(server)
-        assert server.hub.connected == 1
-    await until(lambda: not server.hub.connected)
+        assert server.hub.sessions.connected == 1
+    await until(lambda: not server.hub.sessions.connected)
     assert server.hub.broker.tag_sets() == 0
 
 

@@ -1,0 +1,30 @@
+"""Why a session ends, in a form that logs, metrics and close frames can use."""
+
+from typing import Final
+
+import attrs
+
+__all__ = ["DISCONNECTED", "HISTORY_LOST", "CloseReason"]
+
+
+@attrs.frozen
+class CloseReason:
+    """Why a session ended.
+
+    Attributes:
+        code: a WebSocket close code (RFC 6455, 7.4; 4400 to 4499 are ours, read like HTTP's).
+        reason: for the log and the close frame; no token, no peer's text.
+        grace: seconds that the peer has to take what is queued for it.
+    """
+
+    code: int
+    reason: str
+    grace: float = 1.0
+
+
+DISCONNECTED: Final = CloseReason(1006, "peer disconnected", grace=10.0)
+"""The peer closed its side, or the connection broke. It may still be reading: `nc` is, after
+the end of its input."""
+
+HISTORY_LOST: Final = CloseReason(1011, "history is unavailable")
+"""The session was being replayed from the history, which can't be read any more."""

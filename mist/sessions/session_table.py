@@ -1,0 +1,156 @@
+"""The session table: which sessions there are, and which of them a token has.
+
+A session enters as pending while its peer has yet to authenticate, is attached once it may
+subscribe and publish, and leaves with `detach`; its counts stay in the totals. Nothing here
+awaits, so a token is looked up and its session attached without a gap for a revocation to fall
+into.
+
+The table and all who list sessions know them as `ConnectedSession`; what more there is to a
+session stands above, in `mist.sessions.session`.
+"""
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final, Protocol
+
+from mist.audience import Attributes
+from mist.auth import Record
+from mist.broker.outbox import Outbox
+from mist.sessions.close_reason import CloseReason
+from mist.sessions.subscriptions import SubscriptionSet
+
+__all__ = ["ConnectedSession", "SessionTable"]
+
+_CROWDED_OUT: Final = CloseReason(4429, "too many unauthenticated connections")
+
+
+class ConnectedSession(Protocol):
+    """A session, as the table and those who list sessions know it.
+
+    Attributes:
+        name: of its own, for logs: `tcp-17`.
+        transport: the listener's kind, for logs and counts: `tcp`, `ws`.
+        peer: the peer's address, for logs.
+        record: the token's registry record; None for services.
+        ended: None while the session lives.
+    """
+
+    name: str
+    transport: str
+    peer: str
+    record: Record | None
+    outbox: Outbox
+    subscriptions: SubscriptionSet
+    ended: CloseReason | None
+
+    @property
+    def attributes(self) -> Attributes:
+        """What an audience chooses by."""
+
+    def end(self, reason: CloseReason) -> None:
+        """End the session; nothing happens where it has ended."""
+
+    def token_changed(self, record: Record | None) -> None:
+        """The registry has changed the session's token; None where it is revoked."""
+
+
+class SessionTable:
+    """See the module. Iteration gives every attached session, oldest first, as of then.
+
+    Args:
+        unauthenticated: sessions that may be pending at once.
+
+    Attributes:
+        accepted, refused: sessions and connections, by transport.
+        close_codes: sessions that ended, by code.
+        gone_messages, gone_bytes: delivered to sessions that are gone, by transport.
+    """
+
+    def __init__(self, unauthenticated: int) -> None:
+        self.accepted: Counter[str] = Counter()
+        self.refused: Counter[str] = Counter()
+        self.close_codes: Counter[int] = Counter()
+        self.gone_messages: Counter[str] = Counter()
+        self.gone_bytes: Counter[str] = Counter()
+        self._unauthenticated = unauthenticated
+        self._pending: dict[ConnectedSession, None] = {}
+        self._attached: dict[ConnectedSession, None] = {}
+        self._by_token: dict[str, dict[ConnectedSession, None]] = {}
+        self._numbers = itertools.count(1)
+
+    def __iter__(self) -> Iterator[ConnectedSession]:
+        return iter(list(self._attached))
+
+    @property
+    def connected(self) -> int:
+        """Sessions attached now."""
+        return len(self._attached)
+
+    @property
+    def lifetime(self) -> int:
+        """Sessions ever attached."""
+        return self.accepted.total()
+
+    def new_name(self, transport: str) -> str:
+        """A name for a new session, for logs: `tcp-17`."""
+        return f"{transport}-{next(self._numbers)}"
+
+    def add_pending(self, session: ConnectedSession) -> None:
+        """Enter a session whose peer has yet to authenticate.
+
+        Beyond the limit the oldest of them ends, not the newest: an honest peer authenticates
+        within a round trip, so a flood of silent ones can't lock it out.
+        """
+        self._pending[session] = None
+        if len(self._pending) > self._unauthenticated:
+            oldest = next(iter(self._pending))
+            self.remove_pending(oldest)
+            oldest.end(_CROWDED_OUT)
+
+    def remove_pending(self, session: ConnectedSession) -> None:
+        """Undo `add_pending`: the peer has authenticated, or is gone."""
+        self._pending.pop(session, None)
+
+    def attach(self, session: ConnectedSession) -> None:
+        """Count a session in, and list it with its token, if it has one."""
+        if session not in self._attached:
+            self._attached[session] = None
+            self.accepted[session.transport] += 1
+        if session.record is not None:
+            self._by_token.setdefault(session.record.id, {})[session] = None
+
+    def detach_token(self, session: ConnectedSession) -> None:
+        """Undo the token's part of `attach`, before the session gets another token."""
+        if session.record is None:
+            return
+        sessions = self._by_token.get(session.record.id, {})
+        sessions.pop(session, None)
+        if not sessions:
+            self._by_token.pop(session.record.id, None)
+
+    def detach(self, session: ConnectedSession) -> None:
+        """Undo `attach`, keeping the session's counts."""
+        if session not in self._attached:
+            return
+        del self._attached[session]
+        self.detach_token(session)
+        statistics = session.outbox.statistics()
+        self.gone_messages[session.transport] += statistics.sent
+        self.gone_bytes[session.transport] += statistics.sent_bytes
+
+    def of_token(self, token: str) -> list[ConnectedSession]:
+        """The sessions of a token, oldest first.
+
+        Args:
+            token: its registry id.
+        """
+        return list(self._by_token.get(token, ()))
+
+    def delivered(self) -> tuple[int, int]:
+        """Messages and bytes handed to the kernel since the start, all sessions. O(sessions)."""
+        live = [session.outbox.statistics() for session in self._attached]
+        return (
+            self.gone_messages.total() + sum(each.sent for each in live),
+            self.gone_bytes.total() + sum(each.sent_bytes for each in live),
+        )
