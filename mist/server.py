@@ -31,8 +31,9 @@ from mist.broker.outbox import OutboxLimits, SlowConsumer
 from mist.broker.usage import UsageAccounting
 from mist.config import Config
 from mist.errors import HistoryUnavailable, MistError, StartupError
-from mist.history import Durability, History, open_history
+from mist.history import Durability, History
 from mist.history.maintenance import keep
+from mist.history.opening import open_history
 from mist.http import Context, HttpTransport, Site
 from mist.http.access import Access
 from mist.http.open_streams import Streams

@@ -22,16 +22,8 @@ from rich.text import Text
 
 from mist.cli.common import REFUSED, run
 from mist.config import kinds
-from mist.history import (
-    Durability,
-    History,
-    Page,
-    Policy,
-    Rule,
-    Selection,
-    StoredMessage,
-    open_history,
-)
+from mist.history import Durability, History, Page, Policy, Rule, Selection, StoredMessage
+from mist.history.opening import open_history
 from mist.history.retention import parse_age
 from mist.message import ASK, Limits, parse_tags
 

@@ -39,14 +39,15 @@ from typing import Final, Self
 
 import attrs
 
-from mist.errors import HistoryDamaged, HistoryUnavailable, StartupError
+from mist.errors import HistoryDamaged, HistoryUnavailable
 from mist.history.commits import Bulk, Commit, Mark
 from mist.history.erasing import Erased, Erasure
-from mist.history.idempotency import Key, KeyRecord
 from mist.history.numbering import ChannelPosition
 from mist.history.part import ColumnPage, Part
 from mist.history.record import (
     MAX_ID,
+    Key,
+    KeyRecord,
     Page,
     Position,
     Problem,
@@ -86,7 +87,6 @@ __all__ = [
     "Stored",
     "StoredMessage",
     "Trimmed",
-    "open_history",
 ]
 
 MAX_GROUP: Final = 10_000  # messages in one append; more would keep the next ones waiting
@@ -369,41 +369,3 @@ class History(ABC):
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
-
-
-async def open_history(
-    url: str, *, durability: Durability = Durability.POWER, read_only: bool = False
-) -> History:
-    """Open the log that `url` names; make a new one where there is none. Close it after use.
-
-    A `sqlite://` log that is opened to be written lowers the interpreter's switch interval, for
-    the whole process and for good: its threads would starve beside a busy event loop.
-
-    Args:
-        url: `memory://`, `sqlite:///history.db`.
-        durability: what `append` waits for.
-        read_only: to read beside a server that has it open. It must exist; what changes it
-            raises `HistoryUnavailable`.
-
-    Raises:
-        StartupError: one line that says why not: an unknown scheme, a folder that can't be
-            written, a file that is damaged, in use, of another program or another version.
-    """
-    scheme, separator, location = url.partition("://")
-    match scheme.lower() if separator else "":
-        # Imported here, so that a member's dependencies hurt only who asks for it.
-        case "memory":
-            from mist.history.memory import open_memory
-
-            return await open_memory()
-        case "sqlite":
-            from mist.history.sqlite import open_sqlite
-
-            return await open_sqlite(location, durability, read_only=read_only)
-        case _:
-            # Not the whole URL: that of a shared log may hold a password.
-            raise StartupError(
-                f"history: no such kind of URL: {scheme!r}"
-                if separator
-                else "history: not a URL; try sqlite:///history.db or memory://"
-            )

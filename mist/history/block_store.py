@@ -12,10 +12,9 @@ from typing import TypeVar
 import attrs
 
 from mist.history.commits import Commit, Mark
-from mist.history.idempotency import KeyRecord
 from mist.history.layout import Head, Row
 from mist.history.numbering import ChannelPosition
-from mist.history.record import Problem
+from mist.history.record import KeyRecord, Problem
 from mist.history.selection import Selection
 
 __all__ = ["BlockStore", "Change", "Executor", "State", "Totals"]

@@ -17,23 +17,20 @@ import hashlib
 import time
 from collections.abc import Awaitable, Callable
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import attrs
 import trio
 
 from mist.errors import HistoryUnavailable
-
-if TYPE_CHECKING:
-    from mist.history import History
+from mist.history import History
+from mist.history.record import Key, KeyRecord
 
 __all__ = [
     "KEY_SECONDS",
     "MAX_KEYS",
     "MAX_KEYS_OF_OWNER",
     "OWNER_BYTES",
-    "Key",
-    "KeyRecord",
     "KeyRecords",
     "KeysInFlight",
     "KeysInMemory",
@@ -45,19 +42,6 @@ MAX_KEYS_OF_OWNER: Final = 100_000  # kept of one owner; beyond that its oldest 
 MAX_KEYS: Final = 400_000  # kept in all, likewise
 OWNER_BYTES: Final = 8  # of a key's name, with which all names of one owner begin
 _STEP: Final = 1_000  # keys forgotten at a time
-
-
-@attrs.frozen
-class Key:
-    """What a publication is marked with.
-
-    Attributes:
-        name: 32 bytes that stand for the owner and its key; see `key_name`.
-        digest: 32 bytes that stand for what is published.
-    """
-
-    name: bytes = attrs.field(repr=False)
-    digest: bytes = attrs.field(repr=False)
 
 
 def key_name(owner: str, key: str) -> bytes:
@@ -72,22 +56,6 @@ def key_name(owner: str, key: str) -> bytes:
     # share a bound and nothing else.
     which = hashlib.sha256(whose + key.encode()).digest()
     return whose[:OWNER_BYTES] + which[: 32 - OWNER_BYTES]
-
-
-@attrs.frozen
-class KeyRecord:
-    """What is known of a publication that had a key.
-
-    Attributes:
-        first: the id of its first message.
-        time: when it was published, microseconds.
-        name, digest: the key's.
-    """
-
-    first: int
-    time: int
-    name: bytes = attrs.field(repr=False)
-    digest: bytes = attrs.field(repr=False)
 
 
 class KeyRecords:
@@ -224,7 +192,7 @@ class KeysInFlight:
 
     def __init__(
         self,
-        history: "History",
+        history: History,
         start_soon: Callable[[Callable[[], Awaitable[None]]], None],
         clock: Callable[[], float] = time.time,
     ) -> None:

@@ -29,13 +29,12 @@ from mist.history.encoding import assign, counted, encode
 from mist.history.erasing import Erased, Erasure
 from mist.history.erasing import Plan as ErasurePlan
 from mist.history.erasing import make_plan as make_erasure
-from mist.history.idempotency import KeyRecord
 from mist.history.inspection import inspect
 from mist.history.layout import MICROSECONDS, Head, Row
 from mist.history.log_metadata import LogMetadata, first_kept, random_epoch
 from mist.history.numbering import ChannelPosition, channel_key
 from mist.history.part import ColumnPage
-from mist.history.record import MAX_ID, Page, Position, Problem, Publication, Trimmed
+from mist.history.record import MAX_ID, KeyRecord, Page, Position, Problem, Publication, Trimmed
 from mist.history.replay import column_page, find_last, find_time, read_page
 from mist.history.retention import Policy
 from mist.history.retention_plan import Plan, make_plan

@@ -16,7 +16,7 @@ import trio
 from mist.history import Durability, History
 from mist.history.block_store import BlockStore, Change, Executor, State, Totals
 from mist.history.commits import MAX_WRITERS, Commit, Mark
-from mist.history.idempotency import KeyRecord, KeyRecords
+from mist.history.idempotency import KeyRecords
 from mist.history.layout import Head, Row
 from mist.history.log import Log
 from mist.history.log_metadata import LogMetadata, random_epoch
@@ -28,7 +28,7 @@ from mist.history.numbering import (
     pack_befores,
 )
 from mist.history.postings import has_hash
-from mist.history.record import Problem
+from mist.history.record import KeyRecord, Problem
 from mist.history.selection import Selection
 
 __all__ = ["MemoryBlockStore", "open_memory"]

@@ -10,13 +10,14 @@ from operator import itemgetter
 
 import attrs
 
-from mist.history.idempotency import Key
 from mist.history.numbering import Numbers, raised
 from mist.message import TagSet
 from mist.wire import Entry
 
 __all__ = [
     "MAX_ID",
+    "Key",
+    "KeyRecord",
     "Page",
     "Position",
     "Problem",
@@ -31,6 +32,35 @@ _wire_of = itemgetter(1)  # of an entry; these two are asked of every message re
 _count_of = itemgetter(2)
 
 MAX_ID = 2**53 - 1  # the largest integer that JSON's readers agree on
+
+
+@attrs.frozen
+class Key:
+    """What a publication is marked with.
+
+    Attributes:
+        name: 32 bytes that stand for the owner and its key; see `mist.history.idempotency`.
+        digest: 32 bytes that stand for what is published.
+    """
+
+    name: bytes = attrs.field(repr=False)
+    digest: bytes = attrs.field(repr=False)
+
+
+@attrs.frozen
+class KeyRecord:
+    """What is known of a publication that had a key.
+
+    Attributes:
+        first: the id of its first message.
+        time: when it was published, microseconds.
+        name, digest: the key's.
+    """
+
+    first: int
+    time: int
+    name: bytes = attrs.field(repr=False)
+    digest: bytes = attrs.field(repr=False)
 
 
 @attrs.frozen

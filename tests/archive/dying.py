@@ -24,7 +24,8 @@ from mist.archive import Archive, rows
 from mist.archive import lineage as kinship
 from mist.archive.sealer import SealPolicy, open_sealer
 from mist.archive.segments import read_segment
-from mist.history import Durability, History, Policy, Publication, open_history
+from mist.history import Durability, History, Policy, Publication
+from mist.history.opening import open_history
 from mist.history.sqlite import open_sqlite
 from mist.wire import TagList
 

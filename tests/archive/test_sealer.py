@@ -22,16 +22,9 @@ from mist.archive.filling import Filling
 from mist.archive.sealer import Sealer, SealPolicy, open_sealer
 from mist.archive.segments import SegmentWriter, read_segment
 from mist.errors import HistoryUnavailable
-from mist.history import (
-    Durability,
-    Erasure,
-    History,
-    Policy,
-    Publication,
-    Rule,
-    open_history,
-)
+from mist.history import Durability, Erasure, History, Policy, Publication, Rule
 from mist.history.maintenance import keep
+from mist.history.opening import open_history
 from mist.wire import TagList
 from tests.waiting import until
 

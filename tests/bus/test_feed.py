@@ -12,7 +12,8 @@ from mist.broker.broker import Broker
 from mist.bus import feed as module
 from mist.bus.feed import Feed, Reader
 from mist.bus.shown import BacklogLimits, Window
-from mist.history import Erasure, Publication, open_history
+from mist.history import Erasure, Publication
+from mist.history.opening import open_history
 from mist.sessions.sequencer import Sequencer
 from tests.history.messages import run
 

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from mist.cli.history import history
-from mist.history import open_history
+from mist.history.opening import open_history
 from tests.history.messages import one, publication, run, some
 from tests.processes import environment
 

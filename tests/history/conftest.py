@@ -1,6 +1,6 @@
 import pytest
 
-from mist.history import open_history
+from mist.history.opening import open_history
 
 
 @pytest.fixture(params=["memory", "sqlite"])

@@ -9,18 +9,10 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mist.history import (
-    Bulk,
-    ChannelPosition,
-    Erasure,
-    HistoryDamaged,
-    Mark,
-    Policy,
-    Rule,
-    open_history,
-)
+from mist.history import Bulk, ChannelPosition, Erasure, HistoryDamaged, Mark, Policy, Rule
 from mist.history.commits import make_blocks, pack_blocks, unpack_blocks
 from mist.history.numbering import BACKLOG_AGE, BACKLOG_SIZE, channel_key
+from mist.history.opening import open_history
 from tests.history.messages import one, publication, run, select, some
 from tests.history.messages import replay as read_all
 from tests.history.test_model import small_numbers
@@ -342,7 +334,7 @@ async def test_numbers_go_on_after_a_restart(file):
 
 WRITER = """
 import os, sys, trio
-from mist.history import open_history
+from mist.history.opening import open_history
 from tests.history.messages import one, some
 
 async def main():

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mist.history import Durability, Policy, Rule, open_history
+from mist.history import Durability, Policy, Rule
 from mist.history.clock import Clock, Moment
+from mist.history.opening import open_history
 from tests.history.messages import ids, one, replay
 
 HOUR = 3600.0

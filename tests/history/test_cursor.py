@@ -7,8 +7,9 @@ import pytest
 
 from mist.commands import Since
 from mist.errors import HistoryDamaged, HistoryUnavailable
-from mist.history import Policy, open_history
+from mist.history import Policy
 from mist.history.cursor import Cursor, Lost
+from mist.history.opening import open_history
 from tests.history.messages import ids, one, select
 
 A = select("a")

@@ -5,7 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mist.errors import HistoryUnavailable
-from mist.history import Erased, Erasure, Policy, Rule, open_history
+from mist.history import Erased, Erasure, Policy, Rule
+from mist.history.opening import open_history
 from tests.history.messages import ids, one, publication, replay, run, select, some, texts
 
 EVERYTHING = Policy(None, None, None)

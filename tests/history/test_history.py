@@ -18,9 +18,9 @@ from mist.history import (
     Position,
     Rule,
     Trimmed,
-    open_history,
 )
 from mist.history.idempotency import key_name
+from mist.history.opening import open_history
 from tests.history.messages import (
     ids,
     of_part,

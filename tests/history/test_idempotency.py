@@ -4,15 +4,10 @@ import pytest
 import trio
 
 from mist.errors import HistoryUnavailable
-from mist.history import Key, open_history
-from mist.history.idempotency import (
-    OWNER_BYTES,
-    KeyRecord,
-    KeyRecords,
-    KeysInFlight,
-    KeysInMemory,
-    key_name,
-)
+from mist.history import Key
+from mist.history.idempotency import OWNER_BYTES, KeyRecords, KeysInFlight, KeysInMemory, key_name
+from mist.history.opening import open_history
+from mist.history.record import KeyRecord
 from tests.history.messages import one, replay, texts
 
 DAY = 24 * 3600

@@ -5,8 +5,9 @@ import logging
 import pytest
 import trio
 
-from mist.history import HistoryUnavailable, Key, Policy, Position, Rule, Trimmed, open_history
+from mist.history import HistoryUnavailable, Key, Policy, Position, Rule, Trimmed
 from mist.history.maintenance import keep
+from mist.history.opening import open_history
 from tests.history.messages import one
 
 

@@ -10,11 +10,12 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mist.history import Policy, Rule, open_history, replay
+from mist.history import Policy, Rule, replay
 from mist.history import compaction as joining
 from mist.history import retention_plan as keeping
 from mist.history.clock import Clock
 from mist.history.layout import MICROSECONDS
+from mist.history.opening import open_history
 from mist.history.sqlite import maintenance as chores
 from tests.history.messages import publication, run, select
 from tests.history.messages import replay as read_all

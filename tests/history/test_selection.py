@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mist.history import Policy, Rule, Selection, open_history, selection
+from mist.history import Policy, Rule, Selection, selection
+from mist.history.opening import open_history
 from tests.history.messages import ids, one, replay, select
 
 tag_sets = st.frozensets(st.sampled_from("abcdefgÄ"), min_size=1, max_size=4)

@@ -12,15 +12,8 @@ import pytest
 import trio
 
 from mist.errors import StartupError
-from mist.history import (
-    Durability,
-    HistoryDamaged,
-    HistoryUnavailable,
-    Key,
-    Policy,
-    Rule,
-    open_history,
-)
+from mist.history import Durability, HistoryDamaged, HistoryUnavailable, Key, Policy, Rule
+from mist.history.opening import open_history
 from mist.history.sqlite import database
 from tests.history.messages import ids, one, publication, replay, run, select, some
 from tests.history.test_model import small_numbers
@@ -275,7 +268,8 @@ async def test_where_a_key_can_not_be_stored_its_messages_are_not(url, path):
 
 KEYED_WRITER = """
 import os, sys, trio
-from mist.history import Key, open_history
+from mist.history import Key
+from mist.history.opening import open_history
 from tests.history.messages import publication, run
 
 async def main():

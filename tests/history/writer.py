@@ -11,8 +11,9 @@ import sys
 
 import trio
 
-from mist.history import Policy, Rule, open_history
+from mist.history import Policy, Rule
 from mist.history.maintenance import keep
+from mist.history.opening import open_history
 from tests.history.messages import publication, run
 
 

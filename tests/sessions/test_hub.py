@@ -10,7 +10,7 @@ from mist.auth.opening import open_registry
 from mist.broker.outbox import OutboxLimits
 from mist.commands import AddTags, Register, RemoveTags, Subscribe, Unregister
 from mist.errors import EmptyTag, InvalidTag
-from mist.history import open_history
+from mist.history.opening import open_history
 from mist.protocols.frames import FrameProtocol
 from mist.protocols.line import LineProtocol
 from mist.sessions.dispatch import CommandSession, Credential

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from mist.auth.opening import open_registry
 from mist.broker.outbox import OutboxLimits
 from mist.errors import InvalidTag
-from mist.history import open_history
+from mist.history.opening import open_history
 from mist.message import Message
 from mist.sessions.hub import Hub
 from mist.sessions.local import subscribe

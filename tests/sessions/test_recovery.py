@@ -13,7 +13,8 @@ from mist.auth.opening import open_registry
 from mist.broker.outbox import OutboxLimits
 from mist.commands import Behind, CaughtUp, Register, RemoveTags, Reply, Since
 from mist.errors import HistoryUnavailable
-from mist.history import History, Policy, open_history
+from mist.history import History, Policy
+from mist.history.opening import open_history
 from mist.protocols.line import LineProtocol
 from mist.sessions.close_reason import DISCONNECTED
 from mist.sessions.dispatch import CommandSession

@@ -11,9 +11,10 @@ import trio.testing
 from mist.auth.opening import open_registry
 from mist.commands import Subscribe
 from mist.errors import EmptyTag, HistoryOff, HistoryUnavailable
-from mist.history import Bulk, History, Mark, Publication, open_history
+from mist.history import Bulk, History, Mark, Publication
 from mist.history.commits import make_blocks
 from mist.history.layout import Row
+from mist.history.opening import open_history
 from mist.protocols.line import LineProtocol
 from mist.sessions.dispatch import CommandSession
 from mist.sessions.hub import Hub

@@ -23,8 +23,9 @@ from mist.bench.history.disk import file_system, scratch
 from mist.bench.history.loops import beside, run
 from mist.bench.history.stored import SIZE, publications, script_of, url_of
 from mist.bench.script import tag_lists
-from mist.history import Durability, History, Policy, Publication, open_history
+from mist.history import Durability, History, Policy, Publication
 from mist.history.maintenance import keep
+from mist.history.opening import open_history
 
 __all__ = ["Appends", "measure_appends"]
 

@@ -23,7 +23,8 @@ from mist.bench.history.loops import beside, run
 from mist.bench.history.stored import SIZE, groups, script_of, serving, tidy_up, url_of
 from mist.bench.load import Target
 from mist.bench.script import CHUNK, TAG, Script, tag_lists
-from mist.history import MAX_GROUP, Durability, History, Selection, open_history
+from mist.history import MAX_GROUP, Durability, History, Selection
+from mist.history.opening import open_history
 
 __all__ = ["LEAST", "Heard", "Replay", "hear", "measure_replay", "read", "repeat"]
 

@@ -26,7 +26,8 @@ from mist.bench.history.replay import LEAST, Heard, hear, read, repeat
 from mist.bench.history.stored import publications, script_of, serving, tidy_up, url_of
 from mist.bench.load import Target
 from mist.bench.script import Script, tag_lists
-from mist.history import MAX_GROUP, Durability, History, Publication, Selection, open_history
+from mist.history import MAX_GROUP, Durability, History, Publication, Selection
+from mist.history.opening import open_history
 
 __all__ = ["FEWEST", "Search", "measure_search", "spots"]
 

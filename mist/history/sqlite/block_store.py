@@ -13,10 +13,9 @@ from mist.errors import HistoryDamaged, HistoryUnavailable
 from mist.history import Durability
 from mist.history.block_store import BlockStore, Change, State, Totals
 from mist.history.commits import Commit, Mark
-from mist.history.idempotency import KeyRecord
 from mist.history.layout import Head, Row
 from mist.history.numbering import ChannelPosition
-from mist.history.record import Problem
+from mist.history.record import KeyRecord, Problem
 from mist.history.selection import Selection
 from mist.history.sqlite.channels import add, put_numbers, read_channels, read_numbers
 from mist.history.sqlite.commits import put_commit, read_commit

@@ -6,7 +6,8 @@ from typing import Final
 
 import msgspec
 
-from mist.history.idempotency import OWNER_BYTES, KeyRecord
+from mist.history.idempotency import OWNER_BYTES
+from mist.history.record import KeyRecord
 from mist.history.sqlite.rows import checked, fetch
 
 __all__ = ["crowding_keys", "forget_keys", "insert_keys", "outdated_keys", "read_key"]

@@ -5,8 +5,8 @@ from typing import Any
 
 import trio
 
-from mist.history import open_history
 from mist.history.erasing import Erasure
+from mist.history.opening import open_history
 from mist.pipeline.source.address import Address
 from mist.pipeline.source.client import FIRST_TIMEOUT, Client
 

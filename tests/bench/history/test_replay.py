@@ -10,7 +10,8 @@ from mist.bench.errors import BenchError, UnexpectedBytes
 from mist.bench.history.replay import hear, measure_replay, read
 from mist.bench.history.stored import publications, script_of
 from mist.bench.script import TAG, tag_lists
-from mist.history import Selection, open_history
+from mist.history import Selection
+from mist.history.opening import open_history
 from tests.bench.fakes import faulty_server
 
 MESSAGES = 300

@@ -10,7 +10,8 @@ from mist.bench.history.stored import groups, publications, script_of, serving, 
 from mist.bench.load import WARM
 from mist.bench.script import tag_lists
 from mist.bench.throughput import measure_throughput
-from mist.history import MAX_GROUP, Durability, HistoryStatistics, open_history
+from mist.history import MAX_GROUP, Durability, HistoryStatistics
+from mist.history.opening import open_history
 
 
 @pytest.mark.parametrize("lists", [1, 7])

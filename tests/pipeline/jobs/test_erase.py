@@ -11,8 +11,9 @@ import trio
 
 from mist.archive import Archive
 from mist.archive.segments import read_segment
-from mist.history import Publication, open_history
+from mist.history import Publication
 from mist.history.erasing import Erasure
+from mist.history.opening import open_history
 from mist.pipeline.erasure.hot import erase_by_file
 from mist.pipeline.exports import exports
 from mist.pipeline.jobs import erase, export

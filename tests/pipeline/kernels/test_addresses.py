@@ -10,8 +10,9 @@ from mist.archive.matching import matching
 from mist.audience import Attributes, Audience
 from mist.broker.broker import Broker
 from mist.broker.outbox import Outbox, OutboxLimits
-from mist.history import Publication, Selection, open_history
+from mist.history import Publication, Selection
 from mist.history.admission import admitted as admitted_of_history
+from mist.history.opening import open_history
 from mist.message import Envelope, TagSet
 from mist.pipeline.kernels.coverage import FANOUT, SUBSCRIPTION, TAG, Coverage
 from mist.pipeline.kernels.matching import Matcher

@@ -1,0 +1,44 @@
+"""Opening a message history by its URL: which member of the family its scheme names."""
+
+from mist.errors import StartupError
+from mist.history import Durability, History
+
+__all__ = ["open_history"]
+
+
+async def open_history(
+    url: str, *, durability: Durability = Durability.POWER, read_only: bool = False
+) -> History:
+    """Open the log that `url` names; make a new one where there is none. Close it after use.
+
+    A `sqlite://` log that is opened to be written lowers the interpreter's switch interval, for
+    the whole process and for good: its threads would starve beside a busy event loop.
+
+    Args:
+        url: `memory://`, `sqlite:///history.db`.
+        durability: what `append` waits for.
+        read_only: to read beside a server that has it open. It must exist; what changes it
+            raises `HistoryUnavailable`.
+
+    Raises:
+        StartupError: one line that says why not: an unknown scheme, a folder that can't be
+            written, a file that is damaged, in use, of another program or another version.
+    """
+    scheme, separator, location = url.partition("://")
+    match scheme.lower() if separator else "":
+        # Imported here, so that a member's dependencies are needed only where it is used.
+        case "memory":
+            from mist.history.memory import open_memory
+
+            return await open_memory()
+        case "sqlite":
+            from mist.history.sqlite import open_sqlite
+
+            return await open_sqlite(location, durability, read_only=read_only)
+        case _:
+            # Not the whole URL: that of a shared log may hold a password.
+            raise StartupError(
+                f"history: no such kind of URL: {scheme!r}"
+                if separator
+                else "history: not a URL; try sqlite:///history.db or memory://"
+            )
