@@ -1,9 +1,9 @@
 """The contract of all endpoints: what one publishes, every other that can say its address gets."""
 
 import json
-from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
@@ -26,10 +26,8 @@ NEED_HISTORY = {"polls", "channels"}
 
 
 @pytest.fixture(params=["none", "memory://"], ids=["live", "history"])
-async def server(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Server]:
-    async with running(tmp_path, listen=LISTEN, history=request.param) as server:
-        with trio.fail_after(60):
-            yield server
+def server_settings(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return {"listen": LISTEN, "history": request.param}
 
 
 async def register(server: Server, token: str, **attributes: object) -> None:

@@ -1,7 +1,6 @@
 """The client against a real server, and against a proxy that cuts its connection."""
 
 import contextlib
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -38,13 +37,6 @@ from mist.message import Limits
 from mist.server import Server
 from mist.wire import Batch
 from tests.servers import running
-
-
-@pytest.fixture
-async def server(tmp_path: Path) -> AsyncIterator[Server]:
-    with trio.fail_after(10):
-        async with running(tmp_path) as server:
-            yield server
 
 
 @pytest.fixture

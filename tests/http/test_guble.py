@@ -1,7 +1,6 @@
 """`/api/message` and `/api/subscribers`: topics, as guble's clients publish to them."""
 
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +32,7 @@ def server_settings() -> dict[str, Any]:
     return {"listen": LISTEN, "history": "memory://", "token_rate": 10_000}
 
 
-@pytest.fixture
-async def bare(tmp_path: Path) -> AsyncIterator[Server]:
-    async with running(tmp_path, listen=LISTEN) as server:
-        yield server
+without_history = pytest.mark.parametrize("server_settings", [{"listen": LISTEN}], ids=["live"])
 
 
 async def register(server: Server, token: str, *tags: str, **attributes: str) -> Record:
@@ -114,13 +110,14 @@ async def test_what_is_posted_reaches_the_topic_and_those_above_it(server: Serve
     assert lines.outbox.dropped_unframable == 1
 
 
+@without_history
 @pytest.mark.parametrize("kind", ["text/plain", "application/json", "image/png", ""])
 async def test_a_body_is_of_any_kind_and_nothing_is_needed_beside_it(
-    bare: Server, kind: str
+    server: Server, kind: str
 ) -> None:
-    guble = await subscribe(bare, "/foo", user="arthur")
+    guble = await subscribe(server, "/foo", user="arthur")
     headers = {"Content-Type": kind} if kind else {}
-    assert (await request(bare, "POST", "/api/message/foo", headers, b"")).body == b"OK"
+    assert (await request(server, "POST", "/api/message/foo", headers, b"")).body == b"OK"
     assert delivered(guble) == [b"/foo,0,,,\n\n"]
 
 
@@ -181,6 +178,7 @@ async def test_filters_choose_who_gets_it_and_all_of_them_hold(server: Server) -
     assert await reached("userId=a&messageId=b&filterUserID=marvin") == "mn"
 
 
+@without_history
 @pytest.mark.parametrize(
     "query",
     [
@@ -201,16 +199,17 @@ async def test_filters_choose_who_gets_it_and_all_of_them_hold(server: Server) -
         "userId=%FF",
     ],
 )
-async def test_what_can_not_be_said_reaches_nobody(bare: Server, query: str) -> None:
-    guble = await subscribe(bare, "/foo", user="arthur")
-    response = await request(bare, "POST", f"/api/message/foo?{query}", CURL, b"x")
+async def test_what_can_not_be_said_reaches_nobody(server: Server, query: str) -> None:
+    guble = await subscribe(server, "/foo", user="arthur")
+    response = await request(server, "POST", f"/api/message/foo?{query}", CURL, b"x")
     assert response.status == 400
     assert not taken(guble)
 
 
+@without_history
 @pytest.mark.parametrize("topic", ["a,b", "a%20b", "a*", "%00", "x" * 255, "x/" * 32])
-async def test_what_is_no_topic_is_refused(bare: Server, topic: str) -> None:
-    assert (await request(bare, "POST", f"/api/message/{topic}", CURL, b"x")).status == 400
+async def test_what_is_no_topic_is_refused(server: Server, topic: str) -> None:
+    assert (await request(server, "POST", f"/api/message/{topic}", CURL, b"x")).status == 400
 
 
 # who may
@@ -274,25 +273,29 @@ async def test_with_a_secret_nobody_publishes_without_a_credential(tmp_path: Pat
 # methods
 
 
+@without_history
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "PATCH", "OPTIONS"])
-async def test_other_methods_are_refused_in_gubles_words(bare: Server, method: str) -> None:
-    response = await request(bare, method, "/api/message/foo")
+async def test_other_methods_are_refused_in_gubles_words(server: Server, method: str) -> None:
+    response = await request(server, method, "/api/message/foo")
     assert (response.status, response.body) == (405, b"Method not allowed")
     assert response.headers["allow"] == "HEAD, POST"
 
 
-async def test_the_list_is_for_reading_only(bare: Server) -> None:
-    response = await request(bare, "POST", "/api/subscribers/foo", body=b"x")
+@without_history
+async def test_the_list_is_for_reading_only(server: Server) -> None:
+    response = await request(server, "POST", "/api/subscribers/foo", body=b"x")
     assert (response.status, response.body) == (405, b"Method not allowed")
     assert response.headers["allow"] == "GET, HEAD"
 
 
+@without_history
 @pytest.mark.parametrize("path", ["/api/message/foo", "/api/message/", "/api/subscribers/foo"])
-async def test_a_head_is_answered_with_nothing(bare: Server, path: str) -> None:
-    response = await request(bare, "HEAD", path)
+async def test_a_head_is_answered_with_nothing(server: Server, path: str) -> None:
+    response = await request(server, "HEAD", path)
     assert (response.status, response.body) == (200, b"")
 
 
+@without_history
 @pytest.mark.parametrize(
     ("method", "path"),
     [
@@ -303,8 +306,8 @@ async def test_a_head_is_answered_with_nothing(bare: Server, path: str) -> None:
         ("POST", "/api/other/foo"),
     ],
 )
-async def test_without_a_topic_nothing_is_found(bare: Server, method: str, path: str) -> None:
-    assert (await request(bare, method, path, body=b"x")).status == 404
+async def test_without_a_topic_nothing_is_found(server: Server, method: str, path: str) -> None:
+    assert (await request(server, method, path, body=b"x")).status == 404
 
 
 async def test_too_long_a_body_is_refused(tmp_path: Path) -> None:

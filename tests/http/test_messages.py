@@ -2,7 +2,6 @@
 
 import base64
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +31,7 @@ def server_settings() -> dict[str, Any]:
     return {"listen": LISTEN, "history": "memory://", "token_rate": 10_000}
 
 
-@pytest.fixture
-async def bare(tmp_path: Path) -> AsyncIterator[Server]:
-    async with running(tmp_path, listen=LISTEN) as server:
-        yield server
+without_history = pytest.mark.parametrize("server_settings", [{"listen": LISTEN}], ids=["live"])
 
 
 async def register(server: Server, token: str, *tags: str) -> Record:
@@ -80,9 +76,10 @@ async def test_a_message_is_stored_and_delivered_before_its_id_is_told(server: S
     assert await stored(server) == [(1, ["a", "b"], "hé".encode(), "")]
 
 
-async def test_without_a_history_it_is_delivered_and_has_no_id(bare: Server) -> None:
-    session = await subscribe(bare, "a")
-    answered = await request(bare, "POST", MESSAGES, json=[{"tags": ["a"], "data": "x"}] * 2)
+@without_history
+async def test_without_a_history_it_is_delivered_and_has_no_id(server: Server) -> None:
+    session = await subscribe(server, "a")
+    answered = await request(server, "POST", MESSAGES, json=[{"tags": ["a"], "data": "x"}] * 2)
     assert (answered.status, answered.json()) == (202, {})
     assert taken(session) == b"publish a x\n" * 2
 
@@ -530,8 +527,9 @@ async def test_a_grant_that_grows_is_good_at_once(server: Server) -> None:
     assert (await read(server, "tags=a", X_Auth_Token="may")).status == 200
 
 
-async def test_without_a_history_there_is_nothing_to_read(bare: Server) -> None:
-    assert told(await read(bare, "tags=a")) == (409, "history_off")
+@without_history
+async def test_without_a_history_there_is_nothing_to_read(server: Server) -> None:
+    assert told(await read(server, "tags=a")) == (409, "history_off")
 
 
 async def test_another_method_is_told_which_ones_there_are(server: Server) -> None:

@@ -49,12 +49,7 @@ def server_settings() -> dict[str, Any]:
     }
 
 
-@pytest.fixture
-async def forgetful(tmp_path: Path) -> AsyncIterator[Server]:
-    """A server without a history."""
-    async with running(tmp_path, listen=LISTEN) as server:
-        with trio.fail_after(60):
-            yield server
+without_history = pytest.mark.parametrize("server_settings", [{"listen": LISTEN}], ids=["live"])
 
 
 async def unregister(server: Server) -> None:
@@ -103,14 +98,15 @@ async def test_its_head_says_what_proxies_and_browsers_need_to_know(server: Serv
     assert head["connection"] == "close"
 
 
-async def test_without_a_history_there_are_no_ids_and_no_past(forgetful: Server) -> None:
-    async with listen(forgetful, "tags=a") as events:
+@without_history
+async def test_without_a_history_there_are_no_ids_and_no_past(server: Server) -> None:
+    async with listen(server, "tags=a") as events:
         assert await events.get("ready") == {"epoch": None, "id": None, "recovered": None}
-        forgetful.hub.publish(A, b"x")
+        server.hub.publish(A, b"x")
         assert await events.get() == {"keys": ["a"], "data": "x"}
         assert events.reader.last_id == ""
-    assert await refused(forgetful, "?tags=a&since=1") == (409, "history_off")
-    assert await refused(forgetful, "?tags=a", {"Last-Event-ID": "e:1"}) == (409, "history_off")
+    assert await refused(server, "?tags=a&since=1") == (409, "history_off")
+    assert await refused(server, "?tags=a", {"Last-Event-ID": "e:1"}) == (409, "history_off")
 
 
 async def test_a_message_that_matches_twice_comes_once(server: Server) -> None:

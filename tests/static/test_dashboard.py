@@ -13,7 +13,7 @@ from mist.config import Listen
 from mist.server import Server
 from tests.chromium import Page, open_page
 from tests.http.client import http_address
-from tests.servers import running
+from tests.servers import listeners, running
 
 # Before the page's own scripts: what it says to the console, and what its policy forbids.
 WATCH = """
@@ -86,11 +86,7 @@ LIVE = (
 RESTARTED = "document.querySelector('.plot .restarted').textContent"
 LISTENING = "document.querySelector('#subscribe-state').textContent.startsWith('listening')"
 MARKUP = "<img src=x onerror=hacked=1><script>hacked=1</script>\"'&amp;${hacked=1}"
-
-
-def settings(**more: object) -> dict[str, Any]:
-    listen = tuple(Listen(each, "127.0.0.1", 0) for each in ("tcp", "http"))
-    return {"listen": listen, "history": "memory://", **more}
+SETTINGS: dict[str, Any] = {"listen": listeners("tcp", "http"), "history": "memory://"}
 
 
 def url_of(server: Server) -> str:
@@ -99,9 +95,8 @@ def url_of(server: Server) -> str:
 
 
 @pytest.fixture
-async def server(tmp_path: Path) -> AsyncIterator[Server]:
-    async with running(tmp_path / "data", **settings()) as server:
-        yield server
+def server_settings() -> dict[str, Any]:
+    return SETTINGS
 
 
 Open = Callable[..., AbstractAsyncContextManager[Page]]
@@ -253,7 +248,7 @@ async def test_a_refusal_is_told_in_words(live: Page) -> None:
 
 
 async def test_without_history_it_says_so(opened: Open, tmp_path: Path) -> None:
-    async with running(tmp_path / "data", **settings(history="none")) as server:
+    async with running(tmp_path / "data", **SETTINGS | {"history": "none"}) as server:
         async with opened(server) as page:
             await page.until(LIVE)
             assert await page.text("#history-state") == "off"
@@ -287,7 +282,7 @@ async def test_markup_from_elsewhere_is_text(live: Page, server: Server) -> None
 
 @pytest.fixture
 async def guarded(tmp_path: Path) -> AsyncIterator[Server]:
-    async with running(tmp_path / "data", **settings(secret="geheim-ä")) as server:
+    async with running(tmp_path / "data", **SETTINGS | {"secret": "geheim-ä"}) as server:
         yield server
 
 
@@ -361,7 +356,7 @@ async def test_it_comes_back_to_a_server_that_was_restarted(
     stop = trio.Event()
 
     async def live_once(*, task_status: trio.TaskStatus[Server]) -> None:
-        async with running(tmp_path / "one", **settings()) as server:
+        async with running(tmp_path / "one", **SETTINGS) as server:
             task_status.started(server)
             await stop.wait()
         ended.set()
@@ -381,7 +376,7 @@ async def test_it_comes_back_to_a_server_that_was_restarted(
         await page.until("document.getElementById('state').dataset.state === 'reconnecting'")
         assert "doesn't answer" in await page.text("#notice")
         listen = (Listen("tcp", "127.0.0.1", 0), Listen("http", "127.0.0.1", port))
-        async with running(tmp_path / "two", **settings(listen=listen)) as second:
+        async with running(tmp_path / "two", **SETTINGS | {"listen": listen}) as second:
             await page.until(LIVE)
             await page.until(f"{RESTARTED} !== ''")
             await page.until(tile_is("Published", "it === '0'"))

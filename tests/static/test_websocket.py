@@ -3,6 +3,7 @@
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -22,9 +23,8 @@ def port(server: Server, index: int) -> int:
 
 
 @pytest.fixture
-async def server(tmp_path: Path) -> AsyncIterator[Server]:
-    async with running(tmp_path, history="memory://") as server:
-        yield server
+def server_settings() -> dict[str, Any]:
+    return {"history": "memory://"}
 
 
 @pytest.fixture

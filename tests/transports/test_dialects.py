@@ -1,6 +1,5 @@
 """Which dialect a TCP connection speaks: told by its first bytes, once, and by nothing else."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -19,13 +18,6 @@ from tests.transports.lines import talk
 from tests.waiting import until
 
 PONG = b'{"command":"ping","data":"pong"}\n'
-
-
-@pytest.fixture
-async def server(tmp_path: Path) -> AsyncIterator[Server]:
-    async with running(tmp_path) as server:
-        with trio.fail_after(30):
-            yield server
 
 
 @pytest.mark.parametrize(

@@ -24,13 +24,6 @@ PONG = b'{"command":"ping","data":"pong"}\n'
 INVALID = b'{"error":"Invalid json"}\n'
 
 
-@pytest.fixture
-async def server(tmp_path: Path) -> AsyncIterator[Server]:
-    async with running(tmp_path) as server:
-        with trio.fail_after(30):
-            yield server
-
-
 async def ask(one: Lines, sent: bytes = b"") -> list[bytes]:
     """Send objects, and return every answer up to the fence behind them."""
     await one.send(sent + PING)

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -61,10 +62,8 @@ async def peer(server: Server, connect: bytes = QUIET) -> AsyncIterator[Peer]:
 
 
 @pytest.fixture(params=["none", "memory://"], ids=["live", "history"])
-async def server(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Server]:
-    async with running(tmp_path, listen=LISTEN, history=request.param) as server:
-        with trio.fail_after(30):
-            yield server
+def server_settings(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return {"listen": LISTEN, "history": request.param}
 
 
 async def test_the_server_speaks_first(server: Server) -> None:

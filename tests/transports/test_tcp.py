@@ -3,7 +3,6 @@
 import random
 import socket
 import ssl
-from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -19,13 +18,6 @@ from mist.errors import StartupError
 from mist.server import Server
 from tests.servers import listeners, running
 from tests.transports.lines import Lines, talk
-
-
-@pytest.fixture
-async def server(tmp_path: Path) -> AsyncIterator[Server]:
-    async with running(tmp_path) as server:
-        with trio.fail_after(30):
-            yield server
 
 
 async def test_ping_is_answered(server: Server) -> None:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -26,17 +27,11 @@ GRANTS = ("/foo", ">/foo", "/bar", ">/bar")
 
 
 @pytest.fixture
-async def server(tmp_path: Path) -> AsyncIterator[Server]:
-    async with running(tmp_path, history="memory://") as server:
-        with trio.fail_after(60):
-            yield server
+def server_settings() -> dict[str, Any]:
+    return {"history": "memory://"}
 
 
-@pytest.fixture
-async def bare(tmp_path: Path) -> AsyncIterator[Server]:
-    async with running(tmp_path) as server:
-        with trio.fail_after(60):
-            yield server
+without_history = pytest.mark.parametrize("server_settings", [{}], ids=["live"])
 
 
 async def register(server: Server, token: str = TOKEN, *tags: str, **attributes: str) -> None:
@@ -216,9 +211,10 @@ async def test_a_message_reaches_the_topic_and_all_above_it_once(server: Server)
         assert without_time(await other.get()).endswith("\n3")
 
 
-async def test_without_a_history_ids_are_zero_and_everything_else_is_there(bare: Server) -> None:
-    await register(bare)
-    async with client(bare) as guble:
+@without_history
+async def test_without_a_history_ids_are_zero_and_everything_else_is_there(server: Server) -> None:
+    await register(server)
+    async with client(server) as guble:
         assert await guble.ask("+ /foo") == "#subscribed-to /foo"
         await guble.send(b"> /foo 1\n\n\xff", "> /nowhere 2\n\nx")
         delivery, sent, refused = await guble.some(3)
@@ -232,9 +228,10 @@ async def test_without_a_history_ids_are_zero_and_everything_else_is_there(bare:
         assert await guble.ask("") == "!error-bad-request error parsing command. empty command"
 
 
-async def test_bytes_that_are_no_text_come_in_a_binary_frame(bare: Server) -> None:
-    await register(bare)
-    async with client(bare) as guble:
+@without_history
+async def test_bytes_that_are_no_text_come_in_a_binary_frame(server: Server) -> None:
+    await register(server)
+    async with client(server) as guble:
         await guble.ask("+ /foo")
         await guble.send(b"> /foo\n\n\xff")
         message = await guble.socket.get_message()
