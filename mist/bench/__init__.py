@@ -10,6 +10,7 @@
     connections, receiver, load     the driver: plays scripts, checks what arrives
     process, site       the server that is measured
     history             the message log, by itself and behind a server
+    http                requests, event streams, WebSocket handshakes
     pipeline            jobs on Spark, beside plain DataFrame code
 
     cell, suite         which measurements, one after the other

@@ -18,6 +18,9 @@ KINDS: Final = (
     "latency",
     "idle",
     "slow_consumer",
+    "http_request",
+    "ws_connect",
+    "http_stream",
     "history_append",
     "history_publish",
     "history_replay",
@@ -36,8 +39,8 @@ class Cell:
     Attributes:
         kind: of `KINDS`; which list its row goes to.
         label: what is measured, for a person who waits.
-        transport: `tcp` or `ws`; None where no server takes part, or one that the
-            measurement starts itself.
+        transport: what is measured of a server: `tcp`, `ws`, `http` or `sse`; None where no
+            server takes part, or one that the measurement starts itself.
         alone: whether it needs a server that nothing was measured on before.
         measure: makes it, or several of one kind that only mean something together; at a
             site without endpoints where `transport` is None.

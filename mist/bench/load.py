@@ -6,7 +6,8 @@ stays well below the server it measures; its own CPU time is in every result, to
 
 A run is over when the server has proved it: a fence behind the last publish says that all of
 it was carried out, then a fence on each subscriber that every delivery queued has left. No
-figure rests on a pause long enough.
+figure rests on a pause long enough; but where a dialect has no fence, what has not come a tenth
+of a second after the last delivery counts as lost.
 
 Pacing. With a window, at most that many messages are underway, which are those published and
 not yet read by all subscribers: nothing has to be dropped. At each turn of the loop publishers
@@ -158,7 +159,12 @@ class Load:
             idle = 0.0 if self.turn(wait) else idle + wait
         return self._finish(run)
 
-    def pace(self, messages: int, rate: float, sending: Callable[[float, float], None]) -> Run:
+    def pace(
+        self,
+        messages: int,
+        rate: float,
+        sending: Callable[[float, float], None] = lambda due, now: None,
+    ) -> Run:
         """Publish one message every 1/rate seconds, in turns, and await them.
 
         Args:
@@ -334,22 +340,22 @@ def open_load(
         BenchError: the server is not there, or doesn't do as it is told.
     """
     check_file_limit(publishers + subscribers)
-    set_protocol, hear = target.publish.dialect, target.subscribe.dialect
+    publishing, hearing = target.publish.dialect, target.subscribe.dialect
     tags = tag_lists(lists)
     share = -(-messages // publishers)
-    scripts = [write_script(n, share, size, tags, set_protocol, hear) for n in range(publishers)]
-    subscribe = hear.subscribe([TAG], wider=lists > 1)
+    scripts = [write_script(n, share, size, tags, publishing, hearing) for n in range(publishers)]
+    subscribe = hearing.subscribe([TAG], wider=lists > 1)
     with ExitStack() as stack:
         selector = selectors.DefaultSelector()
         stack.callback(selector.close)
         readers = []
         for _ in range(subscribers):
             sock = stack.enter_context(target.subscribe.subscribed(subscribe))
-            readers.append(Subscriber(sock, scripts, hear))
+            readers.append(Subscriber(sock, scripts, hearing))
         writers = []
         for script in scripts:
             sock = stack.enter_context(target.publish.connect())
-            writers.append(Publisher(sock, script, set_protocol))
+            writers.append(Publisher(sock, script, publishing))
         load = Load(target, writers, readers, selector)
         load.flood(WARM, 100, 5.0)
         yield load

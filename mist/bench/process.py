@@ -37,13 +37,14 @@ class Started:
 
     Attributes:
         host: an address of this machine.
-        tcp_port, ws_port: where it listens.
+        tcp_port, ws_port, http_port: where it listens.
         pid: its process.
     """
 
     host: str
     tcp_port: int
     ws_port: int
+    http_port: int
     pid: int
 
 
@@ -61,8 +62,9 @@ def start_server(*options: str, history: str = "none") -> Iterator[Started]:
     Raises:
         BenchError: it didn't start.
     """
-    arguments = ["--listen", "tcp://127.0.0.1:0", "--listen", "ws://127.0.0.1:0"]
-    arguments += ["--tokens", "memory://", "--log-level", "error", "--history", history]
+    arguments = ["--tokens", "memory://", "--log-level", "error", "--history", history]
+    for scheme in ("tcp", "ws", "http"):
+        arguments += ["--listen", f"{scheme}://127.0.0.1:0"]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("MIST_")}
     with tempfile.TemporaryDirectory() as folder, _held_signals() as let_signals_in:
         process = subprocess.Popen(  # noqa: S603  # ourselves
@@ -102,12 +104,13 @@ def _held_signals() -> Iterator[Callable[[], None]]:
 def _started(process: "subprocess.Popen[str]") -> Started:
     """Where a server listens, once it says so."""
     assert process.stdout is not None
-    # tcp://127.0.0.1:1445, then ws://127.0.0.1:8888/subscribe/websocket
-    lines = [process.stdout.readline().strip() for _ in range(2)]
-    tcp, ws = [line.rpartition(":")[2].partition("/")[0] for line in lines]
-    if not (tcp.isdigit() and ws.isdigit()):
+    # tcp://127.0.0.1:1445, ws://127.0.0.1:8888/subscribe/websocket, http://127.0.0.1:8080
+    lines = [process.stdout.readline().strip() for _ in range(3)]
+    ports = [line.rpartition(":")[2].partition("/")[0] for line in lines]
+    if not all(port.isdigit() for port in ports):
         raise BenchError("the server did not start")
-    return Started("127.0.0.1", int(tcp), int(ws), process.pid)
+    tcp, ws, http = map(int, ports)
+    return Started("127.0.0.1", tcp, ws, http, process.pid)
 
 
 @contextmanager

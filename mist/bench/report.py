@@ -16,6 +16,18 @@ idle            transport, connections, bytes_per_connection
 slow_consumer   transport, healthy, rate_per_second, without_stalled_p50_us (p90, p99, max),
                 with_stalled_p50_us (p90, p99, max), healthy_lost, sent_to_stalled, dropped,
                 disconnected
+http_request    transport (http), shape (repeated, unique, fresh; see `mist.bench.http.requests`),
+                history (none, sqlite, unknown), durability, file_system, size_bytes, requests,
+                rounds, requests_per_second, server_cpu_us_per_request,
+                lowest_server_cpu_us_per_request, highest_server_cpu_us_per_request,
+                driver_cpu_us_per_request
+ws_connect      transport, connects, rounds, connects_per_second, server_cpu_us_per_connect (with
+                handshake and close), lowest_server_cpu_us_per_connect,
+                highest_server_cpu_us_per_connect, driver_cpu_us_per_connect
+http_stream     transport (tcp, ws, sse), subscribers, rate_per_second, size_bytes, messages,
+                rounds, lost, server_cpu_us_per_delivery (with its share of publishing),
+                over_tcp_us (that much more than a delivery over TCP), times_ws (a WebSocket's),
+                alone_us_per_delivery (without what publishing to nobody costs), alone_times_ws
 history_append  durability, file_system, event_loop (busy, idle), group_messages, tag_lists,
                 size_bytes, appends, messages_per_second, slowest_ms, bare_messages_per_second,
                 bare_slowest_ms, share (of the bare rate)
@@ -51,6 +63,10 @@ from mist.bench.history.appends import Appends
 from mist.bench.history.publishing import Publishing
 from mist.bench.history.replay import Replay
 from mist.bench.history.search import Search
+from mist.bench.http.handshakes import Handshakes
+from mist.bench.http.requests import Requests
+from mist.bench.http.rounds import Rounds
+from mist.bench.http.streams import Streams
 from mist.bench.idle import Idle
 from mist.bench.latency import Latency, Quantiles
 from mist.bench.load import Run
@@ -63,7 +79,8 @@ __all__ = ["Result", "Row", "row_of"]
 
 Served = Throughput | Latency | Idle | SlowConsumer
 Kept = Appends | Publishing | Replay | Search
-Result = Matched | Served | Kept | Figure
+Http = Requests | Handshakes | Streams
+Result = Matched | Served | Http | Kept | Figure
 Row = dict[str, Any]
 
 
@@ -99,6 +116,8 @@ def row_of(result: Result) -> Row:
                 "dropped": result.dropped,
                 "disconnected": result.disconnected,
             }
+        case Requests() | Handshakes() | Streams():
+            return _http(result)
         case Appends() | Publishing() | Replay() | Search():
             return _kept(result)
         case Figure():
@@ -121,6 +140,58 @@ def row_of(result: Result) -> Row:
             }
         case _:
             assert_never(result)
+
+
+def _http(result: Http) -> Row:
+    """Of requests, handshakes and event streams."""
+    match result:
+        case Requests(rounds=rounds):
+            return {
+                "shape": result.shape,
+                "history": result.history,
+                "durability": result.durability,
+                "file_system": result.file_system,
+                "size_bytes": result.size,
+                "requests": rounds.count,
+                "rounds": len(rounds.rounds),
+                "requests_per_second": rounds.per_second,
+                **_each(rounds, "request"),
+            }
+        case Handshakes(rounds=rounds):
+            return {
+                "connects": rounds.count,
+                "rounds": len(rounds.rounds),
+                "connects_per_second": rounds.per_second,
+                **_each(rounds, "connect"),
+            }
+        case Streams(runs=runs):
+            return {
+                "transport": result.transport,
+                "subscribers": result.subscribers,
+                "rate_per_second": result.rate,
+                "size_bytes": result.size,
+                "messages": sum(run.messages for run in runs),
+                "rounds": len(runs),
+                "lost": sum(run.lost for run in runs),
+                "server_cpu_us_per_delivery": result.cpu_us,
+                "over_tcp_us": result.over_tcp_us,
+                "times_ws": result.times_ws,
+                "alone_us_per_delivery": result.alone_us,
+                "alone_times_ws": result.alone_times_ws,
+            }
+        case _:
+            assert_never(result)
+
+
+def _each(rounds: Rounds, unit: str) -> Row:
+    """What one of them costs, in microseconds."""
+    server = rounds.server_cpu_us
+    return {
+        f"server_cpu_us_per_{unit}": statistics.median(server) if server else None,
+        f"lowest_server_cpu_us_per_{unit}": min(server, default=None),
+        f"highest_server_cpu_us_per_{unit}": max(server, default=None),
+        f"driver_cpu_us_per_{unit}": rounds.driver_cpu_us,
+    }
 
 
 def _kept(result: Kept) -> Row:

@@ -87,8 +87,8 @@ def write_script(
     messages: int,
     size: int,
     lists: Sequence[Sequence[str]],
-    set_protocol: Dialect,
-    hear: Dialect,
+    publishing: Dialect,
+    hearing: Dialect,
 ) -> Script:
     """The script of publisher number `publisher`, for about `messages` messages in all.
 
@@ -97,12 +97,12 @@ def write_script(
     Args:
         size: bytes of data in a message, at least `MIN_SIZE`.
         lists: tag lists, taken in turns.
-        set_protocol: how it publishes.
-        hear: how subscribers get it.
+        publishing: how it publishes.
+        hearing: how subscribers get it.
     """
     data = LETTERS[publisher] + "0" * DIGITS + "x" * (size - MIN_SIZE)
-    publishes = [set_protocol.publish(tags, data.encode()) for tags in lists]
-    deliveries = [hear.delivery(tags, data.encode()) for tags in lists]
+    publishes = [publishing.publish(tags, data.encode()) for tags in lists]
+    deliveries = [hearing.delivery(tags, data.encode()) for tags in lists]
     publish_size, delivery_size = len(publishes[0]), len(deliveries[0])
     # An eighth more than what is played, so that a number far behind the expected one is
     # told from one far ahead of it.

@@ -4,7 +4,6 @@ import secrets
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from typing import Final
 
 import attrs
@@ -12,10 +11,11 @@ import attrs
 from mist.bench.connections import Endpoint, ask
 from mist.bench.dialect import Frames, Line
 from mist.bench.errors import BenchError, UnexpectedBytes
+from mist.bench.http.dialect import Http
 from mist.bench.load import Target
-from mist.bench.process import cpu_seconds, start_server
+from mist.bench.process import Started, cpu_seconds, start_server
 
-__all__ = ["RESOURCE", "Place", "Site", "given_site", "own_site"]
+__all__ = ["RESOURCE", "Place", "Site", "given_site", "own_site", "site_of"]
 
 RESOURCE: Final = "/subscribe/websocket"
 
@@ -43,41 +43,61 @@ class Site:
     """A server, by the endpoints it has.
 
     Attributes:
-        tcp, ws: None where it has no such endpoint, or it wasn't named.
+        tcp, ws, http: None where it has no such endpoint, or it wasn't named.
         pid: its process, where that is known and on this machine.
     """
 
     tcp: Endpoint | None
     ws: Endpoint | None
     pid: int | None
+    http: Endpoint | None = None
 
     def endpoint(self, transport: str) -> Endpoint:
-        """Where subscribers on `tcp` or `ws` connect.
+        """Where subscribers on `tcp`, `ws` or `sse` (event streams) connect.
 
         Raises:
             BenchError: nowhere.
         """
+        if transport == "sse":
+            return self.http_endpoint()[0]
         found = self.tcp if transport == "tcp" else self.ws
         if found is None:
             raise BenchError(f"no {transport}:// server is given")
         return found
 
-    def target(self, transport: str) -> Target:
-        """Publishers on TCP, subscribers on `tcp` or `ws`.
+    def http_endpoint(self) -> tuple[Endpoint, Http]:
+        """Where requests go, and how they are written.
 
         Raises:
-            BenchError: one of them is missing; or subscribers would be on `ws` and get ids.
+            BenchError: nowhere.
+        """
+        if self.http is None:
+            raise BenchError("no http:// server is given")
+        dialect = self.http.dialect
+        assert isinstance(dialect, Http)
+        return self.http, dialect
+
+    def target(self, transport: str) -> Target:
+        """Publishers on TCP, subscribers on `tcp`, `ws` or `sse`.
+
+        Raises:
+            BenchError: one of them is missing; or subscribers would be on `ws` or `sse` and get
+                ids.
         """
         if self.tcp is None:
             raise BenchError("publishing takes a tcp:// server, too")
-        if self.ws is not None and transport == "ws" and _has_history(self.tcp):
+        subscribe = self.endpoint(transport)
+        if transport != "tcp" and _has_history(self.tcp):
             # The driver compares bytes, which have to be known before the clock runs.
             raise BenchError(
-                "this server has a history, so its deliveries over ws:// carry ids, which can't "
-                "be foretold; use --transport tcp, or a server with --history none"
+                f"this server has a history, so its deliveries over {transport} carry ids, which "
+                "can't be foretold; use a server with --history none, or subscribers on tcp"
             )
-        cpu = partial(cpu_seconds, self.pid) if self.pid is not None else lambda: None
-        return Target(self.tcp, self.endpoint(transport), cpu)
+        return Target(self.tcp, subscribe, self.cpu)
+
+    def cpu(self) -> float | None:
+        """CPU time of its process so far, in seconds; None where that can't be told."""
+        return None if self.pid is None else cpu_seconds(self.pid)
 
     def process(self) -> int:
         """The server's process.
@@ -97,16 +117,25 @@ def own_site() -> Iterator[Site]:
     Raises:
         BenchError: it didn't start.
     """
-    with start_server() as server:
-        tcp, ws = Place(server.host, server.tcp_port), Place(server.host, server.ws_port)
-        with given_site(tcp, ws, pid=server.pid) as site:
-            yield site
+    with start_server() as server, site_of(server) as site:
+        yield site
+
+
+@contextmanager
+def site_of(server: Started) -> Iterator[Site]:
+    """A server that was started for the occasion, with all of its endpoints."""
+    tcp, ws, http = [
+        Place(server.host, port) for port in (server.tcp_port, server.ws_port, server.http_port)
+    ]
+    with given_site(tcp, ws, http, pid=server.pid) as site:
+        yield site
 
 
 @contextmanager
 def given_site(
     tcp: Place | None,
     ws: Place | None,
+    http: Place | None = None,
     *,
     secret: str | None = None,
     token: str | None = None,
@@ -114,8 +143,8 @@ def given_site(
 ) -> Iterator[Site]:
     """A server that runs already.
 
-    Without a token for `ws`, one that grants everything is registered over `tcp` and taken
-    back at the end.
+    Without a token for `ws` and `http`, one that grants everything is registered over `tcp` and
+    taken back at the end.
 
     Raises:
         BenchError: there is no such server or process, or it doesn't let us in.
@@ -124,13 +153,14 @@ def given_site(
         raise BenchError(f"there is no process {pid} here")
     line = None if tcp is None else Endpoint(tcp.host, tcp.port, Line(secret))
     with ExitStack() as stack:
-        frames = None
+        if token is None and line is not None and (ws is not None or http is not None):
+            token = stack.enter_context(_new_token(line))
+        frames = requests = None
         if ws is not None:
-            if token is None and line is not None:
-                token = stack.enter_context(_new_token(line))
-            dialect = Frames(ws.authority, ws.resource, token)
-            frames = Endpoint(ws.host, ws.port, dialect)
-        yield Site(line, frames, pid)
+            frames = Endpoint(ws.host, ws.port, Frames(ws.authority, ws.resource, token))
+        if http is not None:
+            requests = Endpoint(http.host, http.port, Http(http.authority, token, secret))
+        yield Site(line, frames, pid, requests)
 
 
 @contextmanager

@@ -135,10 +135,10 @@ class _Stalled:
         self._sock.close()
 
     def _publish_fill(self) -> None:
-        set_protocol = self._target.publish.dialect
+        publishing = self._target.publish.dialect
         count = _fill_count(self._fill.delivery_size)
         with self._target.publish.connect() as sock:
-            publisher = Publisher(sock, self._fill, set_protocol)
+            publisher = Publisher(sock, self._fill, publishing)
             with closing(Load(self._target, [publisher], [])) as load:
                 self._filled = load.flood(count, 0, _SECONDS).messages
 
@@ -162,9 +162,9 @@ class _Stalled:
 
 def _write_fill(target: Target, size: int) -> Script:
     """The script of publisher 1, whose messages only the stalled one wants."""
-    set_protocol, hear = target.publish.dialect, target.subscribe.dialect
+    publishing, hearing = target.publish.dialect, target.subscribe.dialect
     count = _fill_count(size)
-    return write_script(1, count, size, [(_FILL_TAG,)], set_protocol, hear)
+    return write_script(1, count, size, [(_FILL_TAG,)], publishing, hearing)
 
 
 def _fill_count(size: int) -> int:

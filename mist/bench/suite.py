@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from mist.bench.cell import TRANSPORTS, Cell
 from mist.bench.history.cells import glance_cells
+from mist.bench.http.cells import http_glance_cells
 from mist.bench.idle import measure_idle
 from mist.bench.latency import measure_latency
 from mist.bench.match import measure_match
@@ -193,12 +194,14 @@ def all_cells(
     *,
     quick: bool = False,
     idle: bool = True,
+    http: bool = True,
     history: bool = True,
 ) -> list[Cell]:
     """A sensible set of everything.
 
     Args:
         idle: whether the server's memory can be read.
+        http: whether it has all of the endpoints `tcp`, `ws` and `http`.
         history: whether servers of our own may be measured, that keep messages or not.
     """
     return [
@@ -209,5 +212,6 @@ def all_cells(
         *latency_cells(transports, quick=quick),
         *slow_consumer_cells(transports[:1], quick=quick),
         *(idle_cells(transports, quick=quick) if idle else ()),
+        *(http_glance_cells(quick=quick) if http and "ws" in transports else ()),
         *(glance_cells(quick=quick) if history else ()),
     ]

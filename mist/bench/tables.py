@@ -62,8 +62,17 @@ def _share(row: Row) -> str:
     return f"{row['share']:.0%}"
 
 
+_SHAPES: Final = {
+    "repeated": "one list, one connection",
+    "unique": "lists never seen, one connection",
+    "fresh": "one list, a connection each",
+}
+
+
 def _history(row: Row) -> str:
-    return "none" if row["durability"] is None else f"{row['history']}, {row['durability']}"
+    if row["durability"] is None:
+        return str(row["history"])
+    return f"{row['history']}, {row['durability']}"
 
 
 def _disk(row: Row) -> str:
@@ -149,6 +158,44 @@ _TABLES: Final[dict[str, tuple[str, list[tuple[str, _Cell]]]]] = {
             ("stalled: sent", _number("sent_to_stalled")),
             ("dropped", _number("dropped")),
             ("cut off", _number("disconnected")),
+        ],
+    ),
+    "http_request": (
+        "POST /v1/messages, one at a time",
+        [
+            ("tag lists and connections", lambda row: _SHAPES[row["shape"]]),
+            ("history", _history),
+            ("on", _disk),
+            ("requests", _number("requests")),
+            ("requests/s", _number("requests_per_second")),
+            ("CPU µs", _number("server_cpu_us_per_request")),
+            ("lowest", _number("lowest_server_cpu_us_per_request")),
+            ("highest", _number("highest_server_cpu_us_per_request")),
+        ],
+    ),
+    "ws_connect": (
+        "WebSockets connecting with a token, and closing",
+        [
+            ("connects", _number("connects")),
+            ("connects/s", _number("connects_per_second")),
+            ("CPU µs", _number("server_cpu_us_per_connect")),
+            ("lowest", _number("lowest_server_cpu_us_per_connect")),
+            ("highest", _number("highest_server_cpu_us_per_connect")),
+        ],
+    ),
+    "http_stream": (
+        "Event streams at a pace beside WebSockets and lines; CPU µs a delivery",
+        [
+            ("over", _plain("transport")),
+            ("subscribers", _number("subscribers")),
+            ("messages/s", _number("rate_per_second")),
+            ("messages", _number("messages")),
+            ("CPU µs", _number("server_cpu_us_per_delivery", 1)),
+            ("over tcp", _number("over_tcp_us", 1)),
+            ("times ws", _number("times_ws", 2)),
+            ("without publishing", _number("alone_us_per_delivery", 1)),
+            ("times ws", _number("alone_times_ws", 2)),
+            ("lost", _number("lost")),
         ],
     ),
     "history_append": (

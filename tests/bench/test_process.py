@@ -70,7 +70,13 @@ def test_a_site_says_what_it_lacks() -> None:
     nowhere = Place("127.0.0.1", 1)
     with given_site(None, nowhere) as site:
         assert site.endpoint("ws").port == 1
-        for missing in (lambda: site.endpoint("tcp"), lambda: site.target("ws"), site.process):
+        for missing in (
+            lambda: site.endpoint("tcp"),
+            lambda: site.endpoint("sse"),
+            lambda: site.target("ws"),
+            site.http_endpoint,
+            site.process,
+        ):
             with pytest.raises(BenchError):
                 missing()
 
@@ -115,10 +121,15 @@ def test_deliveries_with_ids_are_not_measured() -> None:
                 pass
             with pytest.raises(BenchError, match="--history none"):
                 site.target("ws")
+        with (
+            given_site(tcp, None, Place(server.host, server.http_port)) as site,
+            pytest.raises(BenchError, match="--history none"),
+        ):
+            site.target("sse")
 
 
-def test_an_own_site_has_both_endpoints_and_a_process() -> None:
+def test_an_own_site_has_all_endpoints_and_a_process() -> None:
     with own_site() as site:
         assert site.process() > 0
-        for transport in ("tcp", "ws"):
+        for transport in ("tcp", "ws", "sse"):
             site.target(transport).subscribe.connect().close()

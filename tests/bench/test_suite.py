@@ -17,6 +17,11 @@ from mist.bench.history.cells import glance_cells, history_cells
 from mist.bench.history.publishing import Publishing
 from mist.bench.history.replay import Replay
 from mist.bench.history.search import Search
+from mist.bench.http.cells import http_cells
+from mist.bench.http.handshakes import Handshakes
+from mist.bench.http.requests import Requests
+from mist.bench.http.rounds import Round, Rounds
+from mist.bench.http.streams import Streams
 from mist.bench.idle import Idle
 from mist.bench.latency import Latency, Quantiles
 from mist.bench.load import Run
@@ -36,7 +41,9 @@ from mist.bench.tables import print_tables
 from mist.bench.throughput import Throughput
 from mist.history import Durability
 
-SERVED = {"match", "publish", "fanout", "latency", "idle", "slow_consumer"}
+HTTP = {"http_request", "ws_connect", "http_stream"}
+SERVED = {"match", "publish", "fanout", "latency", "idle", "slow_consumer"} | HTTP
+ROUNDS = Rounds([Round(10, 1.0, 0.001, 0.01), Round(10, 2.0, 0.005, 0.02)])
 RUN = Run(10, 20, 1, 2, 3, 0.5, None, 0.1)
 QUANTILES = Quantiles(1.0, 2.0, 3.0, 4.0)
 RESULTS: dict[str, Result] = {
@@ -46,6 +53,27 @@ RESULTS: dict[str, Result] = {
     "latency": Latency(5_000, 1, 100, QUANTILES, QUANTILES, RUN),
     "idle": Idle(2_000, 5_000.5),
     "slow_consumer": SlowConsumer(99, 200, QUANTILES, QUANTILES, 0, 100, 50, 0),
+    "http_request": Requests(
+        shape="unique",
+        history="sqlite",
+        durability="power",
+        file_system="ext4",
+        size=100,
+        rounds=ROUNDS,
+    ),
+    "ws_connect": Handshakes(ROUNDS),
+    "http_stream": Streams(
+        transport="sse",
+        subscribers=2,
+        rate=500,
+        size=100,
+        runs=[RUN],
+        cpu_us=300.0,
+        over_tcp_us=100.0,
+        times_ws=1.5,
+        alone_us=200.0,
+        alone_times_ws=2.0,
+    ),
     "history_append": Appends(
         durability=Durability.POWER,
         file_system="ext4",
@@ -172,6 +200,30 @@ def test_everything_is_a_bit_of_each_kind(quick: bool) -> None:
     assert {each.transport for each in cells if each.kind == "fanout"} == {"tcp", "ws"}
     assert {each.kind for each in all_cells(["tcp"]) if each.transport == "ws"} == set()
     assert {each.kind for each in all_cells(idle=False, history=False)} == SERVED - {"idle"}
+    assert {each.kind for each in all_cells(http=False)} == SERVED - HTTP | {"history_publish"}
+
+
+def test_http_is_measured_in_all_its_kinds() -> None:
+    for cells in (http_cells(), http_cells(quick=True, requests=7)):
+        assert {each.kind for each in cells} == HTTP
+        assert [each.label for each in cells if each.kind == "http_stream"] == [
+            "event streams, 1→1 at 500 messages/s",
+            "event streams, 1→50 at 500 messages/s",
+        ]
+    (only,) = [each for each in http_cells(subscribers=3, rate=20) if each.kind == "http_stream"]
+    assert only.label == "event streams, 1→3 at 20 messages/s"
+
+
+def test_figures_of_http_are_medians_in_microseconds() -> None:
+    request = row_of(RESULTS["http_request"])
+    assert (request["requests"], request["rounds"]) == (20, 2)
+    assert request["requests_per_second"] == pytest.approx(7.5)
+    keys = [f"{which}server_cpu_us_per_request" for which in ("", "lowest_", "highest_")]
+    assert [request[key] for key in keys] == pytest.approx([300, 100, 500])
+    assert request["driver_cpu_us_per_request"] == pytest.approx(1_500)
+    unknown = row_of(Handshakes(Rounds([Round(1, 1.0, None, 0.0)])))
+    assert unknown["server_cpu_us_per_connect"] is None
+    assert unknown["lowest_server_cpu_us_per_connect"] is None
 
 
 def test_a_history_is_measured_in_all_its_kinds() -> None:

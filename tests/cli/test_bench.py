@@ -36,6 +36,7 @@ THROUGHPUT = {
     "server_cpu_seconds_per_million_deliveries",
     "driver_cpu_seconds",
 }
+HTTP = ("http_request", "ws_connect", "http_stream")
 HISTORY = ("history_append", "history_publish", "history_replay", "history_search")
 QUANTILES = {"p50_us", "p90_us", "p99_us", "max_us"}
 
@@ -114,6 +115,37 @@ def test_a_slow_consumer_loses_messages_and_the_others_none() -> None:
     assert 0 < row["dropped"] < row["sent_to_stalled"]
 
 
+def test_http_is_measured_with_a_history_and_without() -> None:
+    options = ["--requests", "5", "--rounds", "2", "--rate", "1000", "--subscribers", "2"]
+    figures = bench("http", "--quick", *options)
+    assert set(figures) == {"python", "processors", "load", *HTTP}
+    requests, (handshakes,), streams = [figures[kind] for kind in HTTP]
+    assert [(row["shape"], row["history"]) for row in requests] == [
+        (shape, history)
+        for shape in ("repeated", "unique", "fresh")
+        for history in ("none", "sqlite")
+    ]
+    assert {row["requests"] for row in requests} == {handshakes["connects"]} == {10}
+    assert [(row["transport"], row["subscribers"], row["lost"]) for row in streams] == [
+        ("tcp", 2, 0),
+        ("ws", 2, 0),
+        ("sse", 2, 0),
+    ]
+
+
+def test_http_of_a_running_server(tmp_path: Path) -> None:
+    listen = [f"--listen={scheme}://127.0.0.1:0" for scheme in ("tcp", "ws", "http")]
+    listen = [word for option in listen for word in option.split("=")]
+    options = ["--secret", "s3cret", "--history", "none"]
+    with serving(tmp_path, *options, listen=listen) as server:
+        figures = bench("http", "--quick", *given(server), MIST_SECRET="s3cret")
+        assert {row["history"] for row in figures["http_request"]} == {"none"}
+        assert mist("list", "--host", server.urls[0], MIST_SECRET="s3cret").stdout == ""
+        missing = ["bench", "http", "--server", server.urls[0], "--secret", "s3cret"]
+        done = CliRunner().invoke(main, missing)
+        assert (done.exit_code, "no http:// server" in done.output) == (1, True)
+
+
 def test_a_history_is_measured_in_a_folder_and_gone_from_it(tmp_path: Path) -> None:
     sizes = ["--messages", "10000", "--seconds", "0.01", "--folder", str(tmp_path)]
     figures = bench("history", "--quick", *sizes)
@@ -156,6 +188,11 @@ def test_tables_are_for_people() -> None:
         (["idle", "--pid", "1"], "--server"),
         (["idle", "--server", "tcps://127.0.0.1:1"], "TLS"),
         (["idle", "--server", "http://127.0.0.1:1"], "--server"),
+        (["http", "--server", "https://127.0.0.1:1"], "TLS"),
+        (["http", "--server", "http://127.0.0.1:1/path"], "--server"),
+        (["http", "--server", "http://127.0.0.1:99999"], "--server"),
+        (["http", "--transport", "ws"], "--transport"),
+        (["--transport", "ws", "http"], "--transport is not for http"),
         (["idle", "--server", "tcp://127.0.0.1:1", "--server", "tcp://127.0.0.1:2"], "two tcp"),
         (["match", "--subscriptions", "0"], "--subscriptions"),
         (["--transport", "ws", "match"], "--transport is not for match"),
@@ -236,7 +273,7 @@ def servers_of(pid: int) -> list[int]:
 
 def test_of_a_given_server_is_measured_what_can_be(server: Process) -> None:
     figures = bench("--quick", "--server", server.urls[0], "--secret", "s3cret")
-    assert not {"idle", "history_publish"} & set(figures)
+    assert not {"idle", "history_publish", *HTTP} & set(figures)
     served = [row for kind in ("publish", "fanout", "latency") for row in figures[kind]]
     assert {row["transport"] for row in served} == {"tcp"}
     assert all(row["server_cpu_seconds"] is None for row in served)
@@ -245,7 +282,7 @@ def test_of_a_given_server_is_measured_what_can_be(server: Process) -> None:
 def test_everything_fits_into_a_quick_run() -> None:
     figures = bench("--quick")
     kinds = {"match", "publish", "fanout", "latency", "idle", "slow_consumer", "history_publish"}
-    assert set(figures) == kinds | {"python", "processors", "load"}
+    assert set(figures) == kinds | set(HTTP) | {"python", "processors", "load"}
     assert all(row["lost"] == 0 for kind in ("publish", "fanout") for row in figures[kind])
     shapes = {(row["publishers"], row["subscribers"]) for row in figures["fanout"]}
     assert shapes == {(1, 1), (1, 10), (1, 100), (10, 10)}

@@ -13,7 +13,7 @@ from typing import Final
 from mist.bench.dialect import Line
 from mist.bench.process import start_server
 from mist.bench.script import Script, write_script
-from mist.bench.site import Place, Site, given_site
+from mist.bench.site import Site, site_of
 from mist.history import MAX_GROUP, History, Publication
 from mist.wire import Entry, TagList
 
@@ -77,8 +77,5 @@ def serving(path: Path, durability: str = "process") -> Iterator[Site]:
         BenchError: it didn't start.
     """
     options = ["--durability", durability, "--keep-bytes", "1024GiB"]
-    with (
-        start_server(*options, history=url_of(path)) as server,
-        given_site(Place(server.host, server.tcp_port), None, pid=server.pid) as site,
-    ):
+    with start_server(*options, history=url_of(path)) as server, site_of(server) as site:
         yield site

@@ -83,11 +83,9 @@ def measure_stream(
 
 @contextmanager
 def _serving(log: Path) -> Iterator[_Server]:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    listener = ("--listen", f"http://127.0.0.1:{port}")
-    with start_server(*listener, history=f"sqlite:///{log}") as started:
-        yield _Server(f"http://127.0.0.1:{port}", (started.host, started.tcp_port), started.pid)
+    with start_server(history=f"sqlite:///{log}") as started:
+        url = f"http://{started.host}:{started.http_port}"
+        yield _Server(url, (started.host, started.tcp_port), started.pid)
 
 
 def _publish(server: _Server, count: int, vocabulary: int) -> None:

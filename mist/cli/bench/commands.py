@@ -10,6 +10,7 @@ from click.core import ParameterSource
 from mist.bench.cell import Cell
 from mist.bench.history.cells import history_cells
 from mist.bench.history.search import FEWEST
+from mist.bench.http.cells import http_cells
 from mist.bench.pipeline.cells import pipeline_cells
 from mist.bench.suite import (
     all_cells,
@@ -26,8 +27,11 @@ from mist.cli.bench.options import (
     MESSAGES,
     PUBLISHERS,
     RATE,
+    REQUESTS,
+    ROUNDS,
     SECONDS,
     SERVED,
+    SERVER,
     SHARED,
     SIZE,
     TAG_LISTS,
@@ -87,7 +91,7 @@ for _option in (*SERVED, *SHARED):
 @bench.command("all")
 @measuring()
 def everything(settings: Settings) -> Sequence[Cell]:
-    """A bit of everything: about a minute.
+    """A bit of everything: somewhat more than a minute.
 
     What can't be measured of a given server, for want of a URL or its --pid, is left out; so
     is what a history costs it, which takes servers of our own.
@@ -96,6 +100,7 @@ def everything(settings: Settings) -> Sequence[Cell]:
         settings.transport or settings.reachable,
         quick=settings.quick,
         idle=settings.memory_is_known,
+        http=settings.has_http,
         history=not settings.server,
     )
 
@@ -105,7 +110,7 @@ def everything(settings: Settings) -> Sequence[Cell]:
     number("--subscriptions", 1, 10_000_000, "Distinct tag sets"),
     number("--vocabulary", 20, 10_000_000, "Distinct tags that they are drawn from"),
     click.option("--zipf", is_flag=True, help="The n-th tag is 1/n as popular as the first"),
-    served=False,
+    served=(),
 )
 def match(
     settings: Settings, subscriptions: int | None, vocabulary: int | None, zipf: bool
@@ -198,6 +203,23 @@ def slow_consumer(
 
 
 @bench.command()
+@measuring(REQUESTS, subscriber_count(least=1), RATE, ROUNDS, served=SERVER)
+def http(settings: Settings, **options: Any) -> Sequence[Cell]:
+    """What HTTP costs the server: about a minute, --quick five seconds.
+
+    \b
+    requests    POST /v1/messages, one at a time: with a history and without, with tag lists
+                never seen before, and on a connection each
+    WebSockets  that connect with a token: handshake and close
+    streams     a delivery on an event stream, at --rate to --subscribers, beside one over a
+                WebSocket and one over TCP
+
+    A given server needs all of tcp://, ws:// and http://, and --pid for its CPU time.
+    """
+    return http_cells(history=not settings.server, quick=settings.quick, **options)
+
+
+@bench.command()
 @measuring(
     number(
         "--messages",
@@ -208,7 +230,7 @@ def slow_consumer(
     SECONDS,
     FOLDER,
     click.option("--idle", is_flag=True, help="Leave the event loop in peace beside the log"),
-    served=False,
+    served=(),
 )
 def history(settings: Settings, folder: Path | None, idle: bool, **options: Any) -> Sequence[Cell]:
     """What a history costs and gives: about two minutes, --quick fifteen seconds.
@@ -233,7 +255,7 @@ def history(settings: Settings, folder: Path | None, idle: bool, **options: Any)
         "Messages to match and roll up; some 80 bytes of disk each  [default: 10000000]",
     ),
     number("--subscriptions", 1, 10_000_000, "Subscriptions to match  [default: 100000]"),
-    served=False,
+    served=(),
 )
 def pipeline(settings: Settings, messages: int | None, subscriptions: int | None) -> Sequence[Cell]:
     """Jobs on Spark beside plain DataFrame code: twelve minutes, --quick three.

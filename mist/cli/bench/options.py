@@ -19,8 +19,11 @@ __all__ = [
     "MESSAGES",
     "PUBLISHERS",
     "RATE",
+    "REQUESTS",
+    "ROUNDS",
     "SECONDS",
     "SERVED",
+    "SERVER",
     "SHARED",
     "SIZE",
     "TAG_LISTS",
@@ -34,19 +37,14 @@ SHARED: Final = [
     click.option("--quick", is_flag=True, help="A few seconds in all; rougher"),
     click.option("--json", "as_json", is_flag=True, help="One JSON object instead of tables"),
 ]
-SERVED: Final = [
-    click.option(
-        "--transport",
-        type=click.Choice(TRANSPORTS),
-        multiple=True,
-        help="What subscribers use; may be given twice",
-    ),
+SERVER: Final = [
     click.option(
         "--server",
         metavar="URL",
         multiple=True,
         help="Measure this server: tcp:// to publish (and subscribe), ws:// beside it to "
-        "subscribe there; without it, one is started and ended",
+        "subscribe there, http:// for requests and event streams; without it, one is started "
+        "and ended",
     ),
     click.option(
         "--secret",
@@ -64,8 +62,8 @@ SERVED: Final = [
         "--token",
         metavar="TEXT",
         envvar="MIST_TOKEN",
-        help="A token for ws:// that grants the tags 'bench' and 'stall'; without it, one is "
-        "registered over tcp:// for the time being",
+        help="A token for ws:// and event streams that grants the tags 'bench' and 'stall'; "
+        "without it, one is registered over tcp:// for the time being",
     ),
     click.option(
         "--pid",
@@ -73,6 +71,15 @@ SERVED: Final = [
         type=click.IntRange(1),
         help="That server's process, if it runs on this machine: for its CPU time and memory",
     ),
+]
+SERVED: Final = [
+    click.option(
+        "--transport",
+        type=click.Choice(TRANSPORTS),
+        multiple=True,
+        help="What subscribers use; may be given twice",
+    ),
+    *SERVER,
 ]
 
 
@@ -116,6 +123,13 @@ CONNECTIONS = number("--connections", 1, 50_000, "Connections  [default: 2000]")
 RATE = click.option(
     "--rate", metavar="N", type=click.FloatRange(1, 1_000_000), help="Messages a second"
 )
+REQUESTS = number(
+    "--requests",
+    1,
+    1_000_000,
+    "Requests of each kind, and WebSockets that connect, in each round  [default: 300]",
+)
+ROUNDS = number("--rounds", 1, 1_000, "Rounds, of which medians are taken  [default: 5]")
 SECONDS = click.option(
     "--seconds",
     metavar="SECONDS",
@@ -130,8 +144,15 @@ FOLDER = click.option(
 )
 
 
-def measuring(*options: Callable[..., Any], served: bool = True) -> Callable[..., Any]:
-    """Make a function from settings and options to cells a command that measures them."""
+def measuring(
+    *options: Callable[..., Any], served: Sequence[Callable[..., Any]] = SERVED
+) -> Callable[..., Any]:
+    """Make a function from settings and options to cells a command that measures them.
+
+    Args:
+        options: of this command alone.
+        served: those that say which server is measured, and how.
+    """
 
     def decorate(function: Callable[..., Sequence[Cell]]) -> Callable[..., None]:
         @wraps(function)
@@ -145,7 +166,7 @@ def measuring(*options: Callable[..., Any], served: bool = True) -> Callable[...
             settings = Settings(quick=quick, as_json=as_json, **shared)
             run(settings, function(settings, **given))
 
-        for option in reversed([*options, *(SERVED if served else []), *SHARED]):
+        for option in reversed([*options, *served, *SHARED]):
             command = option(command)
         return command
 

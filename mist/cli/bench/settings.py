@@ -2,6 +2,8 @@
 
 import os
 from contextlib import AbstractContextManager
+from typing import Final
+from urllib.parse import urlsplit
 
 import attrs
 import click
@@ -14,15 +16,19 @@ from mist.client.address import Address
 
 __all__ = ["Settings"]
 
+_HTTP_PORT: Final = 8080
+_NOT_MEASURED: Final = "--server: tcp://, ws:// and http:// can be measured, TLS and unix:// not"
+
 
 @attrs.frozen(kw_only=True)
 class Settings:
     """What all subcommands share.
 
     Attributes:
-        transport: what subscribers use; none for what the command finds sensible.
+        transport: what subscribers use; none for what the command finds sensible. Unknown to
+            commands that measure all there are.
         server: URLs of a server to be measured; none for one of our own.
-        secret, token: for its TCP and its WebSocket endpoint.
+        secret, token: for its endpoints.
         pid: its process.
     """
 
@@ -36,9 +42,21 @@ class Settings:
 
     @property
     def reachable(self) -> tuple[str, ...]:
-        """Transports that can be measured: all, or those of the URLs given."""
-        given = [_place(url)[0] for url in self.server]
-        return tuple(each for each in TRANSPORTS if not given or each in given)
+        """Transports that can be measured: all, or those of the URLs given.
+
+        Raises:
+            click.UsageError: URLs are given, and none is of a transport.
+        """
+        given = self._places()
+        found = tuple(each for each in TRANSPORTS if not given or each in given)
+        if not found:
+            raise click.UsageError("--server: that takes a tcp:// or ws:// URL, too")
+        return found
+
+    @property
+    def has_http(self) -> bool:
+        """Whether HTTP can be measured beside the other transports."""
+        return not self.server or {"tcp", "ws", "http"} <= self._places().keys()
 
     @property
     def memory_is_known(self) -> bool:
@@ -56,15 +74,26 @@ class Settings:
             if self.pid is not None:
                 raise click.UsageError("--pid is for a server given by --server")
             return own_site()
+        places = self._places()
+        return given_site(
+            places.get("tcp"),
+            places.get("ws"),
+            places.get("http"),
+            secret=self.secret,
+            token=self.token,
+            pid=self.pid,
+        )
+
+    def _places(self) -> dict[str, Place]:
         places: dict[str, Place] = {}
         for url in self.server:
-            protocol, place = _place(url)
+            protocol, place = (
+                _http_place(url) if url.partition(":")[0] in ("http", "https") else _place(url)
+            )
             if protocol in places:
                 raise click.UsageError(f"two {protocol}:// servers are given")
             places[protocol] = place
-        return given_site(
-            places.get("tcp"), places.get("ws"), secret=self.secret, token=self.token, pid=self.pid
-        )
+        return places
 
 
 def _place(url: str) -> tuple[str, Place]:
@@ -73,6 +102,20 @@ def _place(url: str) -> tuple[str, Place]:
     except BadArgument as error:
         raise click.UsageError(f"--server: {error}") from None
     if address.tls or address.path:
-        raise click.UsageError("--server: tcp:// and ws:// can be measured, TLS and unix:// not")
+        raise click.UsageError(_NOT_MEASURED)
     resource = address.resource if address.protocol == "ws" else RESOURCE
     return address.protocol, Place(address.host, address.port, resource)
+
+
+def _http_place(url: str) -> tuple[str, Place]:
+    try:
+        parts = urlsplit(url)
+        port = parts.port or _HTTP_PORT
+    except ValueError as error:
+        raise click.UsageError(f"--server: not a URL: {error}") from None
+    if parts.scheme != "http":
+        raise click.UsageError(_NOT_MEASURED)
+    extra = parts.path not in ("", "/") or parts.query or parts.fragment or "@" in parts.netloc
+    if not parts.hostname or extra:
+        raise click.UsageError("--server: an http URL names a host and a port, and nothing else")
+    return "http", Place(parts.hostname, port)

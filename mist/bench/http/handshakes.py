@@ -1,0 +1,69 @@
+"""WebSockets that connect with a token, one after the other: handshake and close."""
+
+import socket
+
+import attrs
+
+from mist.bench.dialect import masked_frame
+from mist.bench.errors import BenchError, HungUp, UnexpectedBytes
+from mist.bench.http.rounds import Rounds, measure_round
+from mist.bench.site import Site
+
+__all__ = ["Handshakes", "measure_handshakes"]
+
+_CLOSE = 0x88
+_NORMAL = (1000).to_bytes(2)  # RFC 6455, 7.4.1
+_WARM = 20  # connections ahead of the first round
+
+
+@attrs.frozen
+class Handshakes:
+    """What WebSocket connections cost.
+
+    Attributes:
+        rounds: of connections, each opened with a token, closed by the client, and answered.
+    """
+
+    rounds: Rounds
+
+
+def measure_handshakes(site: Site, *, connections: int = 300, rounds: int = 3) -> Handshakes:
+    """Connect, be let in, close, and wait for the answer to that.
+
+    Args:
+        connections: in each round.
+
+    Raises:
+        BenchError: there is no WebSocket endpoint, or it doesn't let us in.
+    """
+    endpoint = site.endpoint("ws")
+
+    def connect(count: int) -> None:
+        for _ in range(count):
+            with endpoint.connect() as sock:
+                _close(sock)
+
+    connect(_WARM)
+    found = Rounds()
+    for _ in range(rounds):
+        found.rounds.append(measure_round(connections, lambda: connect(connections), site.cpu))
+    return Handshakes(found)
+
+
+def _close(sock: socket.socket) -> None:
+    """A closing handshake, up to the end of the connection (RFC 6455, 7.1.1).
+
+    Raises:
+        BenchError: it was answered otherwise, or not at all.
+    """
+    answer = b""
+    try:
+        sock.sendall(masked_frame(_CLOSE, _NORMAL))
+        while piece := sock.recv(1_024):
+            answer += piece
+    except TimeoutError as error:
+        raise BenchError("the server does not close a WebSocket") from error
+    except OSError as error:
+        raise HungUp(f"the connection broke: {error.strerror}") from error
+    if not answer.startswith(bytes((_CLOSE,))):
+        raise UnexpectedBytes(answer)
