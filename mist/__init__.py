@@ -10,6 +10,7 @@ General layout, from the bottom up; a module imports only what stands before it:
     wire                        the record, in which messages cross the server; wire forms
     index/                      which subscriptions does a tag set satisfy?
     protocols/                  the dialects: bytes to commands, replies to bytes
+    change                      tasks that wait for the next change of something
     broker/                     who gets a message, in which form, and what is queued for them
     sqlite                      what files in SQLite have in common
     auth/                       tokens and what they grant
@@ -24,7 +25,8 @@ General layout, from the bottom up; a module imports only what stands before it:
     pipeline/                   jobs on Spark, and its data source `mist`
     bench/                      what it costs
 
-Nothing in `broker` or below does I/O or knows trio; nothing below `transports` knows a socket.
+Nothing in `broker` or below does I/O or knows trio, but `change`; nothing below `transports`
+knows a socket.
 """
 
 from importlib import import_module

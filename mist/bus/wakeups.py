@@ -6,6 +6,7 @@ from typing import Final
 import trio
 
 from mist.broker.outbox import Outbox
+from mist.change import Change
 from mist.message import Envelope
 from mist.wire import Entry, WireForm
 
@@ -49,20 +50,22 @@ class Nudged:
 
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
-        self._event = trio.Event()
+        self._nudged = False
+        self._changed = Change()
         outbox.flush = self.nudge
         # More than fits is no more than a nudge either.
         outbox.on_behind = lambda after: self.nudge()
 
     def nudge(self) -> None:
-        """Wake up whoever waits."""
+        """Wake up the task that waits."""
         self._outbox.sent(0)  # which is all there is: none of it has a byte
         self._outbox.resume_live()
-        self._event.set()
+        self._nudged = True
+        self._changed.notify()
 
     def arm(self) -> None:
         """From now on, `wait` is for what comes. Call it ahead of reading what there is."""
-        self._event = trio.Event()
+        self._nudged = False
 
     async def wait(self, deadline: float = float("inf")) -> bool:
         """Wait for a nudge since `arm`.
@@ -74,5 +77,7 @@ class Nudged:
             Whether there was one.
         """
         with trio.move_on_at(deadline):
-            await self._event.wait()
-        return self._event.is_set()
+            await trio.lowlevel.checkpoint()
+            while not self._nudged:
+                await self._changed.wait()
+        return self._nudged

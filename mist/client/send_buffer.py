@@ -8,8 +8,7 @@ What was taken for writing is never put back, so nothing is written twice.
 from collections.abc import Callable
 from typing import Final
 
-import trio
-
+from mist.change import Change
 from mist.client.dialect import Request
 
 __all__ = ["SendBuffer"]
@@ -30,8 +29,8 @@ class SendBuffer:
         self._items: list[bytes | Request] = []
         self._size = 0  # bytes queued
         self._writing = 0  # bytes taken and not yet written
-        self._filled = trio.Event()
-        self._room = trio.lowlevel.ParkingLot()
+        self._filled = Change()
+        self._room = Change()
 
     @property
     def messages(self) -> int:
@@ -45,17 +44,17 @@ class SendBuffer:
 
     async def wait_for_room(self) -> None:
         """Wait until something was written, or for `wake`. Check `full` again after it."""
-        await self._room.park()
+        await self._room.wait()
 
     def wake(self) -> None:
         """Wake every task that waits for room."""
-        self._room.unpark_all()
+        self._room.notify()
 
     def add(self, item: bytes | Request) -> None:
         """Queue a message's bytes or a request, without waiting."""
         self._items.append(item)
         self._size += len(item) if isinstance(item, bytes) else _REQUEST_SIZE
-        self._filled.set()
+        self._filled.notify()
 
     async def take(self) -> list[bytes | Request]:
         """Wait for items and take all of them. Cancelled, it takes nothing.
@@ -63,7 +62,6 @@ class SendBuffer:
         Call `mark_written` after they were written.
         """
         while not self._items:
-            self._filled = trio.Event()
             await self._filled.wait()
         items, self._items = self._items, []
         self._writing, self._size = self._size, 0

@@ -13,6 +13,7 @@ from enum import Enum
 import attrs
 import trio
 
+from mist.change import Change
 from mist.client.dialect import Request
 from mist.client.errors import MessagesLost
 from mist.commands import Since
@@ -88,8 +89,8 @@ class Subscription:
         self._messages = 0  # in the queue, without gaps
         self._raise_on_gap = raise_on_gap
         self._on_gap = on_gap
-        self._arrived = trio.Event()
-        self._uncongested = trio.Event()
+        self._arrived = Change()
+        self._uncongested = Change()
         self._stalled = False  # the client doesn't wait for this reader until it caught up
         self._ended = False
         self._error: MistError | None = None
@@ -114,7 +115,6 @@ class Subscription:
                     if self._error is not None:
                         raise self._error
                     raise StopAsyncIteration
-                self._arrived = trio.Event()
                 await self._arrived.wait()
             item = self._queue.popleft()
             if isinstance(item, Message):
@@ -159,7 +159,7 @@ class Subscription:
             return
         self._queue.append(message)
         self._messages += 1
-        self._arrived.set()
+        self._arrived.notify()
 
     def start_replay(self) -> None:
         """The replay has begun, and will bring the pending messages again."""
@@ -180,7 +180,6 @@ class Subscription:
     async def wait_uncongested(self) -> None:
         """Wait until it is no longer congested."""
         while self.congested:
-            self._uncongested = trio.Event()
             await self._uncongested.wait()
 
     def mark_stalled(self) -> None:
@@ -190,7 +189,7 @@ class Subscription:
     def _update_congestion(self) -> None:
         if self._messages * 4 <= self._limit:
             self._stalled = False
-            self._uncongested.set()
+            self._uncongested.notify()
 
     def mark_reconnected(self, *, complete: bool = False) -> None:
         """The connection was down and is back; `complete` where a replay brings what was missed."""
@@ -213,7 +212,7 @@ class Subscription:
             )
             self._queue.pop()
         self._queue.append(gap)
-        self._arrived.set()
+        self._arrived.notify()
 
     def raise_if_refused(self) -> None:
         """Raise the error that it was ended with, if any."""
@@ -226,5 +225,5 @@ class Subscription:
             self._ended = True
             self._error = error
             self.settled.set()
-            self._arrived.set()
-            self._uncongested.set()
+            self._arrived.notify()
+            self._uncongested.notify()

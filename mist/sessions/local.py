@@ -14,6 +14,7 @@ from contextlib import contextmanager
 import trio
 
 from mist.broker.outbox import Outbox
+from mist.change import Change
 from mist.message import ASK, Message, TagSet, parse_tags
 from mist.protocols.line.forms import NUMBERED_ESCAPED, read_escaped
 from mist.sessions.hub import Hub
@@ -38,7 +39,7 @@ class LocalSubscription:
             on_dropping=lambda outbox: hub.note_dropping("local", outbox),
         )
         self._outbox.flush = self._wake
-        self._arrived = trio.Event()
+        self._arrived = Change()
         self._messages: Iterator[Message] = iter(())
 
     @property
@@ -52,7 +53,7 @@ class LocalSubscription:
         return self._outbox.dropped_full
 
     def _wake(self) -> None:
-        self._arrived.set()
+        self._arrived.notify()
 
     def __aiter__(self) -> AsyncIterator[Message]:
         return self
@@ -64,8 +65,7 @@ class LocalSubscription:
             message = next(self._messages, None)
             if message is not None:
                 return message
-            if not self._outbox.size:
-                self._arrived = trio.Event()
+            while not self._outbox.size:
                 await self._arrived.wait()
             data = bytes(self._outbox.peek())
             self._outbox.sent(len(data))

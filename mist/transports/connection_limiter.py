@@ -5,14 +5,15 @@ from collections.abc import Iterable
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address
 
 import attrs
-import trio
+
+from mist.change import Change
 
 __all__ = ["ConnectionLimiter", "Ticket"]
 
 
 @attrs.frozen(eq=False)
 class Ticket:
-    """One connection let in; give it back to the gate that issued it.
+    """One connection let in; give it back to the limiter that issued it.
 
     Attributes:
         address: what is counted for it; empty where its address isn't counted.
@@ -47,7 +48,7 @@ class ConnectionLimiter:
         self._most = most
         self._most_per_address = most_per_address
         self._proxies = tuple(proxies)
-        self._empty = trio.Event()
+        self._emptied = Change()
         self.connected = 0
         self._by_address: Counter[str] = Counter()
         self.refused = 0
@@ -69,7 +70,7 @@ class ConnectionLimiter:
         """Take a ticket back, once."""
         self.connected -= 1
         if not self.connected:
-            self._empty.set()
+            self._emptied.notify()
         if ticket.address:
             self._by_address[ticket.address] -= 1
             if not self._by_address[ticket.address]:
@@ -78,8 +79,7 @@ class ConnectionLimiter:
     async def emptied(self) -> None:
         """Wait until nobody is connected."""
         while self.connected:
-            self._empty = trio.Event()
-            await self._empty.wait()
+            await self._emptied.wait()
 
     def counted(self, address: str) -> str:
         """What stands for an address where peers are limited by it; empty where they aren't."""

@@ -2,6 +2,9 @@
 
 from ipaddress import ip_network
 
+import trio
+import trio.testing
+
 from mist.transports.connection_limiter import ConnectionLimiter
 
 
@@ -42,3 +45,15 @@ def test_mapped_addresses_count_as_what_they_are() -> None:
     limiter = ConnectionLimiter(most_per_address=1)
     assert limiter.enter("::ffff:192.0.2.1") is not None
     assert limiter.enter("192.0.2.1") is None
+
+
+async def test_all_who_wait_hear_that_nobody_is_connected() -> None:
+    limiter = ConnectionLimiter()
+    ticket = limiter.enter("")
+    assert ticket is not None
+    with trio.fail_after(5):
+        async with trio.open_nursery() as nursery:
+            for _ in range(3):
+                nursery.start_soon(limiter.emptied)
+                await trio.testing.wait_all_tasks_blocked()
+            limiter.leave(ticket)
