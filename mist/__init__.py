@@ -5,7 +5,8 @@ all of them.
 
 General layout, from the bottom up; a module imports only what stands before it:
 
-    errors, message, commands   the vocabulary: errors, tags, what a peer asks and gets
+    errors, message,            the vocabulary: errors, tags, what a peer asks and gets
+    commands, replies
     addresses, audience         topics and subjects as tags; targeted delivery
     wire                        the record, in which messages cross the server; wire forms
     index/                      which subscriptions does a tag set satisfy?

@@ -1,17 +1,18 @@
-"""What a peer asks and what it gets: one set of values for every protocol.
+"""What a peer asks for: one set of values for every protocol.
 
-A protocol (`mist/protocols/`) turns bytes into `Command`s and `Reply`s into bytes; a session
-(`mist/sessions/`) handles the commands. Neither knows the other's business, so a new dialect is a
-new pair of translations and nothing else.
+A protocol (`mist/protocols/`) turns bytes into commands and replies (`mist.replies`) into bytes; a
+session (`mist/sessions/`) handles the commands. Neither knows the other's business, so a new
+dialect is a new pair of translations and nothing else.
 
-A session answers every command with exactly one reply; whether that reply has a wire form
-is the protocol's affair (the line protocol says nothing about a `Done`).
+`Command` is the closed union of them: command dispatch covers it, and the type checker reports a
+command that it forgets. A session answers every command with exactly one reply.
 
 Commands are values: nobody changes one. They are not frozen because a `Publish` is made for
 every chunk that arrives, and freezing would double what making it costs.
 """
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import attrs
 
@@ -23,43 +24,30 @@ from mist.wire import Batch, WireForm
 __all__ = [
     "AddTags",
     "Auth",
-    "Behind",
     "Bye",
-    "CaughtUp",
     "Command",
-    "Connections",
-    "Done",
     "Echo",
     "Escape",
-    "Failed",
     "Fetch",
-    "Fetched",
     "Hangup",
     "Ids",
     "Invalid",
     "Last",
     "ListSubscriptions",
     "ListTags",
-    "Newest",
     "Ping",
     "Publish",
     "Register",
+    "RegistryChange",
     "RemoveTags",
-    "Reply",
     "Resume",
-    "Resumed",
-    "Revoked",
     "SetAttributes",
     "ShowAttributes",
     "ShowTags",
     "Since",
     "Store",
-    "Stored",
     "Subscribe",
     "SubscribeNamed",
-    "Subscriptions",
-    "Tags",
-    "TokenAttributes",
     "TokenCommand",
     "Unregister",
     "Unsubscribe",
@@ -69,8 +57,8 @@ __all__ = [
 
 
 @attrs.define(kw_only=True)
-class Command:
-    """Something a peer asks for.
+class _Command:
+    """What all commands have.
 
     Attributes:
         ref: whatever the protocol wants to see again beside the reply, such as a request
@@ -81,7 +69,7 @@ class Command:
 
 
 @attrs.define
-class Publish(Command):
+class Publish(_Command):
     """Publish a batch of messages, in order."""
 
     batch: Batch
@@ -93,7 +81,7 @@ class Store(Publish):
 
 
 @attrs.define
-class Subscribe(Command):
+class Subscribe(_Command):
     """Receive messages that carry all of `tags`."""
 
     tags: TagSet
@@ -104,10 +92,10 @@ class Since:
     """A place in the history, where a replay begins.
 
     Attributes:
-        after: messages with higher ids; 0 is all that is kept. None where `last` says it.
-        last: the last so many messages that match; None where `after` says it.
-        epoch: the log that `after` belongs to; None believes it is this one.
-        literal: whether an id beyond the newest is what it says, and nothing is there yet.
+        after: messages with higher ids; 0 is all that is kept. None where `last` is given.
+        last: the last so many messages that match; None where `after` is given.
+        epoch: the log that `after` belongs to; None for this one, unchecked.
+        literal: whether an id beyond the newest stands for itself, with nothing behind it yet.
     """
 
     after: int | None = None
@@ -116,13 +104,13 @@ class Since:
     literal: bool = False
 
     def start(self, epoch: str, newest: int) -> int:
-        """The id after which to read, where it isn't `last` that says it.
+        """The id after which to read, where `last` isn't given.
 
-        That of another log, or one beyond the newest, means nothing here: everything may be
-        news then, and it is 0. Unless it is `literal`.
+        An id of another log, or one beyond the newest, means nothing here: any message may be
+        new to the peer, so it is 0. Unless it is `literal`.
 
         Args:
-            epoch, newest: where the log stands.
+            epoch, newest: of the log, as it is now.
         """
         after = self.after or 0
         if self.literal:
@@ -131,17 +119,17 @@ class Since:
 
 
 @attrs.define
-class Resume(Command):
-    """Subscribe to several tag sets as one, all or none: first what was, then what comes.
+class Resume(_Command):
+    """Subscribe to several tag sets, all or none, with recovery from the history.
 
-    Messages since a place in the history that match any of them, each once and in the order
-    of their ids; then live, without a gap or a repeat. One that exists stays, and is replayed
-    again.
+    First messages since a place in the history that match any of them, each once and in the
+    order of their ids; then live ones, without a gap or a repeat. A subscription that exists
+    stays, and is replayed again.
 
     Attributes:
         alternatives: at least one tag set.
         since: None for no replay.
-        counted: whether the answer is to say how many messages come.
+        counted: whether the reply says how many messages are replayed.
     """
 
     alternatives: Sequence[TagSet]
@@ -150,16 +138,17 @@ class Resume(Command):
 
 
 @attrs.define
-class SubscribeNamed(Command):
+class SubscribeNamed(_Command):
     """Receive messages that carry all of `tags`, besides any other subscription to them.
 
-    Each of its messages comes for it alone, in a form that tells its name. One of a name that
-    is in use stays what it was.
+    A named subscription: each of its messages is delivered once more, in a form that tells the
+    name. Where the name is in use, nothing changes.
 
     Attributes:
         name: what the peer calls it.
         form: a `mist.wire.WireForm`: how its deliveries are written.
-        queue: where it isn't empty, one of all that share it and `tags` gets each message.
+        queue: a queue group: one of its members with the same `tags` gets each message. Empty
+            for none.
     """
 
     tags: TagSet
@@ -169,11 +158,11 @@ class SubscribeNamed(Command):
 
 
 @attrs.define
-class UnsubscribeNamed(Command):
+class UnsubscribeNamed(_Command):
     """Undo a `SubscribeNamed`; nothing happens where there is none.
 
     Attributes:
-        most: None for now; else when it has had so many messages since it was made.
+        most: None for at once; else once it has had so many messages since it was made.
     """
 
     name: bytes
@@ -181,11 +170,11 @@ class UnsubscribeNamed(Command):
 
 
 @attrs.define
-class Fetch(Command):
-    """What was, and nothing of what comes; see `Resume`.
+class Fetch(_Command):
+    """Replay from the history without subscribing; see `Resume`.
 
     Attributes:
-        most: messages, of the oldest; None for all.
+        most: messages, the oldest of them; None for all.
     """
 
     tags: TagSet
@@ -194,46 +183,46 @@ class Fetch(Command):
 
 
 @attrs.define
-class Last(Command):
+class Last(_Command):
     """The newest position in the history."""
 
 
 @attrs.define
-class Ids(Command):
+class Ids(_Command):
     """Whether deliveries of this session carry their ids."""
 
     on: bool
 
 
 @attrs.define
-class Unsubscribe(Command):
+class Unsubscribe(_Command):
     """Undo one `Subscribe` of the same tags; nothing happens where there is none."""
 
     tags: TagSet
 
 
 @attrs.define
-class ListSubscriptions(Command):
+class ListSubscriptions(_Command):
     """This session's subscriptions."""
 
 
 @attrs.define
-class ListTags(Command):
+class ListTags(_Command):
     """Every distinct tag that anyone is subscribed to."""
 
 
 @attrs.define
-class Ping(Command):
-    """Alive? Also the fence: its reply follows everything that the commands before it caused."""
+class Ping(_Command):
+    """Is the server alive? Also a fence: its reply follows all that the commands before caused."""
 
 
 @attrs.define
-class Who(Command):
-    """How many sessions there are, and were."""
+class Who(_Command):
+    """How many sessions there are now, and how many since the start."""
 
 
 @attrs.define
-class Auth(Command):
+class Auth(_Command):
     """Present a secret (services) or a token (browsers, mid-session).
 
     Attributes:
@@ -244,22 +233,22 @@ class Auth(Command):
 
 
 @attrs.define
-class Echo(Command):
+class Echo(_Command):
     """Whether this session receives what it publishes itself."""
 
     on: bool
 
 
 @attrs.define
-class Escape(Command):
+class Escape(_Command):
     """Whether deliveries of this session escape LF, CR and backslash."""
 
     on: bool
 
 
 @attrs.define
-class TokenCommand(Command):
-    """Base of the commands on the token registry.
+class TokenCommand(_Command):
+    """What the commands on the token registry have.
 
     Attributes:
         token: never shown by `repr`.
@@ -296,13 +285,13 @@ class RemoveTags(TokenCommand):
 
 @attrs.define
 class SetAttributes(TokenCommand):
-    """Say more of whom a token is for, or take it back; what isn't named stays as it is.
+    """Set or remove attributes of a token; those that aren't named stay as they are.
 
-    Live sessions of the token have what is said at once.
+    Live sessions of the token have them at once.
 
     Attributes:
-        attributes: what to set. Groups take the place of those it had.
-        unset: names of attributes to be forgotten, none of them also in `attributes`.
+        attributes: what to set. Groups replace those it had.
+        unset: names of attributes to remove, none of them also in `attributes`.
     """
 
     attributes: Attributes
@@ -320,8 +309,8 @@ class ShowTags(TokenCommand):
 
 
 @attrs.define
-class Invalid(Command):
-    """Something that is not a command; it has its place in the order of replies all the same.
+class Invalid(_Command):
+    """Input that is no valid command; its error has its place in the order of replies.
 
     Attributes:
         error: what is wrong with it.
@@ -333,11 +322,11 @@ class Invalid(Command):
 
 
 @attrs.define
-class Hangup(Command):
-    """The peer can't be what it should be (an HTTP client, say): end the session.
+class Hangup(_Command):
+    """The peer speaks another protocol (HTTP, say) or breaks this one: end the session.
 
     Attributes:
-        reason: for the log and the close frame; none of the peer's words.
+        reason: for the log and the close frame; no text of the peer's.
         code: a WebSocket close code.
     """
 
@@ -346,145 +335,36 @@ class Hangup(Command):
 
 
 @attrs.define
-class Bye(Command):
-    """The peer ends the session in good order."""
+class Bye(_Command):
+    """The peer ends the session."""
 
 
-class Reply:
-    """Base of what answers a command, and of `Revoked`, which nobody asked for."""
+RegistryChange: TypeAlias = Register | Unregister | AddTags | RemoveTags | SetAttributes
+"""What changes the token registry, and so waits for its disk."""
 
-    __slots__ = ()
-
-
-@attrs.frozen
-class Done(Reply):
-    """Carried out."""
-
-
-@attrs.frozen
-class Failed(Reply):
-    """Not carried out, and nothing was changed."""
-
-    error: MistError
-
-
-@attrs.frozen
-class Subscriptions(Reply):
-    """Canonical tag lists (`b"a,b"`), in the order made, each once."""
-
-    tag_lists: Sequence[bytes]
-
-
-@attrs.frozen
-class Tags(Reply):
-    """A set of tags: of a token, or of all subscriptions."""
-
-    tags: TagSet
-
-
-@attrs.frozen
-class TokenAttributes(Reply):
-    """The attributes of a token."""
-
-    attributes: Attributes
-
-
-@attrs.frozen
-class Connections(Reply):
-    """Sessions on all listeners: now, and since the start."""
-
-    connected: int
-    lifetime: int
-
-
-@attrs.frozen
-class Stored(Reply):
-    """The message is durable, and everyone who is there has it queued.
-
-    Attributes:
-        id: its place in the history.
-    """
-
-    id: int
-
-
-@attrs.frozen
-class Newest(Reply):
-    """The newest position in the history.
-
-    Attributes:
-        id: 0 before the first message.
-    """
-
-    epoch: str
-    id: int
-
-
-@attrs.frozen
-class Resumed(Reply):
-    """What a `Resume` begins with, before its first message.
-
-    Attributes:
-        epoch: which log this is.
-        id: messages above it are live.
-        recovered: whether everything that was asked for is there. Never True with a loss.
-        first: the lowest id that is kept.
-        count: messages that come; None where nobody asked.
-    """
-
-    epoch: str
-    id: int
-    recovered: bool
-    first: int
-    count: int | None = None
-
-
-@attrs.frozen
-class Fetched(Reply):
-    """What a `Fetch` begins with, before its first message.
-
-    Attributes:
-        epoch, recovered, first: as of `Resumed`.
-        count: messages that come.
-    """
-
-    epoch: str
-    recovered: bool
-    first: int
-    count: int
-
-
-@attrs.frozen
-class CaughtUp(Reply):
-    """What a `Resume` with a place, or a `Fetch`, ends with: all that was has been brought.
-
-    As a notice it is what a stretch of the history ends with, `Behind` or the first of a
-    `Resume`; see `mist.protocols.Protocol.keeps_up`.
-    """
-
-
-@attrs.frozen
-class Behind(Reply):
-    """Not an answer but a notice: what follows comes from the history, until a `CaughtUp`.
-
-    The session was too slow for what is live; or more was published while a `Resume` brought
-    what was.
-
-    Attributes:
-        counts: how many messages come for each subscription, in the order made. One that several
-            match is counted for the first of them; those for which nothing comes are left out.
-    """
-
-    counts: Sequence[tuple[TagSet, int]]
-
-
-@attrs.frozen
-class Revoked(Reply):
-    """Not an answer but a notice: this subscription was ended by a change of its token.
-
-    Attributes:
-        name: of one that has a name of its own.
-    """
-
-    tags: TagSet
-    name: bytes | None = None
+Command: TypeAlias = (
+    Publish
+    | Store
+    | Subscribe
+    | Unsubscribe
+    | SubscribeNamed
+    | UnsubscribeNamed
+    | Resume
+    | Fetch
+    | Last
+    | Ids
+    | ListSubscriptions
+    | ListTags
+    | Ping
+    | Who
+    | Auth
+    | Echo
+    | Escape
+    | RegistryChange
+    | ShowAttributes
+    | ShowTags
+    | Invalid
+    | Hangup
+    | Bye
+)
+"""Every command there is."""

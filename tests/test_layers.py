@@ -19,7 +19,7 @@ LAYERS = [
     ["addresses", "audience"],
     ["message"],
     ["wire"],
-    ["commands", "index"],
+    ["commands", "index", "replies"],
     ["protocols"],
     ["change"],
     ["broker"],

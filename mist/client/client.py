@@ -18,11 +18,9 @@ from mist.client.subscription import Gap, Subscription
 from mist.commands import (
     AddTags,
     Auth,
-    Connections,
     Last,
     ListSubscriptions,
     ListTags,
-    Newest,
     Ping,
     Register,
     RemoveTags,
@@ -30,14 +28,11 @@ from mist.commands import (
     ShowAttributes,
     ShowTags,
     Store,
-    Stored,
-    Subscriptions,
-    Tags,
-    TokenAttributes,
     Unregister,
     Who,
 )
 from mist.message import ASK, GRANT, Limits, TagSet, check_token
+from mist.replies import Connections, Newest, Stored, Subscriptions, Tags, TokenAttributes
 from mist.wire import Batch
 
 __all__ = ["Client"]

@@ -10,8 +10,9 @@ from collections.abc import Iterable
 
 import attrs
 
-from mist.commands import Command, Reply
+from mist.commands import Command
 from mist.message import Message, TagSet
+from mist.replies import Reply
 
 __all__ = [
     "Dialect",

@@ -28,20 +28,17 @@ from mist.client.errors import remote_error
 from mist.commands import (
     Auth,
     Command,
-    Done,
-    Failed,
     ListSubscriptions,
     Ping,
-    Reply,
     Resume,
     Since,
     Subscribe,
-    Subscriptions,
     Unsubscribe,
 )
 from mist.errors import InvalidPosition, ProtocolViolation
 from mist.message import Message, TagSet, format_tags
 from mist.protocols.positions import MAX_ID, position_from_json
+from mist.replies import Done, Failed, Reply, Subscriptions
 
 __all__ = ["SUPPORTED", "FrameDialect"]
 

@@ -53,9 +53,10 @@ from mist.client.line_codec import (
     decode_text,
     encode_command,
 )
-from mist.commands import Failed, Ping, Resume
+from mist.commands import Ping, Resume
 from mist.errors import ProtocolViolation
 from mist.message import Message, TagSet
+from mist.replies import Failed
 from mist.wire import RECORD_START
 
 __all__ = ["LineDialect"]

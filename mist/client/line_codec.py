@@ -12,29 +12,21 @@ from mist.commands import (
     AddTags,
     Auth,
     Command,
-    Connections,
-    Done,
     Echo,
     Escape,
     Ids,
     Last,
     ListSubscriptions,
     ListTags,
-    Newest,
     Register,
     RemoveTags,
-    Reply,
     Resume,
     SetAttributes,
     ShowAttributes,
     ShowTags,
     Since,
     Store,
-    Stored,
     Subscribe,
-    Subscriptions,
-    Tags,
-    TokenAttributes,
     Unregister,
     Unsubscribe,
     Who,
@@ -42,6 +34,16 @@ from mist.commands import (
 from mist.errors import InvalidAudience, InvalidPosition, ProtocolViolation
 from mist.message import TagSet, format_tags
 from mist.protocols.positions import MAX_ID, position_from_text
+from mist.replies import (
+    Connections,
+    Done,
+    Newest,
+    Reply,
+    Stored,
+    Subscriptions,
+    Tags,
+    TokenAttributes,
+)
 from mist.wire import RECORD_START, record_head
 
 __all__ = [

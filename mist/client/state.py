@@ -36,18 +36,16 @@ from mist.commands import (
     Command,
     Echo,
     Escape,
-    Failed,
     Ids,
     Last,
-    Newest,
     Ping,
-    Reply,
     Resume,
     Subscribe,
     Unsubscribe,
 )
 from mist.errors import ClientClosed, ClientError, ConnectError, ConnectionLost, HistoryOff
 from mist.message import Message
+from mist.replies import Failed, Newest, Reply
 
 __all__ = ["ClientState"]
 

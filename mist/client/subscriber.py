@@ -23,9 +23,10 @@ from mist.client.position import ServerHistory
 from mist.client.subscribe_request import LIVE_ONLY, SubscribeRequest, chunked
 from mist.client.subscription import Stage, Subscription
 from mist.client.subscription_table import SubscriptionTable, TableEntry
-from mist.commands import Failed, Reply, Resume, Since, Subscribe, Unsubscribe
+from mist.commands import Resume, Since, Subscribe, Unsubscribe
 from mist.errors import ClientClosed, ClientError, RemoteError
 from mist.message import TagSet
+from mist.replies import Failed, Reply
 
 __all__ = ["Subscriber"]
 

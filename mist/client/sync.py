@@ -23,9 +23,9 @@ from mist.client.connect import connect as connect_async
 from mist.client.options import State
 from mist.client.position import Position
 from mist.client.subscription import Subscription as AsyncSubscription
-from mist.commands import Connections
 from mist.errors import ClientClosed
 from mist.message import Message, TagSet
+from mist.replies import Connections
 
 __all__ = ["Client", "Subscription", "connect"]
 

@@ -25,7 +25,6 @@ from mist.bus.feed import Feed, Reader
 from mist.bus.messages import BusMessage
 from mist.bus.shown import BacklogLimits, Window
 from mist.bus.wakeups import NUDGES, Nudged
-from mist.commands import Resumed, Revoked
 from mist.errors import HistoryUnavailable
 from mist.http.bus_polls import SUPERSEDED, Polls
 from mist.http.bus_questions import MAX_BODY, MAX_CHANNELS, Question, read_question
@@ -33,6 +32,7 @@ from mist.http.context import Context
 from mist.http.openapi import EITHER, Answer, Body, Operation, Operations, parameter
 from mist.http.problems import Problem
 from mist.http.subscribers import StreamSession, opened, until_gone, why_refused
+from mist.replies import Resumed, Revoked
 from mist.sessions.close_reason import DISCONNECTED, HISTORY_LOST, CloseReason
 from mist.sessions.sequencer import Sequencer
 

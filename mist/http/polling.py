@@ -18,7 +18,7 @@ from starlette.routing import BaseRoute
 from starlette.types import Receive, Scope, Send
 
 from mist.bus.wakeups import NUDGES, Nudged
-from mist.commands import Resumed, Revoked, Since
+from mist.commands import Since
 from mist.errors import HistoryOff, HistoryUnavailable
 from mist.http.bodies import answer
 from mist.http.context import Context
@@ -45,6 +45,7 @@ from mist.http.subscribers import (
     why_refused,
 )
 from mist.message import TagSet
+from mist.replies import Resumed, Revoked
 from mist.sessions.close_reason import DISCONNECTED, HISTORY_LOST, CloseReason
 
 __all__ = ["OPERATIONS", "routes"]

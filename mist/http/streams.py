@@ -17,7 +17,6 @@ from starlette.routing import BaseRoute
 from starlette.types import Receive, Scope, Send
 
 from mist.broker.outbox import Outbox
-from mist.commands import Resumed
 from mist.errors import CommandError, HistoryUnavailable
 from mist.http.context import Context
 from mist.http.openapi import CLIENT, NO_HISTORY, Answer, Operation, Operations
@@ -32,6 +31,7 @@ from mist.http.subscribers import (
     why_refused,
 )
 from mist.protocols.event_forms import end_event, notice_event, ready_event
+from mist.replies import Resumed
 from mist.sessions.close_reason import DISCONNECTED, HISTORY_LOST
 from mist.sessions.session import Session
 

@@ -9,11 +9,11 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive
 
 from mist.auth import Record
-from mist.commands import Resumed, Revoked
 from mist.http.access import Caller
 from mist.http.context import Context
 from mist.http.problems import Problem
 from mist.http.tickets import bearer
+from mist.replies import Resumed, Revoked
 from mist.sessions.close_reason import CloseReason
 from mist.sessions.session import Session
 from mist.wire import WireForm

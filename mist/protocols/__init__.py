@@ -23,7 +23,8 @@ import abc
 from collections.abc import Iterator
 from typing import ClassVar
 
-from mist.commands import Command, Reply
+from mist.commands import Command
+from mist.replies import Reply
 from mist.wire import WireForm
 
 __all__ = ["Protocol"]

@@ -19,8 +19,8 @@ from typing import Final
 
 import msgspec
 
-from mist.commands import Reply, Resumed, Revoked
 from mist.message import Envelope
+from mist.replies import Reply, Resumed, Revoked
 from mist.wire import Entry, TagList, WireForm, ids_of
 
 __all__ = ["COMMENT", "EventForm", "end_event", "json_messages", "notice_event", "ready_event"]

@@ -18,13 +18,14 @@ from typing import Final
 import trio
 
 from mist.broker.outbox import Outbox
-from mist.commands import Behind, CaughtUp, Fetched, Resumed, Since
+from mist.commands import Since
 from mist.errors import HistoryUnavailable
 from mist.history import Page, Selection, Stored
 from mist.history.admission import admitted, envelope_of
 from mist.history.cursor import Cursor
 from mist.history.tally import Tally
 from mist.message import TagSet
+from mist.replies import Behind, CaughtUp, Fetched, Resumed
 from mist.sessions.sequencer import Sequencer
 from mist.sessions.subscriptions import SubscriptionSet
 from mist.wire import Entry

@@ -24,7 +24,7 @@ from mist.auth import Record
 from mist.broker.attribute_index import for_site
 from mist.broker.named_subscriptions import NamedSubscription
 from mist.broker.outbox import Outbox
-from mist.commands import Fetched, Resumed, Revoked, Since
+from mist.commands import Since
 from mist.errors import (
     ClientTaken,
     CommandError,
@@ -35,6 +35,7 @@ from mist.errors import (
     TooManySubscriptions,
 )
 from mist.message import Envelope, TagSet, parse_tag_list
+from mist.replies import Fetched, Resumed, Revoked
 from mist.sessions.close_reason import DISCONNECTED, HISTORY_LOST, CloseReason
 from mist.sessions.hub import Hub
 from mist.sessions.recovery import Recovery

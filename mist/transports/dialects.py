@@ -8,12 +8,13 @@ is (`CommandSession.set_protocol`), before the first command.
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from mist.commands import Command, Reply
+from mist.commands import Command
 from mist.message import Limits
 from mist.protocols import Protocol
 from mist.protocols.json import JsonProtocol
 from mist.protocols.line import LineProtocol
 from mist.protocols.line.forms import PLAIN
+from mist.replies import Reply
 from mist.wire import WireForm
 
 __all__ = ["Protocols", "Undecided", "line_or_json"]

@@ -11,9 +11,6 @@ from mist.audience import NO_ATTRIBUTES, Attributes
 from mist.client.dialect import PublishFailed, Request, Response
 from mist.client.line import LineDialect
 from mist.commands import (
-    Connections,
-    Done,
-    Failed,
     ListSubscriptions,
     ListTags,
     Ping,
@@ -22,13 +19,11 @@ from mist.commands import (
     ShowAttributes,
     ShowTags,
     Subscribe,
-    Subscriptions,
-    Tags,
-    TokenAttributes,
     Who,
 )
 from mist.errors import ProtocolViolation
 from mist.message import Message
+from mist.replies import Connections, Done, Failed, Subscriptions, Tags, TokenAttributes
 
 A = frozenset("a")
 PUBLISH = b"publish a x\n"

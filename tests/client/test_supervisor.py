@@ -12,10 +12,11 @@ from mist.client import Backoff, Rejected, connect
 from mist.client.address import Address
 from mist.client.dialect import Request, Response, SubscriptionRevoked
 from mist.client.frames import FrameDialect
-from mist.commands import Done, Failed, Ping, Subscribe
+from mist.commands import Ping, Subscribe
 from mist.config import Listen
 from mist.errors import ProtocolViolation
 from mist.message import Message
+from mist.replies import Done, Failed
 from tests.servers import listeners, running
 
 AB = frozenset("ab")

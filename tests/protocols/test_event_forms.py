@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from mist.broker.broker import Broker
 from mist.broker.outbox import Outbox, OutboxLimits
-from mist.commands import Resumed, Revoked
 from mist.protocols.event_forms import (
     COMMENT,
     EventForm,
@@ -16,6 +15,7 @@ from mist.protocols.event_forms import (
     notice_event,
     ready_event,
 )
+from mist.replies import Resumed, Revoked
 from mist.wire import Batch, TagList
 from tests.http.events import EventReader
 

@@ -11,11 +11,12 @@ import trio.testing
 
 from mist.auth.opening import open_registry
 from mist.broker.outbox import OutboxLimits
-from mist.commands import Behind, CaughtUp, Register, RemoveTags, Reply, Since
+from mist.commands import Register, RemoveTags, Since
 from mist.errors import HistoryUnavailable
 from mist.history import History, Policy
 from mist.history.opening import open_history
 from mist.protocols.line import LineProtocol
+from mist.replies import Behind, CaughtUp, Reply
 from mist.sessions.close_reason import DISCONNECTED
 from mist.sessions.dispatch import CommandSession
 from mist.sessions.hub import Hub

@@ -13,10 +13,11 @@ import attrs
 import trio
 
 from mist.auth.opening import open_registry
-from mist.commands import Command, Ping, Register, Reply
+from mist.commands import Command, Ping, Register
 from mist.message import Limits
 from mist.protocols.frames import FrameProtocol
 from mist.protocols.rfc6455 import text_frame
+from mist.replies import Reply
 from mist.sessions.hub import Hub
 from mist.transports.connection_limiter import ConnectionLimiter
 from mist.transports.handshake import Origins

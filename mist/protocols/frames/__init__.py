@@ -9,20 +9,7 @@ from typing import Final
 
 import msgspec
 
-from mist.commands import (
-    Bye,
-    CaughtUp,
-    Command,
-    Done,
-    Failed,
-    Hangup,
-    Invalid,
-    Ping,
-    Reply,
-    Resumed,
-    Revoked,
-    Subscriptions,
-)
+from mist.commands import Bye, Command, Hangup, Invalid, Ping
 from mist.errors import HistoryUnavailable, MistError, UnknownCommand
 from mist.message import Limits
 from mist.protocols import Protocol
@@ -30,6 +17,7 @@ from mist.protocols.client_frames import Binary, Broken, Closed, FrameReader, Pi
 from mist.protocols.frames.commands import NAMES, BinaryFrame, parse_request
 from mist.protocols.frames.forms import JSON_FRAMES
 from mist.protocols.rfc6455 import pong_frame, text_frame
+from mist.replies import CaughtUp, Done, Failed, Reply, Resumed, Revoked, Subscriptions
 from mist.wire import WireForm
 
 __all__ = ["JSON_FRAMES", "FrameProtocol"]

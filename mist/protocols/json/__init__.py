@@ -24,23 +24,7 @@ from typing import ClassVar, Final
 
 import msgspec
 
-from mist.commands import (
-    Auth,
-    Command,
-    Connections,
-    Done,
-    Failed,
-    Hangup,
-    Invalid,
-    Ping,
-    Publish,
-    Reply,
-    Resumed,
-    Revoked,
-    Subscriptions,
-    Tags,
-    TokenCommand,
-)
+from mist.commands import Auth, Command, Hangup, Invalid, Ping, Publish, TokenCommand
 from mist.errors import (
     HistoryUnavailable,
     LineTooLong,
@@ -57,6 +41,7 @@ from mist.protocols.json.commands import NAMES, parse_request, read_one
 from mist.protocols.json.forms import JSON_OBJECTS
 from mist.protocols.json.objects import InvalidJson, ObjectReader
 from mist.protocols.json.requests import Alike, Gathering, Request, read_alike, read_many
+from mist.replies import Connections, Done, Failed, Reply, Resumed, Revoked, Subscriptions, Tags
 from mist.wire import WireForm
 
 __all__ = ["UNAUTHENTICATED_OBJECT", "JsonDialect", "JsonProtocol", "Said"]

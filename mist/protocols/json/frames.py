@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from mist.commands import Bye, Command, Hangup, Ping, Reply
+from mist.commands import Bye, Command, Hangup, Ping
 from mist.message import Limits
 from mist.protocols.client_frames import Binary, Broken, Closed, FrameReader, Pinged, Text
 from mist.protocols.json import UNAUTHENTICATED_OBJECT, JsonDialect, Said
@@ -10,6 +10,7 @@ from mist.protocols.json.forms import JSON_OBJECT_FRAMES
 from mist.protocols.json.objects import InvalidJson, ObjectReader
 from mist.protocols.json.requests import read_many
 from mist.protocols.rfc6455 import pong_frame, text_frame
+from mist.replies import Reply
 from mist.wire import WireForm
 
 __all__ = ["JsonFrameProtocol"]

@@ -21,25 +21,7 @@ from collections.abc import Iterator, Sequence
 from io import BytesIO
 from typing import Final
 
-from mist.commands import (
-    CaughtUp,
-    Command,
-    Connections,
-    Done,
-    Failed,
-    Hangup,
-    Invalid,
-    Newest,
-    Ping,
-    Publish,
-    Reply,
-    Resumed,
-    Stored,
-    Subscriptions,
-    Tags,
-    TokenAttributes,
-    TokenCommand,
-)
+from mist.commands import Command, Hangup, Invalid, Ping, Publish, TokenCommand
 from mist.errors import (
     DataTooLong,
     HistoryUnavailable,
@@ -52,6 +34,19 @@ from mist.message import Limits, format_tags
 from mist.protocols import Protocol
 from mist.protocols.line.commands import parse_command
 from mist.protocols.line.forms import ESCAPED, NUMBERED, NUMBERED_ESCAPED, PLAIN
+from mist.replies import (
+    CaughtUp,
+    Connections,
+    Done,
+    Failed,
+    Newest,
+    Reply,
+    Resumed,
+    Stored,
+    Subscriptions,
+    Tags,
+    TokenAttributes,
+)
 from mist.wire import RECORD_START, Batch, Run, WireForm
 
 __all__ = ["LineProtocol", "error_line"]

@@ -31,15 +31,11 @@ import attrs
 from mist.commands import (
     Auth,
     Command,
-    Done,
     Echo,
-    Failed,
     Hangup,
     Invalid,
     Ping,
     Publish,
-    Reply,
-    Revoked,
     SubscribeNamed,
     UnsubscribeNamed,
 )
@@ -59,6 +55,7 @@ from mist.protocols.subjects.commands import (
 from mist.protocols.subjects.forms import HEADERS, REPLY, message, subject_form, subject_of
 from mist.protocols.subjects.framing import PUBLISHING, Cut, Framing, FramingLost, cut_batch
 from mist.protocols.subjects.names import Names
+from mist.replies import Done, Failed, Reply, Revoked
 from mist.wire import Batch, Run, WireForm
 
 __all__ = ["PULSE", "SubjectProtocol"]

@@ -28,24 +28,15 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar
 
 from mist.commands import (
-    Behind,
     Bye,
-    CaughtUp,
     Command,
-    Done,
-    Failed,
     Fetch,
-    Fetched,
     Hangup,
     Invalid,
     Ping,
     Publish,
-    Reply,
     Resume,
-    Resumed,
-    Revoked,
     Store,
-    Stored,
     Unsubscribe,
 )
 from mist.errors import HistoryUnavailable, MistError, NotGranted
@@ -64,6 +55,7 @@ from mist.protocols.topics.forms import (
     notification,
     rfc3339,
 )
+from mist.replies import Behind, CaughtUp, Done, Failed, Fetched, Reply, Resumed, Revoked, Stored
 from mist.wire import Batch
 
 __all__ = ["TopicProtocol"]

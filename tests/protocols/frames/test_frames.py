@@ -6,21 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mist.commands import (
-    Done,
-    Failed,
-    Invalid,
-    Resume,
-    Resumed,
-    Revoked,
-    Since,
-    Subscribe,
-    Subscriptions,
-)
+from mist.commands import Invalid, Resume, Since, Subscribe
 from mist.errors import HistoryDamaged, HistoryOff, HistoryUnavailable, MistError, NotGranted
 from mist.message import Limits
 from mist.protocols.frames import FrameProtocol
 from mist.protocols.rfc6455 import close_frame, ping_frame, text_frame
+from mist.replies import Done, Failed, Resumed, Revoked, Subscriptions
 
 
 def payload(frame: bytes) -> bytes:

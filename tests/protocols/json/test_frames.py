@@ -4,25 +4,13 @@ import struct
 
 import pytest
 
-from mist.commands import (
-    Auth,
-    Bye,
-    Command,
-    Done,
-    Failed,
-    Hangup,
-    Invalid,
-    ListSubscriptions,
-    Publish,
-    Revoked,
-    Subscribe,
-    Subscriptions,
-)
+from mist.commands import Auth, Bye, Command, Hangup, Invalid, ListSubscriptions, Publish, Subscribe
 from mist.errors import NotGranted
 from mist.message import Limits
 from mist.protocols.json.forms import JSON_OBJECT_FRAMES
 from mist.protocols.json.frames import JsonFrameProtocol
 from mist.protocols.rfc6455 import text_frame
+from mist.replies import Done, Failed, Revoked, Subscriptions
 
 PING = b'{"command":"ping"}'
 LIST = b'{"command":"list"}'

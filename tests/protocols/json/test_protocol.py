@@ -11,9 +11,6 @@ from mist.commands import (
     AddTags,
     Auth,
     Command,
-    Connections,
-    Done,
-    Failed,
     Hangup,
     Invalid,
     ListSubscriptions,
@@ -22,13 +19,8 @@ from mist.commands import (
     Publish,
     Register,
     RemoveTags,
-    Reply,
-    Resumed,
-    Revoked,
     ShowTags,
     Subscribe,
-    Subscriptions,
-    Tags,
     Unregister,
     Unsubscribe,
     Who,
@@ -46,6 +38,7 @@ from mist.errors import (
 from mist.message import Limits
 from mist.protocols.json import JsonProtocol
 from mist.protocols.json.forms import JSON_OBJECTS
+from mist.replies import Connections, Done, Failed, Reply, Resumed, Revoked, Subscriptions, Tags
 from mist.wire import Batch
 
 LIMITS = Limits(data=100, line=300)

@@ -12,33 +12,23 @@ from mist.audience import NO_ATTRIBUTES, Attributes, format_change
 from mist.commands import (
     Auth,
     Command,
-    Connections,
-    Done,
     Echo,
-    Failed,
     Hangup,
     Ids,
     Invalid,
     Last,
     ListSubscriptions,
     ListTags,
-    Newest,
     Ping,
     Publish,
     Register,
-    Reply,
     Resume,
-    Resumed,
     SetAttributes,
     ShowAttributes,
     ShowTags,
     Since,
     Store,
-    Stored,
     Subscribe,
-    Subscriptions,
-    Tags,
-    TokenAttributes,
     Unregister,
     Unsubscribe,
     Who,
@@ -67,6 +57,18 @@ from mist.errors import (
 from mist.message import Limits, format_tags
 from mist.protocols.line import LineProtocol, error_line
 from mist.protocols.line.forms import ESCAPED, NUMBERED, NUMBERED_ESCAPED, PLAIN
+from mist.replies import (
+    Connections,
+    Done,
+    Failed,
+    Newest,
+    Reply,
+    Resumed,
+    Stored,
+    Subscriptions,
+    Tags,
+    TokenAttributes,
+)
 from mist.wire import Batch
 
 LIMITS = Limits(data=100, line=160)

@@ -12,15 +12,11 @@ from hypothesis import strategies as st
 from mist.commands import (
     Auth,
     Command,
-    Done,
     Echo,
-    Failed,
     Hangup,
     Invalid,
     Ping,
     Publish,
-    Reply,
-    Revoked,
     SubscribeNamed,
     UnsubscribeNamed,
 )
@@ -30,6 +26,7 @@ from mist.protocols.subjects import PULSE, SubjectProtocol
 from mist.protocols.subjects.forms import HEADERS, REPLY, subject_form
 from mist.protocols.subjects.framing import MAX_CONTROL_LINE
 from mist.protocols.subjects.info import ServerInfo
+from mist.replies import Done, Failed, Reply, Revoked
 from mist.wire import Batch
 
 LIMITS = Limits(data=1000)

@@ -8,24 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mist.commands import (
-    Behind,
     Bye,
-    CaughtUp,
     Command,
-    Done,
-    Failed,
     Fetch,
-    Fetched,
     Hangup,
     Invalid,
     Ping,
     Publish,
     Resume,
-    Resumed,
-    Revoked,
     Since,
     Store,
-    Stored,
     Unsubscribe,
 )
 from mist.errors import HistoryOff, HistoryUnavailable, NotGranted, TooManySubscriptions
@@ -34,6 +26,7 @@ from mist.protocols.rfc6455 import text_frame
 from mist.protocols.topics import TopicProtocol
 from mist.protocols.topics.commands import Sending, parse_message
 from mist.protocols.topics.forms import TopicForm
+from mist.replies import Behind, CaughtUp, Done, Failed, Fetched, Resumed, Revoked, Stored
 
 NOW = 1420110000.5
 TIME = b'"messagePublishingTime":"2015-01-01T11:00:00Z"'

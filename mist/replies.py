@@ -1,0 +1,172 @@
+"""What a peer is answered: one set of values for every protocol.
+
+A session answers every command (`mist.commands`) with exactly one reply; the protocol decides
+whether it has a wire form (the line protocol writes nothing for a `Done`). Two of them are
+notices as well or only, which answer no command: `Behind` and `Revoked`.
+"""
+
+from collections.abc import Sequence
+
+import attrs
+
+from mist.audience import Attributes
+from mist.errors import MistError
+from mist.message import TagSet
+
+__all__ = [
+    "Behind",
+    "CaughtUp",
+    "Connections",
+    "Done",
+    "Failed",
+    "Fetched",
+    "Newest",
+    "Reply",
+    "Resumed",
+    "Revoked",
+    "Stored",
+    "Subscriptions",
+    "Tags",
+    "TokenAttributes",
+]
+
+
+class Reply:
+    """Base of replies and notices."""
+
+    __slots__ = ()
+
+
+@attrs.frozen
+class Done(Reply):
+    """The command has taken effect."""
+
+
+@attrs.frozen
+class Failed(Reply):
+    """The command was refused or failed, and nothing has changed."""
+
+    error: MistError
+
+
+@attrs.frozen
+class Subscriptions(Reply):
+    """Canonical tag lists (`b"a,b"`), in the order made, each once."""
+
+    tag_lists: Sequence[bytes]
+
+
+@attrs.frozen
+class Tags(Reply):
+    """A set of tags: of a token, or of all subscriptions."""
+
+    tags: TagSet
+
+
+@attrs.frozen
+class TokenAttributes(Reply):
+    """The attributes of a token."""
+
+    attributes: Attributes
+
+
+@attrs.frozen
+class Connections(Reply):
+    """Sessions on all listeners: now, and since the start."""
+
+    connected: int
+    lifetime: int
+
+
+@attrs.frozen
+class Stored(Reply):
+    """The message is durable, and queued for every subscriber that is connected.
+
+    Attributes:
+        id: its place in the history.
+    """
+
+    id: int
+
+
+@attrs.frozen
+class Newest(Reply):
+    """The newest position in the history.
+
+    Attributes:
+        id: 0 before the first message.
+    """
+
+    epoch: str
+    id: int
+
+
+@attrs.frozen
+class Resumed(Reply):
+    """What a `Resume` begins with, before its first message.
+
+    Attributes:
+        epoch: which log this is.
+        id: messages above it are live.
+        recovered: whether all that was asked for is still kept. Never True with a loss.
+        first: the lowest id that is kept.
+        count: messages that are replayed; None where that wasn't asked for.
+    """
+
+    epoch: str
+    id: int
+    recovered: bool
+    first: int
+    count: int | None = None
+
+
+@attrs.frozen
+class Fetched(Reply):
+    """What a `Fetch` begins with, before its first message.
+
+    Attributes:
+        epoch, recovered, first: as of `Resumed`.
+        count: messages that are replayed.
+    """
+
+    epoch: str
+    recovered: bool
+    first: int
+    count: int
+
+
+@attrs.frozen
+class CaughtUp(Reply):
+    """The replay of a `Resume` or a `Fetch` is complete.
+
+    As a notice it ends any stretch of replay, that of a `Behind` or the first of a `Resume`; see
+    `mist.protocols.Protocol.keeps_up`.
+    """
+
+
+@attrs.frozen
+class Behind(Reply):
+    """A notice: what follows is replayed from the history, until a `CaughtUp`.
+
+    The session was too slow for live delivery, or more was published while a `Resume` was
+    replayed.
+
+    Attributes:
+        counts: how many messages are replayed for each subscription, in the order made. A message
+            that several match counts for the first of them; subscriptions without any are left
+            out.
+    """
+
+    counts: Sequence[tuple[TagSet, int]]
+
+
+@attrs.frozen
+class Revoked(Reply):
+    """A notice: this subscription was ended by a change of its token.
+
+    Attributes:
+        name: of a named subscription; None for any other.
+    """
+
+    tags: TagSet
+    name: bytes | None = None
