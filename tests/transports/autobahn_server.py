@@ -3,7 +3,7 @@
 Stream, reader, meter and outbox are those that browsers meet; only what understands a message
 is exchanged, for something that sends it back.
 
-    python -m tests.transports.autobahn 9001
+    python -m tests.transports.autobahn_server 9001
 """
 
 import struct
