@@ -6,7 +6,7 @@ and everything that may share the one Spark (tests/pipeline/conftest.py) as if i
 
 import os
 import signal
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import trio
 from hypothesis import HealthCheck, settings
 
 from mist.server import Server
+from tests.processes import Process, serving
 from tests.servers import running
 
 # Machines that run tests are shared and noisy: a deadline would fail at random.
@@ -37,6 +38,28 @@ async def server(tmp_path: Path, server_settings: Mapping[str, Any]) -> AsyncIte
     async with running(tmp_path, **server_settings) as server:
         with trio.fail_after(120):
             yield server
+
+
+@pytest.fixture(scope="module")
+def serve_options() -> Sequence[str]:
+    """How `process` is started: options of `mist serve`. A module overrides it for its tests."""
+    return ()
+
+
+@pytest.fixture(scope="module")
+def process(
+    tmp_path_factory: pytest.TempPathFactory, serve_options: Sequence[str]
+) -> Iterator[Process]:
+    """A server in a process of its own, for all tests of a module: each names its own tags."""
+    with serving(tmp_path_factory.mktemp("data"), *serve_options) as process:
+        yield process
+
+
+@pytest.fixture
+def own_process(tmp_path: Path, serve_options: Sequence[str]) -> Iterator[Process]:
+    """The same for one test, which may end it. Its data directory is `tmp_path / "data"`."""
+    with serving(tmp_path / "data", *serve_options) as process:
+        yield process
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -46,10 +46,19 @@ class Process:
 def serving(
     data: Path, *options: str, listen: Sequence[str] = LISTEN, **variables: str
 ) -> Iterator[Process]:
-    """`mist serve` in a process of its own, killed at the end if it still runs."""
-    listeners = sum(each == "--listen" for each in listen)
+    """`mist serve` in a process of its own, killed at the end if it still runs.
+
+    Args:
+        data: the data directory; made if it is missing.
+        options: of the command. With `--listen` among them, `listen` is not used.
+        listen: the options that say where it listens.
+        variables: of its environment.
+    """
+    if "--listen" not in options:
+        options = (*listen, *options)
+    listeners = options.count("--listen")
     with subprocess.Popen(
-        [sys.executable, "-m", "mist", "serve", "--data", str(data), *listen, *options],
+        [sys.executable, "-m", "mist", "serve", "--data", str(data), *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

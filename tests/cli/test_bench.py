@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from mist.cli import main
-from tests.processes import Process, environment, mist, serving
+from tests.processes import Process, environment, mist
 
 THROUGHPUT = {
     "transport",
@@ -42,10 +41,8 @@ QUANTILES = {"p50_us", "p90_us", "p99_us", "max_us"}
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
-    options = ["--secret", "s3cret", "--history", "none"]
-    with serving(tmp_path_factory.mktemp("data"), *options) as server:
-        yield server
+def serve_options() -> tuple[str, ...]:
+    return ("--secret", "s3cret", "--history", "none")
 
 
 def bench(*arguments: str, **variables: str) -> dict[str, Any]:
@@ -56,10 +53,10 @@ def bench(*arguments: str, **variables: str) -> dict[str, Any]:
     return found
 
 
-def given(server: Process) -> list[str]:
+def given(process: Process) -> list[str]:
     """Options for a server that runs already."""
-    urls = [option for url in server.urls for option in ("--server", url)]
-    return [*urls, "--pid", str(server.popen.pid)]
+    urls = [option for url in process.urls for option in ("--server", url)]
+    return [*urls, "--pid", str(process.popen.pid)]
 
 
 def test_match_needs_no_server() -> None:
@@ -79,17 +76,17 @@ def test_fanout_counts_every_delivery_of_both_transports() -> None:
         assert row["deliveries_per_second"] > 0
 
 
-def test_options_before_the_command_are_meant_for_it(server: Process) -> None:
-    before = ["--transport", "ws", *given(server), "--secret", "s3cret"]
+def test_options_before_the_command_are_meant_for_it(process: Process) -> None:
+    before = ["--transport", "ws", *given(process), "--secret", "s3cret"]
     rows = bench(*before, "fanout", "--subscribers", "2", "--messages", "50")["fanout"]
     assert [(row["transport"], row["deliveries"]) for row in rows] == [("ws", 100)]
 
 
-def test_a_running_server_is_measured_with_its_secret_and_left_as_it_was(server: Process) -> None:
-    options = ["--publishers", "3", "--messages", "60", *given(server)]
+def test_a_running_server_is_measured_with_its_secret_and_left_as_it_was(process: Process) -> None:
+    options = ["--publishers", "3", "--messages", "60", *given(process)]
     rows = bench("publish", *options, MIST_SECRET="s3cret")["publish"]
     assert [(row["publishers"], row["messages"]) for row in rows] == [(3, 60)]
-    assert mist("list", "--host", server.urls[0], MIST_SECRET="s3cret").stdout == ""
+    assert mist("list", "--host", process.urls[0], MIST_SECRET="s3cret").stdout == ""
 
 
 def test_latency_at_a_rate() -> None:
@@ -210,8 +207,8 @@ def test_a_wrong_wish_is_named(arguments: list[str], words: str) -> None:
     assert words in done.output
 
 
-def test_what_can_not_be_measured_is_said(server: Process) -> None:
-    tcp, ws = server.urls
+def test_what_can_not_be_measured_is_said(process: Process) -> None:
+    tcp, ws = process.urls
     fanout = ["fanout", "--server", tcp, "--server", ws, "--transport", "ws"]
     for arguments, code, words in (
         (["publish", "--server", "tcp://127.0.0.1:1"], 3, "refused"),
@@ -271,8 +268,8 @@ def servers_of(pid: int) -> list[int]:
     return found
 
 
-def test_of_a_given_server_is_measured_what_can_be(server: Process) -> None:
-    figures = bench("--quick", "--server", server.urls[0], "--secret", "s3cret")
+def test_of_a_given_server_is_measured_what_can_be(process: Process) -> None:
+    figures = bench("--quick", "--server", process.urls[0], "--secret", "s3cret")
     assert not {"idle", "history_publish", *HTTP} & set(figures)
     served = [row for kind in ("publish", "fanout", "latency") for row in figures[kind]]
     assert {row["transport"] for row in served} == {"tcp"}

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,33 +10,27 @@ import pytest
 from tests.processes import Process, environment, mist, serving
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
-    with serving(tmp_path_factory.mktemp("data")) as server:
-        yield server
-
-
 def run(
-    server: Process, *arguments: str, stdin: str | None = None, **variables: str
+    process: Process, *arguments: str, stdin: str | None = None, **variables: str
 ) -> "subprocess.CompletedProcess[str]":
-    variables.setdefault("MIST_HOST", server.urls[0])
+    variables.setdefault("MIST_HOST", process.urls[0])
     return mist(*arguments, stdin=stdin, **variables)
 
 
 class Subscriber:
     """`mist subscribe` in a pipe, ready once the server knows it."""
 
-    def __init__(self, server: Process, *arguments: str, **variables: str) -> None:
+    def __init__(self, process: Process, *arguments: str, **variables: str) -> None:
         self.popen = subprocess.Popen(
             [sys.executable, "-m", "mist", "subscribe", *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env=environment(**{"MIST_HOST": server.urls[0], **variables}),
+            env=environment(**{"MIST_HOST": process.urls[0], **variables}),
         )
         wanted = {tag for each in arguments[:1] for tag in each.split(",")}
         for _ in range(200):
-            if wanted <= set(run(server, "list").stdout.split()):
+            if wanted <= set(run(process, "list").stdout.split()):
                 return
         raise AssertionError("it never subscribed")
 
@@ -57,12 +50,12 @@ class Subscriber:
         return found
 
 
-def test_what_is_published_arrives_as_json_lines_in_a_pipe(server: Process) -> None:
-    with Subscriber(server, "pipe,x", "pipe,y", "--count", "3") as subscriber:
-        assert run(server, "publish", "x,pipe", "one").returncode == 0
-        assert run(server, "publish", "pipe", "not this").returncode == 0
-        assert run(server, "publish", "y,x,pipe", "both, once").returncode == 0
-        assert run(server, "publish", "y,pipe", 'quo"te').returncode == 0
+def test_what_is_published_arrives_as_json_lines_in_a_pipe(process: Process) -> None:
+    with Subscriber(process, "pipe,x", "pipe,y", "--count", "3") as subscriber:
+        assert run(process, "publish", "x,pipe", "one").returncode == 0
+        assert run(process, "publish", "pipe", "not this").returncode == 0
+        assert run(process, "publish", "y,x,pipe", "both, once").returncode == 0
+        assert run(process, "publish", "y,pipe", 'quo"te').returncode == 0
         assert subscriber.lines(3) == [
             {"tags": ["pipe", "x"], "data": "one"},
             {"tags": ["pipe", "x", "y"], "data": "both, once"},
@@ -71,62 +64,62 @@ def test_what_is_published_arrives_as_json_lines_in_a_pipe(server: Process) -> N
         assert subscriber.popen.wait(10) == 0
 
 
-def test_ten_thousand_lines_arrive_in_order(server: Process) -> None:
-    with Subscriber(server, "many", "--count", "10000") as subscriber:
+def test_ten_thousand_lines_arrive_in_order(process: Process) -> None:
+    with Subscriber(process, "many", "--count", "10000") as subscriber:
         lines = "".join(f"{n}\n" for n in range(10_000))
-        done = run(server, "publish", "many", "--stdin", stdin=lines)
+        done = run(process, "publish", "many", "--stdin", stdin=lines)
         assert done.returncode == 0
         assert "10,000 messages published" in done.stderr
         assert [line["data"] for line in subscriber.lines(10_000)] == lines.split()
 
 
-def test_a_token_can_be_made_and_used_by_a_browser_like_subscriber(server: Process) -> None:
-    token = run(server, "token", "new", "browser:*").stdout.strip()
+def test_a_token_can_be_made_and_used_by_a_browser_like_subscriber(process: Process) -> None:
+    token = run(process, "token", "new", "browser:*").stdout.strip()
     assert len(token) == 32
     with Subscriber(
-        server, "browser:1", "--count", "1", MIST_HOST=server.urls[1], MIST_TOKEN=token
+        process, "browser:1", "--count", "1", MIST_HOST=process.urls[1], MIST_TOKEN=token
     ) as subscriber:
-        run(server, "publish", "browser:1", "hello")
+        run(process, "publish", "browser:1", "hello")
         assert subscriber.lines(1) == [{"tags": ["browser:1"], "data": "hello"}]
 
 
-def test_a_revoked_subscriber_ends_with_a_word(server: Process) -> None:
-    token = run(server, "token", "new", "revoked").stdout.strip()
-    variables = {"MIST_HOST": server.urls[1], "MIST_TOKEN": token}
-    with Subscriber(server, "revoked", **variables) as subscriber:
-        assert run(server, "token", "unregister", "-", stdin=token).returncode == 0
+def test_a_revoked_subscriber_ends_with_a_word(process: Process) -> None:
+    token = run(process, "token", "new", "revoked").stdout.strip()
+    variables = {"MIST_HOST": process.urls[1], "MIST_TOKEN": token}
+    with Subscriber(process, "revoked", **variables) as subscriber:
+        assert run(process, "token", "unregister", "-", stdin=token).returncode == 0
         assert subscriber.popen.wait(10) == 1
         assert subscriber.popen.stderr is not None
         assert "token revoked" in subscriber.popen.stderr.read()
 
 
-def test_tokens_are_administered(server: Process) -> None:
-    assert run(server, "token", "register", "a,b", "t1").returncode == 0
-    assert run(server, "token", "register", "a", "t1").returncode == 1
-    assert run(server, "token", "set", "c*", "t1").returncode == 0
-    assert run(server, "token", "unset", "a", "t1").returncode == 0
-    assert run(server, "token", "tags", "-", stdin="t1\n").stdout == "b,c*\n"
-    assert run(server, "token", "unregister", "t1").returncode == 0
-    done = run(server, "token", "tags", "t1")
+def test_tokens_are_administered(process: Process) -> None:
+    assert run(process, "token", "register", "a,b", "t1").returncode == 0
+    assert run(process, "token", "register", "a", "t1").returncode == 1
+    assert run(process, "token", "set", "c*", "t1").returncode == 0
+    assert run(process, "token", "unset", "a", "t1").returncode == 0
+    assert run(process, "token", "tags", "-", stdin="t1\n").stdout == "b,c*\n"
+    assert run(process, "token", "unregister", "t1").returncode == 0
+    done = run(process, "token", "tags", "t1")
     assert (done.returncode, done.stderr) == (1, "mist token tags: Token not found\n")
 
 
-def test_attributes_of_a_token_are_set_and_shown(server: Process) -> None:
-    assert run(server, "token", "register", "a", "t2").returncode == 0
-    done = run(server, "token", "set-attr", "t2", "user=a&b=c", "groups=x,y", "--unset", "plan")
+def test_attributes_of_a_token_are_set_and_shown(process: Process) -> None:
+    assert run(process, "token", "register", "a", "t2").returncode == 0
+    done = run(process, "token", "set-attr", "t2", "user=a&b=c", "groups=x,y", "--unset", "plan")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    shown = run(server, "token", "tags", "t2").stdout
+    shown = run(process, "token", "tags", "t2").stdout
     assert shown == "a\ngroups=x;y&user=a%26b%3Dc\n"
-    assert run(server, "token", "set-attr", "-", "--unset", "user", stdin="t2\n").returncode == 0
-    assert run(server, "token", "tags", "t2").stdout == "a\ngroups=x;y\n"
-    done = run(server, "token", "set-attr", "t3", "user=1")
+    assert run(process, "token", "set-attr", "-", "--unset", "user", stdin="t2\n").returncode == 0
+    assert run(process, "token", "tags", "t2").stdout == "a\ngroups=x;y\n"
+    done = run(process, "token", "set-attr", "t3", "user=1")
     assert (done.returncode, done.stderr) == (1, "mist token set-attr: Token not found\n")
 
 
-def test_ping_list_and_who_answer(server: Process) -> None:
-    assert run(server, "ping", "-c", "2").stdout.count("pong from") == 2
-    assert "connected" in run(server, "who").stdout
-    assert run(server, "list").returncode == 0
+def test_ping_list_and_who_answer(process: Process) -> None:
+    assert run(process, "ping", "-c", "2").stdout.count("pong from") == 2
+    assert "connected" in run(process, "who").stdout
+    assert run(process, "list").returncode == 0
 
 
 def test_nobody_there_is_code_3() -> None:
@@ -162,8 +155,8 @@ def test_nobody_there_is_code_3() -> None:
         ["bogus"],
     ],
 )
-def test_bad_usage_is_code_2_without_a_traceback(server: Process, arguments: list[str]) -> None:
-    done = run(server, *arguments)
+def test_bad_usage_is_code_2_without_a_traceback(process: Process, arguments: list[str]) -> None:
+    done = run(process, *arguments)
     assert done.returncode in (1, 2)
     assert "Traceback" not in done.stderr
     assert done.stderr
@@ -172,22 +165,22 @@ def test_bad_usage_is_code_2_without_a_traceback(server: Process, arguments: lis
 def test_a_secret_is_needed_where_there_is_one(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("s3cret\n")
-    with serving(tmp_path / "data", "--secret-file", str(secret)) as server:
-        assert run(server, "ping", MIST_SECRET="s3cret").returncode == 0
-        assert run(server, "ping", "--secret-file", str(secret)).returncode == 0
-        for done in (run(server, "ping"), run(server, "ping", MIST_SECRET="wrong")):
+    with serving(tmp_path / "data", "--secret-file", str(secret)) as process:
+        assert run(process, "ping", MIST_SECRET="s3cret").returncode == 0
+        assert run(process, "ping", "--secret-file", str(secret)).returncode == 0
+        for done in (run(process, "ping"), run(process, "ping", MIST_SECRET="wrong")):
             assert done.returncode == 1
             assert "secret" in done.stderr
 
 
-def test_a_reader_that_has_seen_enough_ends_it_quietly(server: Process) -> None:
-    with Subscriber(server, "head") as subscriber:
+def test_a_reader_that_has_seen_enough_ends_it_quietly(process: Process) -> None:
+    with Subscriber(process, "head") as subscriber:
         assert subscriber.popen.stdout is not None
         subscriber.popen.stdout.close()
         for _ in range(50):
             if subscriber.popen.poll() is not None:
                 break
-            run(server, "publish", "head", "x")
+            run(process, "publish", "head", "x")
         assert subscriber.popen.wait(10) == 0
         assert subscriber.popen.stderr is not None
         assert subscriber.popen.stderr.read() == ""

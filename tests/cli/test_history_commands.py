@@ -1,7 +1,6 @@
 """Storing and replaying from the command line, against a real server."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,55 +9,54 @@ from tests.processes import Process, mist, serving
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
-    with serving(tmp_path_factory.mktemp("data"), "--history", "memory://") as server:
-        yield server
+def serve_options() -> tuple[str, ...]:
+    return ("--history", "memory://")
 
 
-def run(server: Process, *arguments: str) -> tuple[int, str, str]:
-    done = mist(*arguments, MIST_HOST=server.urls[0])
+def run(process: Process, *arguments: str) -> tuple[int, str, str]:
+    done = mist(*arguments, MIST_HOST=process.urls[0])
     return done.returncode, done.stdout, done.stderr
 
 
-def replay(server: Process, tags: str, since: str, count: int) -> list[object]:
-    code, out, err = run(server, "subscribe", tags, "--since", since, "--count", str(count))
+def replay(process: Process, tags: str, since: str, count: int) -> list[object]:
+    code, out, err = run(process, "subscribe", tags, "--since", since, "--count", str(count))
     assert (code, err) == (0, "")
     return [json.loads(line)["data"] for line in out.splitlines()]
 
 
-def test_what_is_stored_is_replayed_from_any_place(server: Process) -> None:
+def test_what_is_stored_is_replayed_from_any_place(process: Process) -> None:
     ids = []
     for n in range(3):
-        code, out, _ = run(server, "publish", "old,x", str(n), "--store")
+        code, out, _ = run(process, "publish", "old,x", str(n), "--store")
         assert code == 0
         ids.append(int(out))
     assert ids == sorted(set(ids))
-    assert replay(server, "old", "0", 3) == ["0", "1", "2"]
-    assert replay(server, "old", str(ids[0]), 2) == ["1", "2"]
-    assert replay(server, "old,x", "-1", 1) == ["2"]
-    _, out, _ = run(server, "subscribe", "old", "--since", "-1", "--count", "1")
+    assert replay(process, "old", "0", 3) == ["0", "1", "2"]
+    assert replay(process, "old", str(ids[0]), 2) == ["1", "2"]
+    assert replay(process, "old,x", "-1", 1) == ["2"]
+    _, out, _ = run(process, "subscribe", "old", "--since", "-1", "--count", "1")
     assert json.loads(out) == {"id": ids[-1], "tags": ["old", "x"], "data": "2"}
 
 
-def test_a_gap_is_said(server: Process) -> None:
-    run(server, "publish", "gap", "kept", "--store")
-    code, out, err = run(server, "subscribe", "gap", "--since", "other:5", "--count", "1")
+def test_a_gap_is_said(process: Process) -> None:
+    run(process, "publish", "gap", "kept", "--store")
+    code, out, err = run(process, "subscribe", "gap", "--since", "other:5", "--count", "1")
     assert (code, json.loads(out)["data"]) == (0, "kept")
     assert "missing" in err
 
 
-def test_what_is_no_place_is_bad_usage(server: Process) -> None:
+def test_what_is_no_place_is_bad_usage(process: Process) -> None:
     for since in ("x", "a:b", "e:-1", "1.5"):
-        code, _, err = run(server, "subscribe", "a", "--since", since)
+        code, _, err = run(process, "subscribe", "a", "--since", since)
         assert code == 2
         assert err
         assert "Traceback" not in err
-    assert run(server, "publish", "a", "--stdin", "--store")[0] == 2
+    assert run(process, "publish", "a", "--stdin", "--store")[0] == 2
 
 
 def test_without_a_history_the_servers_word_and_code_1(tmp_path: Path) -> None:
-    with serving(tmp_path, "--history", "none") as server:
+    with serving(tmp_path, "--history", "none") as process:
         for arguments in (["publish", "a", "x", "--store"], ["subscribe", "a", "--since", "0"]):
-            code, out, err = run(server, *arguments)
+            code, out, err = run(process, *arguments)
             assert (code, out) == (1, "")
             assert "History is off" in err

@@ -60,20 +60,6 @@ def site() -> Iterator[str]:
         process.kill()
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
-    """A server for the tests that leave it running, each with a token of its own."""
-    with serving(tmp_path_factory.mktemp("server") / "data") as server:
-        yield server
-
-
-@pytest.fixture
-def mortal_server(tmp_path: Path) -> Iterator[Process]:
-    """A server for a test that ends it; its data is in the test's own folder."""
-    with serving(tmp_path / "data") as server:
-        yield server
-
-
 @pytest.fixture
 async def page(browser: str, site: str) -> AsyncIterator[Page]:
     """The page, loaded. What goes wrong in it without being asked about fails the test."""
@@ -131,8 +117,8 @@ async def attempts(page: Page) -> int:
 # What comes
 
 
-async def test_messages_appear_live_newest_first(page: Page, server: Process) -> None:
-    tcp, ws = server.urls
+async def test_messages_appear_live_newest_first(page: Page, process: Process) -> None:
+    tcp, ws = process.urls
     await fill_in(page, ws, new_token(tcp, "order"), "order, eu")
     await page.until(CONNECTED)
     await publish(
@@ -151,7 +137,7 @@ async def test_messages_appear_live_newest_first(page: Page, server: Process) ->
     assert await page.text("#count") == "none yet"
 
 
-async def test_what_is_published_never_becomes_markup(page: Page, server: Process) -> None:
+async def test_what_is_published_never_becomes_markup(page: Page, process: Process) -> None:
     hostile = [
         "<script>document.title = 'attacked'</script>",
         "<img src=x onerror=\"document.title = 'attacked'\">",
@@ -159,7 +145,7 @@ async def test_what_is_published_never_becomes_markup(page: Page, server: Proces
         "`code` &amp; \u202ereversed \x00 \x1b[31m \u2028 end",
     ]
     tag = "<b>bold</b>&lt;"
-    tcp, ws = server.urls
+    tcp, ws = process.urls
     await fill_in(page, ws, new_token(tcp, "a"), "a")
     await page.until(CONNECTED)
     await publish(tcp, *((["a", tag], each) for each in hostile))
@@ -174,9 +160,9 @@ async def test_what_is_published_never_becomes_markup(page: Page, server: Proces
 
 
 async def test_data_that_is_no_text_or_too_long_is_shown_as_far_as_it_can_be(
-    page: Page, server: Process
+    page: Page, process: Process
 ) -> None:
-    tcp, ws = server.urls
+    tcp, ws = process.urls
     await fill_in(page, ws, new_token(tcp, "a"), "a")
     await page.until(CONNECTED)
     await publish(tcp, (["a"], ""), (["a"], b"\xff\xfe"), (["a"], "x" * 1_000_000))
@@ -188,9 +174,9 @@ async def test_data_that_is_no_text_or_too_long_is_shown_as_far_as_it_can_be(
 
 
 async def test_a_burst_leaves_the_newest_rows_and_the_full_count(
-    page: Page, server: Process
+    page: Page, process: Process
 ) -> None:
-    tcp, ws = server.urls
+    tcp, ws = process.urls
     await fill_in(page, ws, new_token(tcp, "a"), "a")
     await page.until(CONNECTED)
     await publish(tcp, *((["a"], str(number)) for number in range(1000)))
@@ -203,10 +189,10 @@ async def test_a_burst_leaves_the_newest_rows_and_the_full_count(
 
 
 async def test_a_revoked_token_is_told_in_words_and_not_tried_again(
-    held_page: Page, server: Process
+    held_page: Page, process: Process
 ) -> None:
     page = held_page
-    tcp, ws = server.urls
+    tcp, ws = process.urls
     token = new_token(tcp, "a")
     await fill_in(page, ws, token, "a")
     await page.until(CONNECTED)
@@ -222,9 +208,9 @@ async def test_a_revoked_token_is_told_in_words_and_not_tried_again(
 
 
 async def test_a_subscription_no_longer_allowed_ends_with_words(
-    page: Page, server: Process
+    page: Page, process: Process
 ) -> None:
-    tcp, ws = server.urls
+    tcp, ws = process.urls
     token = new_token(tcp, "a,b")
     await fill_in(page, ws, token, "a")
     await page.until(CONNECTED)
@@ -235,9 +221,9 @@ async def test_a_subscription_no_longer_allowed_ends_with_words(
 
 
 async def test_a_wrong_token_and_a_tag_not_granted_are_explained(
-    page: Page, server: Process
+    page: Page, process: Process
 ) -> None:
-    tcp, ws = server.urls
+    tcp, ws = process.urls
     await fill_in(page, ws, "nobody's ✓", "a")
     await page.until(STOPPED)
     assert "The token is not valid" in await page.text("#notice")
@@ -252,16 +238,16 @@ async def test_a_page_from_elsewhere_is_refused_and_told_what_to_do(
 ) -> None:
     # Listening beyond loopback, the server knows no origin by itself.
     listen = ("--listen", "tcp://127.0.0.1:0", "--listen", "ws://0.0.0.0:0")
-    with serving(tmp_path / "data", "--insecure", listen=listen) as server:
-        tcp, ws = server.urls[0], server.urls[1].replace("0.0.0.0", "127.0.0.1")
+    with serving(tmp_path / "data", "--insecure", listen=listen) as process:
+        tcp, ws = process.urls[0], process.urls[1].replace("0.0.0.0", "127.0.0.1")
         await fill_in(page, ws, new_token(tcp, "a"), "a")
         await page.until(STOPPED)
         assert f"--allow-origin {site.rstrip('/')}" in await page.text("#notice")
         assert await attempts(page) == 1
 
 
-async def test_opened_as_a_file_it_says_how_to_serve_it(browser: str, server: Process) -> None:
-    tcp, ws = server.urls
+async def test_opened_as_a_file_it_says_how_to_serve_it(browser: str, process: Process) -> None:
+    tcp, ws = process.urls
     async with loaded(browser, (EXAMPLE / "index.html").as_uri(), WATCH_SOCKETS) as page:
         assert "examples/browser/serve.py" in await page.text("#notice")
         await fill_in(page, ws, new_token(tcp, "a"), "a")
@@ -285,14 +271,14 @@ async def test_an_address_that_cannot_be_one_is_told_at_once(page: Page, address
 
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
 async def test_it_comes_back_after_the_server_ended_and_says_what_may_be_missing(
-    page: Page, mortal_server: Process, tmp_path: Path, end: signal.Signals
+    page: Page, own_process: Process, tmp_path: Path, end: signal.Signals
 ) -> None:
-    tcp, ws = mortal_server.urls
+    tcp, ws = own_process.urls
     await fill_in(page, ws, new_token(tcp, "a"), "a")
     await page.until(CONNECTED)
     await publish(tcp, (["a"], "before"))
     await page.until(rows(1))
-    mortal_server.stop(end)
+    own_process.stop(end)
     await page.until(RECONNECTING)
     with serving(tmp_path / "data", listen=("--listen", tcp, "--listen", ws)):
         # The longer the server took to start, the longer the page would wait by itself.
@@ -309,10 +295,10 @@ async def test_it_comes_back_after_the_server_ended_and_says_what_may_be_missing
 
 
 async def test_a_connection_that_answers_no_ping_is_given_up(
-    held_page: Page, server: Process
+    held_page: Page, process: Process
 ) -> None:
     page = held_page
-    tcp, ws = server.urls
+    tcp, ws = process.urls
     await fill_in(page, ws, new_token(tcp, "a"), "a")
     await page.until(CONNECTED)
     # The subscription's reply was a sign of life, so the first tick only asks for another.
@@ -332,12 +318,12 @@ async def test_a_connection_that_answers_no_ping_is_given_up(
 
 
 async def test_disconnecting_stops_the_attempts_to_come_back(
-    held_page: Page, mortal_server: Process
+    held_page: Page, own_process: Process
 ) -> None:
     page = held_page
-    tcp, ws = mortal_server.urls
+    tcp, ws = own_process.urls
     token = new_token(tcp, "a")
-    mortal_server.stop()
+    own_process.stop()
     await fill_in(page, ws, token, "a")
     await page.until("document.getElementById('notice').innerText.includes('reached')")
     assert await page.evaluate("window.timers.size") == 1
@@ -350,9 +336,9 @@ async def test_disconnecting_stops_the_attempts_to_come_back(
 
 
 async def test_the_token_is_in_no_url_and_no_storage(
-    page: Page, site: str, server: Process
+    page: Page, site: str, process: Process
 ) -> None:
-    tcp, ws = server.urls
+    tcp, ws = process.urls
     token = new_token(tcp, "a")
     await fill_in(page, ws, token, "a")
     await page.until(CONNECTED)
@@ -377,9 +363,9 @@ async def test_its_policy_lets_nothing_run_that_does_not_stand_in_it(page: Page)
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("width", [320, 390, 1280])
 async def test_nothing_is_wider_than_the_screen(
-    page: Page, server: Process, width: int, dark: bool
+    page: Page, process: Process, width: int, dark: bool
 ) -> None:
-    tcp, ws = server.urls
+    tcp, ws = process.urls
     await page.look(width, 800, dark=dark)
     await fill_in(page, ws, new_token(tcp, "a"), "a," + "b" * 255)
     await page.until(CONNECTED)

@@ -32,15 +32,14 @@ def browsers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
         yield [one, two]
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Process]:
-    with serving(tmp_path / "data", listen=LISTEN) as server:
-        yield server
+@pytest.fixture(scope="module")
+def serve_options() -> tuple[str, ...]:
+    return LISTEN
 
 
 @pytest.fixture
-def site(server: Process) -> Iterator[str]:
-    tcp, _, http = server.urls
+def site(own_process: Process) -> Iterator[str]:
+    tcp, _, http = own_process.urls
     with subprocess.Popen(
         [sys.executable, EXAMPLE / "serve.py", "--port", "0", "--tcp", tcp, "--http", http],
         stdout=subprocess.PIPE,
@@ -126,9 +125,9 @@ async def test_what_is_wrong_is_told_in_words(browsers: list[str], site: str) ->
 
 
 async def test_a_token_taken_back_shows_one_out_and_leaving_takes_it_back(
-    browsers: list[str], site: str, server: Process
+    browsers: list[str], site: str, own_process: Process
 ) -> None:
-    http = server.urls[2]
+    http = own_process.urls[2]
     async with visiting(browsers[0], site) as ann, visiting(browsers[1], site) as bob:
         await join(ann, "Ann")
         (token,) = ask(http, "GET", "/v1/tokens")["tokens"]

@@ -4,23 +4,14 @@ import importlib.util
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
-import pytest
-
 from mist.client.sync import connect
-from tests.processes import Process, environment, mist, serving
+from tests.processes import Process, environment, mist
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 DPKG_LOG = Path("/var/log/dpkg.log")
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
-    with serving(tmp_path_factory.mktemp("data")) as server:
-        yield server
 
 
 def run(name: str, *arguments: str | Path, **variables: str) -> "subprocess.CompletedProcess[str]":
@@ -43,8 +34,8 @@ def load(name: str) -> ModuleType:
     return module
 
 
-def test_the_service_publishes_its_events(server: Process) -> None:
-    url = server.urls[0]
+def test_the_service_publishes_its_events(process: Process) -> None:
+    url = process.urls[0]
     with connect(url) as client, client.subscribe(["order", "order:3"]) as messages:
         done = run("events_service.py", "--host", url, "--count", "3", "--interval", "0")
         assert done.stdout == "3 events published\n"
@@ -52,9 +43,9 @@ def test_the_service_publishes_its_events(server: Process) -> None:
 
 
 def test_the_admin_script_registers_updates_and_leaves_alone(
-    server: Process, tmp_path: Path
+    process: Process, tmp_path: Path
 ) -> None:
-    url = server.urls[0]
+    url = process.urls[0]
     file = tmp_path / "tokens.txt"
     file.write_text("# browsers\nt0ken-one a,b\n\nt0ken-two room:*\n")
     done = run("register_tokens.py", file, "--host", url)
@@ -66,10 +57,10 @@ def test_the_admin_script_registers_updates_and_leaves_alone(
     assert mist("token", "tags", "t0ken-one", "--host", url).stdout == "b,c\n"
 
 
-def test_the_admin_script_tells_what_is_wrong(server: Process, tmp_path: Path) -> None:
+def test_the_admin_script_tells_what_is_wrong(process: Process, tmp_path: Path) -> None:
     file = tmp_path / "tokens.txt"
     file.write_text("only-a-token\n")
-    done = run("register_tokens.py", file, "--host", server.urls[0])
+    done = run("register_tokens.py", file, "--host", process.urls[0])
     assert (done.returncode, "expected TOKEN TAGS" in done.stderr) == (1, True)
     file.write_text("t a\n")
     done = run("register_tokens.py", file, "--host", "tcp://127.0.0.1:1")
@@ -93,14 +84,14 @@ def test_the_log_shipper_takes_tags_from_lines() -> None:
     assert tags_of("Oct 16 WARN disk, nearly full", "syslog") == {"log:syslog", "level:warning"}
 
 
-def test_the_log_shipper_ships_a_real_log(server: Process, tmp_path: Path) -> None:
+def test_the_log_shipper_ships_a_real_log(process: Process, tmp_path: Path) -> None:
     if DPKG_LOG.exists():
         log = DPKG_LOG
     else:
         log = tmp_path / "dpkg.log"
         log.write_text("2026-10-16 23:04:01 install nginx:all <none> 1.22.1-9\n" * 50)
     lines = [line for line in log.read_text(errors="replace").splitlines() if line]
-    url = server.urls[0]
+    url = process.urls[0]
     with connect(url) as client, client.subscribe(["log:dpkg"], queue=100_000) as messages:
         done = run("log_shipper.py", "--host", url, "--file", log, "--from-start", "--once")
         assert done.stdout == f"{len(lines)} lines published\n", done.stderr
@@ -109,11 +100,11 @@ def test_the_log_shipper_ships_a_real_log(server: Process, tmp_path: Path) -> No
 
 
 def test_the_log_shipper_follows_growth_rotation_and_truncation(
-    server: Process, tmp_path: Path
+    process: Process, tmp_path: Path
 ) -> None:
     log = tmp_path / "app.log"
     log.write_text("old\n")
-    url = server.urls[0]
+    url = process.urls[0]
     with (
         connect(url) as client,
         client.subscribe(["log:app"], timeout=20) as messages,

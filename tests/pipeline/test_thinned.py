@@ -27,9 +27,9 @@ def position(url: str) -> Any:
         return json.loads(client.request("GET", "/v1/log/position").body)
 
 
-def publish(server: Process, *tags: str) -> None:
+def publish(process: Process, *tags: str) -> None:
     """A message each, and wait until retention has gone over them."""
-    tcp, http = server.urls
+    tcp, http = process.urls
     newest = position(http)["newest"] + len(tags)
     with socket.create_connection(("127.0.0.1", urlsplit(tcp).port)) as peer:
         peer.sendall(b"".join(b"publish %b x\n" % each.encode() for each in tags))
@@ -40,7 +40,7 @@ def publish(server: Process, *tags: str) -> None:
 
 
 @pytest.fixture
-def server(java: None, tmp_path: Path) -> Iterator[Process]:
+def thinned(java: None, tmp_path: Path) -> Iterator[Process]:
     with serving(tmp_path / "data", *KEEP, listen=LISTEN) as process:
         publish(process, *["b"] * 30, "room:1", "room:1", *["b"] * 30, "room:2", "b")
         yield process
@@ -49,31 +49,31 @@ def server(java: None, tmp_path: Path) -> Iterator[Process]:
 KEPT = [31, 32, 63]
 
 
-def test_what_was_gone_at_the_beginning_is_not_lost(spark: Any, server: Process) -> None:
-    url = server.urls[1]
+def test_what_was_gone_at_the_beginning_is_not_lost(spark: Any, thinned: Process) -> None:
+    url = thinned.urls[1]
     rows = Origin(url=url).frame(spark).collect()
     assert sorted(row["id"] for row in rows) == KEPT
     rows = Origin(url=url, start="2026-01-01").frame(spark).collect()
     assert sorted(row["id"] for row in rows) == KEPT
 
 
-def test_who_names_an_id_is_told_what_is_gone_behind_it(spark: Any, server: Process) -> None:
+def test_who_names_an_id_is_told_what_is_gone_behind_it(spark: Any, thinned: Process) -> None:
     from pyspark.errors import PySparkException
 
     with pytest.raises(PySparkException, match="messages 33 to 64 can't be had any more"):
-        Origin(url=server.urls[1], start="33").frame(spark).collect()
-    rows = Origin(url=server.urls[1], start="33", skip_lost=True).frame(spark).collect()
+        Origin(url=thinned.urls[1], start="33").frame(spark).collect()
+    rows = Origin(url=thinned.urls[1], start="33", skip_lost=True).frame(spark).collect()
     assert [row["id"] for row in rows] == [63]
 
 
 def test_a_stream_begins_with_what_there_is_and_misses_nothing_later(
-    spark: Any, server: Process, tmp_path: Path
+    spark: Any, thinned: Process, tmp_path: Path
 ) -> None:
-    origin, lake = Origin(url=server.urls[1]), tmp_path / "lake"
+    origin, lake = Origin(url=thinned.urls[1]), tmp_path / "lake"
     # Several batches among what is gone.
     assert stream.run(spark, origin, lake, now=1.0, once=True, most=10).messages == len(KEPT)
     assert sorted(ds.dataset(lake).to_table(["id"]).column("id").to_pylist()) == KEPT
     # What came since, and was taken before it was read, is lost to it.
-    publish(server, "b", "room:2", "b")
+    publish(thinned, "b", "room:2", "b")
     with pytest.raises(JobFailed, match="messages 65 to 67 can't be had any more"):
         stream.run(spark, origin, lake, now=1.0, once=True)

@@ -25,10 +25,8 @@ Scenario = Callable[[Process], Awaitable[None]]
 
 
 @pytest.fixture(scope="module", params=[NO_HISTORY, IN_MEMORY], ids=["live", "history"])
-def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    data = tmp_path_factory.mktemp("data")
-    with serving(data, *request.param, listen=LISTEN) as process:
-        yield process
+def serve_options(request: pytest.FixtureRequest) -> tuple[str, ...]:
+    return (*LISTEN, *request.param)
 
 
 def scenario(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
@@ -76,8 +74,8 @@ async def take(subscription: Any, count: int) -> list[bytes]:
 
 
 @scenario
-async def test_published_is_received_by_subject_and_pattern(server: Process) -> None:
-    one, two = await connect(server), await connect(server)
+async def test_published_is_received_by_subject_and_pattern(process: Process) -> None:
+    one, two = await connect(process), await connect(process)
     literal = await one.subscribe("foo.bar")
     star = await one.subscribe("foo.*")
     rest = await one.subscribe("foo.>")
@@ -98,8 +96,8 @@ async def test_published_is_received_by_subject_and_pattern(server: Process) -> 
 
 
 @scenario
-async def test_any_data_up_to_the_limit_arrives_as_it_was(server: Process) -> None:
-    client = await connect(server)
+async def test_any_data_up_to_the_limit_arrives_as_it_was(process: Process) -> None:
+    client = await connect(process)
     subscription = await client.subscribe("foo")
     datas = [b"", b"\n", b"\r\n", bytes(range(256)), b"x" * client.max_payload]
     for data in datas:
@@ -109,8 +107,8 @@ async def test_any_data_up_to_the_limit_arrives_as_it_was(server: Process) -> No
 
 
 @scenario
-async def test_many_messages_arrive_in_order(server: Process) -> None:
-    one, two = await connect(server), await connect(server)
+async def test_many_messages_arrive_in_order(process: Process) -> None:
+    one, two = await connect(process), await connect(process)
     subscription = await one.subscribe("foo.*")
     await fence(one)
     sent = [b"%d" % n for n in range(5000)]
@@ -123,8 +121,8 @@ async def test_many_messages_arrive_in_order(server: Process) -> None:
 
 
 @scenario
-async def test_a_queue_group_shares_what_comes(server: Process) -> None:
-    clients = [await connect(server) for _ in range(3)]
+async def test_a_queue_group_shares_what_comes(process: Process) -> None:
+    clients = [await connect(process) for _ in range(3)]
     got: list[list[bytes]] = [[], [], []]
     for client, mine in zip(clients, got, strict=True):
 
@@ -147,8 +145,8 @@ async def test_a_queue_group_shares_what_comes(server: Process) -> None:
 
 
 @scenario
-async def test_a_request_is_answered(server: Process) -> None:
-    one, two = await connect(server), await connect(server)
+async def test_a_request_is_answered(process: Process) -> None:
+    one, two = await connect(process), await connect(process)
 
     async def answer(message: Msg) -> None:
         await message.respond(message.data.upper())
@@ -164,8 +162,8 @@ async def test_a_request_is_answered(server: Process) -> None:
 
 
 @scenario
-async def test_a_request_that_nobody_hears_fails_at_once(server: Process) -> None:
-    client = await connect(server)
+async def test_a_request_that_nobody_hears_fails_at_once(process: Process) -> None:
+    client = await connect(process)
     with pytest.raises(NoRespondersError):
         await client.request("nobody", b"me", 10)
     with pytest.raises(NoRespondersError):
@@ -174,8 +172,8 @@ async def test_a_request_that_nobody_hears_fails_at_once(server: Process) -> Non
 
 
 @scenario
-async def test_headers_arrive(server: Process) -> None:
-    client = await connect(server)
+async def test_headers_arrive(process: Process) -> None:
+    client = await connect(process)
     subscription = await client.subscribe("foo")
     await client.publish("foo", b"x", headers={"a": "1", "b": "two words"})
     message = await subscription.next_msg(10)
@@ -185,8 +183,8 @@ async def test_headers_arrive(server: Process) -> None:
 
 
 @scenario
-async def test_a_subscription_ends_after_as_many_as_asked_for(server: Process) -> None:
-    client = await connect(server)
+async def test_a_subscription_ends_after_as_many_as_asked_for(process: Process) -> None:
+    client = await connect(process)
     subscription = await client.subscribe("foo")
     await subscription.unsubscribe(limit=3)
     for n in range(6):
@@ -198,8 +196,8 @@ async def test_a_subscription_ends_after_as_many_as_asked_for(server: Process) -
 
 
 @scenario
-async def test_who_wants_no_echo_gets_none(server: Process) -> None:
-    one, two = await connect(server, no_echo=True), await connect(server)
+async def test_who_wants_no_echo_gets_none(process: Process) -> None:
+    one, two = await connect(process, no_echo=True), await connect(process)
     subscription = await one.subscribe("foo")
     await one.publish("foo", b"own")
     await fence(one)
@@ -210,8 +208,8 @@ async def test_who_wants_no_echo_gets_none(server: Process) -> None:
 
 
 @scenario
-async def test_a_verbose_pedantic_client_works_as_well(server: Process) -> None:
-    client = await connect(server, verbose=True, pedantic=True)
+async def test_a_verbose_pedantic_client_works_as_well(process: Process) -> None:
+    client = await connect(process, verbose=True, pedantic=True)
     subscription = await client.subscribe("foo")
     for n in range(50):
         await client.publish("foo", b"%d" % n)
@@ -221,8 +219,8 @@ async def test_a_verbose_pedantic_client_works_as_well(server: Process) -> None:
 
 
 @scenario
-async def test_draining_takes_what_is_on_its_way(server: Process) -> None:
-    one, two = await connect(server), await connect(server)
+async def test_draining_takes_what_is_on_its_way(process: Process) -> None:
+    one, two = await connect(process), await connect(process)
     got: list[bytes] = []
 
     async def keep(message: Msg) -> None:
@@ -241,11 +239,11 @@ async def test_draining_takes_what_is_on_its_way(server: Process) -> None:
 
 
 @scenario
-async def test_tags_and_subjects_meet(server: Process) -> None:
-    client = await connect(server)
+async def test_tags_and_subjects_meet(process: Process) -> None:
+    client = await connect(process)
     subscription = await client.subscribe("foo.*")
     await fence(client)
-    host, _, port = server.urls[1].partition("://")[2].rpartition(":")
+    host, _, port = process.urls[1].partition("://")[2].rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(b"subscribe .foo.bar\nsubscribe b\nping\n")
     assert await reader.readline() == b"pong\n"

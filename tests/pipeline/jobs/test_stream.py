@@ -75,14 +75,14 @@ def published(folder: Path) -> Iterator[tuple[str, pa.Table]]:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, pa.Table]]:
+def published_log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, pa.Table]]:
     yield from published(tmp_path_factory.mktemp("server"))
 
 
 def test_what_others_read_in_the_lake_is_the_servers_log(
-    spark: Any, server: tuple[str, pa.Table], tmp_path: Path
+    spark: Any, published_log: tuple[str, pa.Table], tmp_path: Path
 ) -> None:
-    url, log = server
+    url, log = published_log
     lake = tmp_path / "lake"
     result = fill(spark, url, lake, most=700)
     assert (result.messages, result.batches) == (MESSAGES_SENT, 5)
@@ -101,9 +101,9 @@ def test_what_others_read_in_the_lake_is_the_servers_log(
 
 
 def test_other_commands_take_the_lake_for_an_archive(
-    spark: Any, server: tuple[str, pa.Table], tmp_path: Path
+    spark: Any, published_log: tuple[str, pa.Table], tmp_path: Path
 ) -> None:
-    url, log = server
+    url, log = published_log
     lake = tmp_path / "lake"
     fill(spark, url, lake, most=1000)
     archive = Archive.open(lake)
