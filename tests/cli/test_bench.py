@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from mist.cli import main
-from tests.processes import Process, environment, mist
+from tests.processes import Process, environment, mist, serving
 
 THROUGHPUT = {
     "transport",
