@@ -289,7 +289,7 @@ _HEADERS: Final = {
     "Mist-Complete": "`true` where nothing is left up to `upto`, or to the newest.",
     "Mist-First": "The lowest id that can be had.",
     "Mist-Newest": "The highest id.",
-    "Mist-Lost": "Ids on the way that can't be had any more: `17-20,31-31`.",
+    "Mist-Lost": "Ids on the way that are no longer available: `17-20,31-31`.",
 }
 
 OPERATIONS: Final[Operations] = {

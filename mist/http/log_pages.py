@@ -68,7 +68,7 @@ class LogPage:
         body: an Arrow IPC stream.
         after: where to go on.
         complete: whether nothing is left of what was asked for.
-        lost: ranges of ids ahead of `after` that can't be had any more.
+        lost: ranges of ids ahead of `after` that are no longer available.
     """
 
     body: bytes

@@ -13,7 +13,7 @@ OURS = """An error occurred while calling o61.collectToPython.
   File "/x/worker.py", line 5, in main
 Traceback (most recent call last):
   File "/x/mist/pipeline/source/batch.py", line 9, in read
-mist.pipeline.source.errors.DataLoss: messages 3 to 9 can't be had any more
+mist.pipeline.source.errors.DataLoss: messages 3 to 9 are no longer available
 \tat org.apache.spark.api.python.BasePythonRunner
 """
 PYTHON = """An exception was thrown from the Python worker:
@@ -34,7 +34,7 @@ Error: Could not create the Java Virtual Machine.
     ("text", "line"),
     [
         (JAVA, "Could not parse Master URL: 'foo'"),
-        (OURS, "messages 3 to 9 can't be had any more"),
+        (OURS, "messages 3 to 9 are no longer available"),
         (PYTHON, "ZeroDivisionError: division by zero"),
         (WRAPPED, "No space left on device"),
         (LAST_WORDS, "Invalid initial heap size: -Xmsabc"),

@@ -4,7 +4,7 @@
     tasks       one stretch of ids, read from the server and written as segments
     entering    a batch's files, entered in the lake's manifest: all of them or none
     lake        the folder: whose it is, who writes into it, what is tidied
-    kinship     whether a log that was begun anew still is the one in the lake
+    kinship     whether a log that was started anew still is the one in the lake
 
 A lake is an archive (`mist.archive`) that a streaming query fills. Spark plans the batches,
 keeps their offsets in its checkpoint, places the tasks and tries them again; Java gets one row

@@ -1,4 +1,4 @@
-"""Whether a log that was begun anew still is the one in the lake.
+"""Whether a log that was started anew still is the one in the lake.
 
 An id must not mean two things. The server begins an epoch when its machine stopped uncleanly,
 when a backup was put back, when the history is another one. Ids may go on then, or be given out
@@ -15,7 +15,7 @@ import pyarrow as pa
 from mist.archive import Manifest, Table
 from mist.archive.segments import iter_batches
 from mist.pipeline.selection import Alternatives
-from mist.pipeline.source.origins import Losses, Origin, Standing
+from mist.pipeline.source.origins import LogPosition, Losses, Origin
 from mist.pipeline.source.splitting import Stretch
 
 __all__ = ["goes_on"]
@@ -28,25 +28,25 @@ def goes_on(
     table: Table,
     manifest: Manifest,
     origin: Origin,
-    standing: Standing,
+    position: LogPosition,
     alternatives: Alternatives,
 ) -> bool:
     """Whether no id of the log, from now on, is one that the lake has for another message.
 
     Args:
-        standing: of the log that was begun anew.
+        position: of the log that was started anew.
         alternatives: that the lake is made of.
 
     Raises:
         ArchiveError, SourceError: one of the two can't be read.
     """
-    if not manifest.segments or standing.first > manifest.sealed:
+    if not manifest.segments or position.first > manifest.sealed:
         return True
-    if standing.newest < manifest.sealed:
+    if position.newest < manifest.sealed:
         return False  # these ids will be given out again
     newest = _newest(table, manifest)
     first, last = min(newest), max(newest)
-    stretch = Stretch(standing.epoch, first - 1, last)
+    stretch = Stretch(position.epoch, first - 1, last)
     found = _rows(origin.read(stretch, alternatives, _COLUMNS, _COMPARED, Losses(fatal=False)))
     both = newest.keys() & found.keys()
     return bool(both) and all(newest[each] == found[each] for each in both)

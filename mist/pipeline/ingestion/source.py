@@ -19,7 +19,7 @@ from mist.pipeline.ingestion.tasks import Landed, land
 from mist.pipeline.source.batch import Part
 from mist.pipeline.source.errors import DataLoss
 from mist.pipeline.source.options import ReadOptions
-from mist.pipeline.source.origins import Standing
+from mist.pipeline.source.origins import LogPosition
 from mist.pipeline.source.shaping import messages_schema
 from mist.pipeline.source.stream import Offset, StreamReader, offset
 
@@ -79,22 +79,22 @@ class IngestionReader(StreamReader):
         word = msgspec.json.encode(landed)
         yield pa.record_batch({"landed": pa.array([word], pa.binary())})
 
-    def _tell_epoch(self, former: str, standing: Standing) -> None:
-        super()._tell_epoch(former, standing)
+    def _tell_epoch(self, former: str, position: LogPosition) -> None:
+        super()._tell_epoch(former, position)
         table, reading = self._lake.table, self._reading
         wanted = reading.options.alternatives
-        # Where Trigger.AvailableNow stays in its epoch, nothing was begun anew.
-        if former == standing.epoch:
+        # Where Trigger.AvailableNow stays in its epoch, nothing was started anew.
+        if former == position.epoch:
             return
-        if not goes_on(table, table.current(), reading.origin, standing, wanted):
+        if not goes_on(table, table.current(), reading.origin, position, wanted):
             raise DataLoss(
-                f"the server has begun another log, whose ids mean other messages than those in"
+                f"the server has a new log, whose ids mean other messages than those in"
                 f" {self._lake.folder}; --to another folder takes it"
             )
 
-    def _tell_shorter(self, after: int, standing: Standing) -> Offset:
+    def _tell_shorter(self, after: int, position: LogPosition) -> Offset:
         raise DataLoss(
-            f"the server's log ends at {standing.newest}, before {after} that is in"
+            f"the server's log ends at {position.newest}, before {after} that is in"
             f" {self._lake.folder}: it will give these ids out again; --to another folder takes it"
         )
 

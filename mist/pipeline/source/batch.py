@@ -12,7 +12,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from mist.pipeline.source.options import EARLIEST, Place, ReadOptions
-from mist.pipeline.source.origins import Losses, Origin, Standing, open_origin
+from mist.pipeline.source.origins import LogPosition, Losses, Origin
+from mist.pipeline.source.origins.opening import open_origin
 from mist.pipeline.source.shaping import Shape, columns_of
 from mist.pipeline.source.splitting import Stretch, split
 
@@ -77,16 +78,16 @@ class Reader(DataSourceReader):
         """The whole of what was asked for, cut."""
         reading = self._reading
         options = reading.options
-        standing = reading.origin.stands(patient=False)
+        position = reading.origin.position(retry=False)
         start = options.start or EARLIEST
-        after = place_of(start, standing, reading.origin)
-        upto = place_of(options.end, standing, reading.origin)
+        after = place_of(start, position, reading.origin)
+        upto = place_of(options.end, position, reading.origin)
         if start.kind == "id" and after < upto:
-            after = _had(after, standing, reading.losses)
-        upto, known = min(upto, standing.newest), known_gone(start, standing)
-        found = reading.parts(Stretch(standing.epoch, after, upto, known))
+            after = _had(after, position, reading.losses)
+        upto, known = min(upto, position.newest), known_gone(start, position)
+        found = reading.parts(Stretch(position.epoch, after, upto, known))
         # Spark makes one partition of none; it is one with nothing in it.
-        return [*found] or [Part(Stretch(standing.epoch, 0, 0))]
+        return [*found] or [Part(Stretch(position.epoch, 0, 0))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One partition's messages."""
@@ -94,32 +95,32 @@ class Reader(DataSourceReader):
         return self._reading.read(partition)
 
 
-def place_of(place: Place, standing: Standing, origin: Origin) -> int:
+def place_of(place: Place, position: LogPosition, origin: Origin) -> int:
     """The id after which a reader begins there; or, which is the same, the last one before it
     that a reader gets who ends there."""
     match place.kind:
         case "earliest":
-            return standing.first - 1
+            return position.first - 1
         case "latest":
-            return standing.newest
+            return position.newest
         case "id":
             return place.value - 1
         case "time":
-            found = origin.stands(moment=place.value, patient=False).after
+            found = origin.position(moment=place.value, retry=False).after
             # Nothing is older: what there is begins after it.
-            return standing.first - 1 if found is None else found
+            return position.first - 1 if found is None else found
 
 
-def known_gone(start: Place, standing: Standing) -> int:
+def known_gone(start: Place, position: LogPosition) -> int:
     """Up to where messages may be missing without a word: who names an id asks for all behind it,
     and everybody else for what there is."""
-    return 0 if start.kind == "id" else standing.gone
+    return 0 if start.kind == "id" else position.gone
 
 
-def _had(after: int, standing: Standing, losses: Losses) -> int:
+def _had(after: int, position: LogPosition, losses: Losses) -> int:
     # An id named by a person that is gone already; `earliest` asks for what there is.
-    lowest = standing.first - 1
+    lowest = position.first - 1
     if after >= lowest:
         return after
-    losses.found(f"messages {after + 1} to {lowest} can't be had any more")
+    losses.found(f"messages {after + 1} to {lowest} are no longer available")
     return lowest

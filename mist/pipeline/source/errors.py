@@ -4,7 +4,7 @@ PipelineError
 └── SourceError
     ├── InvalidOption       an option that is unknown, wrong, or contradicts another
     ├── UnfitRows           what is to be written has no shape of a message
-    ├── DataLoss            something that was asked for can't be had any more
+    ├── DataLoss            something requested is no longer available
     ├── ServerUnavailable   no answer for as long as was worth waiting
     └── ServerRefused       an answer, and it was no
 """

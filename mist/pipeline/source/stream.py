@@ -33,7 +33,7 @@ from pyspark.sql.streaming.datasource import (
 from mist.pipeline.source.batch import Part, Reading, known_gone, place_of
 from mist.pipeline.source.errors import InvalidOption, SourceError
 from mist.pipeline.source.options import LATEST, ReadOptions
-from mist.pipeline.source.origins import Standing
+from mist.pipeline.source.origins import LogPosition
 from mist.pipeline.source.splitting import Stretch
 
 if TYPE_CHECKING:
@@ -55,15 +55,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> Offset:  # noqa: N802
         """Where a new query begins; one with a checkpoint goes on from there instead."""
         reading = self._reading
-        standing = reading.origin.stands(patient=False)
+        position = reading.origin.position(retry=False)
         start = reading.options.start or LATEST
-        after = place_of(start, standing, reading.origin)
-        if after > standing.newest:
+        after = place_of(start, position, reading.origin)
+        if after > position.newest:
             # It would wait in silence for an id that was most likely mistyped.
             raise InvalidOption(
-                f"startingOffsets: the log ends at {standing.newest}; latest begins behind it"
+                f"startingOffsets: the log ends at {position.newest}; latest begins behind it"
             )
-        return offset(standing.epoch, after, known_gone(start, standing))
+        return offset(position.epoch, after, known_gone(start, position))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """`maxOffsetsPerTrigger`."""
@@ -72,31 +72,31 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Remember where the log stands: what comes later is for another run."""
-        standing = self._reading.origin.stands()
-        self._target = standing.epoch, self._last(standing)
+        position = self._reading.origin.position()
+        self._target = position.epoch, self._last(position)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         """The end of the next batch; `start` itself where there is nothing for one."""
         epoch, after = _read_offset(start)
-        standing = self._reading.origin.stands()
-        self._seen = offset(standing.epoch, standing.newest)
-        last = self._last(standing)
+        position = self._reading.origin.position()
+        self._seen = offset(position.epoch, position.newest)
+        last = self._last(position)
         if self._target is not None:
-            if self._target[0] != standing.epoch:
+            if self._target[0] != position.epoch:
                 # What was to be read is gone; what is new came after the run began.
-                self._tell_epoch(epoch, standing)
+                self._tell_epoch(epoch, position)
                 return start
             last = min(last, self._target[1])
-        if epoch != standing.epoch:
-            self._tell_epoch(epoch, standing)
+        if epoch != position.epoch:
+            self._tell_epoch(epoch, position)
             after = self._begins(after)
-        elif standing.newest < after:
-            return self._tell_shorter(after, standing)
+        elif position.newest < after:
+            return self._tell_shorter(after, position)
         end = min(last, after + limit.max_rows) if isinstance(limit, ReadMaxRows) else last
-        if epoch == standing.epoch and end <= after:
+        if epoch == position.epoch and end <= after:
             return start
-        known = _known(start) if epoch == standing.epoch else 0
-        return offset(standing.epoch, end, known) | {"began": after}
+        known = _known(start) if epoch == position.epoch else 0
+        return offset(position.epoch, end, known) | {"began": after}
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802
         """For the query's progress: where the log stood when it was last looked at."""
@@ -116,29 +116,29 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert isinstance(partition, Part)
         return self._reading.read(partition)
 
-    def _last(self, standing: Standing) -> int:
+    def _last(self, position: LogPosition) -> int:
         end = self._reading.options.end
         if end == LATEST:
-            return standing.newest
-        return min(place_of(end, standing, self._reading.origin), standing.newest)
+            return position.newest
+        return min(place_of(end, position, self._reading.origin), position.newest)
 
     def _begins(self, after: int) -> int:
         """Behind which id reading begins in a log that came after the one read up to `after`."""
         return 0
 
-    def _tell_shorter(self, after: int, standing: Standing) -> Offset:
+    def _tell_shorter(self, after: int, position: LogPosition) -> Offset:
         # A log only grows within its epoch: a folder put back from a backup doesn't.
         self._reading.losses.found(
-            f"the log ends at {standing.newest}, before {after} that was read"
+            f"the log ends at {position.newest}, before {after} that was read"
         )
-        return offset(standing.epoch, standing.newest)
+        return offset(position.epoch, position.newest)
 
-    def _tell_epoch(self, former: str, standing: Standing) -> None:
+    def _tell_epoch(self, former: str, position: LogPosition) -> None:
         # An archive has no epoch before its first segment: nothing of one was missed.
-        if former not in ("", standing.epoch):
+        if former not in ("", position.epoch):
             self._reading.losses.found(
-                f"the log was begun anew ({former} is now {standing.epoch}), and what was not"
-                " read of the former can't be had any more"
+                f"the log was started anew ({former} is now {position.epoch}), and what was not"
+                " read of the former is no longer available"
             )
 
 

@@ -99,7 +99,7 @@ def test_what_matches_nothing_moves_the_lake_on(fake: Fake, lake: Lake) -> None:
 
 def test_what_the_server_lost_is_an_error_or_stands_in_the_manifest(fake: Fake, lake: Lake) -> None:
     fake.lost = [(3, 7), (50, 55)]
-    with pytest.raises(DataLoss, match="messages 3 to 7 can't be had any more"):
+    with pytest.raises(DataLoss, match="messages 3 to 7 are no longer available"):
         landed(reader(fake, lake), at(0), at(100))
     assert files(lake.folder) == []
     take(fake, lake, at(0), at(100), failOnDataLoss="false")

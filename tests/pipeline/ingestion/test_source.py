@@ -1,4 +1,4 @@
-"""Where a lake goes on, and what it takes of a log that was begun anew."""
+"""Where a lake goes on, and what it takes of a log that was started anew."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,7 +45,7 @@ def test_a_batch_is_bounded(fake: Fake, lake: Lake) -> None:
 def test_another_log_is_an_error_unless_told(fake: Fake, lake: Lake) -> None:
     take(fake, lake, at(0), at(60))
     fake.epoch = "e2"
-    with pytest.raises(DataLoss, match="begun anew"):
+    with pytest.raises(DataLoss, match="started anew"):
         reader(fake, lake).latestOffset(at(60), ALL)
 
 
@@ -64,7 +64,7 @@ def test_a_log_that_goes_on_in_another_epoch_goes_on_in_the_lake(fake: Fake, lak
 def test_a_batch_of_a_log_that_is_gone_is_lost_and_said_to_be(fake: Fake, lake: Lake) -> None:
     take(fake, lake, at(0), at(60))
     fake.epoch = "e2"  # when Spark has the batch up to 100 in its checkpoint
-    with pytest.raises(DataLoss, match="has begun another log: messages 61 to 100"):
+    with pytest.raises(DataLoss, match="has a new log: messages 61 to 100"):
         take(fake, lake, at(60), at(100))
     take(fake, lake, at(60), at(100), **SKIP)
     manifest = lake.table.current()

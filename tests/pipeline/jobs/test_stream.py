@@ -66,10 +66,10 @@ def published(folder: Path) -> Iterator[tuple[str, pa.Table]]:
             peer.recv(100)
         origin = ServerOrigin(Address.parse(url, None, None))
         deadline = time.monotonic() + WAIT
-        while (standing := origin.stands()).newest < MESSAGES_SENT:
+        while (position := origin.position()).newest < MESSAGES_SENT:
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        whole = Stretch(standing.epoch, 0, standing.newest)
+        whole = Stretch(position.epoch, 0, position.newest)
         found = origin.read(whole, (), MESSAGES.names, 1000, Losses(fatal=True))
         yield url, pa.Table.from_batches(found)
 
@@ -149,7 +149,7 @@ def test_another_log_is_one_clear_error(spark: Any, fake: Fake, tmp_path: Path) 
     lake = tmp_path / "lake"
     fill(spark, fake.url, lake)
     fake.epoch, fake.log = "e2", rows(1, 20)
-    with pytest.raises(JobFailed, match="the log was begun anew"):
+    with pytest.raises(JobFailed, match="the log was started anew"):
         fill(spark, fake.url, lake)
     with pytest.raises(JobFailed, match="--to another folder takes it"):
         fill(spark, fake.url, lake, skip_lost=True)

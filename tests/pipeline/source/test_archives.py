@@ -12,7 +12,7 @@ from mist.archive.schema import MESSAGES
 from mist.archive.segments import read_segment, write_segment
 from mist.pipeline.selection import parse_alternatives
 from mist.pipeline.source.errors import DataLoss
-from mist.pipeline.source.origins import Losses, Standing
+from mist.pipeline.source.origins import LogPosition, Losses
 from mist.pipeline.source.origins.archive import ArchiveOrigin
 from mist.pipeline.source.splitting import Stretch
 from tests.pipeline.source.fake import rows
@@ -63,17 +63,17 @@ def test_a_stretch_goes_over_segments(table: Table) -> None:
 
 
 def test_where_an_archive_stands(table: Table) -> None:
-    assert origin(table).stands() == Standing("", 1, 0)
-    assert origin(table).stands(moment=0) == Standing("", 1, 0, None)
+    assert origin(table).position() == LogPosition("", 1, 0)
+    assert origin(table).position(moment=0) == LogPosition("", 1, 0, None)
     seal(table, (11, 30), (31, 100))
-    assert origin(table).stands() == Standing("e1", 11, 100)
+    assert origin(table).position() == LogPosition("e1", 11, 100)
     for moment, after in [(0, 10), (11, 10), (12, 11), (31, 30), (50, 49), (1000, 100)]:
-        assert origin(table).stands(moment=moment * 1_000_000).after == after
+        assert origin(table).position(moment=moment * 1_000_000).after == after
 
 
 def test_there_has_to_be_an_archive(tmp_path: Path) -> None:
     with pytest.raises(ArchiveMissing, match=f"no archive at {tmp_path}/none"):
-        ArchiveOrigin(str(tmp_path / "none")).stands()
+        ArchiveOrigin(str(tmp_path / "none")).position()
 
 
 def test_cuts_are_laid_between_the_segments_of_the_stretch(table: Table) -> None:
@@ -87,9 +87,9 @@ def test_what_was_retained_away_or_lost_is_told(
 ) -> None:
     seal(table, (11, 20), (31, 40))
     table.change(lambda manifest: msgspec.structs.replace(manifest, lost=((21, 30),)))
-    with pytest.raises(DataLoss, match="messages 6 to 10 can't be had"):
+    with pytest.raises(DataLoss, match="messages 6 to 10 are no longer available"):
         ids(table, 5, 20)
-    with pytest.raises(DataLoss, match="messages 21 to 25 can't be had"):
+    with pytest.raises(DataLoss, match="messages 21 to 25 are no longer available"):
         ids(table, 10, 25)
     assert ids(table, 10, 20) == list(range(11, 21))
     assert ids(table, 5, 40, losses=LAX) == [*range(11, 21), *range(31, 41)]

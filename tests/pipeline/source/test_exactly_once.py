@@ -60,16 +60,16 @@ class Place:
         return ServerOrigin(Address.parse(self.url, None, None))
 
     def publish(self, first: int, last: int) -> None:
-        newest = self.origin.stands().newest
+        newest = self.origin.position().newest
         lines = b"".join(b"publish in,n%d %d\n" % (n % 10, n) for n in range(first, last + 1))
         with socket.create_connection(("127.0.0.1", self._ports[0])) as peer:
             peer.sendall(lines)
-            wait_until(lambda: self.origin.stands().newest == newest + last - first + 1)
+            wait_until(lambda: self.origin.position().newest == newest + last - first + 1)
 
     def published(self, tag: str) -> list[int]:
         """The numbers of the messages with this tag, in the order of the log."""
-        standing = self.origin.stands()
-        whole = Stretch(standing.epoch, 0, standing.newest)
+        position = self.origin.position()
+        whole = Stretch(position.epoch, 0, position.newest)
         batches = self.origin.read(
             whole, parse_alternatives(tag), ["data"], 10_000, Losses(fatal=True)
         )

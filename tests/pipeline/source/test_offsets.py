@@ -103,7 +103,7 @@ def test_available_now_takes_nothing_that_came_later(fake: Fake) -> None:
 
 def test_a_new_log_is_an_error_or_read_from_its_beginning(fake: Fake) -> None:
     fake.epoch, fake.log = "e2", rows(1, 20)
-    with pytest.raises(DataLoss, match=r"begun anew \(e1 is now e2\)"):
+    with pytest.raises(DataLoss, match=r"started anew \(e1 is now e2\)"):
         reader(fake).latestOffset(at(50), ALL)
     lax = reader(fake, failOnDataLoss="false")
     assert lax.latestOffset(at(50), ReadMaxRows(5)) == at(5, "e2", began=0)

@@ -7,7 +7,7 @@ import pytest
 from mist.pipeline.selection import parse_alternatives
 from mist.pipeline.source.address import Address
 from mist.pipeline.source.errors import DataLoss, SourceError
-from mist.pipeline.source.origins import Losses, Standing
+from mist.pipeline.source.origins import LogPosition, Losses
 from mist.pipeline.source.origins.server import ServerOrigin
 from mist.pipeline.source.splitting import Stretch
 from tests.pipeline.source.fake import Fake, Handler, faking, rows
@@ -48,23 +48,23 @@ def test_pages_without_a_match_are_passed(fake: Fake) -> None:
 
 
 def test_where_a_server_stands_and_where_a_moment_lies(fake: Fake) -> None:
-    assert origin(fake).stands() == Standing("e1", 1, 100)
-    assert origin(fake).stands(moment=50_000_000).after == 49
-    assert origin(fake).stands(moment=50_000_001).after == 50
+    assert origin(fake).position() == LogPosition("e1", 1, 100)
+    assert origin(fake).position(moment=50_000_000).after == 49
+    assert origin(fake).position(moment=50_000_001).after == 50
 
 
 def test_a_lost_range_is_an_error_or_a_word(fake: Fake, caplog: pytest.LogCaptureFixture) -> None:
     fake.lost = [(40, 49)]
     fake.page = 10
-    with pytest.raises(DataLoss, match="messages 40 to 49 can't be had any more"):
+    with pytest.raises(DataLoss, match="messages 40 to 49 are no longer available"):
         ids(fake, Stretch("e1", 0, 100))
     assert ids(fake, Stretch("e1", 50, 100)) == list(range(51, 101))
     assert ids(fake, Stretch("e1", 0, 100), losses=LAX) == list(range(1, 101))
-    assert "messages 40 to 49 can't be had any more; going on without it" in caplog.text
+    assert "messages 40 to 49 are no longer available; going on without it" in caplog.text
 
 
 def test_another_log_is_an_error_or_nothing(fake: Fake) -> None:
-    with pytest.raises(DataLoss, match="has begun another log: messages 1 to 100"):
+    with pytest.raises(DataLoss, match="has a new log: messages 1 to 100"):
         ids(fake, Stretch("e0", 0, 100))
     assert ids(fake, Stretch("e0", 0, 100), losses=LAX) == []
 

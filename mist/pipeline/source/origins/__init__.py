@@ -1,14 +1,14 @@
-"""Where messages are read from: an archive's folder, or a live server.
+"""Origins of a read: an archive's directory, or a live server.
 
-`Origin` is the contract; members are plain values that travel to tasks, and open files and
-connections where they are used.
+`Origin` is the contract. Members are plain values that travel to tasks, and open files and
+connections where they are used; `opening` makes the one that the options name:
 
     archive     segments through the manifest; `newest` is what has been sealed
     server      the log over HTTP as Arrow; sealed and unsealed alike
 
-Ids mean something only with their epoch. A member that finds itself with another epoch than it
-is asked for, or without a stretch that it is asked for, tells the caller's `Losses`, who
-decides whether that is an error.
+Ids mean something only with their epoch. A member that finds another epoch than it is asked
+for, or that some ids are missing, reports it to the caller's `Losses`, which decides whether
+that is an error.
 """
 
 import logging
@@ -20,24 +20,23 @@ import pyarrow as pa
 
 from mist.pipeline.selection import Alternatives, Bounds
 from mist.pipeline.source.errors import DataLoss
-from mist.pipeline.source.options import ReadOptions
 from mist.pipeline.source.splitting import Stretch
 
-__all__ = ["Losses", "Origin", "Standing", "open_origin"]
+__all__ = ["LogPosition", "Losses", "Origin"]
 
 log = logging.getLogger("mist.pipeline.source")
 
 
 @attrs.frozen
-class Standing:
-    """Where a log stands.
+class LogPosition:
+    """The position of a log: what can be read of it.
 
     Attributes:
-        epoch: which log it is.
-        first: the lowest id that can be had; `newest + 1` where none can.
-        newest: the highest id that can be had; 0 before the first.
-        after: highest id older than the moment that was asked about; None where none was.
-        gone: up to here some have left for good, by retention under rules that keep others.
+        epoch: which log this is.
+        first: the lowest id that can be read; `newest + 1` where none can.
+        newest: the highest id that can be read; 0 before the first.
+        after: highest id older than the given moment; None where none was given.
+        gone: up to here messages were removed by retention, under rules that keep others.
     """
 
     epoch: str
@@ -49,44 +48,44 @@ class Standing:
 
 @attrs.frozen
 class Losses:
-    """What to do about messages that are gone: `failOnDataLoss`."""
+    """Whether lost messages are an error: `failOnDataLoss`."""
 
     fatal: bool
 
     def found(self, what: str) -> None:
-        """Say that something is gone.
+        """Report a loss: raise, or log a warning and go on.
 
         Raises:
-            DataLoss: it was not to be gone without a word.
+            DataLoss: losses are errors.
         """
         if self.fatal:
             raise DataLoss(f"{what}; set failOnDataLoss to false to go on without it")
         log.warning("%s; going on without it", what)
 
     def gone(self, first: int, last: int, why: str = "") -> None:
-        """The same of the messages from one id to another, both of them with it.
+        """Report the loss of the messages from one id to another, inclusive.
 
         Args:
             why: what happened, where that is known.
         """
-        self.found(f"{why and f'{why}: '}messages {first} to {last} can't be had any more")
+        self.found(f"{why and f'{why}: '}messages {first} to {last} are no longer available")
 
 
 class Origin(ABC):
     """A place to read from. Picklable, and safe to use from any process."""
 
     @abstractmethod
-    def stands(self, *, moment: int | None = None, patient: bool = True) -> Standing:
-        """Where it stands now.
+    def position(self, *, moment: int | None = None, retry: bool = True) -> LogPosition:
+        """The position now.
 
         Args:
             moment: microseconds since 1970, to be resolved to an id.
-            patient: whether to wait for a server that may be restarting.
+            retry: whether to retry for as long as a server may be restarting.
         """
 
     @abstractmethod
     def segments(self, stretch: Stretch) -> Sequence[Bounds]:
-        """Where to cut the stretch best; none where that makes no difference."""
+        """Where the stretch is best split; empty where that makes no difference."""
 
     @abstractmethod
     def read(
@@ -100,18 +99,6 @@ class Origin(ABC):
         """The messages of a stretch, ascending.
 
         Args:
-            columns: those that the batches need to have; they may have more.
+            columns: those that the batches have to have; they may have more.
             batch_size: rows of a batch, at most.
         """
-
-
-def open_origin(options: ReadOptions) -> Origin:
-    """The one that the options name."""
-    if options.address is not None:
-        from mist.pipeline.source.origins.server import ServerOrigin
-
-        return ServerOrigin(options.address)
-    from mist.pipeline.source.origins.archive import ArchiveOrigin
-
-    assert options.path is not None
-    return ArchiveOrigin(options.path)

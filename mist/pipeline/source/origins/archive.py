@@ -1,11 +1,11 @@
-"""An archive's folder, read through its manifest.
+"""An archive's directory, read through its manifest.
 
-A task holds a range of ids, not names of files, and looks them up when it begins: compaction
-and erasure may have written a generation since the query was planned. Should one do so while
-the task reads, a file is gone at worst after its grace; then the manifest is looked at again,
-and the task goes on in the generation that there is.
+A task holds a range of ids, not names of files, and looks the files up when it begins:
+compaction and erasure may have written a generation since the query was planned. Should one do
+so while the task reads, a file may be removed after its grace period; then the manifest is read
+again, and the task goes on in the current generation.
 
-Ids below the first segment were in no archive, or have been retained or erased away.
+Ids below the first segment were never archived, or retention or an erasure removed them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ from mist.archive.manifest import Archive, Table
 from mist.archive.segments import older_than
 from mist.pipeline.selection import Alternatives, Bounds, Range, Selection
 from mist.pipeline.source.errors import DataLoss
-from mist.pipeline.source.origins import Losses, Origin, Standing
+from mist.pipeline.source.origins import LogPosition, Losses, Origin
 from mist.pipeline.source.splitting import Stretch
 
 __all__ = ["ArchiveOrigin"]
@@ -31,18 +31,18 @@ ATTEMPTS = 5  # generations that may pass while one segment is being opened
 
 @attrs.frozen
 class ArchiveOrigin(Origin):
-    """The archive in the folder `path`."""
+    """The archive in the directory `path`."""
 
     path: str
 
-    def stands(self, *, moment: int | None = None, patient: bool = True) -> Standing:
+    def position(self, *, moment: int | None = None, retry: bool = True) -> LogPosition:
         table = self._table()
         manifest = table.current()
         segments = manifest.segments
         after = None
         if moment is not None and segments:
             after = Range(until=moment).resolve(segments, partial(older_than, table)).upto
-        return Standing(manifest.epoch, manifest.first, manifest.sealed, after)
+        return LogPosition(manifest.epoch, manifest.first, manifest.sealed, after)
 
     def segments(self, stretch: Stretch) -> Sequence[Bounds]:
         return [

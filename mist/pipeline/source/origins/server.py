@@ -1,7 +1,7 @@
 """A live server's log, by `GET /v1/log`.
 
-A page is asked for while the one before it is on its way through Spark: the server makes, the
-network carries and the JVM takes at the same time.
+A page is requested while Spark processes the one before it: the server, the network and the JVM
+work at the same time.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,12 +16,12 @@ from mist.pipeline.selection import Alternatives, Bounds, format_alternatives
 from mist.pipeline.source.address import Address
 from mist.pipeline.source.client import FIRST_TIMEOUT, RETRY_TIMEOUT, Answer, Client
 from mist.pipeline.source.errors import ServerRefused, SourceError
-from mist.pipeline.source.origins import Losses, Origin, Standing
+from mist.pipeline.source.origins import LogPosition, Losses, Origin
 from mist.pipeline.source.splitting import Stretch
 
 __all__ = ["ServerOrigin"]
 
-LARGEST_PAGE: Final = 200_000  # rows; the server's bound. It ends a page at some 16 MiB anyhow
+LARGEST_PAGE: Final = 200_000  # rows; the server's limit; it also ends a page at some 16 MiB
 
 
 @attrs.frozen
@@ -30,12 +30,12 @@ class ServerOrigin(Origin):
 
     address: Address
 
-    def stands(self, *, moment: int | None = None, patient: bool = True) -> Standing:
-        retry_timeout = RETRY_TIMEOUT if patient else FIRST_TIMEOUT
+    def position(self, *, moment: int | None = None, retry: bool = True) -> LogPosition:
+        retry_timeout = RETRY_TIMEOUT if retry else FIRST_TIMEOUT
         asked = None if moment is None else _iso(moment)
         with Client(self.address, retry_timeout=retry_timeout) as client:
             found = client.request("GET", "/v1/log/position", {"time": asked}).json()
-        return Standing(
+        return LogPosition(
             found["epoch"],
             found["first"],
             found["newest"],
@@ -64,7 +64,7 @@ class ServerOrigin(Origin):
                 except ServerRefused as error:
                     if error.problem != "epoch_changed":
                         raise
-                    losses.gone(at + 1, stretch.upto, f"{self.address.name} has begun another log")
+                    losses.gone(at + 1, stretch.upto, f"{self.address.name} has a new log")
                     return
                 at = page.after
                 if not page.complete:
@@ -89,7 +89,7 @@ class _Page:
 
 @attrs.frozen
 class _Pages:
-    """Asks for pages of one stretch; from one thread at a time."""
+    """Requests pages of one stretch; from one thread at a time."""
 
     client: Client
     stretch: Stretch
@@ -116,7 +116,7 @@ class _Pages:
         reached = int(answer.headers["mist-after"])
         complete = answer.headers["mist-complete"] == "true"
         if not complete and reached <= after:
-            # Asking again would give the same, for ever.
+            # The next request would return the same, without end.
             raise SourceError(f"the server's log does not go on behind {after}")
         return _Page(reached, complete, answer.body)
 
