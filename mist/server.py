@@ -32,7 +32,7 @@ from mist.broker.usage import UsageAccounting
 from mist.config import Config
 from mist.errors import HistoryUnavailable, MistError, StartupError
 from mist.history import Durability, History
-from mist.history.maintenance import keep
+from mist.history.maintenance import run_maintenance
 from mist.history.opening import open_history
 from mist.http import Context, HttpTransport, Site
 from mist.http.access import Access
@@ -103,7 +103,7 @@ class Server:
                 sealer = self.hub.sealer
                 sealed = None if sealer is None else lambda: sealer.sealed
                 background.start_soon(
-                    partial(keep, sequencer.history, config.policy, sealed=sealed)
+                    partial(run_maintenance, sequencer.history, config.policy, sealed=sealed)
                 )
                 if sealer is not None:
                     background.start_soon(sealer.run)

@@ -324,7 +324,7 @@ async def trim(
         removed += step.messages
         if not step.more:
             break
-    while await log.tidy():
+    while await log.compact():
         pass
     click.echo(f"{removed:,} messages removed")
 

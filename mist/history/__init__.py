@@ -1,35 +1,37 @@
-"""The message log: what was published, in order, for those who come later.
+"""The message history: the durable log of what was published, for later readers.
 
-    History             the contract; members are opened by URL:
+    History             the contract; `opening` finds the member for a URL:
                         memory://                       lasts as long as the process
                         sqlite:///relative.db           a file
                         sqlite:////absolute.db
-    Publication         what goes in: runs of messages of one publisher and moment
-    Stored, Page        what comes out: the same with ids, a bounded piece at a time
-    Part, ColumnPage    the same as it is stored, for those who want columns
+    Publication         what is appended: runs of messages of one publisher and moment
+    Stored, Page        what is read: the same with ids, a bounded piece at a time
+    Part, ColumnPage    the same as it is stored, for readers of columns
     Selection           which messages a reader wants
-    Policy, Rule        how long they are kept
+    Policy, Rule        retention: how long messages are kept
 
-How it is made, from the outside in:
+How it is built, from the outside in:
 
-    log             the contract over any block store: ids, times, turns
-    log_metadata    what a log knows of its block store without reading it
-    block_store     what a member brings: rows of blocks. `memory`, `sqlite`
-    cursor          a reader's place, and what is lost on the way to the newest
+    log             the contract over any block store: appends, commits, reads
+    log_maintenance the other writes: retention, compaction, erasure; `log_access`, the locks
+    log_metadata    what a log knows of its block store without reading blocks
+    block_store     the contract of a member: rows of blocks. `memory`, `sqlite`
+    cursor          a reader's position, and which messages it can't get any more
     replay          pages and "the last n" over a block store; `inspection` verifies one
     retention       the policy; `retention_plan`, `thinning`: a step of it
-    tracker         what retention means for resuming
-    maintenance     the task that does all of this now and then
-    idempotency     what tells a repeated publication from a new one
-    commits         large batches of writers that may ask again
-    numbering       messages counted in each channel, a tag that begins with /; `channels`
+    tracker         what retention removed of each tag, for recovery
+    maintenance     the task that runs retention and compaction
+    idempotency     recognizes a repeated publication by its key
+    commits         exactly-once batches of writers that may retry
+    numbering       message numbers in each channel, a tag that begins with /; `channels`
     erasing         erasure on request
+    visibility      which sessions may get a stored message: targeted delivery
     layout          a block as bytes: `encoding` makes it, `block` and `part` read it;
                     `postings`, `columns`
-    compaction      small blocks made large, so that a log that came in slowly is read fast
+    compaction      joins small blocks, so that a log that came in slowly is read fast
 
-A message is in the log before anyone gets it. So nobody ever holds an id that a crash could
-take back, and a subscriber that says where it was gets exactly what came after.
+A message is in the log before anyone receives it. So no client ever holds an id that a crash
+could take back, and a subscriber that names its last id gets exactly what came after.
 """
 
 from abc import ABC, abstractmethod
@@ -89,17 +91,17 @@ __all__ = [
     "Trimmed",
 ]
 
-MAX_GROUP: Final = 10_000  # messages in one append; more would keep the next ones waiting
+MAX_GROUP: Final = 10_000  # messages in one append (group commit); more would delay the next
 
 
 class Durability(Enum):
     """What an acknowledged message survives.
 
     POWER: anything short of losing the disk. Each append waits for the disk.
-    PROCESS: `kill -9` and a crash of the server. A machine that stops uncleanly may take the
-    last appends back; the log then begins a new epoch, so that nobody resumes on ids that
-    meant something else.
-    NOTHING: the end of the process ends the log.
+    PROCESS: `kill -9` and a crash of the server. A machine that stops uncleanly may lose the
+    last appends; the log then begins a new epoch, so that nobody resumes from ids that meant
+    other messages.
+    NOTHING: the log ends with its process.
     """
 
     POWER = "power"
@@ -116,7 +118,7 @@ class HistoryStatistics:
         durability: what acknowledged means.
         messages, blocks: how many are kept.
         size: bytes of the blocks.
-        file_size: bytes taken where it is kept, room not yet given back included.
+        file_size: bytes of its files, free space not yet returned included.
         oldest, newest: times of the first and last message kept, Unix seconds; None if empty.
     """
 
@@ -133,14 +135,14 @@ class HistoryStatistics:
 class History(ABC):
     """A log of messages.
 
-    Everything may be called by any number of tasks at once. Appends happen one after the
+    Every method may be called by any number of tasks at once. Appends happen one after the
     other, in the order called; a read sees every append that returned before it began.
 
-    Unless a method says otherwise it raises `HistoryUnavailable` when what it needs can't be
-    had now, with nothing changed. A later call may succeed. `HistoryDamaged`, a child of it,
-    names a block that can't be read; what lies behind can be (`read` on from there).
+    Unless a method says otherwise it raises `HistoryUnavailable` when storage fails, with
+    nothing changed. A later call may succeed. `HistoryDamaged`, a subclass, names a block that
+    can't be read; messages behind it can be (`read` on from there).
 
-    What was begun is finished when it is cancelled: no append is half made.
+    Cancellation: work that has begun is completed, so no append is half done.
     """
 
     @abstractmethod
@@ -148,11 +150,10 @@ class History(ABC):
         """Store publications: all or nothing, durably on return.
 
         Messages get consecutive ids, in the order given, and times that never go back (see
-        `mist.history.clock`). Costs
-        a commit, O(entries), and bytes at the speed of memory; the first two of these weigh
-        most, so whoever has many publications waiting appends them together, up to
-        `MAX_GROUP` messages. Their keys are stored with them, or not at all; that costs a few
-        statements more, where there are any.
+        `mist.history.clock`). Costs a disk commit, O(entries), and bytes at the speed of
+        memory. The commit dominates, so publications that are waiting should be appended
+        together, up to `MAX_GROUP` messages (group commit). Their keys are stored in the same
+        transaction, which takes a few more statements.
 
         Returns:
             The id of the first message.
@@ -163,39 +164,39 @@ class History(ABC):
 
     @abstractmethod
     async def commit(self, bulk: Bulk, mark: Mark, time: float) -> tuple[Commit, bool]:
-        """Store a writer's batch: all of it with its mark, in one transaction, or nothing.
+        """Store a writer's batch and its mark in one transaction: all or nothing.
 
-        As much as that may be, it takes no more memory than some blocks of it, but for a log
-        that is in memory. Appends wait meanwhile.
+        Memory is bounded by a few blocks, however large the batch, except for a log that is in
+        memory. Appends wait meanwhile.
 
         Args:
-            bulk: may have no message; then only its mark is stored.
+            bulk: may have no message; then only the mark is stored.
             time: when it came, Unix seconds.
 
         Returns:
-            What became of the writer's last batch: this one, or where it isn't above that and
-            so nothing was stored, the one known. And whether it was stored now.
+            The writer's last commit: this batch, or a known one whose number is at least as high,
+            in which case nothing was stored. And whether it was stored now.
         """
 
     @abstractmethod
     async def committed(self, owner: str, writer: str) -> Commit | None:
-        """What became of a writer's last batch, as far as it is known."""
+        """The last commit of a writer; None where none is known."""
 
     @abstractmethod
     async def erase(self, erasure: Erasure) -> Erased:
-        """Take messages out, for good: on return none of their bytes is left where they were
-        kept. What is appended meanwhile stays.
+        """Erase messages: on return none of their bytes is left in storage. What is appended
+        meanwhile stays.
 
-        It goes step by step, with appends and reads in between; where it fails or is cancelled,
-        some are gone, and another call does the rest. Those who resume from before what went
-        are told that they may have missed something.
+        Works in steps, with appends and reads in between; where it fails or is cancelled, some
+        messages are erased, and another call does the rest. Readers that resume from before the
+        erased messages are told that they may have missed something.
         """
 
     @abstractmethod
     async def before(self, time: float) -> int:
-        """The id after which the first message not older than `time` (Unix seconds) comes.
+        """The last id whose message is older than `time` (Unix seconds), of those kept.
 
-        Of what is kept, that is: 0 where all of it is younger. O(blocks).
+        0 where all are younger. O(blocks).
         """
 
     @abstractmethod
@@ -209,7 +210,7 @@ class History(ABC):
         max_bytes: int = 2 << 20,
         numbered: bool = False,
     ) -> Page:
-        """The next piece of a replay.
+        """The next page of a replay.
 
             page = await history.read(selection, after=since, upto=top)
             while True:
@@ -223,13 +224,13 @@ class History(ABC):
             after: messages with higher ids.
             upto: messages with no higher ids; None is the newest there is.
             limit: most messages, at least 1.
-            max_bytes: of wires; the page ends with the entry that reaches it. So a page
-                takes up to this and one entry, which is no larger than what was appended.
-            numbered: whether to say each message's number in its channels, see
-                `Stored.numbers`. Where these are lost, that is damage.
+            max_bytes: of wires; the page ends with the entry that reaches it, so it may be
+                larger by less than one entry.
+            numbered: whether to include each message's number in its channels, see
+                `Stored.numbers`. Where these are missing, that is damage.
 
         Raises:
-            HistoryDamaged: all that was wanted ahead of the block has been read before.
+            HistoryDamaged: only once everything selected ahead of the block has been read.
         """
 
     @abstractmethod
@@ -242,42 +243,40 @@ class History(ABC):
         limit: int = 2 * MAX_GROUP,
         max_bytes: int = 2 << 20,
     ) -> ColumnPage:
-        """What `read` gives, as the blocks' own columns: a third of the work, where many
-        messages go on as columns. See `read` for everything else; given the same, the two end
-        at the same place.
+        """What `read` returns, as the blocks' own columns: a third of the work for a reader of
+        columns. See `read` for the arguments; given the same, the two end at the same id.
 
-        A part holds on to its whole block, however little of it was wanted. A page looks at
-        a bounded number of bytes of them, so that this is a matter of megabytes, for as long
-        as the page is kept.
+        A part references its whole block, however little of it was selected. A page reads a
+        bounded number of bytes of blocks, so this is a few megabytes while the page is kept.
         """
 
     @abstractmethod
     async def last(self, selection: Selection | None, n: int, *, upto: int | None = None) -> int:
-        """Where the last `n` messages that match begin, in ids up to `upto`.
+        """The id after which the last `n` matching messages up to `upto` begin.
 
         Returns:
-            What to give to `read` as `after`, to get exactly those; or all that match, where
-            they are fewer. An id rather than the messages, since `n` may be a million.
+            `after` for a `read` of exactly those; or of all that match, where they are fewer.
+            An id rather than the messages, since `n` may be a million.
         """
 
     @abstractmethod
     async def channels(self, names: Collection[str]) -> dict[str, ChannelPosition]:
-        """Where channels stand: tags that begin with `/`, for each of which messages that carry
-        it are numbered from 1 on, with no gap and never again. O(names).
+        """The positions of channels. O(names).
 
-        A number is given by the append or commit that stores a message, durably with it. It
-        stays whatever becomes of other messages, and after all of them are gone.
+        A channel is a tag that begins with `/`; the messages that carry it are numbered from 1
+        on, without gaps or reuse. The append or commit that stores a message assigns its
+        number, durably; it doesn't change when other messages are removed.
         """
 
     @abstractmethod
     async def channel_after(self, name: str, number: int) -> int:
-        """What to give to `read` as `after`, to get exactly those messages of a channel whose
-        numbers in it are higher. O(log ids) blocks, and mostly one.
+        """`after` for a `read` of exactly those messages of a channel whose numbers in it are
+        higher. O(log ids) blocks, and mostly one.
         """
 
     @abstractmethod
     async def position(self) -> Position:
-        """Where the log stands."""
+        """The position of the log."""
 
     @abstractmethod
     async def recovered(
@@ -285,26 +284,26 @@ class History(ABC):
     ) -> bool:
         """Whether a reader that was at `after` gets everything it missed by reading on.
 
-        No where the epoch is another, `after` lies beyond the newest id, or something wanted
-        may have been trimmed behind it. Never yes with a loss.
+        False where the epoch differs, `after` is above the newest id, or something selected may
+        have been removed behind it. Never true with a loss.
 
         Args:
-            epoch: the one that `after` belongs to; None believes it is this one.
+            epoch: the one that `after` belongs to; None assumes this one.
         """
 
     @abstractmethod
     async def recall(self, name: bytes) -> KeyRecord | None:
-        """What became of the last publication whose key had this name, as far as it is kept."""
+        """The record of the last publication whose key has this name; None where none is kept."""
 
     @abstractmethod
     async def forget_keys(self, before: float, most: int, most_of_owner: int | None = None) -> bool:
-        """Let go of some outdated keys, in one bounded step.
+        """Forget some outdated keys, in one bounded step.
 
         Args:
-            before: Unix seconds; those of earlier publications go.
-            most: that may be kept; beyond that the oldest go.
-            most_of_owner: that may be kept of one owner, see `keys`; beyond that its oldest go,
-                and before any of others do. None is `most`.
+            before: Unix seconds; keys of earlier publications are forgotten.
+            most: keys that may be kept; beyond that the oldest are forgotten.
+            most_of_owner: keys that may be kept of one owner, see `idempotency`; beyond that its
+                oldest are forgotten, before any of others. None is `most`.
 
         Returns:
             Whether there may be more to do now.
@@ -314,26 +313,25 @@ class History(ABC):
     async def trim(self, policy: Policy, now: float, *, sweep: bool = True) -> Trimmed:
         """Do one bounded step of retention. Appends and reads go on meanwhile.
 
-        Call it until there is no more, now and then (see `mist.history.maintenance`).
+        Call it until there is no more, at intervals (see `mist.history.maintenance`).
 
         Args:
             now: Unix seconds.
-            sweep: whether to also go over what rules have kept before, and may keep no more.
-                That reads all of it.
+            sweep: whether to check again what rules have kept so far. That reads all of it.
         """
 
     @abstractmethod
     async def sync(self) -> None:
-        """Have all that was appended before survive whatever is survived with `POWER`.
+        """Make all that was appended before as durable as with `POWER`.
 
-        At once where that is so already, or where nothing can be done for it. Appends go on
+        Returns at once where it is so already, or where the member can't. Appends go on
         meanwhile.
         """
 
     @abstractmethod
-    async def tidy(self) -> bool:
-        """Do one bounded step of housekeeping, if there is one: join small blocks, index what
-        has settled, give space back. Nothing that a reader could tell but by its speed.
+    async def compact(self) -> bool:
+        """Do one bounded step of compaction, if one is due: join small blocks, index old ones,
+        checkpoint the write-ahead log, return free space. Readers see no difference but speed.
 
         Returns:
             Whether there is more to do now.
@@ -343,10 +341,10 @@ class History(ABC):
     async def new_epoch(self, above: int = 0) -> str:
         """Begin a new epoch and return it. Messages stay, ids go on.
 
-        For a log that was put back from a backup: clients may hold ids that it never gave.
+        For a log that was restored from a backup: clients may hold ids that it never gave.
 
         Args:
-            above: ids go on above this one, where they aren't there yet.
+            above: ids continue above this one, if they are lower.
         """
 
     @abstractmethod
@@ -355,14 +353,14 @@ class History(ABC):
 
     @abstractmethod
     async def verify(self) -> list[Problem]:
-        """Read everything and say what is wrong with it; at most the first hundred problems.
+        """Read everything and return the first problems found, at most a hundred.
 
-        A log that can't be read somewhere is a problem here and not an error.
+        A block that can't be read is a problem here, not an error.
         """
 
     @abstractmethod
     async def close(self) -> None:
-        """Let go of everything. Idempotent; waits for what is under way."""
+        """Close the log. Idempotent; waits for work under way."""
 
     async def __aenter__(self) -> Self:
         return self

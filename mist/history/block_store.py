@@ -1,7 +1,7 @@
-"""A block store: where a log keeps its blocks. What a member of the family has to bring.
+"""Block stores: where a log keeps its blocks. The contract that a member implements.
 
-Everything that is about messages (selecting, counting, thinning, checking) is written once,
-over these few methods about rows; see `log`.
+Everything about messages (selecting, counting, thinning, verifying) is written once, over these
+methods about rows; see `log`.
 """
 
 from abc import ABC, abstractmethod
@@ -24,18 +24,18 @@ T = TypeVar("T")
 
 @attrs.frozen
 class State:
-    """What a log has to remember beside its blocks.
+    """The state of a log beside its blocks.
 
     Attributes:
         epoch: see `Position`.
-        newest: the highest id given when this was written. Blocks may go beyond.
+        newest: the highest id given when this was written. Blocks may be newer.
         latest: likewise the time of the newest message, microseconds.
-        floor: blocks up to this id are out of the global limits; what is left of them is
-            there by a rule.
+        floor: blocks up to this id are beyond the global limits; what is left of them, a rule
+            keeps.
         trimmed: see `Position`.
-        untracked: up to here, what was trimmed of a tag isn't known tag by tag.
-        patterns: the rules under which `tracked` was kept, sorted.
-        erased: the highest id that an erasure has taken.
+        untracked: up to this id, what was trimmed is not known for each tag.
+        patterns: patterns of the rules under which `tracked` was kept, sorted.
+        erased: the highest id that an erasure has removed.
     """
 
     epoch: str
@@ -49,7 +49,7 @@ class State:
 
     @property
     def gone(self) -> int:
-        """The highest id that isn't kept any more, whatever took it."""
+        """The highest id that was removed, by retention or erasure."""
         return max(self.trimmed, self.erased)
 
 
@@ -67,25 +67,25 @@ class Totals:
     size: int = 0
 
     def plus(self, head: Head) -> "Totals":
-        """With one block more."""
+        """The sums with one more block."""
         return Totals(self.blocks + 1, self.messages + head.messages, self.size + head.size)
 
     def minus(self, head: Head) -> "Totals":
-        """With one block less."""
+        """The sums with one block less."""
         return Totals(self.blocks - 1, self.messages - head.messages, self.size - head.size)
 
 
 @attrs.frozen
 class Change:
-    """What becomes of some blocks: all of it or nothing.
+    """An atomic change of some blocks.
 
     Attributes:
-        remove: keys of the blocks that go.
-        put: blocks that come, after those have gone.
+        remove: keys of the blocks to remove.
+        put: blocks to add, after the removal.
         state: the new state; None leaves it.
-        tracked: tag to the highest id trimmed from it; adds to what is known.
-        forget: whether what was tracked before is forgotten first.
-        wipe: whether what goes is overwritten where it is kept.
+        tracked: tag to the highest id trimmed from it; added to what is known.
+        forget: whether to clear what was tracked before.
+        wipe: whether to overwrite what is removed in storage.
     """
 
     remove: Sequence[int] = ()
@@ -97,30 +97,32 @@ class Change:
 
 
 class BlockStore(ABC):
-    """Rows of blocks, by ascending `first`. Used by one thread at a time.
+    """Rows of blocks by ascending `first`. Used by one thread at a time.
 
     Every method may raise `HistoryUnavailable`; those that read, `HistoryDamaged`.
     """
 
     @abstractmethod
     def load(self) -> tuple[State, dict[str, int]]:
-        """The state, and what is tracked."""
+        """The state, and the tracked tags: tag to the highest id trimmed from it."""
 
     @abstractmethod
     def append(self, row: Row, keys: Sequence[KeyRecord] = ()) -> None:
-        """Add a block behind all others, what it adds to its channels, and the keys of
-        publications in it, each in the place of an older one of its name. Durable on return, or
-        not there."""
+        """Append a block, what it adds to its channels, and the keys of its publications.
+
+        A key replaces an older one of its name. Durable on return, or not stored at all.
+        """
 
     @abstractmethod
     def commit(self, rows: Iterable[Row], mark: Mark, commit: Commit) -> None:
-        """Add blocks behind all others, and what became of a writer's batch with them, in the
-        place of what was known of it. Durable on return, or nothing of it is there; also where
-        `rows` raises."""
+        """Append blocks, and the commit of a writer in place of its last one.
+
+        Durable on return, or not stored at all; also where `rows` raises.
+        """
 
     @abstractmethod
     def committed(self, owner: str, writer: str) -> Commit | None:
-        """What became of a writer's last batch."""
+        """The last commit of a writer."""
 
     @abstractmethod
     def change(self, change: Change) -> None:
@@ -128,8 +130,8 @@ class BlockStore(ABC):
 
     @abstractmethod
     def channels(self, keys: Sequence[str]) -> dict[str, ChannelPosition]:
-        """Where channels stand, by their keys; see `numbering`. Those without a message are
-        left out."""
+        """Positions of channels by their keys, see `numbering`; without channels that have no
+        message."""
 
     @abstractmethod
     def numbers(self, first: int) -> bytes | None:
@@ -141,58 +143,57 @@ class BlockStore(ABC):
 
     @abstractmethod
     def outdated(self, before: int, most: int, step: int) -> int:
-        """Which keys are to be forgotten, oldest first.
+        """The keys to forget by age and total number, oldest first.
 
         Args:
-            before: microseconds; those of earlier publications.
-            most: that may be kept; the oldest beyond that.
-            step: how many at most.
+            before: microseconds; keys of earlier publications are outdated.
+            most: keys that may be kept; the oldest beyond that are outdated.
+            step: how many to return at most.
 
         Returns:
-            Up to which `KeyRecord.first`; 0 where none is.
+            The `KeyRecord.first` up to which to forget; 0 where none is outdated.
         """
 
     @abstractmethod
     def crowding(self, most: int, step: int) -> tuple[bytes, int] | None:
-        """Which keys are to be forgotten since their owner has too many, oldest first.
+        """The keys to forget because their owner has too many, oldest first.
 
         Args:
-            most: that may be kept of one owner; the oldest beyond that.
-            step: how many at most.
+            most: keys that may be kept of one owner.
+            step: how many to return at most.
 
         Returns:
-            An owner, as names of keys begin, and up to which `KeyRecord.first`; None where nobody
-            has too many.
+            An owner (the prefix of its keys' names) and the `KeyRecord.first` up to which to
+            forget; None where no owner has too many.
         """
 
     @abstractmethod
     def forget(self, upto: int, owner: bytes = b"") -> None:
-        """Let go of keys up to this `KeyRecord.first`. Durable on return, or not done.
+        """Forget keys up to this `KeyRecord.first`. Durable on return, or not done.
 
         Args:
-            owner: with which names begin, to let go of no others.
+            owner: only keys of this owner; empty for all owners.
         """
 
     @abstractmethod
     def snapshot(self) -> AbstractContextManager[None]:
-        """While it is open, what is read doesn't change."""
+        """A context in which all reads see the same version of the store."""
 
     @abstractmethod
     def ascend(
         self, after: int, upto: int, selection: Selection | None
     ) -> Generator[Row, None, None]:
-        """Blocks that may hold what is wanted with ids in `(after, upto]`, ascending.
+        """Blocks that may hold selected messages with ids in `(after, upto]`, ascending.
 
-        Reads no block before it is asked for. Blocks that can't hold a match may be left out,
-        and mostly are.
+        Reads lazily. Blocks that can't hold a match are mostly left out.
         """
 
     @abstractmethod
     def descend(self, upto: int, selection: Selection | None) -> Generator[Row, None, None]:
-        """Likewise, of those with ids up to `upto`, descending."""
+        """Blocks that may hold selected messages with ids up to `upto`, descending."""
 
     def row(self, first: int) -> Row | None:
-        """The block with this key, if there is one."""
+        """The block with this key; None where there is none."""
         with closing(self.ascend(first - 1, first, None)) as rows:
             return next((row for row in rows if row.head.first == first), None)
 
@@ -214,23 +215,22 @@ class BlockStore(ABC):
 
     @abstractmethod
     def settled(self) -> int:
-        """Blocks up to this id are not to be joined any more."""
+        """The id up to which blocks are indexed, and so must not be joined any more."""
 
     @abstractmethod
-    def chore(self) -> "Callable[[BlockStore], None] | None":
-        """A bounded piece of maintenance that is due; None where nothing is.
+    def next_maintenance(self) -> "Callable[[BlockStore], None] | None":
+        """The next bounded step of the store's own maintenance; None where none is due.
 
-        Found out on a block store that is read, to be carried out on the one that is written.
+        Determined on a block store that is read, run on the one that is written.
         """
 
     @abstractmethod
     def sync(self) -> None:
-        """Have all that has been appended survive a power cut. Called on one that is read."""
+        """Make all that was appended survive a power cut. Called on a store that is read."""
 
     @abstractmethod
     def wipe(self) -> bool:
-        """A bounded step of seeing to it that nothing which was removed can be read from where
-        it was kept.
+        """Do one bounded step of overwriting removed data in storage.
 
         Returns:
             Whether there is more to do.
@@ -238,38 +238,38 @@ class BlockStore(ABC):
 
     @abstractmethod
     def file_size(self) -> int:
-        """Bytes taken where it is kept, of whatever kind."""
+        """Bytes of all its files."""
 
     @abstractmethod
     def check(self) -> Iterator[Problem]:
-        """What is wrong beside the blocks themselves."""
+        """Problems of the storage other than damaged blocks."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of everything. Idempotent."""
+        """Close the store. Idempotent."""
 
 
 class Executor(ABC):
-    """Where the work on a log's block stores is done."""
+    """Runs work on a log's block stores: in threads, or on the event loop."""
 
     @abstractmethod
     async def write(self, work: Callable[[BlockStore], T]) -> T:
-        """Run `work` on the one block store that may be changed. The caller sees to turns."""
+        """Run `work` on the one block store that may be changed, one call at a time."""
 
     @abstractmethod
     async def read(self, work: Callable[[BlockStore], T], *, long: bool = False) -> T:
         """Run `work` on a block store that is only read, when one is free.
 
         Args:
-            long: whether it may take longer than an event loop should wait.
+            long: whether it may take too long for the event loop.
         """
 
     @abstractmethod
     async def supply(self, make: Callable[[], Iterable[Row]]) -> Iterable[Row]:
-        """Rows for `BlockStore.commit`, many of them.
+        """The rows for `BlockStore.commit`, lazily where `write` runs in a thread.
 
-        The task that runs `commit` waits for no disk, and not long for `make`, unless it is a
-        thread of its own.
+        Where it runs on the event loop, they are made in a thread before, so that the loop
+        doesn't wait for them.
         """
 
     @abstractmethod

@@ -1,6 +1,6 @@
-"""Channels over a block store: what numbers its blocks have, and where a number is found.
+"""Channel numbers over a block store: the numbers of a block, and finding a number.
 
-See `numbering` for what is kept.
+See `numbering` for what is stored.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,14 +13,14 @@ from mist.history.numbering import Numbers
 from mist.history.record import Stored
 from mist.history.selection import Selection
 
-__all__ = ["find_number", "numbers_of", "renewable"]
+__all__ = ["find_number", "numbers_of", "rewritable"]
 
 
 def numbers_of(store: BlockStore, block: Block) -> list[Numbers] | None:
     """The numbers of each run of a block; None where none of its messages has a channel.
 
     Raises:
-        HistoryDamaged: they are lost.
+        HistoryDamaged: they are missing or damaged.
     """
     if not block.has_channels:
         return None
@@ -32,10 +32,10 @@ def numbers_of(store: BlockStore, block: Block) -> list[Numbers] | None:
     return block.numbers(packed)
 
 
-def renewable(store: BlockStore, block: Block) -> list[Stored]:
-    """All of a block, as it is to be written anew in parts.
+def rewritable(store: BlockStore, block: Block) -> list[Stored]:
+    """All of a block, to be rewritten in parts.
 
-    Its messages are worth more than their numbers: without these where they are lost.
+    Where the numbers are damaged it comes without them, so that the messages are not lost, too.
     """
     try:
         numbers = numbers_of(store, block)
@@ -47,14 +47,14 @@ def renewable(store: BlockStore, block: Block) -> list[Stored]:
 def find_number(
     store: BlockStore, tag_lists: TagLists, channel: str, number: int, upto: int
 ) -> int:
-    """The id behind which a channel's messages have higher numbers, and no others have.
+    """The id after which exactly the messages of a channel with higher numbers come.
 
-    The newest block is looked at first, since that is where it mostly is. Else the ids are
-    halved, with a look into the next block below that holds the channel: O(log ids) blocks.
-    Damaged blocks count as if they held nothing of it.
+    The newest block is read first, since most searches end there. Otherwise a binary search over
+    ids reads the next block below that holds the channel: O(log ids) blocks. Damaged blocks
+    count as if they held nothing of it.
 
     Args:
-        upto: ids beyond this one aren't looked at.
+        upto: higher ids are not searched.
 
     Returns:
         0 where all have higher numbers.
@@ -87,7 +87,7 @@ _Runs = Sequence[tuple[int, int, int]]
 def _next_below(
     store: BlockStore, tag_lists: TagLists, channel: str, upto: int, above: int
 ) -> tuple[int, _Runs] | None:
-    """The next block at or below an id that holds something of a channel above another.
+    """The next block at or below `upto` that holds messages of a channel above `above`.
 
     Returns:
         Its key; and first id, messages and first number of each run of the channel.

@@ -1,4 +1,4 @@
-"""Columns of whole numbers as bytes, each as narrow as its largest value allows.
+"""Columns: lists of integers as bytes, each as narrow as its largest value allows.
 
     values            as bytes
     [0, 0, 0]         '0', nothing
@@ -6,7 +6,7 @@
     [1, 2, 70000]     'I', four bytes each, little-endian
 
 Packing and unpacking is one call into C, whatever the length: a block has ten columns, and
-what is done by Python for each value would be most of what an append costs.
+a loop in Python over the values would be most of the cost of an append.
 """
 
 import sys
@@ -35,7 +35,7 @@ def unpack(code: str, raw: bytes | memoryview, length: int) -> Sequence[int]:
     """What `pack` packed: `length` values.
 
     Raises:
-        ValueError: it isn't that.
+        ValueError: it is not a column of that length.
     """
     if code == "0":
         return bytes(length)
@@ -48,10 +48,10 @@ def unpack(code: str, raw: bytes | memoryview, length: int) -> Sequence[int]:
 
 
 def unpack_all(code: str, raw: bytes) -> Sequence[int]:
-    """What `fixed` packed, however much it is. Raises as `unpack`.
+    """What `fixed` packed, of any length. Raises as `unpack`.
 
     Args:
-        raw: as a database gave it, where it is damaged also something else.
+        raw: as a database returned it; of another type where it is damaged.
     """
     try:
         length = len(raw) // _WIDTHS[code]

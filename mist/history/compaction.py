@@ -1,10 +1,10 @@
-"""Joining small blocks, so that a log that came in slowly is read as fast as one that didn't.
+"""Compaction: small blocks are joined, so that a log written slowly is still read fast.
 
 An append is a block, and a publisher that sends once a second makes blocks of one message. A
 thousand of those cost a thousand rows to read, and as many bits in the directory. So
-neighbours are joined: many small ones into one that is not, and those into blocks of the
-target's size. Each message is written anew two or three times in all, by logarithm of how small
-it came, and a log under load, whose blocks come large, isn't touched.
+neighbours are joined in levels: many small ones into a larger one, and those into blocks of the
+target size. Each message is rewritten two or three times in all, and a log under load, whose
+blocks are large from the start, is not touched.
 """
 
 from collections.abc import Sequence
@@ -20,30 +20,30 @@ from mist.history.encoding import encode
 from mist.history.layout import Head
 from mist.history.record import Stored
 
-__all__ = ["TARGET", "Joining", "plan_joining"]
+__all__ = ["TARGET", "Compaction", "plan_compaction"]
 
-TARGET: Final = 64 * 1024  # bytes of a block that is left alone
+TARGET: Final = 64 * 1024  # bytes; larger blocks are not joined
 _MAX_MESSAGES: Final = 10_000
 _SMALL: Final = 2 * 1024  # bytes
-_MANY: Final = 32  # small blocks that are joined, however little they come to
-_SEEN: Final = 512  # blocks looked at
+_MANY: Final = 32  # small blocks that are joined even if they stay below the target
+_SEEN: Final = 512  # blocks considered in a step
 
 
 @attrs.frozen
-class Joining:
-    """One block in the place of several.
+class Compaction:
+    """One block that replaces several.
 
     Attributes:
-        before: the blocks that go.
-        change: what to do.
+        before: the blocks that are replaced.
+        change: the change of the block store.
     """
 
     before: Sequence[Head]
     change: Change
 
 
-def plan_joining(store: BlockStore, tag_lists: TagLists, settled: int) -> Joining | None:
-    """The next blocks to join above the id `settled`; None if there are none.
+def plan_compaction(store: BlockStore, tag_lists: TagLists, settled: int) -> Compaction | None:
+    """The next compaction above the id `settled`; None if none is due.
 
     Reads and encodes up to `TARGET` bytes.
     """
@@ -55,13 +55,13 @@ def plan_joining(store: BlockStore, tag_lists: TagLists, settled: int) -> Joinin
         stored = [
             each for block in blocks for each in block.select(numbers=numbers_of(store, block))
         ]
-    except HistoryDamaged:  # `verify` tells
+    except HistoryDamaged:  # `verify` reports it
         return None
     if any(block.has_channels for block in blocks):
-        # One that has none says so for each message, where another has some.
+        # Where one block has numbers, messages without a channel have empty ones.
         stored = [each if each.numbers is not None else _unnumbered(each) for each in stored]
     row = encode(stored, first=heads[0].first, last=heads[-1].last)
-    return Joining(heads, Change([head.first for head in heads], [row]))
+    return Compaction(heads, Change([head.first for head in heads], [row]))
 
 
 def _choose(heads: Sequence[Head]) -> Sequence[Head]:
@@ -71,7 +71,7 @@ def _choose(heads: Sequence[Head]) -> Sequence[Head]:
 def _group(heads: Sequence[Head], below: int, enough: int | None) -> Sequence[Head]:
     """The first neighbours of less than `below` bytes each that are worth joining.
 
-    Worth it are `enough` of them, or as many as fill a block.
+    That is `enough` of them, or as many as fill a block.
     """
     start = size = messages = 0
     for place, head in enumerate(heads):

@@ -1,10 +1,10 @@
-"""A reader's place in a log: it moves on, and knows what was lost on the way.
+"""Cursors: a reader's position in a log, and which messages it could not get.
 
-Two things can be missing where somebody reads: what retention has taken before it was read, and
-what can't be read since the log is damaged there. Neither ends a reading. It is said that
-something is missing, ahead of what comes behind it, and what is left is worth having.
+Two things can be missing for a reader: what retention has removed before it was read, and what
+can't be read because the log is damaged. Neither ends the read. The gap is reported ahead of the
+messages behind it, and what is left is delivered.
 
-Sessions, polls and pages all read through one of these, so all of them tell the same truth.
+Sessions, polls and pages all read through a cursor, so all of them report gaps alike.
 """
 
 from typing import Final
@@ -17,12 +17,12 @@ from mist.history import MAX_GROUP, History, Page, Selection
 
 __all__ = ["Cursor", "Lost", "Piece"]
 
-_TRIES: Final = 3  # readings of a page that is being trimmed, before a loss is told to be safe
+_TRIES: Final = 3  # reads of a page that is being trimmed, before a loss is assumed
 
 
 @attrs.frozen
 class Lost:
-    """Ids that can't be read, whatever was there: those of a damaged block.
+    """Ids that can't be read: those of a damaged block.
 
     Attributes:
         first, last: the lowest and the highest.
@@ -34,13 +34,13 @@ class Lost:
 
 @attrs.frozen
 class Piece:
-    """What comes next.
+    """The next page of a read, and the gap before it.
 
     Attributes:
-        page: what was found; empty where the block that came next is damaged.
-        missing: None, or an id before which something wanted is missing, ahead of the page.
-        lost: what is missing there, where damage took it.
-        trimmed: up to which id messages had been trimmed when it was read.
+        page: the messages; empty where the next block is damaged.
+        missing: None, or an id before which something selected is missing, ahead of the page.
+        lost: the ids missing there, where damage is the cause.
+        trimmed: the highest id that had been trimmed when it was read.
     """
 
     page: Page
@@ -53,35 +53,35 @@ class Cursor:
     """See the module.
 
     Args:
-        history: what is read.
-        place: where to begin, unless `begin` finds that out.
+        history: the log to read.
+        place: where to start, unless `begin` determines it.
 
     Attributes:
-        place: up to this id everything wanted was taken, or said to be missing.
-        lost: what damage took of it, in the order of the ids, neighbours made one.
+        place: up to this id everything selected was taken, or reported as missing.
+        lost: the damaged ids so far, ascending, neighbours joined.
     """
 
     def __init__(self, history: History, place: int = 0) -> None:
         self.place = place
         self.lost: list[Lost] = []
         self._history = history
-        self._trimmed = 0  # up to which id the reader knows of what retention has taken
+        self._trimmed = 0  # the id up to which the reader was told of trimmed messages
 
     async def begin(self, since: Since, selection: Selection | None, upto: int) -> bool:
-        """Find the place.
+        """Determine the place to start from.
 
         Args:
             upto: the newest id that is to be read.
 
         Returns:
-            Whether nothing wanted is missing between what was asked for and the place. What
-            had been trimmed by then counts as told with this.
+            Whether nothing selected is missing between what was requested and the place. What
+            was trimmed before this call counts as reported with it.
 
         Raises:
-            HistoryUnavailable: it can't be found out.
+            HistoryUnavailable: the log can't be read now.
         """
         history = self._history
-        # Before it is asked what is lost: what goes between the two counts as lost.
+        # Read first, so that what is trimmed before the check below counts as lost.
         position = await history.position()
         self._trimmed = position.trimmed
         if since.last is not None:
@@ -95,7 +95,7 @@ class Cursor:
             return True
         self.place = since.start(position.epoch, upto)
         if not since.after and since.epoch is None:
-            return True  # what is kept is all that was asked for
+            return True  # everything kept was requested
         after = self.place if since.literal else since.after or 0
         return await history.recovered(selection, after, since.epoch)
 
@@ -108,14 +108,14 @@ class Cursor:
         max_bytes: int = 2 << 20,
         numbered: bool = False,
     ) -> Piece:
-        """The next piece. The place stays; see `take`.
+        """Read the next piece. The place does not move; see `take`.
 
         Args:
             upto, limit, max_bytes, numbered: see `History.read`.
 
         Raises:
-            HistoryUnavailable: it can't be read now.
-            HistoryDamaged: nor can what lies behind.
+            HistoryUnavailable: the log can't be read now.
+            HistoryDamaged: neither this piece nor anything behind it can be read.
         """
         history = self._history
         trimmed = (await history.position()).trimmed
@@ -132,7 +132,7 @@ class Cursor:
                 before, trimmed = trimmed, (await history.position()).trimmed
                 if trimmed == before:
                     break
-                # Trimmed while it was read, before or after, nobody knows: so once more.
+                # Trimmed before or after the page was read: unknown, so read again.
         except HistoryDamaged as error:
             if error.last <= self.place:
                 raise
@@ -142,16 +142,16 @@ class Cursor:
         return Piece(page, await self._missing(selection, trimmed), None, trimmed)
 
     def take(self, piece: Piece, after: int | None = None) -> None:
-        """Go on behind a piece.
+        """Move the place behind a piece.
 
         Args:
-            after: the id up to which it was taken; None is all of it.
+            after: the id up to which the piece was used; None is all of it.
         """
         if piece.lost is not None:
             self._pass_over(piece.lost)
             return
         self.place = piece.page.after if after is None else after
-        # What has been trimmed beyond that is said where it would have come.
+        # What was trimmed beyond that is reported where it would have come.
         self._trimmed = min(piece.trimmed, self.place)
 
     async def _missing(self, selection: Selection | None, trimmed: int) -> int | None:

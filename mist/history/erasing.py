@@ -14,7 +14,7 @@ import attrs
 from mist.errors import HistoryDamaged
 from mist.history.block import Block, TagLists
 from mist.history.block_store import BlockStore
-from mist.history.channels import renewable
+from mist.history.channels import rewritable
 from mist.history.encoding import encode
 from mist.history.layout import Head, Row
 from mist.history.record import Stored
@@ -133,7 +133,7 @@ def _look(store: BlockStore, block: Block, erasure: Erasure, plan: Plan) -> None
         return
     gone: list[tuple[int, int]] = []
     kept: list[Stored] = []
-    for stored in renewable(store, block):
+    for stored in rewritable(store, block):
         if erasure.publisher not in (None, stored.publisher):
             kept.append(stored)
             continue

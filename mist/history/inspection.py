@@ -1,4 +1,4 @@
-"""Whether what is on a block store is what was put there."""
+"""Verification of a block store: whether its blocks are what was written."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -17,10 +17,10 @@ _STEP: Final = 16  # blocks
 
 
 def inspect(store: BlockStore, tag_lists: TagLists, after: int) -> tuple[list[Problem], int | None]:
-    """Check the next few blocks, those whose keys are above `after`.
+    """Verify the next few blocks, those whose keys are above `after`.
 
     Returns:
-        What is wrong with them, and where to go on; None at the end.
+        Problems of them, and where to continue; None at the end.
     """
     try:
         heads = store.heads(after, _STEP)
@@ -36,7 +36,7 @@ def inspect(store: BlockStore, tag_lists: TagLists, after: int) -> tuple[list[Pr
 def _look(store: BlockStore, tag_lists: TagLists, head: Head) -> Iterator[Problem]:
     try:
         row = store.row(head.first)
-        if row is None:  # joined with its neighbours, or trimmed, since it was listed
+        if row is None:  # compacted or trimmed since it was listed
             return
         block = Block(row, tag_lists)
         reason = block.check()

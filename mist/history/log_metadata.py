@@ -1,4 +1,4 @@
-"""What is known of a log without reading its blocks."""
+"""Log metadata: what is known of a log without reading its blocks."""
 
 import secrets
 
@@ -10,13 +10,13 @@ __all__ = ["LogMetadata", "first_kept", "random_epoch"]
 
 
 def random_epoch() -> str:
-    """A name for a log: 16 letters and digits."""
+    """A new epoch: 16 hexadecimal digits."""
     return secrets.token_hex(8)
 
 
 @attrs.frozen
 class LogMetadata:
-    """What is known of a log without reading its blocks.
+    """The metadata of a log.
 
     Attributes:
         state, tracked: see `BlockStore.load`.
@@ -35,7 +35,7 @@ class LogMetadata:
 
     @classmethod
     def of(cls, store: BlockStore) -> "LogMetadata":
-        """Look at a block store. O(blocks)."""
+        """The metadata of what a block store holds. O(blocks)."""
         with store.snapshot():
             state, tracked = store.load()
             last = store.last()

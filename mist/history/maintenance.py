@@ -1,4 +1,4 @@
-"""The task that looks after a log: retention now and then, housekeeping as it comes up."""
+"""The maintenance task of a log: retention at intervals, compaction when it is due."""
 
 import logging
 import time
@@ -12,15 +12,15 @@ from mist.errors import HistoryUnavailable
 from mist.history import History, Policy
 from mist.history.idempotency import KEY_SECONDS, MAX_KEYS, MAX_KEYS_OF_OWNER
 
-__all__ = ["keep"]
+__all__ = ["run_maintenance"]
 
 log = logging.getLogger("mist.history")
 
-_TIDY: Final = 0.25  # seconds; at 50 MB/s, a dozen megabytes of SQLite's log to bring home
-_STEPS: Final = 50  # of housekeeping in a row
+_INTERVAL: Final = 0.25  # seconds; at 50 MB/s, a dozen megabytes of SQLite's WAL to checkpoint
+_STEPS: Final = 50  # of compaction in a row
 
 
-async def keep(
+async def run_maintenance(
     history: History,
     policy: Policy,
     *,
@@ -29,19 +29,19 @@ async def keep(
     clock: Callable[[], float] = time.time,
     sealed: Callable[[], int] | None = None,
 ) -> None:
-    """Look after a log for as long as it is open. Runs until cancelled.
+    """Maintain a log while it is open. Runs until cancelled.
 
-    A failure is logged, once until it is over, and tried again: a full disk may have room
-    tomorrow, and trimming is what makes some.
+    A failure is logged once until it is over, and retried: a full disk may have space later, and
+    retention is what frees some.
 
     Args:
         interval: seconds between two passes of retention.
-        sweep_interval: seconds between two that also go over what rules have kept.
+        sweep_interval: seconds between two passes that also check again what rules have kept.
         clock: Unix seconds.
         sealed: see `Policy.sealed`; None where there is no archive.
     """
     failing = False
-    tidied = -1  # the newest id when nothing was left to tidy
+    compacted = -1  # the newest id when nothing was left to compact
     next_trim = next_sweep = trio.current_time()
     while True:
         try:
@@ -52,27 +52,27 @@ async def keep(
                     policy = attrs.evolve(policy, sealed=sealed())
                 sweep = trio.current_time() >= next_sweep
                 if await _trim(history, policy, clock, sweep=sweep):
-                    tidied = -1  # there is space to give back
+                    compacted = -1  # there is free space to return
                 while await history.forget_keys(clock() - KEY_SECONDS, MAX_KEYS, MAX_KEYS_OF_OWNER):
                     pass
                 if sweep:
                     next_sweep = trio.current_time() + sweep_interval
             newest = (await history.position()).newest
-            if newest != tidied and await _tidy(history):
-                tidied = newest
-            # Both have worked, so whichever failed is over it.
+            if newest != compacted and await _compact(history):
+                compacted = newest
+            # Both have worked, so a failure of either is over.
             failing = failing and not trimming
         except HistoryUnavailable as error:
             if not failing:
-                log.warning("history can't be looked after", extra={"reason": str(error)})
+                log.warning("history maintenance failed", extra={"reason": str(error)})
             failing = True
-        await trio.sleep(_TIDY)
+        await trio.sleep(_INTERVAL)
 
 
 async def _trim(
     history: History, policy: Policy, clock: Callable[[], float], *, sweep: bool
 ) -> int:
-    """Retention to its end; how many messages went."""
+    """Run retention until nothing is left to do. Returns how many messages were removed."""
     removed = 0
     more = True
     while more:
@@ -84,9 +84,9 @@ async def _trim(
     return removed
 
 
-async def _tidy(history: History) -> bool:
-    """Some housekeeping; whether nothing is left to do."""
+async def _compact(history: History) -> bool:
+    """Run some steps of compaction. Returns whether nothing is left to do."""
     for _ in range(_STEPS):
-        if not await history.tidy():
+        if not await history.compact():
             return True
     return False

@@ -171,7 +171,7 @@ class MemoryBlockStore(BlockStore):
     def settled(self) -> int:
         return 0
 
-    def chore(self) -> Callable[[BlockStore], None] | None:
+    def next_maintenance(self) -> Callable[[BlockStore], None] | None:
         return None
 
     def sync(self) -> None:
@@ -195,25 +195,25 @@ class _Here(Executor):
     """Work is done at once, by whoever asks; what takes long in a thread, on a copy."""
 
     def __init__(self, store: MemoryBlockStore) -> None:
-        self._shelf = store
+        self._store = store
         self._reading = trio.CapacityLimiter(_READERS)
 
     async def write(self, work: Callable[[BlockStore], T]) -> T:
         await trio.lowlevel.checkpoint()
-        return work(self._shelf)
+        return work(self._store)
 
     async def read(self, work: Callable[[BlockStore], T], *, long: bool = False) -> T:
         if long:
-            copy = self._shelf.copy()
+            copy = self._store.copy()
             return await trio.to_thread.run_sync(work, copy, limiter=self._reading)
         await trio.lowlevel.checkpoint()
-        return work(self._shelf)
+        return work(self._store)
 
     async def supply(self, make: Callable[[], Iterable[Row]]) -> Iterable[Row]:
         return await trio.to_thread.run_sync(lambda: list(make()), limiter=self._reading)
 
     async def close(self) -> None:
-        self._shelf.close()
+        self._store.close()
 
 
 async def open_memory() -> History:

@@ -9,20 +9,20 @@ __all__ = ["open_history"]
 async def open_history(
     url: str, *, durability: Durability = Durability.POWER, read_only: bool = False
 ) -> History:
-    """Open the log that `url` names; make a new one where there is none. Close it after use.
+    """Open the log that `url` names, or create it. Close it after use.
 
     A `sqlite://` log that is opened to be written lowers the interpreter's switch interval, for
-    the whole process and for good: its threads would starve beside a busy event loop.
+    the whole process and permanently: its threads would starve beside a busy event loop.
 
     Args:
         url: `memory://`, `sqlite:///history.db`.
         durability: what `append` waits for.
-        read_only: to read beside a server that has it open. It must exist; what changes it
-            raises `HistoryUnavailable`.
+        read_only: to read while a server has it open. It must exist; methods that change it raise
+            `HistoryUnavailable`.
 
     Raises:
-        StartupError: one line that says why not: an unknown scheme, a folder that can't be
-            written, a file that is damaged, in use, of another program or another version.
+        StartupError: one line that says why not: an unknown scheme, a directory that can't
+            be written, a file that is damaged, in use, of another program or another version.
     """
     scheme, separator, location = url.partition("://")
     match scheme.lower() if separator else "":

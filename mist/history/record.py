@@ -1,6 +1,6 @@
-"""What goes into a history and what comes out.
+"""Records of a history: publications as appended, stored messages as read, positions.
 
-Both are made of `mist.wire.Entry`, as the fan-out is: a run of messages with one tag list
+All are made of `mist.wire.Entry`, as the fan-out is: a run of messages with one tag list
 is one thing on its way in, on the disk, and on its way out again. An entry read from a log
 can be given to a wire form just like one that was published a moment ago.
 """
@@ -36,11 +36,11 @@ MAX_ID = 2**53 - 1  # the largest integer that JSON's readers agree on
 
 @attrs.frozen
 class Key:
-    """What a publication is marked with.
+    """The idempotency key of a publication.
 
     Attributes:
-        name: 32 bytes that stand for the owner and its key; see `mist.history.idempotency`.
-        digest: 32 bytes that stand for what is published.
+        name: 32 bytes derived from the owner and its key; see `mist.history.idempotency`.
+        digest: 32 bytes derived from what is published.
     """
 
     name: bytes = attrs.field(repr=False)
@@ -49,7 +49,7 @@ class Key:
 
 @attrs.frozen
 class KeyRecord:
-    """What is known of a publication that had a key.
+    """The record of a publication that had a key.
 
     Attributes:
         first: the id of its first message.
@@ -70,12 +70,12 @@ class Publication:
     Attributes:
         entries: tag list, canonical wire and number of messages of each run; see
             `mist.wire.Entry`. At least one.
-        time: when it came, Unix seconds. Kept to the microsecond.
+        time: when it arrived, Unix seconds. Stored to the microsecond.
         publisher: registry id of the token, or the listener's configured name.
         framable: as in `mist.wire.Batch`; False means one message in each entry.
-        audience: who may get it, in a form that only the hub understands; None is everyone.
-        meta: name to bytes: headers, the publisher's message id, an address for replies.
-        key: tells a repeat of it; kept beside it, and not a part of what is read.
+        audience: who may receive it, as `mist.audience` formats it; None is everyone.
+        meta: name to bytes: headers, the publisher's message id, a reply address.
+        key: idempotency key; stored beside the publication and not returned by reads.
     """
 
     entries: Sequence[Entry]
@@ -99,7 +99,7 @@ class Publication:
 
 @attrs.frozen
 class StoredMessage:
-    """One message of a log by itself; for those who read one at a time, such as people."""
+    """One message of a log, for readers of single messages such as the CLI."""
 
     id: int
     time: float
@@ -112,20 +112,20 @@ class StoredMessage:
 
 @attrs.frozen(kw_only=True)
 class Stored(Publication):
-    """A publication, or what a selection or retention left of one, with its ids.
+    """A publication with its ids, or the part of one that a selection or retention left.
 
     Attributes:
         firsts: the id of each entry's first message, ascending. Within an entry the ids are
             consecutive.
-        numbers: of each entry's first message in its channels, where they were asked for;
-            within an entry they are consecutive, too.
+        numbers: of each entry's first message in its channels, where requested; within an
+            entry they are consecutive, too.
     """
 
     firsts: Sequence[int]
     numbers: Sequence[Numbers] | None = None
 
     def messages(self) -> Iterator[StoredMessage]:
-        """Each message by itself, in the order of their ids."""
+        """The single messages, by ascending ids."""
         for first, (tag_list, wire, count) in zip(self.firsts, self.entries, strict=True):
             for offset, data in enumerate(tag_list.split(wire, count)):
                 yield StoredMessage(
@@ -139,10 +139,10 @@ class Stored(Publication):
                 )
 
     def keep(self, taken: Sequence[tuple[int, int]]) -> "Stored | None":
-        """What is left where others are taken out; None where nothing is.
+        """The publication without some messages; None where none is left.
 
         Args:
-            taken: which entries stay, and how many messages go at the beginning of each.
+            taken: which entries stay, and how many messages to drop at the start of each.
         """
         if not taken:
             return None
@@ -162,13 +162,13 @@ class Stored(Publication):
 
 @attrs.frozen
 class Page:
-    """A piece of a replay.
+    """A page of a replay.
 
     Attributes:
-        stored: what matched, by ascending ids. May be empty on the way through a long
-            stretch without a match.
-        after: where to go on: give it to the next `read` as `after`.
-        complete: whether nothing up to the bound that was asked for is left.
+        stored: what matched, by ascending ids. May be empty within a long stretch without a
+            match.
+        after: where to continue: `after` of the next `read`.
+        complete: whether nothing up to the requested bound is left.
     """
 
     stored: Sequence[Stored]
@@ -181,21 +181,21 @@ class Page:
         return sum([stored.count for stored in self.stored])
 
     def messages(self) -> Iterator[StoredMessage]:
-        """Each message by itself."""
+        """The single messages, by ascending ids."""
         for stored in self.stored:
             yield from stored.messages()
 
 
 @attrs.frozen
 class Position:
-    """Where a log stands.
+    """The position of a log.
 
     Attributes:
-        epoch: which log this is; ids mean something only together with it.
+        epoch: which log this is; ids are only comparable within one epoch.
         first: the lowest id that is kept; `newest + 1` where nothing is.
         newest: the highest id ever given; 0 before the first.
-        trimmed: the highest id that retention or an erasure has taken; 0 before the first.
-        expired: the highest that retention has taken.
+        trimmed: the highest id that retention or an erasure has removed; 0 before the first.
+        expired: the highest id that retention has removed.
     """
 
     epoch: str
@@ -207,11 +207,11 @@ class Position:
 
 @attrs.frozen
 class Trimmed:
-    """What one step of retention did.
+    """The result of one step of retention.
 
     Attributes:
-        messages: how many went.
-        more: whether another step has something to do now.
+        messages: how many were removed.
+        more: whether there is more to do now.
     """
 
     messages: int
@@ -220,10 +220,10 @@ class Trimmed:
 
 @attrs.frozen
 class Problem:
-    """Something that `verify` found.
+    """A problem that `verify` found.
 
     Attributes:
-        first, last: the ids concerned, as far as known; 0 where it concerns no message.
+        first, last: the ids concerned, as far as known; 0 where no message is concerned.
         text: what is wrong, one line.
     """
 
@@ -233,7 +233,7 @@ class Problem:
 
 
 def cut(entry: Entry, skip: int, take: int) -> Entry:
-    """`take` messages of an entry, those behind its first `skip`."""
+    """`take` messages of an entry, after its first `skip`."""
     tag_list, wire, count = entry
     pieces = tag_list.split(wire, count)[skip : skip + take]
     return tag_list, b"".join([b"%b%b\n" % (tag_list.head, data) for data in pieces]), take

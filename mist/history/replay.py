@@ -1,7 +1,7 @@
-"""Reading a block store: pages of a replay, and where the last n begin.
+"""Replay over a block store: pages of messages, and where the last n begin.
 
-Both walk over the blocks that may hold what is wanted and stop as soon as they have enough,
-so neither's memory nor its first result depends on how long the log is.
+Both walk over the blocks that may hold a match and stop as soon as they have enough, so neither
+memory nor the time to the first result depends on the length of the log.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,8 +20,8 @@ from mist.history.selection import Selection
 
 __all__ = ["column_page", "find_last", "find_time", "read_page"]
 
-# What is looked at for one page, so that no search holds a reader for long, and what is found
-# first isn't kept waiting for what is found next.
+# Read for one page at most, so that no search holds a reader for long, and the first matches are
+# not delayed by a search for the next ones.
 _MAX_BLOCKS: Final = 64
 _MAX_BYTES: Final = 2 * 1024 * 1024
 _MAX_HEADS: Final = 1_024
@@ -38,7 +38,7 @@ def read_page(
     *,
     numbered: bool = False,
 ) -> Page:
-    """See `History.read`. A block that is damaged ends the page before it, or is raised."""
+    """See `History.read`. A damaged block ends the page before it, or is raised."""
     stored: list[Stored] = []
 
     def take(block: Block, part: Part, _: int, numbers: Sequence[Numbers] | None) -> None:
@@ -59,7 +59,7 @@ def column_page(
     limit: int,
     max_bytes: int,
 ) -> ColumnPage:
-    """See `History.columns`. As `read_page`, but for what it makes of a block."""
+    """See `History.columns`. As `read_page`, with parts of blocks instead of messages."""
     parts: list[Part] = []
     sizes: list[int] = []
 
@@ -83,15 +83,15 @@ def _walk(
     *,
     numbered: bool = False,
 ) -> tuple[int, bool]:
-    """Go up the blocks and hand over what is wanted of each, as much as is a page.
+    """Walk up the blocks and pass on what is selected of each, as much as fits a page.
 
     Args:
-        take: gets a block, what is wanted of it, how many bytes of wires that is, and the
-            block's numbers.
-        numbered: whether these are wanted.
+        take: called with a block, the selected part, its bytes of wires, and the block's
+            numbers.
+        numbered: whether to read the numbers.
 
     Returns:
-        Where to go on, and whether nothing is left.
+        Where to continue, and whether nothing is left.
     """
     read = 0
     taken = False
@@ -116,7 +116,7 @@ def _walk(
                     return part.last, False
             after = min(row.head.last, upto)
             read += row.head.size
-            # Nor is a block begun that is likely not to fit: the next page would unpack it again.
+            # A block that is unlikely to fit is not begun: the next page would unpack it again.
             if looked_at == _MAX_BLOCKS or read >= _MAX_BYTES or max_bytes < size:
                 return after, False
     return upto, True
@@ -125,11 +125,11 @@ def _walk(
 def find_last(
     store: BlockStore, tag_lists: TagLists, selection: Selection | None, n: int, upto: int
 ) -> tuple[int, int]:
-    """Walk down from `upto` until `n` wanted messages are found, or for a bounded while.
+    """Walk down from `upto` until `n` selected messages are found, or up to a bound.
 
     Returns:
         How many are still to be found, and an id: with none left, the one after which exactly
-        the `n` begin; else where to go on, 0 when the log is at its end.
+        the `n` begin; else where to continue, 0 at the beginning of the log.
     """
     read = 0
     with store.snapshot(), closing(store.descend(upto, selection)) as rows:
@@ -148,14 +148,14 @@ def find_last(
 def find_time(
     store: BlockStore, tag_lists: TagLists, moment: int, after: int
 ) -> tuple[int, int | None]:
-    """Walk up the blocks whose keys are above `after`, for a bounded while.
+    """Walk up the blocks whose keys are above `after`, up to a bound.
 
     Args:
         moment: microseconds; times ascend with ids.
 
     Returns:
-        The last id known to be older; 0 where none is. And where to go on; None where that is
-        the answer.
+        The last id known to be older; 0 where none is. And where to continue; None where the
+        result is final.
     """
     older = 0
     with store.snapshot():
@@ -167,7 +167,7 @@ def find_time(
             if head.oldest < moment:
                 row = store.row(head.first)
                 if row is None:  # and nothing changes in a snapshot
-                    raise HistoryDamaged(head.first, "it isn't where it is listed", head.last)
+                    raise HistoryDamaged(head.first, "the block is listed and not there", head.last)
                 for stored in Block(row, tag_lists).select():
                     if round(stored.time * MICROSECONDS) < moment:
                         older = stored.firsts[-1] + stored.entries[-1][2] - 1

@@ -1,8 +1,8 @@
-"""Retention: how long messages are kept.
+"""Retention: the policy for how long messages are kept.
 
-The global limits keep a message while it is young enough and the log small enough. A rule
-keeps the newest messages of each tag it matches beyond that. A message goes when neither
-the global limits nor any rule keeps it:
+The global limits keep a message while it is young enough and the log small enough. A rule keeps
+the newest messages of each tag it matches beyond that. A message is removed when neither the
+global limits nor any rule keeps it:
 
     7 days or 1 GiB, room:*=100     everything younger than 7 days within 1 GiB, and of each
                                     tag that begins with room: the last 100, however old
@@ -29,7 +29,7 @@ def parse_age(text: str) -> int:
     """
     found = _AGE.fullmatch(text)
     if found is None:
-        raise ValueError(f"{text!r} is no age; like 90s, 30m, 12h, 7d")
+        raise ValueError(f"{text!r} is no age; expected 90s, 30m, 12h or 7d")
     return int(found[1]) * _UNITS[found[2]]
 
 
@@ -70,11 +70,13 @@ class Rule:
         counts = [int(part) for part in parts if _COUNT.fullmatch(part)]
         ages = [parse_age(part) for part in parts if _AGE.fullmatch(part)]
         if not pattern or len(counts) + len(ages) < len(parts) or max(len(counts), len(ages)) > 1:
-            raise ValueError(f"{text!r} is no rule; like room:*=100, room:*=7d, room:*=100,7d")
+            raise ValueError(
+                f"{text!r} is no rule; expected room:*=100, room:*=7d or room:*=100,7d"
+            )
         return cls(pattern, counts[0] if counts else None, ages[0] if ages else None)
 
     def matches(self, tag: str) -> bool:
-        """Whether the rule is about `tag`."""
+        """Whether the rule applies to `tag`."""
         return matches(self.pattern, tag)
 
 
@@ -88,14 +90,14 @@ def matches(pattern: str, tag: str) -> bool:
 
 @attrs.frozen
 class Policy:
-    """What is kept. Blocks go as a whole, so up to a block more than this is kept.
+    """A retention policy. Blocks are removed whole, so up to a block more than this is kept.
 
     Attributes:
-        max_age: seconds; None for ever.
-        max_bytes: of stored blocks; None without a bound. What rules keep comes on top.
-        max_messages: likewise.
-        rules: keep beyond that.
-        sealed: what has higher ids isn't in the archive yet, and leaves for `max_bytes` only;
+        max_age: seconds; None is forever.
+        max_bytes: of stored blocks; None is unbounded. What rules keep is not counted.
+        max_messages: in total, counted in the same way.
+        rules: what is kept beyond that.
+        sealed: the highest id in the archive; messages above it are removed for `max_bytes` only.
             None where there is no archive.
     """
 
@@ -106,12 +108,12 @@ class Policy:
     sealed: int | None = None
 
     def for_tag(self, tag: str) -> list[Rule]:
-        """The rules about a tag."""
+        """The rules that apply to a tag."""
         return [rule for rule in self.rules if rule.matches(tag)]
 
     @property
     def patterns(self) -> tuple[str, ...]:
-        """What the rules are about, sorted."""
+        """The patterns of the rules, sorted."""
         return tuple(sorted({rule.pattern for rule in self.rules}))
 
 

@@ -1,7 +1,7 @@
-"""What the next step of retention is to do, found out beside the appends.
+"""Retention plans: what the next step of retention removes.
 
-A plan is made on a block store that is only read, so that deciding, which may mean reading and
-thinning megabytes, keeps no append waiting. Carrying it out is one short change.
+A plan is made on a block store that is only read, so that planning, which may mean reading and
+thinning megabytes, delays no append. Carrying it out is one short change.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ import attrs
 from mist.errors import HistoryDamaged
 from mist.history.block import Block, TagLists
 from mist.history.block_store import BlockStore, State, Totals
-from mist.history.channels import renewable
+from mist.history.channels import rewritable
 from mist.history.clock import Moment
 from mist.history.encoding import encode
 from mist.history.layout import Head, Row
@@ -21,25 +21,25 @@ from mist.history.record import MAX_ID
 from mist.history.replay import find_last
 from mist.history.retention import Policy
 from mist.history.selection import Selection
-from mist.history.thinning import expired, is_out, thin
+from mist.history.thinning import expired_blocks, is_expired, thin
 
 __all__ = ["Plan", "make_plan"]
 
 _REMOVED: Final = 64  # blocks removed unread in a step
-_STEP: Final = 8 * 1024 * 1024  # bytes of a step, at least a block: an append waits meanwhile
+_STEP: Final = 8 * 1024 * 1024  # bytes of a step, at least one block; appends wait for its change
 _THINNED: Final = 8  # blocks read and thinned in a step
 
 
 @attrs.define
 class Plan:
-    """What a step does; see `Change` and `State`.
+    """One step of retention; see `Change` and `State`.
 
     Attributes:
-        remove, put: keys of the blocks that go, and what comes instead.
-        sunk: the blocks that the floor rises over.
-        floor, highest, untracked, tracked: what becomes of the state.
-        removed: messages that go.
-        swept: key of the last block that was gone over again; 0 begins anew.
+        remove, put: keys of the blocks to remove, and the thinned ones that replace them.
+        sunk: the blocks that fall below the floor.
+        floor, highest, untracked, tracked: changes of the state.
+        removed: how many messages are removed.
+        swept: key of the last block that was checked again; 0 starts over.
         more: whether another step has something to do.
     """
 
@@ -66,42 +66,42 @@ def make_plan(
     *,
     sweep: bool,
 ) -> Plan:
-    """The next step. First the floor rises; then what lies below it is gone over again.
+    """The next step. First the floor rises; then the blocks below it are checked again.
 
     Args:
         above: sums over the blocks above the floor.
-        swept: as the last plan said.
+        swept: of the plan before.
         sweep: see `History.trim`.
     """
     width = _THINNED if policy.rules else _REMOVED
-    heads = _light(expired(store.heads(state.floor, width), above, policy, now))
+    heads = _within_step(expired_blocks(store.heads(state.floor, width), above, policy, now))
     if heads:
         plan = Plan(floor=heads[-1].last, swept=swept, more=True, sunk=heads)
     else:
         heads = [head for head in store.heads(swept, width) if head.last <= state.floor]
         if not heads or not sweep:
             return Plan(floor=state.floor)
-        heads = _light(heads)
+        heads = _within_step(heads)
         plan = Plan(floor=state.floor, swept=heads[-1].first, more=True)
-        # They were out once, but the limits may have been widened since.
-        heads = [head for head in heads if is_out(head, above, policy, now)]
-    thinning = _Thinning(store, tag_lists, policy, now)
+        # They were beyond the limits once, but the limits may have been raised since.
+        heads = [head for head in heads if is_expired(head, above, policy, now)]
+    thinner = _Thinner(store, tag_lists, policy, now)
     for head in heads:
-        thinning.add(head, plan)
+        thinner.add(head, plan)
     return plan
 
 
-def _light(heads: Sequence[Head]) -> Sequence[Head]:
-    """The first of them, up to a step's bytes."""
+def _within_step(heads: Sequence[Head]) -> Sequence[Head]:
+    """The first blocks, up to the bytes of a step."""
     sizes = accumulate(head.size for head in heads)
     return [head for head, size in zip(heads, sizes, strict=True) if size <= _STEP] or heads[:1]
 
 
-class _Thinning:
-    """Decides over blocks; remembers cut-offs, since neighbours have the same tags."""
+class _Thinner:
+    """Thins blocks; caches cut-offs, since neighbouring blocks have the same tags."""
 
     def __init__(self, store: BlockStore, tag_lists: TagLists, policy: Policy, now: Moment) -> None:
-        self._shelf = store
+        self._store = store
         self._tag_lists = tag_lists
         self._policy = policy
         self._now = now
@@ -114,11 +114,11 @@ class _Thinning:
         try:
             block = self._read(head)
         except HistoryDamaged:
-            # Nothing can be kept of it, and it would be in the way for ever.
+            # Nothing of it can be kept, and it would block retention forever.
             _remove(head, plan)
             plan.untracked = head.last
             return
-        stored = renewable(self._shelf, block)
+        stored = rewritable(self._store, block)
         thinned = thin(stored, self._policy, self._now, self._cutoff)
         if not thinned.removed:
             return
@@ -130,9 +130,9 @@ class _Thinning:
             plan.put.append(encode(thinned.kept, first=head.first, last=head.last))
 
     def _read(self, head: Head) -> Block:
-        row = self._shelf.row(head.first)
-        if row is None:  # only retention and erasure remove blocks, and they take turns
-            raise HistoryDamaged(head.first, "it isn't where it is listed", head.last)
+        row = self._store.row(head.first)
+        if row is None:  # only retention and erasure remove blocks, one at a time
+            raise HistoryDamaged(head.first, "the block is listed and not there", head.last)
         return Block(row, self._tag_lists)
 
     def _cutoff(self, tag: str, n: int) -> int:
@@ -142,10 +142,10 @@ class _Thinning:
             left, known = n, MAX_ID
             while left and known:
                 try:
-                    left, known = find_last(self._shelf, self._tag_lists, selection, left, known)
+                    left, known = find_last(self._store, self._tag_lists, selection, left, known)
                 except HistoryDamaged as error:
-                    # What is lost doesn't count: rather keep too much. One that can't be
-                    # placed ends the search, and everything is kept.
+                    # Damaged blocks don't count, so that too much is kept rather than too
+                    # little. Damage without ids ends the search: everything is kept.
                     known = min(known, error.first) - 1 if error.first else 0
             self._cutoffs[tag, n] = known
         return known

@@ -1,10 +1,9 @@
-"""One step of retention: which blocks go, which are thinned, and what that means for resuming.
+"""Thinning: what retention rules keep of a block that is beyond the global limits.
 
-The *floor* rises block by block: everything up to it is out of the global limits. Without
-rules those blocks are simply removed, unread. With rules, a block that sinks below the floor
-is read, and what rules keep of it stays, as a thinner block under the same key. Such blocks
-are gone over again later, since a message that is among the last hundred of its tag today
-isn't tomorrow.
+The *floor* rises block by block: everything up to it is beyond the global limits. Without rules
+those blocks are removed unread. With rules, a block that falls below the floor is read, and what
+rules keep of it stays, as a thinner block under the same key. Such blocks are checked again
+later, since a message that is among the last hundred of its tag today may not be tomorrow.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,21 +17,21 @@ from mist.history.record import MAX_ID, Stored
 from mist.history.retention import Policy
 from mist.wire import TagList
 
-__all__ = ["Thinned", "expired", "is_out", "thin"]
+__all__ = ["Thinned", "expired_blocks", "is_expired", "thin"]
 
 Cutoff = Callable[[str, int], int]
-"""The id after which the last n messages of a tag lie: `(tag, n) -> id`."""
+"""The id after which the last n messages of a tag begin: `(tag, n) -> id`."""
 
 
 @attrs.frozen
 class Thinned:
-    """What a block came to.
+    """The result of thinning a block.
 
     Attributes:
         kept: what stays of it.
-        removed: how many messages went.
-        highest: the highest id that went; 0 if none did.
-        tracked: likewise for each tag of theirs that a rule is about.
+        removed: how many messages are removed.
+        highest: the highest id removed; 0 if none is.
+        tracked: the same for each of their tags that a rule matches.
     """
 
     kept: Sequence[Stored]
@@ -41,25 +40,27 @@ class Thinned:
     tracked: dict[str, int]
 
 
-def expired(heads: Sequence[Head], above: Totals, policy: Policy, now: Moment) -> Sequence[Head]:
-    """Those of the oldest blocks above the floor of which the global limits keep nothing.
+def expired_blocks(
+    heads: Sequence[Head], above: Totals, policy: Policy, now: Moment
+) -> Sequence[Head]:
+    """The oldest blocks above the floor of which the global limits keep nothing.
 
     Args:
         heads: the first few above the floor.
-        above: sums over all above the floor.
+        above: sums over all blocks above the floor.
     """
     for number, head in enumerate(heads):
         above = above.minus(head)
-        if not is_out(head, above, policy, now):
+        if not is_expired(head, above, policy, now):
             return heads[:number]
     return heads
 
 
-def is_out(head: Head, newer: Totals, policy: Policy, now: Moment) -> bool:
+def is_expired(head: Head, newer: Totals, policy: Policy, now: Moment) -> bool:
     """Whether the global limits keep nothing of a block.
 
     Args:
-        newer: sums over the blocks that came after it, or over some of them.
+        newer: sums over the blocks after it, or over some of them.
     """
     age, size, messages = policy.max_age, policy.max_bytes, policy.max_messages
     if size is not None and newer.size >= size:
@@ -72,7 +73,7 @@ def is_out(head: Head, newer: Totals, policy: Policy, now: Moment) -> bool:
 
 
 def thin(stored_in_block: Sequence[Stored], policy: Policy, now: Moment, cutoff: Cutoff) -> Thinned:
-    """Keep of a block below the floor what some rule keeps. O(entries · rules of their tags)."""
+    """Keep what some rule keeps of a block below the floor. O(entries · rules of their tags)."""
     ruled: dict[TagList, list[tuple[str, int | None, float | None]]] = {}
     kept: list[Stored] = []
     removed = highest = 0
@@ -89,7 +90,7 @@ def thin(stored_in_block: Sequence[Stored], policy: Policy, now: Moment, cutoff:
                     for tag in tag_list.tags
                     for rule in policy.for_tag(tag)
                 ]
-            after = MAX_ID  # what is kept lies behind it
+            after = MAX_ID  # messages behind it are kept
             for tag, most, longest in limits:
                 if longest is None or age <= longest:
                     after = min(after, 0 if most is None else cutoff(tag, most))

@@ -1,12 +1,12 @@
-"""What was trimmed, as exactly as resuming needs it.
+"""Tracking of trimmed tags: whether retention has removed what a resuming client missed.
 
-Whether a client that stopped at id n missed nothing depends on what retention has taken
-since. The highest id ever trimmed answers for everything; but it rises all the time, and a
-quiet room whose last hundred messages are kept for ever would never count as recovered. So
-for each tag that a rule is about, the highest id trimmed from it is kept as well.
+Whether a client that stopped at id n missed nothing depends on what retention has removed
+since. The highest id ever trimmed is enough to tell; but it rises all the time, and a quiet room
+whose last hundred messages are kept forever would never count as recovered. So for each tag that
+a rule matches, the highest id trimmed from it is kept as well.
 
-The answer may be no without a loss, and is never yes with one: where tags are too many to
-keep apart, or the rules changed, `untracked` says up to where nothing is known.
+The answer may be no without a loss, and is never yes with one: where tags are too many to track
+separately, or the rules changed, `untracked` is the id up to which nothing is known by tag.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,20 +20,20 @@ from mist.message import TagSet
 
 __all__ = ["covers", "recovered", "shrink"]
 
-_MAX_TAGS: Final = 100_000  # kept apart
+_MAX_TAGS: Final = 100_000  # tracked separately
 
 
 def recovered(
     state: State, tracked: Mapping[str, int], alternatives: Iterable[TagSet] | None, after: int
 ) -> bool:
-    """Whether nothing that was wanted has been trimmed of what lies behind `after`.
+    """Whether nothing selected has been trimmed behind `after`.
 
-    An alternative asks for messages that have all of its tags. So one tag of it from which
-    nothing behind `after` was trimmed is enough.
+    An alternative selects messages that have all of its tags. So one tag of it from which nothing
+    behind `after` was trimmed is enough.
     """
     if after >= state.gone:
         return True
-    # What an erasure took isn't known tag by tag: their very names may have had to go.
+    # Erased tags are not tracked: their very names may have had to be erased.
     if alternatives is None or after < max(state.untracked, state.erased):
         return False
     return all(
@@ -45,7 +45,7 @@ def recovered(
 def covers(state: State, patterns: tuple[str, ...]) -> State:
     """The state in which trimming under `patterns` may begin.
 
-    A rule that is new knows nothing of what was trimmed before it.
+    For a new rule nothing is known of what was trimmed before it.
     """
     if patterns == state.patterns:
         return state
@@ -55,7 +55,7 @@ def covers(state: State, patterns: tuple[str, ...]) -> State:
 
 
 def shrink(state: State, tracked: dict[str, int]) -> tuple[State, dict[str, int]] | None:
-    """Forget the older half where too many tags are tracked; None where they are not."""
+    """Drop the older half of the tracked tags where they are too many; None where they are not."""
     if len(tracked) <= _MAX_TAGS:
         return None
     newest_first = sorted(tracked.items(), key=lambda item: item[1], reverse=True)

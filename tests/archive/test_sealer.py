@@ -23,7 +23,7 @@ from mist.archive.sealer import Sealer, SealPolicy, open_sealer
 from mist.archive.segments import SegmentWriter, read_segment
 from mist.errors import HistoryUnavailable
 from mist.history import Durability, Erasure, History, Policy, Publication, Rule
-from mist.history.maintenance import keep
+from mist.history.maintenance import run_maintenance
 from mist.history.opening import open_history
 from mist.wire import TagList
 from tests.waiting import until
@@ -275,7 +275,7 @@ async def test_the_keeper_asks_how_far_it_is_sealed(autojump_clock: MockClock) -
         await history.append([some(3)])
         await history.append([some(3)])
         async with trio.open_nursery() as nursery:
-            old = partial(keep, history, Policy(1.0), clock=lambda: NOON + DAY)
+            old = partial(run_maintenance, history, Policy(1.0), clock=lambda: NOON + DAY)
             nursery.start_soon(partial(old, sealed=lambda: sealed))
             await trio.sleep(25)
             assert (await history.position()).first == 1
@@ -477,7 +477,7 @@ async def test_ids_that_went_on_above_are_read_past_the_hole(history: History) -
     assert page.complete
     assert [each.id for each in (await history.read(after=5)).messages()] == [11, 12]
     assert await history.last(None, 3) == 1
-    while await history.tidy():
+    while await history.compact():
         pass
     assert [each.id for each in (await history.read()).messages()] == [1, 2, 11, 12]
     assert await history.verify() == []

@@ -41,7 +41,7 @@ steps = st.lists(
     st.one_of(
         st.tuples(st.just("append"), published),
         st.tuples(st.just("append"), published),
-        st.tuples(st.just("tidy"), st.none()),
+        st.tuples(st.just("compact"), st.none()),
         st.tuples(st.just("erase"), tag_sets),
     ),
     max_size=12,
@@ -110,7 +110,7 @@ async def scenario(plan, then, places, limits, chunked):
             elif step == "erase":
                 await history.erase(Erasure(argument))
             else:
-                await history.tidy()
+                await history.compact()
         kept = {message.id for message in (await history.read()).messages()}
         for each in model:
             each.gone = each.id not in kept

@@ -49,8 +49,8 @@ async def trim(history, policy, now=1000.0):
         pass
 
 
-async def tidy(history):
-    while await history.tidy():
+async def compact(history):
+    while await history.compact():
         pass
 
 
@@ -160,7 +160,7 @@ async def test_joined_blocks_keep_their_numbers(history):
             expected[first] = {"/a": own["/a"].last}
         if number % 3 == 2:
             expected[first]["/b"] = own["/b"].last
-    await tidy(history)
+    await compact(history)
     assert await numbered(history) == expected
     assert await history.verify() == []
 
@@ -182,7 +182,7 @@ steps = st.one_of(
     st.tuples(st.just("append"), groups),
     st.tuples(st.just("commit"), groups),
     st.tuples(st.just("trim"), policies),
-    st.tuples(st.just("tidy"), st.integers(1, 10)),
+    st.tuples(st.just("compact"), st.integers(1, 10)),
     st.tuples(st.just("erase"), tag_sets),
     st.tuples(st.just("reopen"), st.none()),
 )
@@ -213,9 +213,9 @@ async def scenario(url, plan):
                     await commit(history, batch, found)
             elif step == "trim":
                 await trim(history, argument)
-            elif step == "tidy":
+            elif step == "compact":
                 for _ in range(argument):
-                    await history.tidy()
+                    await history.compact()
             elif step == "erase":
                 await history.erase(Erasure(argument))
             elif url != "memory://":

@@ -131,7 +131,7 @@ async def test_it_is_known_when_the_log_is_opened_again(tmp_path):
 
 async def test_it_can_be_read_by_tags_and_trimmed_like_all_else(history):
     await history.commit(bulk(*[one(f"t{n % 7}", str(n)) for n in range(9_000)]), mark(), 1000.0)
-    while await history.tidy():
+    while await history.compact():
         pass
     from tests.history.messages import select
 

@@ -137,7 +137,7 @@ async def test_no_byte_is_left_in_the_file_of_a_log_that_was_busy(tmp_path):
             text = needle.decode() if user == 1 else f"fine {n}"
             await history.append([one(f"user:{user},t{n % 50}", f"{text} {'x' * (n % 3000)}")])
             if n % 50 == 0:
-                while await history.tidy():  # joined: older copies of each are about
+                while await history.compact():  # joined: older copies of each are about
                     pass
             if n % 200 == 199:
                 await history.trim(Policy(None, None, n - 100), 1000.0)
@@ -172,7 +172,7 @@ async def test_where_somebody_reads_on_it_is_an_error_and_another_time_does_it(
 ):
     import sqlite3
 
-    monkeypatch.setattr("mist.history.sqlite.database._PATIENCE", 0.1)
+    monkeypatch.setattr("mist.history.sqlite.database._BUSY_TIMEOUT", 0.1)
     url = f"sqlite:///{tmp_path}/history.db"
     async with await open_history(url) as history:
         await history.append([one("a", "SECRET")])

@@ -581,7 +581,7 @@ async def test_an_owner_s_keys_are_its_own_wherever_its_names_stand(history, own
 
 
 async def test_a_step_of_forgetting_what_one_has_too_many_is_bounded(history, monkeypatch):
-    monkeypatch.setattr("mist.history.log._KEYS", 2)
+    monkeypatch.setattr("mist.history.log_maintenance._KEYS", 2)
     keys = [key_of("a", str(number)) for number in range(6)]
     await history.append([one("a", key=each) for each in keys])
     steps = 0
@@ -592,7 +592,7 @@ async def test_a_step_of_forgetting_what_one_has_too_many_is_bounded(history, mo
 
 
 async def test_a_step_of_forgetting_is_bounded(history, monkeypatch):
-    monkeypatch.setattr("mist.history.log._KEYS", 2)
+    monkeypatch.setattr("mist.history.log_maintenance._KEYS", 2)
     await history.append([one("a", key=key(str(number))) for number in range(5)])
     steps = 0
     while await history.forget_keys(9999.0, 0):

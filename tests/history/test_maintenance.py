@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from mist.history import HistoryUnavailable, Key, Policy, Position, Rule, Trimmed
-from mist.history.maintenance import keep
+from mist.history.maintenance import run_maintenance
 from mist.history.opening import open_history
 from tests.history.messages import one
 
@@ -20,7 +20,7 @@ async def history():
 async def test_it_trims_and_joins(history, autojump_clock, nursery):
     for number in range(100):
         await history.append([one("a", time=number)])
-    nursery.start_soon(lambda: keep(history, Policy(max_age=50), clock=lambda: 100.0))
+    nursery.start_soon(lambda: run_maintenance(history, Policy(max_age=50), clock=lambda: 100.0))
     await trio.sleep(20)
     statistics = await history.statistics()
     assert statistics.messages == 50
@@ -32,7 +32,7 @@ async def test_it_forgets_keys_after_a_day(history, autojump_clock, nursery):
     for number in range(3):
         key = Key(bytes([number]) * 32, bytes(32))
         await history.append([one("a", time=number * day, key=key)])
-    nursery.start_soon(lambda: keep(history, Policy(), clock=lambda: 2.5 * day))
+    nursery.start_soon(lambda: run_maintenance(history, Policy(), clock=lambda: 2.5 * day))
     await trio.sleep(20)
     kept = [await history.recall(bytes([number]) * 32) for number in range(3)]
     assert [each is not None for each in kept] == [False, False, True]
@@ -62,7 +62,7 @@ class Failing:
         await trio.lowlevel.checkpoint()
         return Position("epoch", 1, 0, 0)
 
-    async def tidy(self):
+    async def compact(self):
         await trio.lowlevel.checkpoint()
         self.tidied += 1
         return False
@@ -71,7 +71,7 @@ class Failing:
 async def test_failure_is_logged_once_and_tried_again(autojump_clock, nursery, caplog):
     history = Failing(3)
     with caplog.at_level(logging.WARNING, "mist.history"):
-        nursery.start_soon(keep, history, Policy())
+        nursery.start_soon(run_maintenance, history, Policy())
         await trio.sleep(65)
     assert len(history.calls) >= 6
     assert [record.reason for record in caplog.records] == ["the disk is full"]
@@ -79,7 +79,7 @@ async def test_failure_is_logged_once_and_tried_again(autojump_clock, nursery, c
 
 async def test_what_rules_keep_is_gone_over_rarely(autojump_clock, nursery):
     history = Failing(0)
-    nursery.start_soon(keep, history, Policy(rules=(Rule("a", count=1),)))
+    nursery.start_soon(run_maintenance, history, Policy(rules=(Rule("a", count=1),)))
     await trio.sleep(1205)
     assert len(history.calls) > 100
     assert sum(history.calls) == 3
@@ -87,6 +87,6 @@ async def test_what_rules_keep_is_gone_over_rarely(autojump_clock, nursery):
 
 async def test_log_that_does_not_grow_is_left_in_peace(autojump_clock, nursery):
     history = Failing(0)
-    nursery.start_soon(keep, history, Policy())
+    nursery.start_soon(run_maintenance, history, Policy())
     await trio.sleep(60)
     assert history.tidied == 1

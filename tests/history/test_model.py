@@ -10,13 +10,11 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mist.history import Policy, Rule, replay
-from mist.history import compaction as joining
-from mist.history import retention_plan as keeping
+from mist.history import Policy, Rule, compaction, replay, retention_plan
 from mist.history.clock import Clock
 from mist.history.layout import MICROSECONDS
 from mist.history.opening import open_history
-from mist.history.sqlite import maintenance as chores
+from mist.history.sqlite import maintenance
 from tests.history.messages import publication, run, select
 from tests.history.messages import replay as read_all
 
@@ -44,7 +42,7 @@ steps = st.one_of(
     st.tuples(st.just("append"), groups),
     st.tuples(st.just("append"), groups),
     st.tuples(st.just("trim"), policies),
-    st.tuples(st.just("tidy"), st.integers(1, 10)),
+    st.tuples(st.just("compact"), st.integers(1, 10)),
     st.tuples(st.just("reopen"), st.none()),
 )
 selections = st.none() | st.frozensets(tag_sets, min_size=1, max_size=3)
@@ -138,14 +136,14 @@ def chosen(selection):
 def small_numbers():
     """Every bound so low that a few messages reach it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(joining, "_MANY", 3)
-        patch.setattr(joining, "_SMALL", 250)
-        patch.setattr(joining, "TARGET", 450)
-        patch.setattr(chores, "WIDTH", 3)
-        patch.setattr(chores, "_AHEAD", 1)
-        patch.setattr(chores, "_SPARE", 0)
-        patch.setattr(keeping, "_REMOVED", 2)
-        patch.setattr(keeping, "_THINNED", 2)
+        patch.setattr(compaction, "_MANY", 3)
+        patch.setattr(compaction, "_SMALL", 250)
+        patch.setattr(compaction, "TARGET", 450)
+        patch.setattr(maintenance, "WIDTH", 3)
+        patch.setattr(maintenance, "_AHEAD", 1)
+        patch.setattr(maintenance, "_SPARE", 0)
+        patch.setattr(retention_plan, "_REMOVED", 2)
+        patch.setattr(retention_plan, "_THINNED", 2)
         patch.setattr(replay, "_MAX_BLOCKS", 2)
         yield
 
@@ -200,9 +198,9 @@ async def scenario(url, plan, selection):
                     assert await history.append(model.append(argument)) == first
                 case "trim":
                     await trim(history, model, argument)
-                case "tidy":
+                case "compact":
                     for _ in range(argument):
-                        if not await history.tidy():
+                        if not await history.compact():
                             break
                 case "reopen" if url != "memory://":
                     await history.close()

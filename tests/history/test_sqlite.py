@@ -42,15 +42,15 @@ async def trim(history, policy, now=1000.0):
         pass
 
 
-async def tidy(history):
-    while await history.tidy():
+async def compact(history):
+    while await history.compact():
         pass
 
 
 async def tidy_some(history):
     """As the keeper does: what is damaged may be due for ever."""
     for _ in range(100):
-        if not await history.tidy():
+        if not await history.compact():
             return
 
 
@@ -145,7 +145,7 @@ async def test_reader_changes_nothing(url):
         for attempt in (
             reader.append([one("b")]),
             reader.trim(NOTHING_KEPT, 0.0),
-            reader.tidy(),
+            reader.compact(),
             reader.new_epoch(),
         ):
             with pytest.raises(HistoryUnavailable, match="reading only"):
@@ -402,7 +402,7 @@ async def test_kill_in_the_middle_of_retention_leaves_a_sound_log(url):
 async def test_full_disk_refuses_the_append_and_no_other(url):
     async with await open_history(url) as history:
         await history.append([one("a", "before")])
-        connection = history._workshop._files.writer._connection
+        connection = history._access.executor._files.writer._connection
         connection.execute("PRAGMA max_page_count = 60")
         accepted = [1]
         with pytest.raises(HistoryUnavailable, match="disk is full"):
@@ -473,7 +473,7 @@ async def test_damaged_block_is_named_and_what_lies_around_it_is_read(url, path,
         assert [record.first for record in caplog.records] == [3]
         assert ids(await replay(history, after=4)) == [5, 6]
         assert await history.append([one("a")]) == 7
-        await tidy(history)
+        await compact(history)
         await trim(history, Policy(None, 0, None, (Rule("a", count=5),)))
         assert ids(await replay(history)) == [1, 5, 7]
         assert not await history.recovered(select("a"), 3)
@@ -509,7 +509,7 @@ async def test_whatever_is_damaged_is_told_by_our_errors_alone(url, path):
         async with await open_history(url) as history:
             for number in range(40):
                 await history.append([one(f"a,t{number % 7}", "x" * (600 + number * 40))])
-            await tidy(history)
+            await compact(history)
         sound = path.read_bytes()
         for seed in range(60):
             chance = random.Random(seed)
@@ -547,13 +547,13 @@ async def test_lost_directory_entry_is_found_and_rebuilt(url, path):
         async with await open_history(url) as history:
             for number in range(30):
                 await history.append([one(f"a,t{number}", "x" * 600)])
-            await tidy(history)
+            await compact(history)
         run_sql(path, "DELETE FROM directory")
         async with await open_history(url) as history:
             assert await history.verify()
         run_sql(path, "DELETE FROM segment")
         async with await open_history(url) as history:
-            await tidy(history)
+            await compact(history)
             assert run_sql(path, "SELECT count(*) > 5 FROM segment") == [(1,)]
             assert await history.verify() == []
             assert ids(await replay(history, select("t7"))) == [8]
@@ -572,7 +572,7 @@ async def settled(url):
             for number in range(1, 301):
                 tags[number] = {f"t{chance.randrange(40)}", chance.choice("abc"), "all"}
                 await history.append([one(",".join(tags[number]), "x" * 600, time=number)])
-            await tidy(history)
+            await compact(history)
             yield history, tags
 
 
@@ -608,7 +608,7 @@ async def test_directory_stays_true_when_blocks_are_thinned_and_taken(settled, p
     history, tags = settled
     policy = Policy(max_age=100, max_bytes=None, rules=(Rule("t7", count=1000),))
     await trim(history, policy, now=300)
-    await tidy(history)
+    await compact(history)
     expected = [number for number, has in tags.items() if number >= 200 or "t7" in has]
     assert ids(await replay(history)) == expected
     assert ids(await replay(history, select("t7"))) == [each for each in tags if "t7" in tags[each]]
@@ -616,7 +616,7 @@ async def test_directory_stays_true_when_blocks_are_thinned_and_taken(settled, p
         each for each in expected if "a" in tags[each]
     ]
     await trim(history, NOTHING_KEPT)
-    await tidy(history)
+    await compact(history)
     assert run_sql(path, "SELECT count(*) FROM directory") == [(0,)]
     assert run_sql(path, "SELECT count(*) FROM segment") == [(0,)]
 
@@ -633,7 +633,7 @@ async def test_survivors_that_sank_before_they_settled_are_found(url):
                 if number % 5 == 0:
                     await trim(history, policy)
                 if number % 7 == 0:
-                    await tidy(history)
+                    await compact(history)
             await trim(history, policy)
             assert ids(await replay(history, select("keep"))) == expected
             assert await history.verify() == []
@@ -644,7 +644,7 @@ async def test_small_blocks_are_joined(url):
         for number in range(300):
             await history.append([one("a", str(number), publisher=f"p{number % 3}", time=number)])
         before = await replay(history)
-        await tidy(history)
+        await compact(history)
         assert (await history.statistics()).blocks < 25
         assert await replay(history) == before
         assert await history.verify() == []
@@ -654,10 +654,10 @@ async def test_space_is_given_back(url, path):
     async with await open_history(url) as history:
         for _ in range(20):
             await history.append([one("a", os.urandom(1 << 20))])
-        await tidy(history)
+        await compact(history)
         large = path.stat().st_size
         await trim(history, NOTHING_KEPT)
-        await tidy(history)
+        await compact(history)
         run_sql(path, "PRAGMA wal_checkpoint(TRUNCATE)")
         assert large > 10 << 20
     assert path.stat().st_size < 10 << 20
@@ -669,7 +669,7 @@ async def test_write_ahead_log_is_bounded_while_appends_and_reads_go_on(url, pat
         for _ in range(60):
             await history.append([one("a", os.urandom(1 << 20))])
             await history.read(limit=1)
-            await tidy(history)
+            await compact(history)
         assert wal.stat().st_size < 20 << 20
 
 
@@ -691,7 +691,7 @@ async def test_readers_and_writer_are_not_in_each_others_way(url):
                 nursery.start_soon(follow, history)
                 for _ in range(100):
                     await history.append([some("a", 4)])
-                    await history.tidy()
+                    await history.compact()
     assert seen == list(range(1, 401))
 
 
@@ -725,8 +725,8 @@ async def test_ten_million_messages(url):
             await history.append(group)
             if number % 100 == 50:
                 await history.append([some("rare", 100)])
-                await tidy(history)
-        await tidy(history)
+                await compact(history)
+        await compact(history)
         assert len(await replay(history, select("rare"))) == 1000
         assert (await history.position()).newest == 10_001_000
         count = 0

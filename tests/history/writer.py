@@ -12,7 +12,7 @@ import sys
 import trio
 
 from mist.history import Policy, Rule
-from mist.history.maintenance import keep
+from mist.history.maintenance import run_maintenance
 from mist.history.opening import open_history
 from tests.history.messages import publication, run
 
@@ -22,7 +22,7 @@ async def main(url: str) -> None:
     policy = Policy(max_messages=2_000, rules=(Rule("odd", count=50),))
     async with trio.open_nursery() as nursery:
         if "--keep" in sys.argv:
-            nursery.start_soon(keep, history, policy)
+            nursery.start_soon(run_maintenance, history, policy)
         for writer in range(4):
             nursery.start_soon(write, history, f"{os.getpid()}.{writer}")
 

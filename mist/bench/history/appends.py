@@ -24,7 +24,7 @@ from mist.bench.history.loops import beside, run
 from mist.bench.history.stored import SIZE, publications, script_of, url_of
 from mist.bench.script import tag_lists
 from mist.history import Durability, History, Policy, Publication
-from mist.history.maintenance import keep
+from mist.history.maintenance import run_maintenance
 from mist.history.opening import open_history
 
 __all__ = ["Appends", "measure_appends"]
@@ -111,7 +111,7 @@ async def _in_turns(
         append_bare = partial(_append_bare, connection, row)
         async with (
             await open_history(url, durability=durability) as history,
-            beside(busy, partial(keep, history, Policy())),
+            beside(busy, partial(run_maintenance, history, Policy())),
         ):
             return await _time(history, group, append_bare, seconds)
 

@@ -65,7 +65,7 @@ def groups(script: Script, lists: Lists, messages: int) -> Iterator[list[Publica
 
 async def tidy_up(history: History) -> None:
     """Do all housekeeping that has come up, as a server's keeper does by and by."""
-    while await history.tidy():
+    while await history.compact():
         pass
 
 

@@ -20,7 +20,7 @@ from mist.history import Durability, History
 from mist.history.log import Log
 from mist.history.sqlite.database import LOG
 from mist.history.sqlite.files import Files
-from mist.history.sqlite.threads import Threads, hurry
+from mist.history.sqlite.threads import Threads, lower_switch_interval
 
 __all__ = ["open_sqlite"]
 
@@ -39,5 +39,5 @@ async def open_sqlite(location: str, durability: Durability, *, read_only: bool)
     # The last await: no cancellation can come between the open files and their owner.
     files = await trio.to_thread.run_sync(lambda: Files(path, durability, read_only=read_only))
     if not read_only:
-        hurry()
+        lower_switch_interval()
     return Log(Threads(files), files.metadata, files.durability, read_only=read_only)

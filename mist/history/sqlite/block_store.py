@@ -27,7 +27,7 @@ from mist.history.sqlite.idempotency import (
     outdated_keys,
     read_key,
 )
-from mist.history.sqlite.maintenance import Traffic, due, empty_wal, give_back, missing
+from mist.history.sqlite.maintenance import WalUsage, empty_wal, give_back, missing, next_step
 from mist.history.sqlite.presence import Presence
 from mist.history.sqlite.rows import checked, fetch, insert, read_heads, read_rows
 from mist.history.sqlite.search import condition, find, settled
@@ -43,15 +43,15 @@ class SqliteBlockStore(BlockStore):
 
     Args:
         connection: to a database that is known to be a log.
-        traffic: shared by all connections of one log.
+        wal_usage: shared by all connections of one log.
         presence: of the file, where this is to be written.
     """
 
     def __init__(
-        self, connection: sqlite3.Connection, traffic: Traffic, presence: Presence | None = None
+        self, connection: sqlite3.Connection, wal_usage: WalUsage, presence: Presence | None = None
     ) -> None:
         self._connection = connection
-        self._traffic = traffic
+        self._wal_usage = wal_usage
         self._presence = presence
 
     # what is written
@@ -66,7 +66,7 @@ class SqliteBlockStore(BlockStore):
                         insert_keys(self._connection, keys)
             else:  # nearly always: one statement, and one wait for the interpreter lock
                 insert(self._connection, row)
-        self._traffic.written += row.head.size
+        self._wal_usage.written += row.head.size
 
     def commit(self, rows: Iterable[Row], mark: Mark, commit: Commit) -> None:
         self._require_file()
@@ -76,7 +76,7 @@ class SqliteBlockStore(BlockStore):
                 self._add(row)
                 written += row.head.size
             put_commit(self._connection, mark, commit)
-        self._traffic.written += written
+        self._wal_usage.written += written
 
     def _add(self, row: Row) -> None:
         insert(self._connection, row)
@@ -90,7 +90,7 @@ class SqliteBlockStore(BlockStore):
     def change(self, change: Change) -> None:
         self._require_file()
         execute = self._connection.execute
-        self._traffic.written += sum(row.head.size for row in change.put)
+        self._wal_usage.written += sum(row.head.size for row in change.put)
         with translated(), self._wiping(change.wipe), transaction(self._connection):
             # Lists go in as one parameter: an append is waiting, and statements add up.
             if change.remove:
@@ -262,9 +262,9 @@ class SqliteBlockStore(BlockStore):
 
     # looking after it
 
-    def chore(self) -> Callable[[BlockStore], None] | None:
+    def next_maintenance(self) -> Callable[[BlockStore], None] | None:
         with translated():
-            chore = due(self._connection, self._traffic)
+            chore = next_step(self._connection, self._wal_usage)
         if chore is None:
             return None
 
@@ -293,7 +293,7 @@ class SqliteBlockStore(BlockStore):
             if give_back(self._connection):
                 return True
             empty_wal(self._connection)
-        self._traffic.written = 0
+        self._wal_usage.written = 0
         return False
 
     def file_size(self) -> int:

@@ -22,7 +22,7 @@ __all__ = ["LOG", "boot_id", "connect", "lock", "prepare", "startup_errors", "tr
 
 LOG: Final = DatabaseKind("history", application_id=0x6D736869, version=4)  # "mshi": mist history
 
-_PATIENCE: Final = 2.0  # seconds for another process that is reading or recovering
+_BUSY_TIMEOUT: Final = 2.0  # seconds for another process that is reading or recovering
 _PAGE: Final = 8192  # bytes; rows are large, and each page of one is a step
 _CHECKPOINT: Final = 8192  # pages of the write-ahead log, 64 MiB, if nobody does the chores
 _WAL_LIMIT: Final = 32 * 1024 * 1024  # bytes that its file keeps after a checkpoint
@@ -165,7 +165,7 @@ def lock(path: Path) -> int:
 
 def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
     """A connection to a log; see `mist.sqlite.connect`."""
-    return sqlite.connect(path, _PATIENCE, read_only=read_only)
+    return sqlite.connect(path, _BUSY_TIMEOUT, read_only=read_only)
 
 
 def prepare(

@@ -12,7 +12,7 @@ from mist.history.log_metadata import LogMetadata, random_epoch
 from mist.history.sqlite.block_store import SqliteBlockStore
 from mist.history.sqlite.channels import number_all
 from mist.history.sqlite.database import boot_id, connect, lock, prepare, startup_errors
-from mist.history.sqlite.maintenance import Traffic
+from mist.history.sqlite.maintenance import WalUsage
 from mist.history.sqlite.presence import Presence
 from mist.sqlite import DAMAGED, FileIdentity, create
 
@@ -43,7 +43,7 @@ class Files:
         self.writer: SqliteBlockStore | None = None
         self.readers: list[SqliteBlockStore] = []
         self._lock: int | None = None
-        self._traffic = Traffic()
+        self._wal_usage = WalUsage()
         try:
             with startup_errors(path):
                 if read_only:
@@ -57,7 +57,7 @@ class Files:
                         log.warning("others can read the history", extra={"path": str(path)})
                     self._open_writer(path, durability)
                 for _ in range(_READERS):
-                    reader = SqliteBlockStore(connect(path, read_only=True), self._traffic)
+                    reader = SqliteBlockStore(connect(path, read_only=True), self._wal_usage)
                     self.readers.append(reader)
                     # Read from each: SQLite opens some of its files only then, and they may
                     # not be there any more when the first peer asks.
@@ -69,7 +69,7 @@ class Files:
 
     def _open_writer(self, path: Path, durability: Durability) -> None:
         connection = connect(path)
-        self.writer = SqliteBlockStore(connection, self._traffic, Presence(FileIdentity.of(path)))
+        self.writer = SqliteBlockStore(connection, self._wal_usage, Presence(FileIdentity.of(path)))
         prepare(connection, path, random_epoch(), number_all)
         rows = connection.execute("SELECT durability, boot, clean FROM log").fetchall()
         if not rows:

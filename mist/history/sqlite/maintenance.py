@@ -19,9 +19,9 @@ from mist.history.columns import INDEXES, MASKS, fixed, unpack_all
 from mist.history.sqlite.directory import PARTS, WIDTH, build
 from mist.sqlite import transaction
 
-__all__ = ["Chore", "Traffic", "due", "empty_wal", "give_back", "missing"]
+__all__ = ["MaintenanceStep", "WalUsage", "empty_wal", "give_back", "missing", "next_step"]
 
-Chore = Callable[[sqlite3.Connection], None]
+MaintenanceStep = Callable[[sqlite3.Connection], None]
 
 _AHEAD: Final = 32  # blocks that stay without a directory, since neighbours may yet be joined
 _SPARE: Final = 1024  # free pages that are kept for what comes next
@@ -30,7 +30,7 @@ _WAL_BYTES: Final = 8 * 1024 * 1024
 
 
 @attrs.define
-class Traffic:
+class WalUsage:
     """What a log's connections tell each other.
 
     Attributes:
@@ -40,10 +40,13 @@ class Traffic:
     written: int = 0
 
 
-def due(connection: sqlite3.Connection, traffic: Traffic) -> Chore | None:
+def next_step(connection: sqlite3.Connection, wal_usage: WalUsage) -> MaintenanceStep | None:
     """The next piece of housekeeping, if there is one."""
     return (
-        _wal(connection, traffic) or _segment(connection) or _rest(connection) or _space(connection)
+        _wal(connection, wal_usage)
+        or _segment(connection)
+        or _rest(connection)
+        or _space(connection)
     )
 
 
@@ -54,7 +57,7 @@ _UNSETTLED: Final = (
 )
 
 
-def _segment(connection: sqlite3.Connection) -> Chore | None:
+def _segment(connection: sqlite3.Connection) -> MaintenanceStep | None:
     ((count,),) = connection.execute(
         f"SELECT count(*) FROM (SELECT first {_UNSETTLED})",  # noqa: S608
         (WIDTH + _AHEAD,),
@@ -112,7 +115,7 @@ def missing(connection: sqlite3.Connection) -> Iterator[tuple[int, int]]:
         covered = last
 
 
-def _rest(connection: sqlite3.Connection) -> Chore | None:
+def _rest(connection: sqlite3.Connection) -> MaintenanceStep | None:
     rows = connection.execute(
         "SELECT first FROM segment WHERE last <= (SELECT floor FROM log) AND NOT EXISTS "
         "(SELECT 1 FROM block WHERE block.first BETWEEN segment.first AND segment.last) LIMIT 1"
@@ -133,7 +136,7 @@ def _rest(connection: sqlite3.Connection) -> Chore | None:
     return write
 
 
-def _space(connection: sqlite3.Connection) -> Chore | None:
+def _space(connection: sqlite3.Connection) -> MaintenanceStep | None:
     ((free,),) = connection.execute("PRAGMA freelist_count").fetchall()
     ((pages,),) = connection.execute("PRAGMA page_count").fetchall()
     # A log in balance frees what it is about to need.
@@ -170,10 +173,10 @@ def empty_wal(connection: sqlite3.Connection) -> None:
         raise sqlite3.OperationalError("another process is reading what was erased; try again")
 
 
-def _wal(connection: sqlite3.Connection, traffic: Traffic) -> Chore | None:
-    if traffic.written < _WAL_BYTES:
+def _wal(connection: sqlite3.Connection, wal_usage: WalUsage) -> MaintenanceStep | None:
+    if wal_usage.written < _WAL_BYTES:
         return None
-    traffic.written = 0
+    wal_usage.written = 0
     # The bulk is brought home from here, beside the appends: on the writer's connection it
     # would keep one of them waiting for a tenth of a second. What came meanwhile is little.
     connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()

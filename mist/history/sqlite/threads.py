@@ -22,14 +22,14 @@ from mist.history.block_store import BlockStore, Executor
 from mist.history.layout import Row
 from mist.history.sqlite.files import Files
 
-__all__ = ["Threads", "hurry"]
+__all__ = ["Threads", "lower_switch_interval"]
 
 T = TypeVar("T")
 
 _SWITCH_INTERVAL: Final = 0.0001  # seconds; see above
 
 
-def hurry() -> None:
+def lower_switch_interval() -> None:
     """Lower the interpreter's switch interval, for the whole process and for good."""
     sys.setswitchinterval(min(sys.getswitchinterval(), _SWITCH_INTERVAL))
 

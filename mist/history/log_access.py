@@ -1,0 +1,110 @@
+"""Access to a log's block stores: running work on them, the locks, and the log's metadata.
+
+What `Log` and `LogMaintenance` share. One of them writes at a time, and the one that writes
+updates the metadata before anything else runs, so that the two never differ.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import TypeVar
+
+import trio
+
+from mist.errors import HistoryDamaged, HistoryUnavailable
+from mist.history.block import TagLists
+from mist.history.block_store import BlockStore, Executor
+from mist.history.clock import Clock
+from mist.history.log_metadata import LogMetadata
+from mist.history.selection import Selection
+
+__all__ = ["LogAccess"]
+
+log = logging.getLogger("mist.history")
+
+T = TypeVar("T")
+
+
+class LogAccess:
+    """See the module.
+
+    Args:
+        executor: runs work on the block stores.
+        metadata: of the log, as opened.
+        read_only: whether another process may be writing.
+
+    Attributes:
+        metadata: as of the last write; of a log opened for reading only, see `current`.
+        tag_lists: shared by all blocks that are read.
+        clock: the log's.
+        write_lock: held for each change of the block store and of the metadata.
+        maintenance_lock: held from planning a step of maintenance until it is carried out.
+            Taken before `write_lock`.
+    """
+
+    def __init__(self, executor: Executor, metadata: LogMetadata, *, read_only: bool) -> None:
+        self.metadata = metadata
+        self.tag_lists = TagLists()
+        self.clock = Clock(metadata.latest)
+        self.write_lock = trio.Lock()
+        self.maintenance_lock = trio.Lock()
+        self._executor = executor
+        self._read_only = read_only
+        self._logged_damage: set[int] = set()  # first ids of blocks
+        self._closed = False
+
+    def check_writable(self) -> None:
+        """Raises HistoryUnavailable where the log is opened for reading only."""
+        if self._read_only:
+            raise HistoryUnavailable("History is opened for reading only")
+
+    def check_open(self) -> None:
+        """Raises HistoryUnavailable where the log is closed."""
+        if self._closed:
+            raise HistoryUnavailable("History is closed")
+
+    async def current(self) -> LogMetadata:
+        """The metadata as of now. O(blocks) where another process may be writing."""
+        if self._read_only:
+            self.metadata = await self.read(LogMetadata.of)
+        self.check_open()
+        return self.metadata
+
+    async def read(self, work: Callable[[BlockStore], T], selection: Selection | None = None) -> T:
+        """Run `work` on a block store that is only read.
+
+        Args:
+            selection: what is read of it; a large one takes the work off the event loop.
+        """
+        self.check_open()
+        is_long = selection is not None and selection.is_large
+        try:
+            return await self._executor.read(work, long=is_long)
+        except HistoryDamaged as error:
+            self._log_damage(error)
+            raise
+
+    async def write(self, work: Callable[[BlockStore], T]) -> T:
+        """Run `work` on the block store that is written. The caller holds `write_lock`."""
+        self.check_open()
+        return await self._executor.write(work)
+
+    @property
+    def executor(self) -> Executor:
+        """What runs the work."""
+        return self._executor
+
+    async def close(self) -> None:
+        """Close the block stores, once no write is under way. Idempotent."""
+        with trio.CancelScope(shield=True):
+            async with self.maintenance_lock, self.write_lock:
+                self._closed = True
+                await self._executor.close()
+
+    def _log_damage(self, damage: HistoryDamaged) -> None:
+        """Log damage once for each block, by the server; other readers have the exception."""
+        if not self._read_only and damage.first not in self._logged_damage:
+            self._logged_damage.add(damage.first)
+            log.error(
+                "history is damaged; `mist history verify` tells where",
+                extra={"first": damage.first, "reason": damage.reason},
+            )
