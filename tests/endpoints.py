@@ -6,24 +6,24 @@ publisher publishes one message and returns when the server has it.
 """
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from urllib.parse import quote
 
 import attrs
-import trio
-from trio_websocket import WebSocketConnection, wrap_client_stream
+from trio_websocket import WebSocketConnection
 
 from mist.bus import Bus
-from mist.config import Listen
 from mist.server import Server
 from tests.http.client import connect, request
 from tests.http.events import listen
-from tests.transports.lines import Lines
+from tests.servers import listeners
+from tests.transports.lines import talk
+from tests.transports.websockets import open_websocket
 
 __all__ = ["LISTEN", "PUBLISHERS", "RECEIVERS", "SCENARIOS", "Receive", "Scenario", "web"]
 
-LISTEN = tuple(Listen(kind, "127.0.0.1", 0) for kind in ("tcp", "ws", "http", "nats"))
+LISTEN = listeners("tcp", "ws", "http", "nats")
 
 Receive = Callable[[], Awaitable[str]]
 """The data of the next message."""
@@ -71,34 +71,13 @@ def user_of(token: str) -> str:
     return token.removeprefix("token-") if token.startswith("token-") else "marvin"
 
 
-def port(server: Server, number: int) -> int:
-    return int(server.urls[number].rpartition(":")[2].partition("/")[0])
-
-
-@asynccontextmanager
-async def dialed(server: Server, number: int) -> AsyncIterator[Lines]:
-    async with await trio.open_tcp_stream("127.0.0.1", port(server, number)) as stream:
-        yield Lines(stream)
-
-
 @asynccontextmanager
 async def web(
-    server: Server, path: str, token: str, subprotocols: list[str] | None = None
+    server: Server, path: str, token: str, subprotocols: Sequence[str] = ()
 ) -> AsyncIterator[WebSocketConnection]:
-    headers = [(b"X-Auth-Token", token.encode())] if token else []
-    stream = await trio.open_tcp_stream("127.0.0.1", port(server, 1))
-    try:
-        async with trio.open_nursery() as nursery:
-            host = f"127.0.0.1:{port(server, 1)}"
-            socket = await wrap_client_stream(
-                nursery, stream, host, path, subprotocols=subprotocols, extra_headers=headers
-            )
-            yield socket
-            nursery.cancel_scope.cancel()
-    except BaseExceptionGroup as group:
-        raise group.exceptions[0] from None
-    finally:
-        await trio.aclose_forcefully(stream)
+    headers = {"X-Auth-Token": token} if token else {}
+    async with open_websocket(server, path, subprotocols=subprotocols, headers=headers) as socket:
+        yield socket
 
 
 # receivers: server, scenario, token -> Receive
@@ -106,7 +85,7 @@ async def web(
 
 @asynccontextmanager
 async def lines(server: Server, scenario: Scenario, token: str) -> AsyncIterator[Receive]:
-    async with dialed(server, 0) as peer:
+    async with talk(server) as peer:
         await peer.ask(f"subscribe {scenario.asked}\n".encode())
 
         async def receive() -> str:
@@ -120,7 +99,7 @@ async def lines(server: Server, scenario: Scenario, token: str) -> AsyncIterator
 
 @asynccontextmanager
 async def json_lines(server: Server, scenario: Scenario, token: str) -> AsyncIterator[Receive]:
-    async with dialed(server, 0) as peer:
+    async with talk(server) as peer:
         asked = {"command": "subscribe", "tags": scenario.asked.split(",")}
         await peer.send(json.dumps(asked).encode() + b'{"command":"ping"}')
         assert json.loads(await peer.line()) == {"command": "ping", "data": "pong"}
@@ -197,7 +176,7 @@ async def polls(server: Server, scenario: Scenario, token: str) -> AsyncIterator
 
 @asynccontextmanager
 async def subjects(server: Server, scenario: Scenario, token: str) -> AsyncIterator[Receive]:
-    async with dialed(server, 3) as peer:
+    async with talk(server, 3) as peer:
         await peer.line()
         auth = b',"auth_token":"%b"' % token.encode() if token else b""
         asked = scenario.subject[1].encode()
@@ -269,12 +248,12 @@ RECEIVERS = {
 
 
 async def publish_line(server: Server, scenario: Scenario, data: str, token: str) -> None:
-    async with dialed(server, 0) as peer:
+    async with talk(server) as peer:
         assert await peer.ask(f"publish {scenario.tags} {data}\n".encode()) == []
 
 
 async def publish_json(server: Server, scenario: Scenario, data: str, token: str) -> None:
-    async with dialed(server, 0) as peer:
+    async with talk(server) as peer:
         sent = {"command": "publish", "tags": scenario.tags.split(","), "data": data}
         await peer.send(json.dumps(sent).encode() + b'{"command":"ping"}')
         assert json.loads(await peer.line())["data"] == "pong"
@@ -295,7 +274,7 @@ async def publish_http(server: Server, scenario: Scenario, data: str, token: str
 
 
 async def publish_subject(server: Server, scenario: Scenario, data: str, token: str) -> None:
-    async with dialed(server, 3) as peer:
+    async with talk(server, 3) as peer:
         await peer.line()
         subject = scenario.subject[0].encode()
         await peer.send(

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -10,6 +11,8 @@ from pathlib import Path
 from typing import IO
 
 import attrs
+
+from tests.servers import port_of
 
 LISTEN = ("--listen", "tcp://127.0.0.1:0", "--listen", "ws://127.0.0.1:0")
 
@@ -71,6 +74,13 @@ def serving(
         finally:
             if popen.poll() is None:
                 popen.kill()
+
+
+def dial(url: str) -> socket.socket:
+    """A connection to a listener's URL that sends at once, and waits no longer than 20 seconds."""
+    sock = socket.create_connection(("127.0.0.1", port_of(url)), timeout=20)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return sock
 
 
 def mist(

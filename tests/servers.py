@@ -23,6 +23,11 @@ def listeners(*schemes: str) -> tuple[Listen, ...]:
     return tuple(Listen(scheme, "127.0.0.1", 0) for scheme in schemes)
 
 
+def port_of(url: str) -> int:
+    """The port of a listener's URL."""
+    return int(url.rpartition(":")[2].rstrip("/"))
+
+
 @asynccontextmanager
 async def running(
     data: Path,

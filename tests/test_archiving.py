@@ -8,8 +8,8 @@ import pytest
 
 from mist.archive import Archive
 from mist.archive.segments import read_segment
-from tests.processes import LISTEN, mist, serving
-from tests.test_durability import assert_all_there_once, connect, store_through_kills
+from tests.processes import LISTEN, dial, mist, serving
+from tests.test_durability import assert_all_there_once, store_through_kills
 
 
 def archived(folder: Path) -> list[tuple[int, str]]:
@@ -46,7 +46,7 @@ def test_what_was_acknowledged_is_archived_once_through_ten_kills(tmp_path: Path
 
 def test_a_server_that_stops_leaves_a_whole_archive(tmp_path: Path) -> None:
     options = ("--archive", str(tmp_path / "archive"))
-    with serving(tmp_path, *options) as server, connect(server.urls[0]) as sock:
+    with serving(tmp_path, *options) as server, dial(server.urls[0]) as sock:
         sock.sendall(b"ping\n" + b"".join(b"publish a %d\n" % n for n in range(500)) + b"ping\n")
         while not sock.recv(100).endswith(b"pong\n"):
             pass
@@ -96,7 +96,7 @@ def test_an_archive_of_another_history_is_told_in_one_line(
     url = history.format(tmp_path)
     first = "memory://" if url == "memory://" else f"sqlite:///{tmp_path}/history.db"
     options = ("--archive", str(archive), "--history")
-    with serving(tmp_path, *options, first) as server, connect(server.urls[0]) as sock:
+    with serving(tmp_path, *options, first) as server, dial(server.urls[0]) as sock:
         sock.sendall(b"publish a 1\nping\n")
         assert sock.recv(5) == b"pong\n"
         assert server.stop() == 0

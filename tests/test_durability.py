@@ -2,7 +2,6 @@
 
 import re
 import signal
-import socket
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -11,22 +10,15 @@ from random import Random
 
 import pytest
 
-from tests.processes import LISTEN, mist, serving
+from tests.processes import LISTEN, dial, mist, serving
 
 BATCH = 200  # stores in flight at a time
-
-
-def connect(url: str) -> socket.socket:
-    host, _, port = url.removeprefix("tcp://").rpartition(":")
-    sock = socket.create_connection((host, int(port)), timeout=20)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return sock
 
 
 def store_until_the_end(url: str, name: str, stored: dict[int, str], repeated: list[int]) -> None:
     """Store messages as fast as they are acknowledged; what was acknowledged goes to `stored`."""
     number = 0
-    with connect(url) as sock, sock.makefile("rb") as replies:
+    with dial(url) as sock, sock.makefile("rb") as replies:
         try:
             while True:
                 texts = [f"{name}.{number + n}" for n in range(BATCH)]
@@ -45,7 +37,7 @@ def store_until_the_end(url: str, name: str, stored: dict[int, str], repeated: l
 
 
 def read_back(url: str) -> list[tuple[int, str]]:
-    with connect(url) as sock, sock.makefile("rb") as replies:
+    with dial(url) as sock, sock.makefile("rb") as replies:
         sock.sendall(b"ids on\nsubscribe a 0\nping\n")
         found = []
         while (line := replies.readline()) != b"pong\n":
@@ -116,7 +108,7 @@ def test_no_acknowledged_message_is_lost_to_a_hundred_kills(tmp_path: Path) -> N
 
 def test_a_draining_server_stores_what_it_has_read(tmp_path: Path) -> None:
     options = ("--history", f"sqlite:///{tmp_path}/history.db")
-    with serving(tmp_path, *options) as server, connect(server.urls[0]) as sock:
+    with serving(tmp_path, *options) as server, dial(server.urls[0]) as sock:
         sock.sendall(b"ping\n" + b"".join(b"publish a %d\n" % n for n in range(5_000)))
         assert sock.recv(5) == b"pong\n"
         sock.sendall(b"ping\n")

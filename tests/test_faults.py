@@ -7,7 +7,6 @@ import re
 import resource
 import shutil
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -18,7 +17,7 @@ from pathlib import Path
 import attrs
 import pytest
 
-from tests.processes import LISTEN, Process, environment, mist, serving
+from tests.processes import LISTEN, Process, dial, environment, mist, serving
 
 REFUSED = b"error History is unavailable\n"
 _CAP_DAC_OVERRIDE = 1
@@ -29,9 +28,7 @@ class Peer:
     """A connection that speaks lines, and waits for answers."""
 
     def __init__(self, url: str) -> None:
-        host, _, port = url.removeprefix("tcp://").rpartition(":")
-        self._sock = socket.create_connection((host, int(port)), timeout=20)
-        self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._sock = dial(url)
         self._lines = self._sock.makefile("rb")
 
     def __enter__(self) -> "Peer":

@@ -10,8 +10,9 @@ import trio
 
 from mist.config import Listen
 from mist.server import Server
-from tests.endpoints import LISTEN, dialed, port
-from tests.servers import running
+from tests.endpoints import LISTEN
+from tests.servers import port_of, running
+from tests.transports.lines import talk
 
 ROOT = Path(__file__).parent.parent
 SECTION = (ROOT / "README.md").read_text().split("## Clients of other servers")[1].split("\n## ")[0]
@@ -37,14 +38,14 @@ def endpoints() -> object:
 
 async def test_json(tmp_path: Path, endpoints: dict[str, object]) -> None:
     _, subscribe, ask, answer = shown("nc 127.0.0.1 1445")
-    async with running(tmp_path, **endpoints) as server, dialed(server, 0) as peer:
+    async with running(tmp_path, **endpoints) as server, talk(server) as peer:
         with trio.fail_after(10):
             await peer.send(f"{subscribe}\n{ask}\n".encode())
             assert json.loads(await peer.line()) == json.loads(answer)
 
 
 async def curl(server: Server, command: str) -> str:
-    address = f"http://127.0.0.1:{port(server, 2)}"
+    address = f"http://127.0.0.1:{port_of(server.urls[2])}"
     assert "http://127.0.0.1:8080" in command
     return await run(command.replace("http://127.0.0.1:8080", address) + " --silent --max-time 20")
 
@@ -60,7 +61,7 @@ async def test_guble_and_message_bus(tmp_path: Path, endpoints: dict[str, object
 async def test_nats(tmp_path: Path, endpoints: dict[str, object]) -> None:
     async with running(tmp_path, **endpoints) as server:
         command = [sys.executable, str(ROOT / "examples/nats_client.py")]
-        output = await run([*command, "--url", f"nats://127.0.0.1:{port(server, 3)}"])
+        output = await run([*command, "--url", f"nats://127.0.0.1:{port_of(server.urls[3])}"])
     lines = output.splitlines()
     assert [line.split(" billed ")[1] for line in lines] == [f"order.eu: {n}" for n in range(4)]
     assert {re.sub(r" billed.*", "", line) for line in lines} <= {"worker 1", "worker 2"}

@@ -11,7 +11,7 @@ import trio.testing
 from mist.config import Config
 from mist.server import Server, open_server
 from tests.http.client import request
-from tests.servers import listeners
+from tests.servers import listeners, port_of
 
 LISTEN = listeners("tcp", "http")
 
@@ -31,8 +31,8 @@ async def server_until_its_end(data: Path, auth_timeout: float) -> AsyncIterator
 
 
 async def connect(server: Server) -> trio.SocketStream:
-    host, _, port = server.urls[0].removeprefix("tcp://").rpartition(":")
-    return await trio.open_tcp_stream(host, int(port))
+    port = port_of(server.urls[0])
+    return await trio.open_tcp_stream("127.0.0.1", port)
 
 
 async def stall(server: Server) -> trio.SocketStream:

@@ -20,7 +20,7 @@ from mist.broker.usage import UsageAccounting
 from mist.commands import AddTags, Register, Unregister
 from mist.protocols.line.forms import PLAIN
 from mist.wire import Batch
-from tests.servers import running
+from tests.servers import port_of, running
 from tests.waiting import until
 
 pytestmark = pytest.mark.trio
@@ -232,8 +232,7 @@ async def test_a_server_with_an_archive_keeps_them(tmp_path: Path) -> None:
     async with running(
         tmp_path / "data", history=f"sqlite:///{tmp_path}/log.db", archive=tmp_path / "archive"
     ) as server:
-        host, port = server.urls[0].removeprefix("tcp://").split(":")
-        stream = await trio.open_tcp_stream(host, int(port))
+        stream = await trio.open_tcp_stream("127.0.0.1", port_of(server.urls[0]))
         with trio.fail_after(10):
             await stream.send_all(b"subscribe a\n")
             await until(server.hub.broker.tag_sets)

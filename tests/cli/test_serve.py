@@ -7,12 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import LISTEN, mist, serving
-
-
-def connect(url: str) -> socket.socket:
-    host, _, port = url.partition("://")[2].rpartition(":")
-    return socket.create_connection((host, int(port)), timeout=10)
+from tests.processes import LISTEN, dial, mist, serving
 
 
 def ask(sock: socket.socket, text: bytes) -> bytes:
@@ -25,13 +20,13 @@ def test_it_announces_each_listener_once_it_listens(tmp_path: Path) -> None:
         assert server.urls[0].startswith("tcp://127.0.0.1:")
         assert server.urls[1].startswith("ws://127.0.0.1:")
         assert not any(url.endswith(":0") for url in server.urls)
-        with connect(server.urls[0]) as sock:
+        with dial(server.urls[0]) as sock:
             assert ask(sock, b"ping\n") == b"pong\n"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_drains_it_and_it_exits_with_0(tmp_path: Path, number: int) -> None:
-    with serving(tmp_path) as server, connect(server.urls[0]) as sock:
+    with serving(tmp_path) as server, dial(server.urls[0]) as sock:
         data = b"x" * 200_000
         sock.sendall(b"subscribe a\n" + b"publish a " + data + b"\n")
         assert sock.recv(1) == b"p"
@@ -45,7 +40,7 @@ def test_a_signal_drains_it_and_it_exits_with_0(tmp_path: Path, number: int) -> 
 
 
 def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
-    with serving(tmp_path, "--drain-seconds", "60") as server, connect(server.urls[0]) as sock:
+    with serving(tmp_path, "--drain-seconds", "60") as server, dial(server.urls[0]) as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         sock.sendall(b"subscribe a\n" + (b"publish a " + b"x" * 60_000 + b"\n") * 100)
         assert sock.recv(1) == b"p"  # and then reads no more, so that draining takes its time
@@ -115,7 +110,7 @@ def test_settings_come_from_the_environment_and_a_file(tmp_path: Path) -> None:
     config = tmp_path / "mist.toml"
     config.write_text('secret = "s3cret"\nlog_format = "json"\n')
     with serving(tmp_path / "data", MIST_CONFIG=str(config), MIST_MAX_MESSAGE_TAGS="1") as server:
-        with connect(server.urls[0]) as sock:
+        with dial(server.urls[0]) as sock:
             assert ask(sock, b"auth s3cret\npublish a,b x\n") == b"error Too many tags\n"
         assert server.stop() == 0
         assert server.popen.stderr is not None

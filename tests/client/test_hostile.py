@@ -27,7 +27,7 @@ from mist.history import Policy
 from tests.client.fakes import Fake
 from tests.client.test_client import States
 from tests.client.test_history import DIALECTS, Place, place_at, take, until
-from tests.servers import running
+from tests.servers import port_of, running
 
 
 @pytest.fixture(params=DIALECTS)
@@ -291,7 +291,7 @@ async def test_a_history_that_is_taken_away_and_comes_back_is_told_as_gaps(
             await other.register(["*"], "T")
             proxy = place.proxies[dialect]
             kept = proxy._target
-            port = int(bare.urls[DIALECTS.index(dialect)].rpartition(":")[2])
+            port = port_of(bare.urls[DIALECTS.index(dialect)])
             async with (
                 place.connect(dialect, on_state=states) as client,
                 client.subscribe(["a"], on_gap=gaps.append) as one,

@@ -9,6 +9,7 @@ import trio
 from mist.config import Listen
 from mist.server import Server
 from tests.http.client import Client, Response
+from tests.servers import port_of
 
 LISTEN = (Listen("http", "0.0.0.0", 0), Listen("http", "127.0.0.1", 0))
 ADMIN = ["/v1/stats", "/v1/tokens", "/v1/connections", "/metrics"]
@@ -26,7 +27,7 @@ def server_settings() -> dict[str, Any]:
 
 async def ask(url: str, path: str, headers: Mapping[str, str] | None = None) -> Response:
     """Ask the listener with this URL, from loopback in any case."""
-    port = int(url.rpartition(":")[2])
+    port = port_of(url)
     async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
         return await Client(stream, f"127.0.0.1:{port}").request("GET", path, headers)
 

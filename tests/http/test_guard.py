@@ -20,7 +20,7 @@ from mist.server import Server
 from mist.transports.connection_limiter import ConnectionLimiter
 from mist.transports.handshake import Origins
 from tests.http.client import Client, connect, request
-from tests.servers import listeners, running
+from tests.servers import listeners, port_of, running
 
 LOCAL = Listen("http", "127.0.0.1", 8080)
 OURS = "http://localhost:3000"
@@ -272,7 +272,7 @@ async def test_an_address_and_a_token_have_one_rate_whatever_listener_they_ask(
     async def ask_all(server: Server, headers: Mapping[str, str]) -> list[int]:
         statuses = []
         for url in server.urls * 2:
-            port = int(url.rpartition(":")[2])
+            port = port_of(url)
             async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
                 client = Client(stream, f"127.0.0.1:{port}")
                 answer = await client.request("GET", "/v1/messages?tags=a", headers)

@@ -15,7 +15,7 @@ from mist.sessions.close_reason import CloseReason
 from mist.sessions.session import Session
 from tests.http.client import request
 from tests.http.test_stats import Peer, dial
-from tests.servers import listeners, running
+from tests.servers import listeners, port_of, running
 from tests.waiting import until
 
 LISTEN = listeners("tcp", "http")
@@ -199,7 +199,7 @@ async def test_connections_beyond_the_limit_are_counted_as_refused(tmp_path):
         peers = [await dial(server) for _ in range(2)]
         async with trio.open_nursery() as nursery:
             # This one and the scrape's own can't both be in.
-            port = int(server.urls[0].rpartition(":")[2])
+            port = port_of(server.urls[0])
             third = await dial(server)
             late = await trio.open_tcp_stream("127.0.0.1", port)
             assert b"Too many" in await late.receive_some()

@@ -10,7 +10,7 @@ import trio
 
 from mist.logs import configure
 from tests.http.client import request
-from tests.servers import listeners, running
+from tests.servers import listeners, port_of, running
 
 LISTEN = listeners("tcp", "ws", "http")
 # None is a part of another, and each is found as it is and in Base64.
@@ -163,8 +163,7 @@ async def tickets(server, journey):
 
 async def raw(server, journey, url, sent):
     """Bytes into a listener, and all that comes back until it closes or falls silent."""
-    host, _, port = url.rpartition("//")[2].rpartition(":")
-    stream = await trio.open_tcp_stream(host, int(port))
+    stream = await trio.open_tcp_stream("127.0.0.1", port_of(url))
     heard = b""
     with contextlib.suppress(trio.BrokenResourceError):
         await stream.send_all(sent)

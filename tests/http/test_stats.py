@@ -9,7 +9,7 @@ from mist.errors import HistoryUnavailable
 from mist.http.session_aggregates import SessionAggregator
 from mist.protocols.line.forms import PLAIN
 from tests.http.client import request
-from tests.servers import listeners, running
+from tests.servers import listeners, port_of, running
 from tests.waiting import until
 
 LISTEN = listeners("tcp", "http")
@@ -17,7 +17,7 @@ LISTEN = listeners("tcp", "http")
 
 async def dial(server, lines=b""):
     """A TCP peer that has sent these lines, all of which are carried out."""
-    port = int(server.urls[0].rpartition(":")[2])
+    port = port_of(server.urls[0])
     stream = await trio.open_tcp_stream("127.0.0.1", port)
     await stream.send_all(lines + b"ping\n")
     answer = b""

@@ -28,7 +28,7 @@ from mist.transports.handshake import Origins
 from tests.http.client import Client, connect, http_address, request
 from tests.http.events import EventReader, Events, listen
 from tests.processes import serving
-from tests.servers import listeners, running
+from tests.servers import listeners, port_of, running
 from tests.transports.lines import talk
 from tests.waiting import until
 
@@ -745,7 +745,7 @@ async def test_a_stream_whose_server_is_killed_goes_on_without_gap_or_repeat(
     with trio.fail_after(100):
         for kill in range(4):
             with serving(tmp_path, listen=listeners) as server:
-                lines = int(server.urls[0].rpartition(":")[2])
+                lines = port_of(server.urls[0])
                 async with trio.open_nursery() as nursery:
                     for n in range(2):
                         nursery.start_soon(publish, lines, f"k{kill}w{n}")
@@ -755,7 +755,7 @@ async def test_a_stream_whose_server_is_killed_goes_on_without_gap_or_repeat(
                     server.popen.kill()
                 await trio.to_thread.run_sync(server.popen.wait)
         with serving(tmp_path, listen=listeners) as server:
-            lines = int(server.urls[0].rpartition(":")[2])
+            lines = port_of(server.urls[0])
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(publish, lines, "last")
                 await follow(max(len(stored), len(seen)) + 50)

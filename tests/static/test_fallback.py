@@ -11,7 +11,7 @@ from mist.client import Client, connect
 from mist.config import Listen
 from mist.history import Policy
 from mist.server import Server
-from tests.servers import running
+from tests.servers import port_of, running
 from tests.static.pages import ClientPage, Proxy
 
 TOKEN = "T"
@@ -22,7 +22,7 @@ STREAMS = b"GET /v1/stream"
 
 def port(server: Server, scheme: str) -> int:
     [url] = [each for each in server.urls if each.startswith(f"{scheme}://")]
-    return int(url.rpartition(":")[2])
+    return port_of(url)
 
 
 @attrs.define

@@ -15,7 +15,7 @@ from mist.config import Listen
 from mist.errors import HistoryUnavailable
 from mist.history import Policy
 from mist.server import Server
-from tests.servers import running
+from tests.servers import port_of, running
 from tests.static.pages import ClientPage, Proxy
 from tests.waiting import until
 
@@ -62,7 +62,7 @@ class Place:
             connect(self.server.urls[0]) as self.services,
         ):
             await self.services.register(["a", "b", "room:*"], TOKEN)
-            ws, http = (int(url.rpartition(":")[2]) for url in self.server.urls[1:])
+            ws, http = (port_of(url) for url in self.server.urls[1:])
             self.ws.target, self.http.target = ws, http
             self.http.moved = {ws: self.ws.port}
             yield

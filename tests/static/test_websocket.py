@@ -11,15 +11,11 @@ import trio
 from mist.client import Client, connect
 from mist.config import Listen
 from mist.server import Server
-from tests.servers import running
+from tests.servers import port_of, running
 from tests.static.pages import ClientPage, Proxy
 
 TOKEN = "T"
 OPEN = {"token": TOKEN}
-
-
-def port(server: Server, index: int) -> int:
-    return int(server.urls[index].rpartition(":")[2])
 
 
 @pytest.fixture
@@ -37,7 +33,7 @@ async def services(server: Server) -> AsyncIterator[Client]:
 
 @pytest.fixture
 async def proxy(server: Server, nursery: trio.Nursery) -> Proxy:
-    return await nursery.start(Proxy(port(server, 1)).run)
+    return await nursery.start(Proxy(port_of(server.urls[1])).run)
 
 
 @pytest.fixture
@@ -207,7 +203,7 @@ async def test_a_token_nobody_knows_ends_it_for_good(
 async def test_a_page_that_is_not_allowed_ends_for_good(page: ClientPage, tmp_path: Path) -> None:
     listen = (Listen("tcp", "127.0.0.1", 0), Listen("ws", "0.0.0.0", 0))
     async with running(tmp_path / "other", listen=listen, insecure=True) as other:
-        await page.start(f"ws://127.0.0.1:{port(other, 1)}", **OPEN)
+        await page.start(f"ws://127.0.0.1:{port_of(other.urls[1])}", **OPEN)
         await page.is_state("closed")
     assert (await page.events("state"))[-1]["error"]["closeCode"] == 4403
 
@@ -338,7 +334,7 @@ async def test_a_server_that_is_lost_and_back_costs_no_message_and_brings_none_t
         ):
             if turn == 0:
                 await services.register(["a", "b"], TOKEN)
-            proxy.target = port(server, 1)
+            proxy.target = port_of(server.urls[1])
             # Half of them are stored before the page is back.
             await publish(services, *texts[turn : turn + 5], tags="a,b")
             if turn == 0:
@@ -414,7 +410,7 @@ async def test_without_a_history_a_lost_connection_is_a_gap(
 ) -> None:
     async with running(tmp_path) as server, connect(server.urls[0]) as services:
         await services.register(["a"], TOKEN)
-        proxy = await nursery.start(Proxy(port(server, 1)).run)
+        proxy = await nursery.start(Proxy(port_of(server.urls[1])).run)
         await page.start(f"ws://127.0.0.1:{proxy.port}", **OPEN)
         await page.listen("a")
         code = "listen(['a'], {since: 0}).ready.catch((error) => error.code)"
@@ -437,7 +433,7 @@ async def test_another_log_is_a_gap_and_brings_what_it_has(
             connect(server.urls[0]) as services,
         ):
             await services.register(["a", "b"], TOKEN)
-            proxy.target = port(server, 1)
+            proxy.target = port_of(server.urls[1])
             if turn == "1":
                 await publish(services, "x", "y", tags="b")
                 await page.start(f"ws://127.0.0.1:{proxy.port}", **OPEN)

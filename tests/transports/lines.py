@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 import trio
 
 from mist.server import Server
+from tests.servers import port_of
 
 
 class Lines:
@@ -54,6 +55,6 @@ class Lines:
 @asynccontextmanager
 async def talk(server: Server, index: int = 0) -> AsyncIterator[Lines]:
     """A connection to a server's listener."""
-    host, _, port = server.urls[index].partition("://")[2].rpartition(":")
-    async with await trio.open_tcp_stream(host, int(port)) as stream:
+    port = port_of(server.urls[index])
+    async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
         yield Lines(stream)

@@ -17,7 +17,7 @@ import trio
 from trio_websocket import open_websocket_url
 
 from mist.server import Server
-from tests.servers import running
+from tests.servers import port_of, running
 from tests.transports.lines import Lines, talk
 
 PUBLISHERS = "xyz"
@@ -94,10 +94,10 @@ async def come_and_go(lines: Lines, commands: list[bytes], done: trio.Event) -> 
 @asynccontextmanager
 async def talk_slowly(server: Server) -> AsyncIterator[Lines]:
     """A connection with the least room in its kernel."""
-    host, _, port = server.urls[0].partition("://")[2].rpartition(":")
+    port = port_of(server.urls[0])
     with trio.socket.socket() as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
-        await sock.connect((host, int(port)))
+        await sock.connect(("127.0.0.1", port))
         yield Lines(trio.SocketStream(sock))
 
 

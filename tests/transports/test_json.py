@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import trio
-import trio_websocket
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from trio_websocket import ConnectionClosed, ConnectionRejected, WebSocketConnection
@@ -16,6 +15,7 @@ from trio_websocket import ConnectionClosed, ConnectionRejected, WebSocketConnec
 from mist.server import Server
 from tests.servers import running
 from tests.transports.lines import Lines, talk
+from tests.transports.websockets import open_websocket
 
 PATH = "/subscribe/websocket"
 TOKEN = "t0ken-that-no-log-may-hold"
@@ -277,18 +277,8 @@ async def browse(
     if token is not None:
         encoded = base64.urlsafe_b64encode(token.encode()).decode().rstrip("=")
         offered.append("mist.token." + encoded)
-    port = int(server.urls[1].rpartition(":")[2])
-    stream = await trio.open_tcp_stream("127.0.0.1", port)
-    try:
-        async with trio.open_nursery() as nursery:
-            yield await trio_websocket.wrap_client_stream(
-                nursery, stream, f"127.0.0.1:{port}", PATH, subprotocols=offered
-            )
-            nursery.cancel_scope.cancel()
-    except BaseExceptionGroup as group:
-        raise group.exceptions[0] from None
-    finally:
-        await trio.aclose_forcefully(stream)
+    async with open_websocket(server, PATH, subprotocols=offered) as page:
+        yield page
 
 
 async def ask_page(page: WebSocketConnection, sent: bytes = b"") -> list[bytes]:

@@ -17,7 +17,7 @@ from mist.server import Server
 from mist.sessions.hub import Hub
 from mist.transports.connection_limiter import ConnectionLimiter
 from mist.transports.nats import NatsTransport
-from tests.servers import listeners, running
+from tests.servers import listeners, port_of, running
 from tests.transports.lines import Lines, talk
 
 LISTEN = listeners("nats", "tcp")
@@ -75,7 +75,7 @@ async def test_the_server_speaks_first(server: Server) -> None:
             assert line.endswith(b"\r\n")
             info = msgspec.json.decode(line[5:])
             ids.append(info.pop("client_id"))
-            port = int(server.urls[0].rpartition(":")[2])
+            port = port_of(server.urls[0])
             assert info.pop("server_id")
             assert info.pop("version")
             assert info == {

@@ -16,6 +16,7 @@ from nats.aio.msg import Msg
 from nats.errors import NoRespondersError
 
 from tests.processes import Process, serving
+from tests.servers import port_of
 
 LISTEN = ("--listen", "nats://127.0.0.1:0", "--listen", "tcp://127.0.0.1:0")
 IN_MEMORY = ("--tokens", "memory://", "--history", "memory://")
@@ -243,8 +244,8 @@ async def test_tags_and_subjects_meet(process: Process) -> None:
     client = await connect(process)
     subscription = await client.subscribe("foo.*")
     await fence(client)
-    host, _, port = process.urls[1].partition("://")[2].rpartition(":")
-    reader, writer = await asyncio.open_connection(host, int(port))
+    port = port_of(process.urls[1])
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(b"subscribe .foo.bar\nsubscribe b\nping\n")
     assert await reader.readline() == b"pong\n"
     writer.write(b"publish b,.foo.bar from the line\n")
@@ -296,8 +297,8 @@ def test_a_secret_or_a_token_is_asked_for(tmp_path: Path) -> None:
     with serving(tmp_path, *NO_HISTORY, listen=LISTEN, MIST_SECRET="s3cret") as process:
 
         async def register(*lines: bytes) -> None:
-            host, _, port = process.urls[1].partition("://")[2].rpartition(":")
-            reader, writer = await asyncio.open_connection(host, int(port))
+            port = port_of(process.urls[1])
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(b"auth s3cret\n" + b"".join(lines) + b"ping\n")
             assert await reader.readline() == b"pong\n"
             writer.close()

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from mist.config import Listen
 from mist.errors import StartupError
 from mist.server import Server
-from tests.servers import listeners, running
+from tests.servers import listeners, port_of, running
 from tests.transports.lines import Lines, talk
 
 
@@ -335,7 +335,7 @@ async def test_tls_carries_the_protocol_and_says_goodbye(tmp_path: Path) -> None
     authority.configure_trust(context)
     listen = listeners("tcps")
     async with running(tmp_path / "data", listen=listen, **files) as server:
-        port = int(server.urls[0].rpartition(":")[2])
+        port = port_of(server.urls[0])
         with trio.fail_after(20):
             stream = await trio.open_ssl_over_tcp_stream("127.0.0.1", port, ssl_context=context)
             one = Lines(stream)
@@ -358,7 +358,7 @@ async def test_garbage_and_silence_instead_of_a_tls_handshake_end_alone(tmp_path
                 await silent.rest()
             context = ssl.create_default_context()
             authority.configure_trust(context)
-            port = int(server.urls[0].rpartition(":")[2])
+            port = port_of(server.urls[0])
             stream = await trio.open_ssl_over_tcp_stream("127.0.0.1", port, ssl_context=context)
             assert await Lines(stream).ask(b"") == []
             await trio.aclose_forcefully(stream)

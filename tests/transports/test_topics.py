@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from pathlib import Path
@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import trio
-import trio_websocket
 from trio_websocket import ConnectionClosed, ConnectionRejected, WebSocketConnection
 
 from mist.audience import Attributes, Audience
@@ -21,6 +20,7 @@ from mist.server import Server
 from tests.servers import running
 from tests.transports.lines import talk
 from tests.transports.test_websocket import encode
+from tests.transports.websockets import open_websocket
 
 TOKEN = "t0ken-that-no-log-may-hold"
 GRANTS = ("/foo", ">/foo", "/bar", ">/bar")
@@ -77,28 +77,14 @@ async def dialed(
     user: str = "marvin",
     token: str | None = TOKEN,
     *,
-    subprotocols: list[str] | None = None,
+    subprotocols: Sequence[str] = (),
     path: str | None = None,
 ) -> AsyncIterator[Guble]:
     """A client that has been told nothing yet."""
-    port = int(server.urls[1].rpartition(":")[2])
-    stream = await trio.open_tcp_stream("127.0.0.1", port)
-    try:
-        async with trio.open_nursery() as nursery:
-            socket = await trio_websocket.wrap_client_stream(
-                nursery,
-                stream,
-                f"127.0.0.1:{port}",
-                f"/stream/user/{user}" if path is None else path,
-                subprotocols=subprotocols,
-                extra_headers=[] if token is None else [(b"X-Auth-Token", token.encode())],
-            )
-            yield Guble(socket)
-            nursery.cancel_scope.cancel()
-    except BaseExceptionGroup as group:
-        raise group.exceptions[0] from None
-    finally:
-        await trio.aclose_forcefully(stream)
+    path = f"/stream/user/{user}" if path is None else path
+    headers = {} if token is None else {"X-Auth-Token": token}
+    async with open_websocket(server, path, subprotocols=subprotocols, headers=headers) as socket:
+        yield Guble(socket)
 
 
 @asynccontextmanager

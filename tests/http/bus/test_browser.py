@@ -10,7 +10,7 @@ from mist.bus import Bus
 from mist.commands import Register
 from mist.config import Listen
 from tests.http.bus.polls import SETTINGS, TOKEN
-from tests.servers import running
+from tests.servers import port_of, running
 from tests.waiting import until
 
 _START = """
@@ -142,7 +142,7 @@ async def test_another_channel_joins_while_it_polls(page, served):
 async def test_it_finds_its_way_back_after_a_restart(page, site, tmp_path):
     async with serving(tmp_path, site) as (server, bus):
         await start(page, server)
-        port = int(server.urls[0].rpartition(":")[2])
+        port = port_of(server.urls[0])
         await page.evaluate("listen('/foo', 0); listen('/bar')")
         await subscribed(server, 2)
         await bus.publish("/foo", "one")
