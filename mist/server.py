@@ -116,8 +116,13 @@ class Server:
                             transport = self._transport(each)
                             # HTTP answers to the end: whoever asks hears that it isn't ready.
                             is_http = isinstance(transport, HttpTransport)
-                            if isinstance(transport, WebSocketTransport | NatsTransport):
-                                background.start_soon(transport.sweep)
+                            sweeping = (
+                                transport.websocket
+                                if isinstance(transport, HttpTransport)
+                                else transport
+                            )
+                            if isinstance(sweeping, WebSocketTransport | NatsTransport):
+                                background.start_soon(sweeping.sweep)
                             await (connections if is_http else accepting).start(
                                 partial(
                                     trio.serve_listeners,
@@ -199,22 +204,12 @@ class Server:
             [listen.port] if listen.port else [],
             loopback=listen.is_local,
         )
-        if listen.protocol == "http":
-            transport = HttpTransport(
-                self._site.behind(origins),
-                limiter,
-                listen,
-                max_header=config.max_header,
-                handshake_seconds=config.handshake_seconds,
-                idle_seconds=config.handshake_seconds,
-            )
-            self._http.append(transport)
-            return transport
-        return WebSocketTransport(
+        websocket = WebSocketTransport(
             self.hub,
             limiter,
             origins,
-            name=listen.scheme,
+            name="wss" if listen.tls else "ws",
+            max_header=config.max_header,
             query_token=config.allow_query_token,
             redeem=self._tickets.redeem_from,
             handshake_seconds=config.handshake_seconds,
@@ -222,6 +217,19 @@ class Server:
             ping_seconds=config.ping_seconds,
             idle_seconds=config.idle_seconds,
         )
+        if listen.protocol == "ws":
+            return websocket
+        transport = HttpTransport(
+            self._site.behind(origins),
+            limiter,
+            listen,
+            websocket=websocket,
+            max_header=config.max_header,
+            handshake_seconds=config.handshake_seconds,
+            idle_seconds=config.handshake_seconds,
+        )
+        self._http.append(transport)
+        return transport
 
 
 @asynccontextmanager

@@ -1,7 +1,7 @@
 """HTTP: requests, streams for browsers, health and metrics, the dashboard.
 
-    connections     hypercorn over streams that are accepted like all others
-    http1           hypercorn's HTTP/1.1, with what it leaves open closed
+    connections     connections that are kept alive from one request to the next
+    exchange        one request and its response, as ASGI has it
     app             every route, in one table
     guard           what every request has to pass: name, page, size, speed, rate
     access          who asks, and what they may

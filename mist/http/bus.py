@@ -81,11 +81,11 @@ class _Chunks:
         """Send an array."""
         async with self._turn:
             if not self.started:
-                self.started = True
                 headers = {**_HEADERS, "content-type": _CHUNKED}
                 pairs = [(name.encode(), value.encode()) for name, value in headers.items()]
                 pairs.append((b"x-accel-buffering", b"no"))  # nginx would hold chunks back
                 await self._send({"type": "http.response.start", "status": 200, "headers": pairs})
+                self.started = True  # not before: who is cancelled in there has not started
             body = json.replace(_SEPARATOR, _ESCAPED) + _SEPARATOR
             await self._send({"type": "http.response.body", "body": body, "more_body": True})
 
@@ -215,7 +215,7 @@ class _Poll:
         ending = session.ended
         if ending is DISCONNECTED:
             if chunks is not None and chunks.started:
-                await chunks.finish()  # hypercorn would read no further otherwise
+                await chunks.finish()
             return
         if chunks is not None and chunks.started:
             if ending is None:

@@ -1,34 +1,46 @@
-"""The HTTP listeners' connections: hypercorn over streams that are accepted here.
+"""The HTTP listeners' connections: requests read, answered by an ASGI application, kept alive.
 
-hypercorn reads requests, writes responses and keeps connections alive; accepting, limits on
-connections, TLS and the end of it all are as for every other listener. HTTP/1.1 only: HTTP/2
-would bring its own limits to be minded, and whoever wants it has a proxy in front. WebSockets
-are the business of their own listener.
+A connection is one task: it reads a request, runs the application, writes the response and
+begins again. It reads ahead only where the application waits for more of the body or for the end
+of the connection, and then within a bound, so that a peer that sends faster than it is answered
+waits itself. HTTP/1.1 only: who wants HTTP/2 has a proxy in front.
+
+Time limits: a request's head has to arrive within some seconds of the connection's beginning, or
+of the response before; a response must be taken at some pace. Those of a body are the guard's.
 """
 
 import logging
-from collections.abc import Callable
-from contextlib import suppress
+import time
+from collections.abc import Awaitable, Callable
+from email.utils import formatdate
 from typing import Any, Final
 
 import trio
-from hypercorn.config import Config as HypercornConfig
-from hypercorn.trio.worker_context import WorkerContext
-from hypercorn.typing import ConnectionState, LifespanState
-from hypercorn.utils import wrap_app
+from starlette.requests import ClientDisconnect
 
 from mist.config import Listen
-from mist.http.http1 import Connection, refusal
+from mist.http.exchange import Disconnected, Exchange
+from mist.http.problems import Problem
 from mist.transports.connection_limiter import ConnectionLimiter
-from mist.transports.streams import peer_address, ready_stream
+from mist.transports.handshake import is_upgrade
+from mist.transports.http1 import BadRequest, RequestHead, RequestReader, response_head
+from mist.transports.streams import ByteStream, peer_address, ready_stream
+from mist.transports.websocket import WebSocketTransport
 
 __all__ = ["HttpTransport"]
 
 log = logging.getLogger("mist.http")
 
-_STALLED: Final = 30.0  # seconds without a byte taken, after which a reader is taken for gone
-_MOST_LATE: Final = 64  # connections at a time that are answered while draining
-_LINGER: Final = 1.0  # seconds for a peer to stop sending what nobody will read
+App = Callable[[Any, Any, Any], Awaitable[None]]
+
+_READ: Final = 16_384  # bytes read of a head at a time
+_MAX_LATE: Final = 64  # connections at a time that are answered while draining
+_CODES: Final = {
+    429: ("too_many_connections", "too many connections"),
+    431: ("headers_too_large", "a request's line and headers are too long"),
+    500: ("internal_error", "a mistake of the server's; it is logged"),
+    501: ("not_implemented", "no such transfer coding"),
+}
 
 
 class HttpTransport:
@@ -36,9 +48,11 @@ class HttpTransport:
 
     Args:
         app: an ASGI application. In its `scope["state"]` are `listen`, the listener, and
-            `peer`, the address.
+            `peer`, the address; see `mist.http.exchange` for its extension.
         limiter: who may connect.
         listen: the listener.
+        websocket: what answers WebSocket handshakes; where None they are requests like others,
+            whose offer to change the protocol is ignored (RFC 9110, section 7.8).
         max_header: bytes of a request's line and headers.
         handshake_seconds: for TLS.
         idle_seconds: for a request's line and headers to be there, counted from the
@@ -47,48 +61,43 @@ class HttpTransport:
 
     def __init__(
         self,
-        app: Callable[..., Any],
+        app: App,
         limiter: ConnectionLimiter,
         listen: Listen,
         *,
+        websocket: WebSocketTransport | None = None,
         max_header: int = 16_384,
         handshake_seconds: float = 10.0,
         idle_seconds: float = 10.0,
     ) -> None:
-        self._app = wrap_app(app, 0, "asgi")
+        self.app = app
+        self.listen = listen
+        self.websocket = websocket
+        self.max_header = max_header
+        self.idle_seconds = idle_seconds
+        self.draining = False
+        self.date = _Date()
+        self.waiting: dict[trio.CancelScope, None] = {}  # connections between two requests
         self._limiter = limiter
-        self._listen = listen
         self._handshake_seconds = handshake_seconds
-        self._context = WorkerContext(None)
-        self._draining = False
         self._late = 0  # connections that came while draining
-        self._config = HypercornConfig()
-        self._config.h11_max_incomplete_size = max_header
-        self._config.keep_alive_timeout = idle_seconds
-        self._config.include_server_header = False
-        self._config.accesslog = None
-        self._config.errorlog = log
 
     async def handle(self, stream: trio.abc.Stream, nursery: trio.Nursery) -> None:
         """Serve one connection until it ends. Raises nothing but `trio.Cancelled`.
 
         Args:
             stream: as accepted.
-            nursery: as for other transports; nothing is started in it.
+            nursery: for what writes an outbox; outlives the connection.
         """
         address = peer_address(stream)
-        late = self._draining
+        late = self.draining
         self._late += late
         ticket = None if late else self._limiter.enter(address)
         try:
-            if self._late > _MOST_LATE if late else ticket is None:
-                with trio.move_on_after(1.0):
-                    await stream.send_all(_too_many())
-                    await _Patient(stream).aclose()
+            if self._late > _MAX_LATE if late else ticket is None:
+                await _refuse(ByteStream(stream), 429)
             elif await ready_stream(stream, self._handshake_seconds):
-                await self._serve(stream, address)
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
-            pass
+                await _Connection(self, stream, address, nursery).run()
         except Exception:
             # Our own mistake, not the peer's: told in full, and it costs this connection only.
             log.exception("connection failed")
@@ -104,83 +113,131 @@ class HttpTransport:
         A few that come now are answered, once each, and nobody waits for them: a load balancer
         shall hear that the server is not ready, and not guess it from refused connections.
         """
-        self._draining = True
-        self._config.keep_alive_max_requests = 0
-        draining, self._context = self._context, WorkerContext(None)
-        await draining.terminated.set()
+        self.draining = True
+        for scope in list(self.waiting):
+            scope.cancel()
+        await trio.lowlevel.checkpoint()
 
-    async def _serve(self, stream: trio.abc.Stream, address: str) -> None:
-        state = LifespanState({"listen": self._listen, "peer": address})
-        connection = Connection(
-            self._app,
-            self._config,
-            self._context,
-            ConnectionState(state),
-            _Patient(stream),  # type: ignore[arg-type]
+
+class _Connection:
+    """One connection, from its first byte to the last."""
+
+    __slots__ = ("_address", "_nursery", "_reader", "_scope", "_stream", "_transport")
+
+    def __init__(
+        self,
+        transport: HttpTransport,
+        stream: trio.abc.Stream,
+        address: str,
+        nursery: trio.Nursery,
+    ) -> None:
+        self._transport = transport
+        self._stream = ByteStream(stream)
+        self._address = address
+        self._nursery = nursery
+        self._reader = RequestReader(transport.max_header)
+        self._scope = trio.CancelScope()  # cancelled where a request takes too long to come
+
+    async def run(self) -> None:
+        try:
+            with self._scope:
+                while (head := await self._next_head()) is not None:
+                    websocket = self._transport.websocket
+                    if head.upgrade and websocket is not None and is_upgrade(head):
+                        early = self._reader.buffered > 0
+                        await websocket.upgrade(
+                            self._stream.stream, head, self._address, self._nursery, early=early
+                        )
+                        return
+                    if not await self._answer(head):
+                        break
+        except BadRequest as error:
+            await _refuse(self._stream, error.status, bodiless=error.bodiless)
+            return
+        await self._stream.aclose()
+
+    async def _next_head(self) -> RequestHead | None:
+        """The next request's; None where the connection is to end.
+
+        Raises:
+            BadRequest: it is none.
+        """
+        head = self._reader.next_head()
+        if head is not None:
+            await trio.lowlevel.checkpoint()  # others have their turn between two of a pipeline
+            return head
+        transport, scope = self._transport, self._scope
+        scope.deadline = trio.current_time() + transport.idle_seconds
+        transport.waiting[scope] = None
+        try:
+            while head is None:
+                data = await self._stream.receive(_READ)
+                if not data:
+                    return None
+                self._reader.receive_data(data)
+                head = self._reader.next_head()
+        finally:
+            del transport.waiting[scope]
+        scope.deadline = float("inf")
+        return None if scope.cancel_called else head
+
+    async def _answer(self, head: RequestHead) -> bool:
+        """Run the application. Whether the connection can be used again."""
+        transport = self._transport
+        exchange = Exchange(
+            self._stream,
+            self._reader,
+            head,
+            self._nursery,
+            keep_alive=not transport.draining,
+            date=transport.date,
         )
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(_close_at_cancellation, stream)
-            await connection.run()
-            nursery.cancel_scope.cancel()
+        scope = exchange.scope(transport.listen, self._address)
+        try:
+            await transport.app(scope, exchange.receive, exchange.send)
+        except Exception as error:
+            if not (exchange.broken or exchange.ended) or not _is_disconnect(error):
+                log.exception("request failed")
+            if not (exchange.broken or exchange.response.begun):
+                await _refuse(self._stream, 500, bodiless=head.method == "HEAD")
+        if exchange.handed_over is not None:
+            exchange.handed_over.abandon()
+        return exchange.reusable and not transport.draining
 
 
-async def _close_at_cancellation(stream: trio.abc.Stream) -> None:
-    # hypercorn shields its writes: only a closed stream ends one that its reader doesn't take.
-    try:
-        await trio.sleep_forever()
-    finally:
-        await trio.aclose_forcefully(stream)
+class _Date:
+    """The value of the `Date` header, written once a second."""
+
+    __slots__ = ("_second", "_text")
+
+    def __init__(self) -> None:
+        self._second = 0
+        self._text = b""
+
+    def __call__(self) -> bytes:
+        second = int(time.time())
+        if second != self._second:
+            self._second = second
+            self._text = formatdate(second, usegmt=True).encode()
+        return self._text
 
 
-class _Patient(trio.abc.Stream):
-    """A stream whose writes don't wait for ever, and whose end loses nothing.
-
-    Where a socket is closed while there is something unread, the peer's kernel may throw away
-    what was written last (RFC 9112, 9.6): the very answer that says why. So what still comes
-    is taken, for a moment.
-    """
-
-    def __init__(self, stream: trio.abc.Stream) -> None:
-        self._stream = stream
-        self._reading = trio.Lock()
-        self._closing = False
-
-    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        view = memoryview(data)
-        while view:
-            piece, view = view[:65_536], view[65_536:]
-            with trio.move_on_after(_STALLED) as scope:
-                await self._stream.send_all(piece)
-            if scope.cancelled_caught:
-                await trio.aclose_forcefully(self._stream)
-                raise trio.BrokenResourceError("the peer has stopped reading")
-
-    async def wait_send_all_might_not_block(self) -> None:
-        await self._stream.wait_send_all_might_not_block()
-
-    async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
-        async with self._reading:
-            while True:
-                data = await self._stream.receive_some(max_bytes)
-                if not data or not self._closing:
-                    return data
-
-    async def send_eof(self) -> None:
-        if isinstance(self._stream, trio.abc.HalfCloseableStream):
-            await self._stream.send_eof()
-
-    async def aclose(self) -> None:
-        if not self._closing:
-            self._closing = True
-            with trio.move_on_after(_LINGER):
-                with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
-                    await self.send_eof()
-                    await self.receive_some()  # returns at the end of what comes
-        with trio.move_on_after(_LINGER):
-            await self._stream.aclose()
+def _is_disconnect(error: BaseException) -> bool:
+    """Whether that is all that an application's error says."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(map(_is_disconnect, error.exceptions))
+    return isinstance(error, Disconnected | ClientDisconnect)
 
 
-def _too_many() -> bytes:
-    headers, body = refusal(429)
-    lines = [b"HTTP/1.1 429 Too Many Requests", *[b"%b: %b" % header for header in headers]]
-    return b"\r\n".join([*lines, b"", body])
+async def _refuse(stream: ByteStream, status: int, *, bodiless: bool = False) -> None:
+    """Answer what never became a request, and close."""
+    code, detail = _CODES.get(status, ("bad_request", "that is no HTTP request"))
+    headers = {"Connection": "close", **({"Retry-After": "5"} if status == 429 else {})}
+    response = Problem(status, code, detail, headers).response()
+    wire = response_head(status, response.raw_headers)
+    with trio.move_on_after(1.0):
+        try:
+            await stream.send(wire if bodiless else wire + bytes(response.body))
+        except trio.BrokenResourceError:
+            return
+    await stream.aclose()

@@ -15,7 +15,7 @@ from mist.http.context import Context
 from mist.http.openapi import Answer, Operation, Operations
 from mist.http.problems import Problem
 from mist.sessions.sequencer import Sequencer
-from mist.transports.websocket import PATH
+from mist.transports.handshake import PATH
 
 __all__ = ["OPERATIONS", "routes"]
 
@@ -29,13 +29,13 @@ class Health(msgspec.Struct, frozen=True):
 
 
 class Endpoints(msgspec.Struct, frozen=True):
-    """The endpoints for browsers: the WebSocket's URL (None where there is none), paths of others.
+    """The endpoints for browsers: the WebSocket's URL, and paths of the others.
 
     Attributes:
         history: whether messages are kept, so that clients can resume.
     """
 
-    websocket: str | None
+    websocket: str
     stream: str
     poll: str
     tickets: str
@@ -74,16 +74,17 @@ def routes(context: Context) -> Sequence[BaseRoute]:
     ]
 
 
-def _websocket(context: Context, request: Request) -> str | None:
-    """The WebSocket listener's URL, under the name that the request came to; None if it has none.
+def _websocket(context: Context, request: Request) -> str:
+    """The URL for WebSockets, under the name that the request came to.
 
-    Of several the one that has TLS where the request has, since pages demand that.
+    That of a `ws` listener, of several the one that has TLS where the request has, since pages
+    demand that; where there is none, of the listener that the request came by.
     """
-    found = [each for each in context.listening if each.protocol == "ws" and not each.is_unix]
     came_by: Listen = request.state.listen
-    found.sort(key=lambda each: (each.tls != came_by.tls, each.host != came_by.host))
+    found = [each for each in context.listening if each.protocol == "ws" and not each.is_unix]
     if not found:
-        return None
+        return f"{'wss' if came_by.tls else 'ws'}://{request.headers['host']}{PATH}"
+    found.sort(key=lambda each: (each.tls != came_by.tls, each.host != came_by.host))
     host = request.url.hostname or found[0].host
     host = f"[{host}]" if ":" in host else host
     return f"{'wss' if found[0].tls else 'ws'}://{host}:{found[0].port}{PATH}"

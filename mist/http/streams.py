@@ -1,8 +1,8 @@
 """`GET /v1/stream`: Server-Sent Events.
 
 A stream is a session like any other: its deliveries, bounds and rights are those of a
-WebSocket, and so is the way back through the history. Only its bytes go another way: hypercorn
-writes them, so there is a task that hands it what is queued, a piece at a time.
+WebSocket, and so is the way back through the history. Only its bytes go another way: ASGI's
+`send` writes them, so there is a task that hands it what is queued, a piece at a time.
 
 How it ends: with a word that says why (`event: end`) where the server ends it, and with the
 connection in any case.
@@ -139,7 +139,7 @@ class _EventStream:
             await self._serve(session, wanted, writer, receive)
         assert session.ended is not None
         if writer.started:
-            # Even where the client is gone: hypercorn would read no further otherwise.
+            # Even where the client is gone: the connection is not used again then.
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         elif session.ended is not DISCONNECTED:
             raise self._failure or why_refused(session.ended)

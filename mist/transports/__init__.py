@@ -2,7 +2,7 @@
 
 One module a kind of listener (`tcp`, `nats`, `websocket`), each a `transport` whose `handle`
 serves one connection; beneath them what they share: `connection` joins a stream and an outbox,
-`limiter` counts who connects, `dialects` tells lines from JSON, `handshake` judges a WebSocket
-request and `upgrade` has it answered, `departures` takes leave of many, `streams` makes a fresh
-stream ready.
+`connection_limiter` counts who connects, `dialects` tells lines from JSON, `http1` reads requests
+and writes responses, `handshake` judges those that ask for a WebSocket, `graceful_shutdown` ends
+the sessions of a server that goes away, `streams` makes a fresh stream ready.
 """

@@ -201,6 +201,16 @@ class Connection:
         if self._wanted is not None:
             self._wanted.set()
 
+    async def flushed(self, grace: float) -> bool:
+        """Write what is queued. Whether all of it was taken. Finishes even where it is cancelled.
+
+        Args:
+            grace: seconds for the peer to take it.
+        """
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + grace):
+            await self._flushed()
+        return not self.broken and not self.outbox.size
+
     async def _flushed(self) -> None:
         self.flush()
         while self._draining:

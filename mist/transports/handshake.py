@@ -1,4 +1,4 @@
-"""Judging a WebSocket handshake: who asks, from which page, with which token. No I/O.
+"""WebSocket handshakes: who asks, from which page, with which token, and the answer. No I/O.
 
 A browser page can't set headers on a WebSocket, so a token may come in several ways; all of
 them lead to the same check. A browser also shows its scripts nothing of a refused handshake,
@@ -8,6 +8,7 @@ else gets a plain HTTP status.
 
 import base64
 import binascii
+import hashlib
 import re
 from collections.abc import Collection, Iterable, Sequence
 from ipaddress import ip_address
@@ -17,9 +18,24 @@ from urllib.parse import parse_qsl, unquote_to_bytes, urlsplit
 import attrs
 
 from mist.config.addresses import parse_origin
+from mist.transports.http1 import RequestHead, response_head
 
-__all__ = ["FRAMES", "JSON", "TOPICS", "Offer", "Origins", "Refusal", "read_offer"]
+__all__ = [
+    "FRAMES",
+    "JSON",
+    "PATH",
+    "TOPICS",
+    "Offer",
+    "Origins",
+    "Refusal",
+    "is_upgrade",
+    "read_handshake",
+    "read_offer",
+    "refusal_head",
+    "welcome_head",
+]
 
+PATH: Final = "/subscribe/websocket"
 FRAMES: Final = "mist.v1"
 JSON: Final = "mist.json"
 TOPICS: Final = "mist.topics"  # for pages that bring a token to guble's path
@@ -28,6 +44,9 @@ _STREAMS: Final = "/stream/user/"
 _USER: Final = re.compile(r"[^,\x00-\x1f\x7f-\x9f]+")
 _MAX_USER: Final = 255  # bytes
 _TOKEN_PREFIX: Final = "mist.token."  # a prefix, not a token
+_VERSION: Final = b"13"
+_GUID: Final = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # RFC 6455, section 1.3
+_KEY: Final = re.compile(rb"[A-Za-z0-9+/]{22}==")
 
 
 @attrs.frozen
@@ -53,6 +72,7 @@ FORBIDDEN_USER: Final = Refusal(403, 4403, "the token is another user's")
 CLIENT_TAKEN: Final = Refusal(409, 4409, "client id is taken")
 FORBIDDEN_ORIGIN: Final = Refusal(403, 4403, "origin not allowed")
 TOO_MANY: Final = Refusal(429, 4429, "too many connections")
+OTHER_VERSION: Final = Refusal(426, 4400, "expected version 13 of the WebSocket protocol")
 
 
 @attrs.frozen
@@ -68,6 +88,10 @@ class Offer:
         ambiguous: two different credentials, or two origins.
         has_body: whether a body is announced; what comes next would not be frames.
         subprotocol: the first one of ours among those offered; None where there is none.
+        answered: the subprotocol that a welcome names; None where it names none. Browsers fail
+            a connection whose welcome names none of those that they offered. So guble's clients,
+            whose messages have no name of a subprotocol, are given back one of their own, a
+            token only where there is nothing else.
         client: the id that the client chose, `?client=`; None where it chose none.
         user: whom the path names, where it is that of guble's clients; None elsewhere.
     """
@@ -81,6 +105,7 @@ class Offer:
     subprotocol: str | None
     user: str | None = None
     client: str | None = None
+    answered: str | None = attrs.field(default=None, repr=False)
 
 
 def read_offer(
@@ -108,9 +133,9 @@ def read_offer(
             origins.append(value.decode("latin-1"))
         elif name == b"transfer-encoding" or (name == b"content-length" and value != b"0"):
             has_body = True
-    for subprotocol in subprotocols:
-        if subprotocol.startswith(_TOKEN_PREFIX):
-            tokens.append(_base64url(subprotocol.removeprefix(_TOKEN_PREFIX)))
+    for each in subprotocols:
+        if each.startswith(_TOKEN_PREFIX):
+            tokens.append(_base64url(each.removeprefix(_TOKEN_PREFIX)))
     path, _, query = target.partition("?")
     fields = parse_qsl(query, keep_blank_values=True)
     tickets = [value for name, value in fields if name == "ticket"]
@@ -118,6 +143,11 @@ def read_offer(
         tokens += [value for name, value in fields if name == "x-auth-token"]
     user = _user(path)
     ours = _SUBPROTOCOLS if user is None else {TOPICS}
+    subprotocol: str | None = next(filter(ours.__contains__, subprotocols), None)
+    answered = subprotocol
+    if answered is None and user is not None and subprotocols:
+        named = [each for each in subprotocols if not each.startswith(_TOKEN_PREFIX)]
+        answered = (named or subprotocols)[0]
     return Offer(
         path=path,
         origin=origins[0] if origins else None,
@@ -125,10 +155,73 @@ def read_offer(
         ticket=tickets[0] if tickets else None,
         ambiguous=len(set(tokens)) + len(tickets) > 1 or len(origins) > 1,
         has_body=has_body,
-        subprotocol=next(filter(ours.__contains__, subprotocols), None),
+        subprotocol=subprotocol,
         user=user,
         client=dict(fields).get("client"),
+        answered=answered,
     )
+
+
+def is_upgrade(head: RequestHead) -> bool:
+    """Whether a request asks for a WebSocket, at a path where there are some."""
+    path = head.target.partition(b"?")[0].decode("latin-1")
+    return (
+        head.upgrade
+        and head.method == "GET"
+        and any(
+            name == b"upgrade" and b"websocket" in value.lower() for name, value in head.headers
+        )
+        and (path == PATH or _user(path) is not None)
+    )
+
+
+def read_handshake(head: RequestHead) -> tuple[bytes, list[str]] | Refusal:
+    """The key and the subprotocols of a client's handshake (RFC 6455, section 4.2.1).
+
+    Returns:
+        What the client is refused with where it is none.
+    """
+    fields: dict[bytes, list[bytes]] = {}
+    for name, value in head.headers:
+        fields.setdefault(name, []).append(value)
+    keys = fields.get(b"sec-websocket-key", [])
+    versions = fields.get(b"sec-websocket-version", [])
+    upgrades = b",".join(fields.get(b"upgrade", [])).lower().split(b",")
+    if head.method != "GET" or head.http_version == "1.0" or not head.upgrade:
+        return BAD_REQUEST
+    if b"websocket" not in map(bytes.strip, upgrades) or len(versions) != 1:
+        return BAD_REQUEST
+    if versions[0] != _VERSION:
+        return OTHER_VERSION
+    if len(keys) != 1 or not _KEY.fullmatch(keys[0]):
+        return BAD_REQUEST
+    offered = b",".join(fields.get(b"sec-websocket-protocol", [])).decode("latin-1").split(",")
+    return keys[0], [each for each in map(str.strip, offered) if each]
+
+
+def welcome_head(key: bytes, subprotocol: str | None) -> bytes:
+    """The answer to a handshake that is accepted (RFC 6455, section 4.2.2)."""
+    digest = hashlib.sha1(key + _GUID, usedforsecurity=False).digest()
+    accept = binascii.b2a_base64(digest, newline=False)
+    headers = [
+        (b"Upgrade", b"websocket"),
+        (b"Connection", b"Upgrade"),
+        (b"Sec-WebSocket-Accept", accept),
+    ]
+    if subprotocol is not None:
+        headers.append((b"Sec-WebSocket-Protocol", subprotocol.encode("latin-1")))
+    return response_head(101, headers)
+
+
+def refusal_head(status: int) -> bytes:
+    """The answer to one that is refused; it has no body."""
+    headers = [(b"Connection", b"close"), (b"Content-Length", b"0")]
+    if status == TOO_MANY.status:
+        headers.append((b"Retry-After", b"5"))
+    if status == OTHER_VERSION.status:
+        headers.append((b"Sec-WebSocket-Version", _VERSION))
+        headers.append((b"Upgrade", b"websocket"))
+    return response_head(status, headers)
 
 
 def _user(path: str) -> str | None:

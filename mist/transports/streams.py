@@ -1,10 +1,17 @@
-"""What the transports do with a fresh stream, before there is a session for it."""
+"""Streams without a session: fresh ones, refused ones, and those of HTTP requests."""
 
+import os
 import ssl
+from contextlib import suppress
+from typing import Final
 
 import trio
 
-__all__ = ["peer_address", "ready_stream", "send"]
+__all__ = ["ByteStream", "peer_address", "ready_stream", "send"]
+
+_STALLED: Final = 30.0  # seconds without progress after which a reader is taken for gone
+_PIECE: Final = 65_536  # bytes in which that progress is seen where there is no socket to ask
+_LINGER: Final = 1.0  # seconds for a peer to stop sending what nobody will read
 
 
 def peer_address(stream: trio.abc.Stream) -> str:
@@ -46,3 +53,76 @@ async def send(stream: trio.abc.Stream, wire: bytes, seconds: float) -> bool:
             return False
         return True
     return False
+
+
+class ByteStream:
+    """A stream that is read and written by non-blocking system calls where it is a socket.
+
+    trio's own calls take several times what the system calls do; that counts where a connection
+    carries one small request after another. Not to be read by two tasks at once.
+
+    Args:
+        stream: as accepted; a TLS stream has done its handshake.
+    """
+
+    __slots__ = ("_fd", "stream")
+
+    def __init__(self, stream: trio.abc.Stream) -> None:
+        self.stream = stream
+        self._fd = stream.socket.fileno() if isinstance(stream, trio.SocketStream) else None
+
+    async def receive(self, size: int) -> bytes:
+        """What arrives, at most `size` bytes; empty at the end, also when the peer is gone."""
+        fd = self._fd
+        try:
+            if fd is None:
+                return bytes(await self.stream.receive_some(size))
+            while True:
+                await trio.lowlevel.wait_readable(fd)
+                with suppress(BlockingIOError):
+                    return os.read(fd, size)
+        except (OSError, trio.BrokenResourceError, trio.ClosedResourceError):
+            return b""
+
+    async def send(self, data: bytes) -> None:
+        """Write all of it. A checkpoint only where the peer doesn't take it at once.
+
+        Raises:
+            trio.BrokenResourceError: the peer is gone, or has not read for half a minute.
+        """
+        try:
+            view = memoryview(data)
+            if self._fd is not None:
+                view = await self._write(self._fd, view)
+            while view:
+                piece, view = view[:_PIECE], view[_PIECE:]
+                with trio.fail_after(_STALLED):
+                    await self.stream.send_all(piece)
+        except (OSError, trio.ClosedResourceError, trio.TooSlowError) as error:
+            raise trio.BrokenResourceError("the peer does not read") from error
+
+    async def _write(self, fd: int, view: memoryview) -> memoryview:
+        while True:
+            with suppress(BlockingIOError):
+                view = view[os.write(fd, view) :]
+            if not view:
+                return view
+            with trio.fail_after(_STALLED):
+                await trio.lowlevel.wait_writable(fd)
+
+    async def aclose(self) -> None:
+        """Close, and lose nothing of what was written.
+
+        Where a socket is closed while there is something unread, the peer's kernel may throw away
+        what was written last (RFC 9112, section 9.6): the very answer that says why. So what still
+        arrives is taken, for a second at most.
+        """
+        with trio.move_on_after(_LINGER):
+            with suppress(OSError, trio.BrokenResourceError, trio.ClosedResourceError):
+                if isinstance(self.stream, trio.abc.HalfCloseableStream):
+                    await self.stream.send_eof()
+                while await self.receive(_PIECE):
+                    pass
+        with trio.move_on_after(_LINGER):
+            await self.stream.aclose()
+        self._fd = None

@@ -1,9 +1,11 @@
 """The WebSocket listener's sessions: JSON in frames, tokens, browsers; and guble's clients.
 
-trio-websocket does the handshake (`upgrade`). From then on a WebSocket is served as a TCP
-connection is: what has come goes to the session, whose protocol reads frames, and everything
-for the peer goes through the session's outbox, deliveries, pongs and the close frame alike.
-So nothing lands inside a frame, and an idle browser costs one task.
+The handshake is a request like those of HTTP, read by the same reader and judged by `handshake`.
+It arrives at a `ws` listener, or at an `http` listener, which then hands its stream over. From
+there on a WebSocket is served as a TCP connection is: what has come goes to the session, whose
+protocol reads frames, and everything for the peer goes through the session's outbox, the answer
+to the handshake, deliveries, pongs and the close frame alike. So nothing lands inside a frame,
+and an idle browser costs one task.
 
 Closing is bounded: a close frame is queued, nothing after it, and the connection is given a
 second. That holds for refused handshakes too.
@@ -12,13 +14,10 @@ second. That holds for refused handshakes too.
 import secrets
 import time
 from collections.abc import Callable
-from http import HTTPStatus
 from typing import Final
 
 import attrs
 import trio
-from trio_websocket import WebSocketRequest
-from trio_websocket import wrap_server_stream as wrap_websocket
 
 from mist.auth import Record
 from mist.errors import ClientTaken, InvalidAudience
@@ -33,14 +32,15 @@ from mist.sessions.hub import Hub
 from mist.transports import handshake
 from mist.transports.connection import Connection
 from mist.transports.connection_limiter import ConnectionLimiter
-from mist.transports.handshake import Offer, Origins, Refusal
+from mist.transports.handshake import PATH, Offer, Origins, Refusal
+from mist.transports.http1 import BadRequest, RequestHead, RequestReader
 from mist.transports.streams import ready_stream
 from mist.transports.transport import Transport
-from mist.transports.upgrade import UpgradeStream
 
 __all__ = ["PATH", "WebSocketTransport"]
 
-PATH: Final = "/subscribe/websocket"
+_SWITCHED: Final = 101
+_READ: Final = 16_384  # bytes read of a handshake at a time
 _EXCESS: Final = 64  # handshakes done at a time only to say "too many"
 
 
@@ -63,7 +63,7 @@ class WebSocketTransport(Transport):
     Args:
         hub, limiter, name: see `Transport`.
         origins: which pages may connect.
-        path: the only path there is, beside that of guble's clients, `/stream/user/{user}`.
+        max_header: bytes of a handshake.
         query_token: whether a token may come in the URL.
         redeem: takes a ticket and the request's Origin; the record of its token, or None where
             it is not good.
@@ -82,7 +82,7 @@ class WebSocketTransport(Transport):
         origins: Origins,
         *,
         name: str = "ws",
-        path: str = PATH,
+        max_header: int = 16_384,
         query_token: bool = False,
         redeem: Callable[[str, str | None], Record | None] = lambda ticket, origin: None,
         handshake_seconds: float = 10.0,
@@ -94,7 +94,7 @@ class WebSocketTransport(Transport):
         super().__init__(hub, limiter, name, handshake_seconds)
         self._protocol = protocol
         self._origins = origins
-        self._path = path
+        self._max_header = max_header
         self._query_token = query_token
         self._redeem = redeem
         self._auth_seconds = auth_seconds
@@ -138,6 +138,37 @@ class WebSocketTransport(Transport):
         nursery: trio.Nursery,
         refusal: Refusal | None = None,
     ) -> None:
+        await self._run(stream, address, nursery, refusal=refusal)
+
+    async def upgrade(
+        self,
+        stream: trio.abc.Stream,
+        head: RequestHead,
+        address: str,
+        nursery: trio.Nursery,
+        *,
+        early: bool,
+    ) -> None:
+        """Answer a handshake that arrived at another listener, and serve the WebSocket.
+
+        Args:
+            stream: whose next bytes are the client's first frames.
+            head: `mist.transports.handshake.is_upgrade` holds of it.
+            address, nursery: as for `handle`.
+            early: whether anything has arrived behind the head.
+        """
+        await self._run(stream, address, nursery, head=head, early=early)
+
+    async def _run(
+        self,
+        stream: trio.abc.Stream,
+        address: str,
+        nursery: trio.Nursery,
+        *,
+        head: RequestHead | None = None,
+        early: bool = False,
+        refusal: Refusal | None = None,
+    ) -> None:
         hub = self._hub
         session = CommandSession(
             hub,
@@ -148,17 +179,24 @@ class WebSocketTransport(Transport):
             auth_timeout=self._handshake_seconds,
         )
         connection = Connection(stream, session.outbox, nursery)
-        upgrade = UpgradeStream(connection, session)
+        status = 0  # of the answer to the handshake; none yet
         try:
             with session.scope:
-                if await self._upgrade(session, upgrade, refusal):
+                try:
+                    if head is None:
+                        head, early = await self._read_head(connection)
+                    if head is not None:
+                        status = self._answer(session, head, refusal, early=early)
+                except BadRequest as error:
+                    status = _refuse(session, Refusal(error.status, 4400, "bad request"))
+                if status == _SWITCHED and session.ended is None:
                     await self._read(session, connection)
             session.end(
                 CloseReason(4408, "no auth in time") if session.unauthenticated else DISCONNECTED
             )
             assert session.ended is not None
             goodbye = _goodbye(session)
-            _say_goodbye(session, goodbye, upgrade)
+            _say_goodbye(session, goodbye, status)
             connection.flush()
             # Whoever has closed its WebSocket still has to read the answer to that.
             linger = session.ended is not DISCONNECTED or bool(goodbye)
@@ -176,64 +214,63 @@ class WebSocketTransport(Transport):
             pulse.heard = trio.current_time()
             rested = await session.receive(data)
 
-    async def _upgrade(
-        self, session: CommandSession, stream: UpgradeStream, refusal: Refusal | None
-    ) -> bool:
-        """Have the handshake done and judged; whether it was accepted."""
-        try:
-            async with trio.open_nursery() as library:
-                request = await wrap_websocket(library, stream)
-                welcome = await self._answer(session, request, stream, refusal)
-                library.cancel_scope.cancel()
-            return welcome
-        except* Exception as group:
-            if stream.accepted:
-                raise
-            # A request that the parsers below choke on, a header that is no ASCII, say. Only
-            # the kind of error is logged: its text would quote the header, token and all.
-            kind = type(group.exceptions[0]).__name__
-            self._log.debug("bad handshake from %s: %s", session.peer, kind)
-            session.end(CloseReason(4400, "bad request"))
-        return False
+    async def _read_head(self, connection: Connection) -> tuple[RequestHead | None, bool]:
+        """The handshake's head, and whether anything has arrived behind it; None at the end.
 
-    async def _answer(
+        Raises:
+            BadRequest: it is no request.
+        """
+        reader = RequestReader(self._max_header)
+        while data := await connection.receive(_READ):
+            reader.receive_data(data)
+            head = reader.next_head()
+            if head is not None:
+                return head, reader.buffered > 0
+        return None, False
+
+    def _answer(
         self,
         session: CommandSession,
-        request: WebSocketRequest,
-        stream: UpgradeStream,
+        head: RequestHead,
         refusal: Refusal | None,
-    ) -> bool:
-        """Accept or refuse. The session is attached before an await."""
+        *,
+        early: bool,
+    ) -> int:
+        """Accept or refuse, and queue the answer. The session is attached before an await.
+
+        Args:
+            refusal: why it is refused whatever it says.
+            early: whether anything has arrived behind the head. A client may say nothing more
+                before it is answered (RFC 6455, section 4.1).
+
+        Returns:
+            The answer's status; 101 where frames follow.
+        """
+        asked = handshake.read_handshake(head)
+        if isinstance(asked, Refusal) or early:
+            return _refuse(session, asked if isinstance(asked, Refusal) else handshake.BAD_REQUEST)
+        key, subprotocols = asked
         offer = handshake.read_offer(
-            request.path,
-            request.headers,
-            request.proposed_subprotocols,
-            query_token=self._query_token,
+            head.target.decode("latin-1"), head.headers, subprotocols, query_token=self._query_token
         )
         if offer.subprotocol == handshake.JSON:
             session.set_protocol(JsonFrameProtocol(self._hub.limits, unauthenticated=True))
         refusal = refusal or self._judge(session, offer)
+        if refusal is not None and (offer.subprotocol is None or refusal is handshake.NOT_FOUND):
+            return _refuse(session, refusal)
         if refusal is None and offer.user is not None:
             session.set_protocol(self._topics(session, offer.user))
-        if refusal is not None and (offer.subprotocol is None or refusal is handshake.NOT_FOUND):
-            headers = [(b"Connection", b"close")]
-            if refusal is handshake.TOO_MANY:
-                headers.append((b"Retry-After", b"5"))
-            await request.reject(refusal.status, extra_headers=headers)
-            session.end(CloseReason(refusal.code, refusal.reason))
-            return False
-        stream.accepting = True
-        await request.accept(subprotocol=offer.subprotocol)
+        session.outbox.reply(handshake.welcome_head(key, offer.answered))
         if refusal is not None:
             session.end(CloseReason(refusal.code, refusal.reason))
-            return False
+            return _SWITCHED
         session.outbox.reply(session.protocol.greeting())
         session.outbox.flush()
         now = trio.current_time()
         if session.unauthenticated:
             session.scope.deadline = now + self._auth_seconds
         self._open[session] = _Pulse(heard=now, pinged=now)
-        return True
+        return _SWITCHED
 
     def _judge(self, session: CommandSession, offer: Offer) -> Refusal | None:
         """Look an offer over; a good token is adopted, and its absence put off to a frame."""
@@ -248,7 +285,7 @@ class WebSocketTransport(Transport):
         return refusal
 
     def _look_over(self, session: CommandSession, offer: Offer) -> Refusal | None:
-        if offer.path != self._path and offer.user is None:
+        if offer.path != PATH and offer.user is None:
             return handshake.NOT_FOUND
         if offer.has_body:
             return handshake.BAD_REQUEST
@@ -297,15 +334,22 @@ def _goodbye(session: CommandSession) -> bytes:
     return protocol.goodbye
 
 
-def _say_goodbye(session: CommandSession, goodbye: bytes, upgrade: UpgradeStream) -> None:
+def _refuse(session: CommandSession, refusal: Refusal) -> int:
+    """Queue the answer to a handshake that is refused, and end the session. Its status."""
+    session.outbox.reply(handshake.refusal_head(refusal.status))
+    session.end(CloseReason(refusal.code, refusal.reason))
+    return refusal.status
+
+
+def _say_goodbye(session: CommandSession, goodbye: bytes, status: int) -> None:
     """Queue the last word: a close frame, or a status where the handshake was not answered."""
     ending = session.ended
     assert ending is not None
-    if upgrade.accepted:
+    if status == _SWITCHED:
         if goodbye:
             session.outbox.reply(goodbye)
         elif ending is not DISCONNECTED:
             session.outbox.reply(close_frame(ending.code, ending.reason))
-    elif 4400 <= ending.code < 4500:
-        upgrade.refuse(HTTPStatus(ending.code - 4000))
+    elif not status and 4400 <= ending.code < 4500:
+        session.outbox.reply(handshake.refusal_head(ending.code - 4000))
     session.outbox.close()  # RFC 6455, 5.5.1: nothing after a close frame

@@ -1,7 +1,7 @@
 """HTTP connections, as an attacker and as a slow network see them.
 
-The application behind is a small one; the guard, hypercorn and the transport are the real ones,
-over streams in memory, so that an hour passes at once.
+The application behind is a small one; the guard and the transport are the real ones, over
+streams in memory, so that an hour passes at once.
 """
 
 import logging
@@ -470,6 +470,58 @@ async def test_pipelined_requests_are_answered_in_order(
     places = [found.index(b'"query":"%d"' % n) for n in range(500)]
     assert places == sorted(places)
     assert found.count(b"HTTP/1.1 200 ") == 501
+
+
+async def test_a_connection_has_no_last_request(
+    autojump_clock: MockClock, endpoint: Endpoint
+) -> None:
+    client = endpoint.connect()
+    for number in range(1_200):
+        response = await client.request("GET", f"/?{number}")
+        assert response.json()["query"] == str(number)
+        assert "connection" not in response.headers
+
+
+async def test_a_pipeline_is_read_no_faster_than_it_is_answered(
+    autojump_clock: MockClock, endpoint: Endpoint
+) -> None:
+    # Every byte waits until it is read.
+    client = endpoint.connect(buffered=False)
+    sent = 0
+
+    async def pour() -> None:
+        nonlocal sent
+        while True:
+            await client.connection.send_all(b"GET /wait HTTP/1.1\r\n" + HOST + b"\r\n")
+            sent += 1
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(pour)
+        await trio.sleep(5)
+        assert sent == 1
+        nursery.cancel_scope.cancel()
+    await client.connection.aclose()
+    endpoint.site.go_on.set()
+
+
+async def test_an_old_client_may_ask_for_more_than_one_answer(
+    autojump_clock: MockClock, endpoint: Endpoint
+) -> None:
+    old = b"GET / HTTP/1.0\r\n" + HOST
+    found = await endpoint.ask((old + b"Connection: keep-alive\r\n\r\n") * 2 + old + b"\r\n")
+    assert found.count(b"HTTP/1.1 200 ") == 3
+    assert found.count(b"connection: keep-alive") == 2
+
+
+async def test_an_upgrade_that_is_ignored_does_not_hide_a_body(
+    autojump_clock: MockClock, endpoint: Endpoint
+) -> None:
+    offer = [b"Connection: Upgrade", b"Upgrade: h2c", b"Content-Length: 40"]
+    hidden = b"GET /? HTTP/1.1\r\n" + HOST + b"\r\n    "
+    last = b"GET /?last HTTP/1.1\r\n" + HOST + b"Connection: close\r\n\r\n"
+    found = await endpoint.ask(posted(b"/take", *offer) + hidden + last)
+    assert endpoint.site.bodies == [hidden]
+    assert found.count(b"HTTP/1.1 200 ") == 2
 
 
 async def test_what_stands_behind_a_request_that_ends_the_connection_is_not_carried_out(

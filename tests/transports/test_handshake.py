@@ -1,10 +1,20 @@
-"""Judging a WebSocket handshake."""
+"""WebSocket handshakes: judged, and answered."""
 
 import base64
 
 import pytest
 
-from mist.transports.handshake import Origins, read_offer
+from mist.transports.handshake import (
+    BAD_REQUEST,
+    Origins,
+    Refusal,
+    is_upgrade,
+    read_handshake,
+    read_offer,
+    refusal_head,
+    welcome_head,
+)
+from mist.transports.http1 import RequestHead
 
 LOOPBACK = Origins(loopback=True)
 LISTED = Origins(["https://app.example.org", "http://one.example:8080"])
@@ -132,3 +142,118 @@ def test_what_is_spoken_there_is_no_subprotocol_of_elsewhere() -> None:
     elsewhere = read_offer("/subscribe/websocket", [], offered, query_token=False)
     assert (there.subprotocol, elsewhere.subprotocol) == ("mist.topics", "mist.v1")
     assert read_offer("/x", [], ["mist.topics"], query_token=False).subprotocol is None
+
+
+# the request and its answer
+
+KEY = b"dGhlIHNhbXBsZSBub25jZQ=="
+
+
+def asked(
+    *headers: tuple[bytes, bytes], path: bytes = b"/subscribe/websocket", method: str = "GET"
+) -> RequestHead:
+    """A handshake; headers given take the place of those that a client sends."""
+    usual = {
+        b"host": b"a",
+        b"connection": b"Upgrade",
+        b"upgrade": b"websocket",
+        b"sec-websocket-key": KEY,
+        b"sec-websocket-version": b"13",
+    }
+    given = {name for name, _ in headers}
+    found = [(name, value) for name, value in usual.items() if name not in given]
+    return RequestHead(method, path, [*found, *headers], "1.1", True, True, 0)
+
+
+def test_a_welcome_proves_that_the_key_was_read() -> None:
+    # The example of RFC 6455, section 1.3.
+    assert read_handshake(asked()) == (KEY, [])
+    wire = welcome_head(KEY, "mist.v1")
+    assert wire.startswith(b"HTTP/1.1 101 Switching Protocols\r\n")
+    assert b"\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n" in wire
+    assert b"\r\nSec-WebSocket-Protocol: mist.v1\r\n" in wire
+    assert b"Protocol:" not in welcome_head(KEY, None)
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (asked((b"sec-websocket-version", b"8")), 426),
+        (asked((b"sec-websocket-version", b"13, 8")), 426),
+        (asked((b"sec-websocket-version", b"13"), (b"sec-websocket-version", b"8")), 400),
+        (asked((b"sec-websocket-key", b"")), 400),
+        (asked((b"sec-websocket-key", b"c2hvcnQ=")), 400),
+        (asked((b"sec-websocket-key", KEY), (b"sec-websocket-key", KEY)), 400),
+        (asked((b"upgrade", b"h2c")), 400),
+        (asked((b"upgrade", b"websocketx")), 400),
+        (asked(method="POST"), 400),
+        (RequestHead("GET", b"/", asked().headers, "1.1", True, False, 0), 400),
+        (RequestHead("GET", b"/", asked().headers, "1.0", True, True, 0), 400),
+    ],
+)
+def test_what_is_no_handshake_is_refused(head: RequestHead, status: int) -> None:
+    refusal = read_handshake(head)
+    assert isinstance(refusal, Refusal)
+    assert refusal.status == status
+    wire = refusal_head(status)
+    assert wire.startswith(b"HTTP/1.1 %d " % status)
+    assert b"\r\nConnection: close\r\n" in wire
+    assert (b"\r\nSec-WebSocket-Version: 13\r\n" in wire) is (status == 426)
+
+
+def test_a_missing_version_or_key_is_no_handshake() -> None:
+    for missing in (b"sec-websocket-version", b"sec-websocket-key", b"upgrade"):
+        head = asked()
+        head.headers = [each for each in head.headers if each[0] != missing]
+        assert read_handshake(head) is BAD_REQUEST
+
+
+def test_subprotocols_may_come_in_several_headers() -> None:
+    name = b"sec-websocket-protocol"
+    head = asked((name, b"a, b"), (name, b" c ,"))
+    assert read_handshake(head) == (KEY, ["a", "b", "c"])
+
+
+@pytest.mark.parametrize(
+    ("head", "expected"),
+    [
+        (asked(), True),
+        (asked((b"upgrade", b"h2c, WebSocket")), True),
+        (asked(path=b"/subscribe/websocket?ticket=x"), True),
+        (asked(path=b"/stream/user/marvin"), True),
+        (asked(path=b"/"), False),
+        (asked(path=b"/subscribe/websocket/"), False),
+        (asked(path=b"/stream/user/"), False),
+        (asked((b"upgrade", b"h2c")), False),
+        (asked(method="POST"), False),
+    ],
+)
+def test_an_upgrade_is_asked_for_where_there_are_websockets(
+    head: RequestHead, expected: bool
+) -> None:
+    assert is_upgrade(head) is expected
+
+
+@pytest.mark.parametrize(
+    ("offered", "answered"),
+    [
+        ([], None),
+        (["mist.topics", subprotocol("t")], "mist.topics"),
+        ([subprotocol("t"), "mist.topics"], "mist.topics"),
+        (["guble", subprotocol("t")], "guble"),
+        ([subprotocol("t"), "guble"], "guble"),
+        ([subprotocol("t")], subprotocol("t")),
+    ],
+)
+def test_a_browser_of_gubles_is_answered_with_what_it_offered(
+    offered: list[str], answered: str | None
+) -> None:
+    # Browsers fail a connection whose welcome names none of the subprotocols that they offered.
+    assert read_offer("/stream/user/marvin", [], offered, query_token=False).answered == answered
+
+
+def test_elsewhere_a_token_is_never_echoed() -> None:
+    offered = [subprotocol("t"), "foreign"]
+    assert read_offer("/subscribe/websocket", [], offered, query_token=False).answered is None
+    offer = read_offer("/stream/user/marvin", [], [subprotocol("t")], query_token=False)
+    assert subprotocol("t") not in repr(offer)

@@ -15,7 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from trio_websocket import ConnectionClosed, ConnectionRejected, WebSocketConnection
 
+from mist.config import Listen
 from mist.server import Server
+from tests.http.client import connect, request
 from tests.servers import running
 from tests.transports.lines import Lines, talk
 
@@ -382,14 +384,19 @@ async def test_a_message_too_large_is_1009_before_it_has_come(tmp_path: Path) ->
             assert await page.closed() == 1009
 
 
+def handshake(path: bytes = PATH.encode(), version: bytes = b"13") -> bytes:
+    """A good one, of a service."""
+    return (
+        b"GET " + path + b" HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n"
+        b"Connection: Upgrade\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
+        b"Sec-WebSocket-Version: " + version + b"\r\nX-Auth-Token: " + TOKEN.encode() + b"\r\n\r\n"
+    )
+
+
 async def raw(server: Server, frames: bytes) -> bytes:
     """What comes back for raw bytes behind a good handshake."""
     async with talk(server, 1) as one:
-        await one.send(
-            b"GET /subscribe/websocket HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\n"
-            b"Connection: Upgrade\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
-            b"Sec-WebSocket-Version: 13\r\nX-Auth-Token: " + TOKEN.encode() + b"\r\n\r\n"
-        )
+        await one.send(handshake())
         while await one.line() != b"\r\n":
             pass
         await one.send(frames)
@@ -493,3 +500,104 @@ async def test_no_bytes_hurt_the_server_or_another_page(
             await healthy.ask("subscribe", tags=["a"])
             await admin.ask(b"publish a x\n")
             assert await healthy.get() == {"keys": ["a"], "data": "x"}
+
+
+# one port for requests and WebSockets
+
+
+@pytest.fixture
+async def one_port(tmp_path: Path) -> AsyncIterator[Server]:
+    listen = (Listen("tcp", "127.0.0.1", 0), Listen("http", "127.0.0.1", 0))
+    async with running(tmp_path, listen=listen) as server:
+        with trio.fail_after(30):
+            async with talk(server) as admin:
+                await admin.ask(f"register a,b,room:*,>/foo {TOKEN}\n".encode())
+            yield server
+
+
+async def test_an_http_listener_takes_websockets_too(one_port: Server) -> None:
+    async with browse(one_port) as page, talk(one_port) as admin:
+        assert page.socket.subprotocol == "mist.v1"
+        assert (await page.ask("subscribe", tags=["a"]))["success"]
+        await admin.ask(b"publish a x\n")
+        assert await page.get() == {"keys": ["a"], "data": "x"}
+        assert one_port.hub.sessions.accepted["ws"] == 1
+        endpoints = (await request(one_port, "GET", "/v1/endpoints")).json()
+        assert endpoints["websocket"] == one_port.urls[1].replace("http:", "ws:") + PATH
+        await admin.ask(f"unregister {TOKEN}\n".encode())
+        assert await page.closed() == 4401
+
+
+async def test_who_gets_in_is_the_same_there(one_port: Server) -> None:
+    assert await status(one_port, token="wrong", ours=False) == 401
+    assert await code(one_port, token="wrong") == 4401
+    evil = {"Origin": "http://evil.example"}
+    assert await status(one_port, ours=False, headers=evil) == 403
+    assert await code(one_port, headers=evil) == 4403
+    async with browse(one_port, headers={"Origin": "http://localhost:5173"}) as page:
+        assert (await page.ask("ping"))["success"]
+
+
+async def test_a_page_of_gubles_gets_in_there_by_any_subprotocol(one_port: Server) -> None:
+    for offered in (["guble", encode(TOKEN)], [encode(TOKEN)]):
+        port = int(one_port.urls[1].rpartition(":")[2])
+        async with trio_websocket.open_websocket(
+            "127.0.0.1", port, "/stream/user/marvin", use_ssl=False, subprotocols=offered
+        ) as socket:
+            assert socket.subprotocol == offered[0]
+            assert str(await socket.get_message()).startswith("#connected ")
+
+
+async def test_a_websocket_may_follow_requests_on_a_connection(one_port: Server) -> None:
+    async with connect(one_port) as client:
+        for _ in range(2):
+            assert (await client.request("GET", "/healthz")).status == 200
+        await client.connection.send_all(handshake())
+        assert (await client.receive_some()).startswith(b"HTTP/1.1 101 ")
+        await client.connection.send_all(b"\x89\x82\x00\x00\x00\x00hi")
+        assert await client.receive_some() == b"\x8a\x02hi"
+
+
+@pytest.mark.parametrize("index", [1, 2])
+async def test_another_version_is_told_which_there_is(tmp_path: Path, index: int) -> None:
+    listen = tuple(Listen(each, "127.0.0.1", 0) for each in ("tcp", "ws", "http"))
+    async with running(tmp_path, listen=listen) as server, talk(server, index) as one:
+        await one.send(handshake(version=b"8"))
+        answer = await one.rest()
+    assert answer.startswith(b"HTTP/1.1 426 ")
+    assert b"\r\nSec-WebSocket-Version: 13\r\n" in answer
+
+
+async def test_frames_before_the_answer_are_refused(one_port: Server) -> None:
+    async with talk(one_port, 1) as one:
+        await one.send(handshake() + b"\x89\x80mask")
+        assert (await one.rest()).startswith(b"HTTP/1.1 400 ")
+
+
+async def test_other_paths_there_are_requests_like_others(one_port: Server) -> None:
+    async with connect(one_port) as client:
+        await client.connection.send_all(handshake(path=b"/healthz"))
+        answer = await client.receive_some()
+        assert answer.startswith(b"HTTP/1.1 200 ")
+        assert b'{"status":"alive"}' in answer
+
+
+async def test_a_draining_server_says_goodbye_there_too(one_port: Server) -> None:
+    async with browse(one_port) as page:
+        await page.ask("ping")
+        one_port.drain()
+        assert await page.closed() == 1001
+
+
+async def test_a_slow_first_frame_and_silence_end_it_there_too(tmp_path: Path) -> None:
+    listen = (Listen("tcp", "127.0.0.1", 0), Listen("http", "127.0.0.1", 0))
+    settings = {"auth_seconds": 0.05, "ping_seconds": 0.05, "idle_seconds": 0.3}
+    async with running(tmp_path, listen=listen, **settings) as server, talk(server) as admin:
+        assert await code(server, token=None) == 4408
+        await admin.ask(f"register a {TOKEN}\n".encode())
+        async with talk(server, 1) as silent:
+            await silent.send(handshake())
+            with trio.fail_after(10):
+                rest = await silent.rest()
+        assert b"\x89\x00" in rest
+        assert b"\x88" in rest
