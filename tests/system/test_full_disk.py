@@ -7,7 +7,7 @@ import pytest
 from mist.archive import Archive
 from tests.archive.test_sealer import rows
 from tests.processes import Process, serving
-from tests.test_faults import FileLimit, Peer, SmallDisk, disk, noise
+from tests.system.test_faults import FileLimit, Peer, SmallDisk, disk, noise
 
 __all__ = ["disk"]  # a fixture
 

@@ -9,7 +9,7 @@ import pytest
 from mist.archive import Archive
 from mist.archive.segments import read_segment
 from tests.processes import LISTEN, dial, mist, serving
-from tests.test_durability import assert_all_there_once, store_through_kills
+from tests.system.test_durability import assert_all_there_once, store_through_kills
 
 
 def archived(folder: Path) -> list[tuple[int, str]]:
