@@ -354,7 +354,7 @@ def _open_companions(sealer: "Sealer", hub: Hub) -> "SideTables":
     from mist.archive.side_tables import SideTables
 
     accounts = UsageAccounting()
-    hub.broker.keep_accounts(accounts)
+    hub.broker.observe(accounts)
     return SideTables(sealer.archive, accounts, hub.registry)
 
 

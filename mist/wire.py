@@ -19,7 +19,7 @@ import abc
 from collections.abc import Sequence
 from io import BytesIO
 from itertools import chain, repeat
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, TypeVar
 
 from mist.message import Envelope, TagSet, format_tags
 
@@ -30,6 +30,7 @@ __all__ = [
     "Run",
     "TagList",
     "WireForm",
+    "carried",
     "ids_of",
     "record",
     "record_head",
@@ -149,6 +150,9 @@ Entry = tuple[TagList, bytes, int]
 """A `Run` on its way out: its checked tag list, its canonical records, and their number."""
 
 
+E = TypeVar("E", bound=Entry)
+
+
 class WireForm(abc.ABC):
     """How deliveries look on the wire, shared by every session that wants them so.
 
@@ -209,3 +213,17 @@ def ids_of(entries: Sequence[Entry], firsts: Sequence[int]) -> Sequence[int]:
         return firsts
     ranges = [range(first, first + count) for first, count in zip(firsts, counts, strict=True)]
     return tuple(chain.from_iterable(ranges))
+
+
+def carried(
+    form: WireForm, entries: Sequence[E], firsts: Sequence[int] | None, count: int
+) -> tuple[Sequence[E], Sequence[E]]:
+    """Which of `entries` a form can carry, and which not; it can `count` of their messages."""
+    if count == sum(entry[2] for entry in entries):
+        return entries, ()
+    parts: tuple[list[E], list[E]] = [], []
+    for n, entry in enumerate(entries):
+        # Where a message can't be carried, it is alone in its entry.
+        pieces = form.pieces([entry], firsts=None if firsts is None else [firsts[n]])
+        parts[not pieces].append(entry)
+    return parts

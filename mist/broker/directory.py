@@ -12,7 +12,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from mist.addresses import EVERYTHING, compile_asked, expand, is_pattern, is_topic
-from mist.broker.matches import Group, Match
+from mist.broker.groups import Group
+from mist.broker.matches import Match
 from mist.index import Index, Memo
 from mist.message import TagSet, format_tags
 

@@ -1,122 +1,66 @@
-"""Where messages lead: a tag set's subscribers, a tag list's match, a destination's outboxes.
+"""Matches: what a tag list matched, cached, and the recipients of its messages.
 
-A `Group` is all subscribers of one tag set, a `Match` what a tag list as written leads to, and
-`Recipients` the distinct outboxes behind a match's groups. A group that changes has the matches
-through it forget their recipients; who makes all of them and keeps them is `mist.broker.broker`.
+A `Match` is a tag list as written with the groups whose tag sets it contains. The memo keeps it, so
+for most messages matching is one dict lookup. `Resolver.resolve` finds its `Recipients`, the
+distinct outboxes behind these groups by the wire form they want, and the match keeps those too,
+until one of its groups changes.
+
+Matches with the same recipients share one `Recipients` object. So "the same destination" is an
+identity check, and consecutive messages with the same destination are joined and queued once.
+
+Targeted delivery, a message with an audience, resolves for that message alone and keeps nothing.
 """
 
-from collections.abc import Iterable, Sequence
-from weakref import WeakSet
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from typing import Any, Final
+from weakref import WeakValueDictionary
 
-from mist.broker.attribute_index import is_global
+from mist.audience import Audience
+from mist.broker.attribute_index import AttributeIndex, is_global, reaches
+from mist.broker.groups import Group
 from mist.broker.named_subscriptions import NamedSubscription, QueueGroup
 from mist.broker.outbox import Outbox
 from mist.message import TagSet
 from mist.wire import TagList, WireForm, record_head
 
-__all__ = ["Group", "Match", "Matched", "Recipients", "Subscriber"]
-
+__all__ = ["Match", "Matched", "Queues", "Recipients", "Resolver", "Subscriber"]
 
 Subscriber = Outbox | NamedSubscription | QueueGroup
 """What is in a group."""
 
+Queues = Mapping[Group, Mapping[str, QueueGroup]]
+"""The queue groups of each group that has any, by name."""
 
-class Group:
-    """The subscribers of one tag set, in the order they came.
+# Up to here, two sets of subscribers are told to be equal by comparing them; above, only by the
+# groups they come from. Comparing costs a set of that size for each distinct destination.
+_SMALL: Final = 64
 
-    Attributes:
-        tag_list: the canonical wire form of the tag set.
-    """
-
-    # A million subscriptions may be a million groups of one subscriber, so a lone subscriber
-    # is held without a dict, and matches only once there is one.
-    __slots__ = ("_matches", "_members", "tag_list")
-
-    def __init__(self, tag_list: bytes) -> None:
-        self.tag_list = tag_list
-        self._members: Subscriber | dict[Subscriber, None] | None = None
-        self._matches: WeakSet[Match] | None = None
-
-    @property
-    def tags(self) -> TagSet:
-        """The tag set."""
-        return frozenset(self.tag_list.decode().split(","))
-
-    @property
-    def members(self) -> Iterable[Subscriber]:
-        """The subscribers."""
-        members = self._members
-        if members is None:
-            return ()
-        return members if isinstance(members, dict) else (members,)
-
-    @property
-    def subscribers(self) -> int:
-        """How many they are. O(1)."""
-        members = self._members
-        return len(members) if isinstance(members, dict) else int(members is not None)
-
-    def __contains__(self, outbox: object) -> bool:
-        members = self._members
-        return outbox in members if isinstance(members, dict) else outbox is members
-
-    def add(self, outbox: Subscriber) -> None:
-        """Take a subscriber in; one who is in already stays where it is."""
-        members = self._members
-        if members is None:
-            self._members = outbox
-        elif isinstance(members, dict):
-            members[outbox] = None
-        elif members is not outbox:
-            self._members = {members: None, outbox: None}
-        self.changed()
-
-    def discard(self, outbox: Subscriber) -> None:
-        """Let a subscriber go; nothing happens where it isn't in."""
-        members = self._members
-        if members is outbox:
-            self._members = None
-        elif isinstance(members, dict):
-            members.pop(outbox, None)
-            if not members:
-                self._members = None
-        self.changed()
-
-    def __bool__(self) -> bool:
-        return self._members is not None
-
-    def watch(self, match: "Match") -> None:
-        """Have `match` forget its recipients at the next change."""
-        if self._matches is None:
-            self._matches = WeakSet()
-        self._matches.add(match)
-
-    def changed(self) -> None:
-        """Forget every target that was computed from these members."""
-        # A match enters again when somebody asks for its recipients, so a change costs what the
-        # matches used since the last one cost to compute, and no more.
-        if self._matches:
-            for match in self._matches:
-                if match.recipients is not None:
-                    match.recipients.stale = True
-                    match.recipients = None
-            self._matches.clear()
+# Outboxes in all recipients kept, repeats counted: 8 to 80 bytes each. Without a bound, ten
+# thousand tag lists that each reach ten thousand subscribers would keep a hundred million.
+_MAX_KEPT: Final = 1_000_000
 
 
 class Recipients:
-    """The outboxes of a destination, by the form they want, and the queues.
+    """Who gets a message, each once: outboxes and named subscriptions by form, and queue groups.
+
+    Args:
+        subscribers: distinct ones.
+        targeted: whether an audience chose them among those that the tags match.
 
     Attributes:
-        by_form: each form, and those who want it.
-        queues: which deal what they get.
-        stale: whether a group behind them has changed since. Routes let go of stale recipients
-            at once; the mark keeps a new match from being handed them.
+        by_form: each wire form, and those who want it.
+        queues: queue groups, of which one member gets each message.
+        targeted: as given.
+        stale: whether a group behind them has changed since. Matches let go of stale recipients
+            at once; the mark keeps another match from being given them.
     """
 
-    __slots__ = ("__weakref__", "by_form", "queues", "stale")
+    __slots__ = ("__weakref__", "by_form", "queues", "stale", "targeted")
 
-    def __init__(self, subscribers: Iterable[Subscriber]) -> None:
+    def __init__(self, subscribers: Iterable[Subscriber], targeted: bool = False) -> None:
         self.stale = False
+        self.targeted = targeted
         by_form: dict[WireForm, list[Outbox | NamedSubscription]] = {}
         queues: list[QueueGroup] = []
         for each in subscribers:
@@ -129,45 +73,121 @@ class Recipients:
 
 
 class Match(TagList):
-    """A tag list as somebody wrote it, and where it leads.
+    """A tag list as somebody wrote it, and the groups it matches.
 
     Attributes:
-        written: the prefix of a line that carries this tag list as written, where that isn't
-            the canonical one; else None, and a line can be passed on as it came.
+        written: the head of a record that has this tag list as written, where that isn't the
+            canonical one; else None, and the publisher's bytes can be passed on as they came.
         groups: the groups it matches.
-        recipients: None where it has to be computed.
+        recipients: None where they have to be resolved.
         everywhere: whether its messages are for every site; see `mist.broker.attribute_index`.
-        overhead: bytes of a canonical line beside the data.
-        messages, bytes: that went along it as lines and are in no ledger yet; see
-            `mist.broker.usage`.
-        repeats: found with the recipients, where there are accounts: a group, and how many
-            subscribers an owner has in it who are in a group before it, too, or get nothing.
+        observed: what the broker's observer keeps with it; None at first.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "bytes",
-        "everywhere",
-        "groups",
-        "messages",
-        "overhead",
-        "recipients",
-        "repeats",
-        "written",
-    )
+    __slots__ = ("__weakref__", "everywhere", "groups", "observed", "recipients", "written")
 
     def __init__(self, written: bytes, tags: TagSet, groups: Sequence[Group]) -> None:
         super().__init__(tags)
-        prefix = record_head(written)
-        self.written = None if prefix == self.head else prefix
+        head = record_head(written)
+        self.written = None if head == self.head else head
         self.groups = groups
         self.everywhere = is_global(tags)
         self.recipients: Recipients | None = None
-        self.overhead = len(self.head) + 1
-        self.messages = 0
-        self.bytes = 0
-        self.repeats: Sequence[tuple[Group, str, int]] = ()
+        self.observed: Any = None
+
+    def forget(self) -> None:
+        """Forget the recipients: a group has changed, or there are too many of them."""
+        if self.recipients is not None:
+            self.recipients.stale = True
+            self.recipients = None
 
 
 Matched = tuple[Match, bytes, int]
 """A `mist.wire.Entry` whose tag list is a match."""
+
+
+class Resolver:
+    """Finds the recipients of matches.
+
+    Args:
+        matches: those that are cached, by the tag list as written. Looked at, never changed.
+        attribute_index: whom audiences choose among.
+        queues: the queue groups of each group.
+
+    Attributes:
+        nobody: the recipients of what nobody is subscribed to.
+    """
+
+    def __init__(
+        self, matches: Mapping[bytes, Match], attribute_index: AttributeIndex, queues: Queues
+    ) -> None:
+        self.nobody = Recipients(())
+        self._matches = matches
+        self._attribute_index = attribute_index
+        self._queues = queues
+        self._shared: WeakValueDictionary[frozenset[Subscriber] | frozenset[Group], Recipients] = (
+            WeakValueDictionary()
+        )
+        self._kept = 0
+
+    def resolve(self, match: Match) -> Recipients:
+        """Find a match's recipients anew; it keeps them until one of its groups changes."""
+        groups = match.groups
+        distinct: dict[Subscriber, None] = dict.fromkeys(
+            each for group in groups for each in group.members
+        )
+        elsewhere: list[Subscriber] = []
+        if self._attribute_index.bound and not match.everywhere:
+            elsewhere = [each for each in distinct if _is_bound(each)]
+            for each in elsewhere:
+                del distinct[each]
+        if distinct:
+            key: frozenset[Subscriber] | frozenset[Group] = (
+                frozenset(distinct) if elsewhere or len(distinct) <= _SMALL else frozenset(groups)
+            )
+            found = self._shared.get(key)
+            if found is None or found.stale:
+                found = self._shared[key] = self._keep(Recipients(distinct))
+            recipients = found
+        else:
+            recipients = self.nobody
+        for group in groups:
+            group.watch(match)
+        match.recipients = recipients
+        return recipients
+
+    def _keep(self, recipients: Recipients) -> Recipients:
+        self._kept += sum(len(members) for _, members in recipients.by_form)
+        if self._kept > _MAX_KEPT:
+            self._kept = 0
+            for match in self._matches.values():
+                match.forget()
+        return recipients
+
+    def resolve_targeted(self, match: Match, audience: Audience) -> Recipients:
+        """Those of a match's recipients whom an audience admits. Nothing is kept.
+
+        O(those whom the audience names · groups), or O(subscribers of the groups).
+        """
+        groups, everywhere = match.groups, match.everywhere
+        named, among = self._attribute_index.named(audience, everywhere)
+        matching = sum(group.subscribers for group in groups)
+        found: Iterable[Subscriber]
+        if 0 <= named * len(groups) < matching:
+            # A queue group has no attributes, so it isn't among them.
+            queues = (self._queues[group].values() for group in groups if group in self._queues)
+            named_ones = (each for each in among() if any(each in group for group in groups))
+            found = chain(named_ones, *queues)
+        else:
+            found = dict.fromkeys(each for group in groups for each in group.members)
+        admitted = (
+            each
+            for each in found
+            if isinstance(each, QueueGroup) or reaches(audience, each.attributes, everywhere)
+        )
+        recipients = Recipients(admitted, True)
+        return recipients if recipients.by_form or recipients.queues else self.nobody
+
+
+def _is_bound(subscriber: Subscriber) -> bool:
+    return not isinstance(subscriber, QueueGroup) and bool(subscriber.attributes.site)

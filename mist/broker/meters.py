@@ -15,8 +15,9 @@ from typing import Final
 
 from mist.errors import CommandError
 from mist.message import parse_tag_list
+from mist.wire import Batch
 
-__all__ = ["Histogram", "Meters", "TagRates"]
+__all__ = ["Histogram", "Meters", "TagRates", "TagSampler"]
 
 _MICROSECONDS: Final = (10e-6, 25e-6, 50e-6, 100e-6, 250e-6, 500e-6)
 _MILLISECONDS: Final = (1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 100e-3, 250e-3, 500e-3)
@@ -155,6 +156,43 @@ class TagRates:
             rarest = min(weights, key=weights.__getitem__)
             known = weights.pop(rarest)
         weights[tag] = known + weight * growth
+
+
+class TagSampler:
+    """Which published message's tags are looked at next.
+
+    Args:
+        rates: which is given the tags; None looks at none.
+
+    Attributes:
+        next: that message, counted from the broker's first. Infinity, which is never reached,
+            where none is.
+    """
+
+    __slots__ = ("_rates", "next")
+
+    def __init__(self, rates: TagRates | None) -> None:
+        self._rates = rates
+        self.next: float = math.inf if rates is None else 1
+
+    def sample(self, batch: Batch, accepted: int, published: int) -> None:
+        """Look at a message of a batch, since `next` is among its messages.
+
+        Args:
+            accepted: messages of the batch, at least 1.
+            published: messages in all, with these.
+        """
+        if self._rates is None:
+            return
+        before = published - accepted
+        # Tag lists stand for one message each, or for about as many; see `Batch`.
+        place = (int(self.next) - before - 1) * len(batch.tag_lists) // accepted
+        self.next = published + self._rates.sample(batch.tag_lists[place], published)
+
+    def soon(self, published: int) -> None:
+        """Look at the next message's tags, however long it would have been until then."""
+        if self._rates is not None:
+            self.next = published + 1
 
 
 class Meters:

@@ -11,15 +11,13 @@ group, over all sessions. It is a subscriber like any other, and deals what it i
 
 import random
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mist.audience import Attributes
 from mist.broker.failures import Failures
+from mist.broker.groups import Group
 from mist.broker.outbox import Outbox
 from mist.wire import WireForm
-
-if TYPE_CHECKING:
-    from mist.broker.matches import Group
 
 __all__ = ["NamedSubscription", "QueueGroup"]
 

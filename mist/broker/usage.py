@@ -1,4 +1,4 @@
-"""Who got how much for which subscription: what an archive's companion tables are made of.
+"""Usage accounting: who got how much for which subscription, for an archive's side tables.
 
 A *delivery* is a message queued for a session; the account it goes to is a pair: the *owner*
 (the registry id of the session's token, or "" for services without one) and the subscription
@@ -6,121 +6,48 @@ that brought it. Where several subscriptions of a session match, the message com
 counts once, for that one of them whose canonical tag list is the first in byte order. So the
 accounts of an owner sum up to what was queued for its sessions, no more.
 
-Nothing is counted for each delivery. Three steps:
+It is an observer of the fan-out (`mist.broker.observer`), and counts nothing for each delivery.
+Three steps:
 
-1. *Tally.* Each match counts the messages and the bytes that went along it.
-2. *Settle.* A match's tally is added to the *ledger* of each of its groups. That has to come
+1. *Tally.* For each match the messages that went to its recipients, and their bytes.
+2. *Settle.* A match's tally is added to the *usage log* of each of its groups. That has to come
    before the next change of any of these groups, and at the end of a period.
-3. *Close.* A ledger's sums are multiplied by the number of subscribers that each owner has in
+3. *Close.* A log's sums are multiplied by the number of subscribers that each owner has in
    the group.
 
-Whoever joins a group gets what its ledger says so far deducted, and whoever leaves gets it
-credited; so a ledger can be multiplied by those who are there at the end, and a join costs
-O(1) whatever the size of the group. What doesn't follow from who is in which group is put
-right where it happens, in paths that are slow anyway, and exactly: the publisher who wants no
-echo, a subscriber in two groups of one match (found when a match is aimed), what is dropped,
-what a session that is behind doesn't get now, and what is brought to it from the history.
+A subscriber that joins a group has what its log says so far deducted, and one that leaves has it
+credited; so a log can be multiplied by those who are there at the end, and a join costs O(1)
+whatever the size of the group. What doesn't follow from who is in which group is corrected where it
+happens, in paths that are slow anyway, and exactly: the publisher who wants no echo, a subscriber
+in two groups of one match (found when a tally begins), what is dropped, what a session that is
+behind doesn't get now, what is replayed to it from the history, and which member of a queue group
+got a message.
 
 *Bytes* are bytes of data, as published: without tags, escapes, ids and frames, so that a
 subscriber's dialect changes nothing. *Sent* is what was put into a session's outbox, or was
 held for it and came there. A peer that goes away before it has read that has had it sent.
 
 Refused: a count for each outbox and subscription (a step for each delivery), and one for each
-group by owner that is brought up to date whenever somebody joins (O(owners) a join).
+group by owner that is brought up to date with each join (O(owners) a join).
 
 Memory is bounded by periods: `on_full` asks for this one to be closed early.
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import islice
-from operator import attrgetter
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 
-from mist.broker.matches import Group, Match, Matched
+from mist.broker.groups import Group
+from mist.broker.matches import Match, Matched, Recipients
 from mist.broker.named_subscriptions import NamedSubscription
+from mist.broker.observer import DeliveryObserver, Receiver, Replayed
 from mist.broker.outbox import Outbox
-from mist.wire import Run
+from mist.broker.usage_logs import Changed, Delivered, Tally, UsageLog, account, data_size
+from mist.wire import Run, TagList, carried
 
 __all__ = ["Changed", "Delivered", "UsageAccounting"]
 
-_owner_of = attrgetter("owner")
 
-
-class Delivered(NamedTuple):
-    """What went to one account in a period; an account may have several of these.
-
-    Attributes:
-        owner: a token's registry id, or "".
-        subscription: its canonical tag list.
-        sent: messages queued.
-        dropped: messages lost to a full outbox, or that the peer's dialect can't carry.
-        bytes: of the data of those sent.
-    """
-
-    owner: str
-    subscription: bytes
-    sent: int
-    dropped: int
-    bytes: int
-
-
-class Changed(NamedTuple):
-    """Subscriptions made and ended in a period; attributes as in `Delivered`."""
-
-    owner: str
-    subscription: bytes
-    opened: int
-    closed: int
-
-
-class _UsageLog:
-    """One group's sums in a period, for each of its subscribers, and what to add to them.
-
-    Attributes:
-        group: whose.
-        messages, bytes: that every subscriber got.
-        matches: through the group, which may have a tally.
-        corrections: by owner: sent, dropped, bytes.
-    """
-
-    __slots__ = ("bytes", "corrections", "group", "matches", "messages")
-
-    def __init__(self, group: Group) -> None:
-        self.group = group
-        self.messages = 0
-        self.bytes = 0
-        self.matches: set[Match] = set()
-        self.corrections: dict[str, list[int]] = {}
-
-    def correct(self, owner: str, sent: int, dropped: int, size: int) -> None:
-        row = self.corrections.get(owner)
-        if row is None:
-            self.corrections[owner] = [sent, dropped, size]
-        else:
-            row[0] += sent
-            row[1] += dropped
-            row[2] += size
-
-    def close(self) -> Iterator[Delivered]:
-        if self.messages:
-            for owner, number in Counter(map(_owner_of, self.group.members)).items():
-                self.correct(owner, number * self.messages, 0, number * self.bytes)
-        subscription = self.group.tag_list
-        for owner, (sent, dropped, size) in self.corrections.items():
-            if sent or dropped:
-                yield Delivered(owner, subscription, sent, dropped, size)
-
-
-def _account(outbox: Outbox | NamedSubscription, match: Match) -> Group | None:
-    """To whose account an outbox's deliveries along a match go."""
-    for group in match.groups:
-        if outbox in group:
-            return group
-    return None
-
-
-class UsageAccounting:
+class UsageAccounting(DeliveryObserver):
     """See the module. Of one broker, which calls everything but `close`.
 
     Args:
@@ -137,36 +64,36 @@ class UsageAccounting:
         self._full = full
         self._most_places = most_places
         self.on_full: Callable[[], None] = lambda: None
-        self._ledgers: dict[Group, _UsageLog] = {}
-        self._closing: dict[Group, _UsageLog] = {}
+        self._logs: dict[Group, UsageLog] = {}
+        self._closing: dict[Group, UsageLog] = {}
         self._changes: dict[tuple[str, bytes], list[int]] = {}  # opened, closed
         self._changed: dict[tuple[str, bytes], list[int]] = {}  # likewise, being closed
-        self._begun: list[Match] = []  # since the last time that all were settled
+        self._begun: list[Tally] = []  # since the last time that all were settled
         self._places = 0  # groups of those
 
-    # subscriptions
+    # subscribers
 
     def joined(self, group: Group, owner: str) -> None:
-        """Somebody subscribes; call this before the group has it."""
         self._move(group, owner, -1)
         self._change(group, owner)[0] += 1
 
     def left(self, group: Group, owner: str) -> None:
-        """Somebody unsubscribes; call this while the group has it still."""
         self._move(group, owner, 1)
         self._change(group, owner)[1] += 1
 
+    def changing(self, group: Group) -> None:
+        log = self._logs.get(group)
+        if log is not None:
+            for tally in log.tallies:
+                self._settle(tally)
+            log.tallies.clear()
+
     def _move(self, group: Group, owner: str, sign: int) -> None:
-        ledger = self._ledgers.get(group)
-        if ledger is not None:
-            for match in ledger.matches:
-                self._settle(match)
-            ledger.matches.clear()
-            if ledger.messages:
-                ledger.correct(owner, sign * ledger.messages, 0, sign * ledger.bytes)
-        closing = self._closing.get(group)
-        if closing is not None and closing.messages:
-            closing.correct(owner, sign * closing.messages, 0, sign * closing.bytes)
+        self.changing(group)
+        for logs in (self._logs, self._closing):
+            log = logs.get(group)
+            if log is not None and log.messages:
+                log.correct(owner, sign * log.messages, 0, sign * log.bytes)
 
     def _change(self, group: Group, owner: str) -> list[int]:
         key = owner, group.tag_list
@@ -179,104 +106,163 @@ class UsageAccounting:
 
     # messages
 
-    def published(self, entries: Sequence[Matched]) -> None:
-        """These go to everybody whom their matches lead to."""
+    def published(
+        self, recipients: Recipients, entries: Sequence[Matched], skip: Outbox | None
+    ) -> None:
+        if recipients.targeted:
+            for each in _members(recipients):
+                if each.outbox is not skip:
+                    self._correct(each, entries, 1, 0)
+            return
         for match, wire, count in entries:
-            if not match.messages:
-                self._begin(match)
-            match.messages += count
-            match.bytes += len(wire)
+            tally = match.observed
+            if tally is None:
+                tally = self._begin(match, recipients)
+            tally.messages += count
+            tally.bytes += len(wire)
+        if skip is not None or recipients.queues:
+            self._except(recipients, entries, skip)
 
-    def published_lines(self, runs: Sequence[Run], matches: Mapping[bytes, Match]) -> None:
-        """As `published`, for lines that are canonical as written."""
+    def published_whole(
+        self,
+        recipients: Recipients,
+        runs: Sequence[Run],
+        matches: Mapping[bytes, Match],
+        skip: Outbox | None,
+    ) -> None:
         for tag_list, wire, count in runs:
             match = matches[tag_list]
-            if not match.messages:
-                self._begin(match)
-            match.messages += count
-            match.bytes += len(wire)
+            tally = match.observed
+            if tally is None:
+                tally = self._begin(match, recipients)
+            tally.messages += count
+            tally.bytes += len(wire)
+        if skip is not None or recipients.queues:
+            entries = [(matches[tag_list], wire, count) for tag_list, wire, count in runs]
+            self._except(recipients, entries, skip)
 
-    def missed(self, outbox: Outbox | NamedSubscription, entries: Sequence[Matched]) -> None:
-        """An outbox didn't get these, of what was `published`, and didn't drop them either."""
+    def _except(
+        self, recipients: Recipients, entries: Sequence[Matched], skip: Outbox | None
+    ) -> None:
+        """Deduct what tallies say of a publisher without echo, and of queue groups."""
+        if skip is not None:
+            for each in [each for each in _members(recipients) if each.outbox is skip]:
+                self._correct(each, entries, -1, 0)
+        for queue in recipients.queues:  # of whose members `delivered` tells
+            if queue.group is not None:
+                log = self._log(queue.group)
+                for match, wire, count in entries:
+                    log.correct(queue.owner, -count, 0, -data_size(match, wire, count))
+
+    def delivered(self, member: NamedSubscription, entries: Sequence[Matched]) -> None:
+        self._correct(member, entries, 1, 0)
+
+    def dropped(
+        self,
+        receiver: Receiver,
+        entries: Sequence[Matched],
+        queued: Sequence[bool] | None = None,
+    ) -> None:
+        if queued is None or (len(queued) == _number(entries) and not any(queued)):
+            self._correct(receiver, entries, 0 if _is_queue_member(receiver) else -1, 1)
+            return
+        place = 0
         for match, wire, count in entries:
-            self.correct(outbox, match, -count, 0, count * match.overhead - len(wire))
+            fates = queued[place : place + count]
+            place += count
+            if len(fates) == count and all(fates):
+                continue
+            sizes = map(len, match.split(wire, count))
+            lost = sum(size for n, size in enumerate(sizes) if n >= len(fates) or not fates[n])
+            if (group := account(receiver, match)) is not None:
+                row = sum(fates) - count, fates.count(False), -lost
+                self._log(group).correct(receiver.owner, *row)
 
-    def dropped(self, outbox: Outbox | NamedSubscription, entries: Sequence[Matched]) -> None:
-        """An outbox didn't get these, of what was `published`: they are dropped."""
-        for match, wire, count in entries:
-            self.correct(outbox, match, -count, count, count * match.overhead - len(wire))
+    def missed(self, receiver: Receiver, entries: Sequence[Matched]) -> None:
+        self._correct(receiver, entries, -1, 0)
 
-    def later(
-        self, outbox: Outbox | NamedSubscription, entries: Sequence[Matched]
-    ) -> Callable[[], None]:
-        """What to call if an outbox gets these after all, of what it `missed`."""
+    def held(self, receiver: Receiver, entries: Sequence[Matched]) -> Callable[[], None]:
+        self._correct(receiver, entries, -1, 0)
+        # Its subscriptions may be others when it gets them.
         rows = [
-            (group, count, len(wire) - count * match.overhead)
+            (group, count, data_size(match, wire, count))
             for match, wire, count in entries
-            if (group := _account(outbox, match)) is not None
+            if (group := account(receiver, match)) is not None
         ]
 
         def got() -> None:
             for group, count, size in rows:
-                self._ledger(group).correct(outbox.owner, count, 0, size)
+                self._log(group).correct(receiver.owner, count, 0, size)
 
         return got
 
-    def correct(
-        self, outbox: Outbox | NamedSubscription, match: Match, sent: int, dropped: int, size: int
+    def replayed(
+        self, outbox: Outbox, runs: Iterable[Replayed], match: Callable[[TagList], Match]
     ) -> None:
-        """Add to an outbox's account; nothing happens where it isn't in the match's groups.
+        totals: dict[bytes, tuple[TagList, list[int]]] = {}  # sent, dropped, bytes
+        for entries, firsts, count in runs:
+            sent, lost = carried(outbox.form, entries, firsts, count)
+            for tag_list, wire, number in sent:
+                total = totals.setdefault(tag_list.canonical, (tag_list, [0, 0, 0]))[1]
+                total[0] += number
+                total[2] += len(wire) - number * (len(tag_list.head) + 1)
+            for tag_list, _, number in lost:
+                totals.setdefault(tag_list.canonical, (tag_list, [0, 0, 0]))[1][1] += number
+        for tag_list, total in totals.values():
+            if (group := account(outbox, match(tag_list))) is not None:
+                self._log(group).correct(outbox.owner, *total)
 
-        Args:
-            size: bytes of data, of what was sent.
-        """
-        group = _account(outbox, match)
-        if group is not None:
-            self._ledger(group).correct(outbox.owner, sent, dropped, size)
+    def _correct(
+        self, receiver: Receiver, entries: Sequence[Matched], sent: int, dropped: int
+    ) -> None:
+        """Add messages so many times to a receiver's account, if it has one: -1, 0 or 1 times."""
+        owner = receiver.owner
+        for match, wire, count in entries:
+            group = account(receiver, match)
+            if group is not None:
+                size = data_size(match, wire, count)
+                self._log(group).correct(owner, sent * count, dropped * count, sent * size)
 
-    def credit(self, group: Group, owner: str, sent: int, dropped: int, size: int) -> None:
-        """Add to an owner's account for one subscription; see `correct`."""
-        self._ledger(group).correct(owner, sent, dropped, size)
-
-    def _begin(self, match: Match) -> None:
-        """Have a match's tally settled in time."""
-        groups = match.groups
+    def _begin(self, match: Match, recipients: Recipients) -> Tally:
+        """Have a tally, which is settled in time."""
         if self._places > self._most_places:
             self._settle_all()
-        self._places += len(groups)
-        self._begun.append(match)
-        for group in groups:
-            self._ledger(group).matches.add(match)
-
-    def _ledger(self, group: Group) -> _UsageLog:
-        ledger = self._ledgers.get(group)
-        if ledger is None:
-            ledger = self._ledgers[group] = _UsageLog(group)
-            if not len(self._ledgers) % self._full:
-                self.on_full()
-        return ledger
-
-    def _settle(self, match: Match) -> None:
-        messages = match.messages
-        if not messages:
-            return
-        size = match.bytes - messages * match.overhead
-        match.messages = match.bytes = 0
-        ledgers = self._ledgers
+        tally = match.observed = Tally(match, recipients)
+        self._places += len(match.groups)
+        self._begun.append(tally)
         for group in match.groups:
-            ledger = ledgers[group]
-            ledger.messages += messages
-            ledger.bytes += size
-        for group, owner, number in match.repeats:
-            ledgers[group].correct(owner, -number * messages, 0, -number * size)
+            self._log(group).tallies.add(tally)
+        return tally
+
+    def _log(self, group: Group) -> UsageLog:
+        log = self._logs.get(group)
+        if log is None:
+            log = self._logs[group] = UsageLog(group)
+            if not len(self._logs) % self._full:
+                self.on_full()
+        return log
+
+    def _settle(self, tally: Tally) -> None:
+        match, messages = tally.match, tally.messages
+        if match.observed is not tally:  # it was settled before, for another of its groups
+            return
+        match.observed = None
+        size = tally.bytes - messages * (len(match.head) + 1)
+        logs = self._logs
+        for group in match.groups:
+            log = logs[group]
+            log.messages += messages
+            log.bytes += size
+        for group, owner, number in tally.repeats:
+            logs[group].correct(owner, -number * messages, 0, -number * size)
 
     def _settle_all(self) -> None:
-        for match in self._begun:
-            self._settle(match)
+        for tally in self._begun:
+            self._settle(tally)
         self._begun.clear()
         self._places = 0
-        for ledger in self._ledgers.values():
-            ledger.matches.clear()
+        for log in self._logs.values():
+            log.tallies.clear()
 
     # periods
 
@@ -288,17 +274,17 @@ class UsageAccounting:
         by the next call.
 
         Args:
-            most: ledgers, or changes, in a slice: 1 or 2 µs each, and 50 ns for each
+            most: logs, or changes, in a slice: 1 or 2 µs each, and 50 ns for each
                 subscriber.
         """
         self._settle_all()
-        leftover, self._closing = self._closing, self._ledgers
-        self._ledgers = {}
+        leftover, self._closing = self._closing, self._logs
+        self._logs = {}
         forgotten, self._changed = self._changed, self._changes
         self._changes = {}
         if leftover or forgotten:  # of a closing that was given up; at once, since that is rare
             yield (
-                [row for ledger in leftover.values() for row in ledger.close()],
+                [row for log in leftover.values() for row in log.close()],
                 [Changed(*key, *counts) for key, counts in forgotten.items()],
             )
         changed = self._changed
@@ -311,3 +297,15 @@ class UsageAccounting:
             for group in list(islice(closing, most)):
                 delivered += closing.pop(group).close()
             yield delivered, []
+
+
+def _is_queue_member(receiver: Receiver) -> bool:
+    return isinstance(receiver, NamedSubscription) and receiver.queue is not None
+
+
+def _members(recipients: Recipients) -> Iterator[Receiver]:
+    return chain.from_iterable([members for _, members in recipients.by_form])
+
+
+def _number(entries: Sequence[Matched]) -> int:
+    return sum(entry[2] for entry in entries)

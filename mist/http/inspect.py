@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from mist.broker.matches import Group
+from mist.broker.groups import Group
 from mist.http.bodies import answer
 from mist.http.context import Context
 from mist.http.openapi import SERVICE, Answer, Operation, Operations

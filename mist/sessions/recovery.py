@@ -325,7 +325,7 @@ class Recovery:
         """Queue a page's messages, and say how many that were."""
         total = 0
         outbox, broker = self._outbox, self._sequencer.broker
-        brought: list[tuple[Sequence[Entry], Sequence[int] | None, int]] = []
+        replayed: list[tuple[Sequence[Entry], Sequence[int] | None, int]] = []
         for whole in page.stored:
             stored = admitted(whole, outbox.attributes)
             if stored is None:
@@ -338,12 +338,12 @@ class Recovery:
             )
             outbox.replay(wire, count)
             total += stored.count
-            brought.append((stored.entries, stored.firsts, count))
+            replayed.append((stored.entries, stored.firsts, count))
             missing = stored.count - count
             if missing:
                 outbox.dropped_unframable += missing
                 broker.dropped["unframable"] += missing
-        broker.note_brought(outbox, brought)
+        broker.note_replayed(outbox, replayed)
         broker.flush()
         return total
 

@@ -37,7 +37,7 @@ class Bench:
         self.registry = Registry(MemoryStore(), clock=self.now)
         self.broker = Broker()
         accounts = UsageAccounting(full=100)
-        self.broker.keep_accounts(accounts)
+        self.broker.observe(accounts)
         self.start = start
         self.side_tables = SideTables(self.archive, accounts, self.registry, policy, clock=self.now)
 
@@ -247,4 +247,4 @@ async def test_a_server_with_an_archive_keeps_them(tmp_path: Path) -> None:
 async def test_a_server_without_an_archive_keeps_no_accounts(tmp_path: Path) -> None:
     async with running(tmp_path) as server:
         assert server.hub.side_tables is None
-        assert server.hub.broker._accounts is None
+        assert server.hub.broker.observer is None

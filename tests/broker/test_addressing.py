@@ -52,7 +52,7 @@ class Site:
     def __init__(self, accounts: UsageAccounting | None = None) -> None:
         self.broker = Broker()
         if accounts is not None:
-            self.broker.keep_accounts(accounts)
+            self.broker.observe(accounts)
         self.outboxes: dict[str, Outbox] = {}
 
     def outbox(self, attributes: str = "", *tags: str, **bounds: int) -> Outbox:
@@ -198,7 +198,7 @@ class TestAudiences:
             asked_about.append(attributes)
             return reaches(audience, attributes, everywhere)
 
-        monkeypatch.setattr("mist.broker.fanout.reaches", counting)
+        monkeypatch.setattr("mist.broker.matches.reaches", counting)
         site.send("users=17;1999;none")
         assert [n for n, each in enumerate(outboxes) if taken(each)] == [17, 1999]
         assert len(asked_about) == 2
@@ -214,7 +214,7 @@ class TestAudiences:
             asked_about.append(attributes)
             return reaches(audience, attributes, everywhere)
 
-        monkeypatch.setattr("mist.broker.fanout.reaches", counting)
+        monkeypatch.setattr("mist.broker.matches.reaches", counting)
         site.send("groups=a")
         assert taken(outbox) == ["x"]
         assert len(asked_about) == 1

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-import mist.broker.fanout
+import mist.broker.matches
 from mist.addresses import EVERYTHING
 from mist.broker.broker import Broker, Group
 from mist.broker.meters import Meters
@@ -198,7 +198,7 @@ def test_flush_visits_every_outbox_with_something_queued_once() -> None:
 
 
 def test_targets_kept_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mist.broker.fanout, "_MAX_AIMED", 10)
+    monkeypatch.setattr(mist.broker.matches, "_MAX_KEPT", 10)
     broker = Broker()
     outboxes = [make_outbox(broker) for _ in range(4)]
     for outbox in outboxes:

@@ -191,7 +191,7 @@ def test_a_queue_group_whose_form_raises_loses_that_message() -> None:
 def test_what_a_form_lost_is_on_the_account() -> None:
     broker = Broker()
     usage = UsageAccounting()
-    broker.keep_accounts(usage)
+    broker.observe(usage)
     faulty = Subscriber(broker, FAULTY)
     broker.assign(faulty.outbox, "someone", ())
     broker.publish(batch("1", "bad"))

@@ -1,0 +1,192 @@
+"""Subscriptions: who is subscribed to what, and what may be asked about it.
+
+A subscriber is an outbox, which gets a message once however many of its subscriptions match; a
+named subscription of one, which gets a copy of its own; or a queue group, of whose members one
+gets it. All of the same tag set are in one `Group`, found through the index (`directory`).
+
+Changing who is subscribed forgets exactly the cached matches that it concerns.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from mist.audience import Attributes
+from mist.broker.attribute_index import AttributeIndex
+from mist.broker.directory import Directory
+from mist.broker.failures import Failures
+from mist.broker.groups import Group
+from mist.broker.matches import Subscriber
+from mist.broker.named_subscriptions import NamedSubscription, QueueGroup
+from mist.broker.observer import DeliveryObserver
+from mist.broker.outbox import Outbox
+from mist.message import TagSet
+from mist.wire import WireForm
+
+__all__ = ["Subscriptions"]
+
+
+class Subscriptions:
+    """The subscriptions of a broker, which is derived from this: it adds publishing.
+
+    Attributes:
+        failures: exceptions that were contained; see there.
+        observer: who is told of subscribers and deliveries, or None; `Broker.observe` sets it.
+    """
+
+    def __init__(self) -> None:
+        self.failures = Failures()
+        self._directory = Directory()
+        self._attribute_index = AttributeIndex()
+        self._queues: dict[Group, dict[str, QueueGroup]] = {}
+        self.observer: DeliveryObserver | None = None
+
+    def subscribe(self, subscriber: Subscriber, tags: TagSet) -> Group:
+        """Deliver messages that carry all of `tags`, as asked for, to `subscriber`. Idempotent.
+
+        Returns:
+            the group, which `unsubscribe` takes.
+        """
+        group = self._directory.open(tags)
+        if self.observer is not None and subscriber not in group:
+            self.observer.joined(group, subscriber.owner)
+        group.add(subscriber)
+        return group
+
+    def unsubscribe(self, subscriber: Subscriber, group: Group) -> None:
+        """Undo `subscribe`. Nothing happens where the subscriber isn't in the group."""
+        if subscriber not in group:
+            return
+        if self.observer is not None:
+            self.observer.left(group, subscriber.owner)
+        group.discard(subscriber)
+        if not group:
+            self._directory.close(group)
+
+    # named subscriptions and queue groups
+
+    def add_named(self, named: NamedSubscription, tags: TagSet, queue: str = "") -> None:
+        """Deliver messages that carry all of `tags` to a named subscription, or to its queue group.
+
+        Args:
+            queue: the queue group's name; empty for none. A queue group belongs to one tag set:
+                the same name with other tags is another queue group.
+        """
+        named.failures = self.failures
+        if not queue:
+            named.group = self.subscribe(named, tags)
+        else:
+            group = self.find(tags)
+            shared = None if group is None else self._queues.get(group, {}).get(queue)
+            if shared is None:
+                shared = QueueGroup()
+                group = shared.group = self.subscribe(shared, tags)
+                self._queues.setdefault(group, {})[queue] = shared
+            shared.add(named)
+            named.group = shared.group
+        self._attribute_index.enter(named)
+
+    def remove_named(self, named: NamedSubscription) -> None:
+        """Undo `add_named`. Idempotent."""
+        group, queue = named.group, named.queue
+        if group is None:
+            return
+        named.group = None
+        self._attribute_index.leave(named)
+        if queue is None:
+            self.unsubscribe(named, group)
+            return
+        queue.discard(named)
+        if not queue.members:
+            queues = self._queues[group]
+            for name in [name for name, each in queues.items() if each is queue]:
+                del queues[name]
+            if not queues:
+                del self._queues[group]
+            self.unsubscribe(queue, group)
+
+    # what a subscriber is like
+
+    def describe(
+        self,
+        outbox: Outbox,
+        attributes: Attributes,
+        groups: Iterable[Group],
+        named_subscriptions: Sequence[NamedSubscription] = (),
+    ) -> None:
+        """Give an outbox attributes, by which targeted delivery finds it.
+
+        Args:
+            groups, named_subscriptions: those that it is in, and has.
+        """
+        if attributes == outbox.attributes:
+            return
+        concerned: set[Group] = set()
+        if attributes.site != outbox.attributes.site:
+            concerned.update(groups)
+            concerned.update(each.group for each in named_subscriptions if each.group is not None)
+        if self.observer is not None:
+            for group in concerned:
+                self.observer.changing(group)
+        every: list[Outbox | NamedSubscription] = [outbox, *named_subscriptions]
+        for each in every:
+            self._attribute_index.leave(each)
+        outbox.attributes = attributes
+        for each in every:
+            self._attribute_index.enter(each)
+        for group in concerned:
+            group.changed()
+
+    def reshape(self, outbox: Outbox, form: WireForm, groups: Iterable[Group]) -> None:
+        """Give an outbox another wire form; `groups` are those it is in."""
+        outbox.form = form
+        for group in groups:
+            group.changed()
+
+    def assign(self, outbox: Outbox, owner: str, groups: Iterable[Group]) -> None:
+        """Have another account pay for an outbox; `groups` are those it is in.
+
+        Its subscriptions count as ended for the one and made for the other.
+        """
+        if self.observer is not None and outbox.owner != owner:
+            for group in groups:
+                self.observer.left(group, outbox.owner)
+                self.observer.joined(group, owner)
+                group.changed()
+        outbox.owner = owner
+
+    # what there is
+
+    def find(self, tags: TagSet) -> Group | None:
+        """The group of exactly this tag set, as asked for, if anyone is subscribed to it."""
+        return self._directory.find(tags)
+
+    def listens(self, tags: TagSet) -> bool:
+        """Whether anybody would get a message with these tags that is for everyone."""
+        return any(group for group in self._directory.match(tags))
+
+    def receivers(self, tags: TagSet) -> frozenset[Outbox]:
+        """Whose a message with these tags that is for everyone could be. O(subscribers).
+
+        All members of a queue group are among them, though only one gets it.
+        """
+        found: set[Outbox] = set()
+        for group in self._directory.match(tags):
+            for each in group.members:
+                members = each.members if isinstance(each, QueueGroup) else (each,)
+                found.update(member.outbox for member in members)
+        return frozenset(found)
+
+    def tag_sets(self) -> int:
+        """How many distinct tag sets are subscribed to. O(1)."""
+        return len(self._directory)
+
+    def tags(self) -> TagSet:
+        """Every distinct tag that anyone is subscribed to, as asked for. O(tags)."""
+        return self._directory.tags()
+
+    def groups(self) -> Iterator[list[Group]]:
+        """All groups, some at a time; see `Index.slices`."""
+        return self._directory.groups()
+
+    def tag_uses(self) -> Iterator[list[tuple[str, int]]]:
+        """Distinct tags, and how many tag sets have them, some at a time; see there, too."""
+        return self._directory.tag_uses()

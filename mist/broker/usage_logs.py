@@ -1,0 +1,143 @@
+"""What usage accounting counts in: tallies of matches, logs of groups, and rows of a period.
+
+How they work together is said in `mist.broker.usage`.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from operator import attrgetter
+from typing import NamedTuple
+
+from mist.broker.groups import Group
+from mist.broker.matches import Match, Recipients
+from mist.broker.named_subscriptions import NamedSubscription
+from mist.broker.outbox import Outbox
+
+__all__ = ["Changed", "Delivered", "Tally", "UsageLog", "account", "data_size"]
+
+_owner_of = attrgetter("owner")
+_tag_list_of = attrgetter("tag_list")
+
+
+class Delivered(NamedTuple):
+    """What went to one account in a period; an account may have several of these.
+
+    Attributes:
+        owner: a token's registry id, or "".
+        subscription: its canonical tag list.
+        sent: messages queued.
+        dropped: messages lost to a full outbox, or that the peer's dialect can't carry.
+        bytes: of the data of those sent.
+    """
+
+    owner: str
+    subscription: bytes
+    sent: int
+    dropped: int
+    bytes: int
+
+
+class Changed(NamedTuple):
+    """Subscriptions made and ended in a period; attributes as in `Delivered`."""
+
+    owner: str
+    subscription: bytes
+    opened: int
+    closed: int
+
+
+class Tally:
+    """What went to a match's recipients since it began; settled, it is done with.
+
+    Attributes:
+        match: whose; it has this as `observed` meanwhile.
+        messages, bytes: of records.
+        repeats: a group, an owner, and how many subscribers this owner has in it who don't get
+            the messages through it: their account is that of another group, or they are bound to
+            a site and get nothing.
+    """
+
+    __slots__ = ("bytes", "match", "messages", "repeats")
+
+    def __init__(self, match: Match, recipients: Recipients) -> None:
+        self.match = match
+        self.messages = 0
+        self.bytes = 0
+        self.repeats = _repeats(match.groups, recipients)
+
+
+class UsageLog:
+    """One group's sums in a period, for each of its subscribers, and what to add to them.
+
+    Attributes:
+        group: whose.
+        messages, bytes: that every subscriber got.
+        tallies: of matches through the group, to be settled.
+        corrections: by owner: sent, dropped, bytes.
+    """
+
+    __slots__ = ("bytes", "corrections", "group", "messages", "tallies")
+
+    def __init__(self, group: Group) -> None:
+        self.group = group
+        self.messages = 0
+        self.bytes = 0
+        self.tallies: set[Tally] = set()
+        self.corrections: dict[str, list[int]] = {}
+
+    def correct(self, owner: str, sent: int, dropped: int, size: int) -> None:
+        """Add to an owner's account; `size` is bytes of data, of what was sent."""
+        row = self.corrections.get(owner)
+        if row is None:
+            self.corrections[owner] = [sent, dropped, size]
+        else:
+            row[0] += sent
+            row[1] += dropped
+            row[2] += size
+
+    def close(self) -> Iterator[Delivered]:
+        """What each owner got. Once, at the end: the sums are added to the corrections."""
+        if self.messages:
+            for owner, number in Counter(map(_owner_of, self.group.members)).items():
+                self.correct(owner, number * self.messages, 0, number * self.bytes)
+        subscription = self.group.tag_list
+        for owner, (sent, dropped, size) in self.corrections.items():
+            if sent or dropped:
+                yield Delivered(owner, subscription, sent, dropped, size)
+
+
+def account(receiver: Outbox | NamedSubscription, match: Match) -> Group | None:
+    """The group of a match to whose account a receiver's deliveries go.
+
+    It is the first that has it, in the order of their tag lists; None where none has it.
+    """
+    if isinstance(receiver, NamedSubscription) and receiver.queue is not None:
+        return receiver.group
+    groups = [group for group in match.groups if receiver in group]
+    if len(groups) > 1:
+        return min(groups, key=_tag_list_of)
+    return groups[0] if groups else None
+
+
+def data_size(match: Match, wire: bytes, count: int) -> int:
+    """Bytes of the data in so many of a match's records."""
+    return len(wire) - count * (len(match.head) + 1)
+
+
+def _repeats(groups: Sequence[Group], recipients: Recipients) -> Sequence[tuple[Group, str, int]]:
+    """See `Tally`. O(groups), or O(subscribers) where subscriptions overlap."""
+    number = len(recipients.queues)
+    for _, members in recipients.by_form:
+        number += len(members)
+    if number == sum([group.subscribers for group in groups]):
+        return ()
+    due = {*recipients.queues, *chain.from_iterable(each for _, each in recipients.by_form)}
+    found: Counter[tuple[Group, str]] = Counter()
+    for group in sorted(groups, key=_tag_list_of):
+        for member in group.members:
+            if member in due:
+                due.discard(member)
+            else:
+                found[group, member.owner] += 1
+    return [(group, owner, times) for (group, owner), times in found.items()]
