@@ -1,7 +1,8 @@
 """Sessions: one connected peer each, and what all of them share.
 
 session           a peer: its grant, subscriptions, outbox and end
-dispatch          a session that sends commands: command dispatch
+dispatch          command dispatch: what each command does, and who may send it
+publishing        a session with a dialect: publishes and replies
 subscriptions     what one session is subscribed to, counted and bounded
 recovery          replay from the history, then live, without a gap or a repeat
 sequencer         group commit: stored first, then delivered in the order of the log

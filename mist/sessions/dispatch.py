@@ -1,12 +1,16 @@
-"""A session whose peer sends commands: carried out in the order they came, each answered once.
+"""Command dispatch: a session whose peer sends commands, handled in order, each answered once.
 
 A transport feeds it what it reads (`receive`). It knows neither the socket nor the dialect: the
-same class serves a service on TCP and a browser on a WebSocket, told apart by two things only:
-what authenticates it (`credential`), and how its protocol counts a repeated subscription.
+same class serves a service on TCP and a browser on a WebSocket. They differ in two things only:
+what authenticates the peer (`credential`), and how the protocol counts a repeated subscription.
+
+One `match` handles every command, and states which right each needs. `receive` looks at the kind
+of a command for two reasons only: publishes, most of the traffic, skip the dispatch; and changes of
+the token registry are collected, so that a run of them waits for the disk once.
 """
 
 from enum import Enum
-from typing import Final
+from typing import Final, assert_never
 
 import trio
 
@@ -27,12 +31,12 @@ from mist.commands import (
     Ping,
     Publish,
     Register,
+    RegistryChange,
     RemoveTags,
     Resume,
     SetAttributes,
     ShowAttributes,
     ShowTags,
-    Store,
     Subscribe,
     SubscribeNamed,
     Unregister,
@@ -45,7 +49,6 @@ from mist.errors import (
     HistoryOff,
     MistError,
     NotAllowed,
-    NotGranted,
     RegistryUnavailable,
     Unauthorized,
 )
@@ -57,22 +60,19 @@ from mist.replies import (
     Failed,
     Newest,
     Reply,
-    Stored,
     Subscriptions,
     Tags,
     TokenAttributes,
 )
 from mist.sessions.close_reason import DISCONNECTED, CloseReason
 from mist.sessions.hub import Hub
-from mist.sessions.sequencer import Publisher
-from mist.sessions.session import Session
+from mist.sessions.publishing import PublishingSession
 
 __all__ = ["CommandSession", "Credential"]
 
+_NO_ROOM: Final = CloseReason(4008, "outbox can't take a reply")
 _MEASURED: Final = 16  # flushes; the chunk after as many is measured, at a cost not seen
 _COMMAND_SLICE: Final = 200  # commands that aren't publishes between two checkpoints, some 5 ms
-
-_RegistryChange = Register | Unregister | AddTags | RemoveTags | SetAttributes
 
 
 class Credential(Enum):
@@ -83,18 +83,17 @@ class Credential(Enum):
     EITHER = "secret or token"
 
 
-class CommandSession(Session):
+class CommandSession(PublishingSession):
     """See the module.
 
     Args:
         hub: what all sessions share.
         protocol: the peer's dialect.
         credential: what `Auth` presents.
-        transport, peer, auth_timeout: as for a `Session`. Of an unauthenticated peer only `Ping`
-            and `Auth` are carried out, and anything else ends the session.
+        transport, peer, auth_timeout: as for a `Session`.
     """
 
-    __slots__ = ("_credential", "_publisher", "protocol")
+    __slots__ = ("_changes", "_credential")
 
     def __init__(
         self,
@@ -106,85 +105,54 @@ class CommandSession(Session):
         credential: Credential = Credential.SECRET,
         auth_timeout: float | None = None,
     ) -> None:
-        super().__init__(
-            hub,
-            protocol.form,
-            protocol.notice,
-            transport=transport,
-            peer=peer,
-            auth_timeout=auth_timeout,
-            counted=protocol.counts_subscriptions,
-        )
+        super().__init__(hub, protocol, transport=transport, peer=peer, auth_timeout=auth_timeout)
         self._credential = credential
-        self._publisher: Publisher | None = None
-        if hub.sequencer is not None:
-            self._publisher = Publisher(hub.sequencer, self.outbox)
-        self.set_protocol(protocol)
-
-    def set_protocol(self, protocol: Protocol) -> None:
-        """Speak this dialect from now on. Only before the first command."""
-        self.protocol = protocol
-        self.outbox.form = protocol.form
-        self.outbox.echo = protocol.echoes
-        self.subscriptions.counted = protocol.counts_subscriptions
-        self._notify = protocol.notice
-        if protocol.keeps_up and self.recovery is not None:
-            # Who is too slow is brought what it missed, and told so.
-            self.recovery.announce = lambda notice: self.outbox.reply(self.protocol.notice(notice))
-            self.outbox.on_behind = self._fell_behind
-
-    def welcome(self) -> None:
-        """As a `Session` does; the limits that its protocol had for unauthenticated peers end."""
-        if self.unauthenticated:
-            super().welcome()
-            self.protocol.authenticated()
+        self._changes: list[RegistryChange] = []  # held back, in the order received
 
     async def receive(self, data: bytes) -> bool:
-        """Carry out what has arrived; everyone it concerned is flushed afterwards.
+        """Handle the commands in what has arrived, then flush every outbox they concerned.
 
         Stops where a command ends the session. Cancellation leaves the commands that came
-        before it carried out.
+        before it handled.
 
         Returns:
-            whether other sessions had their turn meanwhile; else whoever calls this in a
-            loop has to give them one.
+            whether other sessions had their turn meanwhile; else the caller, in its loop, has to
+            give them one.
         """
         publisher = self._publisher
-        changes: list[_RegistryChange] = []
-        carried_out = 0
+        handled = 0
         began, published = 0.0, False
-        # With a history others write what this publishes, and measure it.
+        # With a history the sequencer's task writes what this publishes, and measures it.
         if not self.hub.broker.flushes % _MEASURED and publisher is None:
             began = self.hub.meters.clock()
         try:
             for command in self.protocol.receive(data):
-                if isinstance(command, Publish) and not self.unauthenticated and not changes:
-                    # Nearly always, and all that there is.
+                if isinstance(command, Publish) and not self.unauthenticated and not self._changes:
+                    # Nearly always, and often all that there is.
                     if publisher is None:
-                        self._publish(command)
+                        self._publish_live(command)
                         published = True
                     else:
-                        await self._store(publisher, command)
+                        await self._publish_stored(publisher, command)
                     continue
                 await self._catch_up()
-                if isinstance(command, _RegistryChange) and self._may_administer:
-                    # Held back until something else comes, so that a script that registers
-                    # a thousand tokens waits for the disk once, not a thousand times.
-                    changes.append(command)
-                    continue
-                if changes:
-                    await self._change_registry(changes)
-                    changes = []
+                if self._changes:
+                    if isinstance(command, RegistryChange):
+                        self._changes.append(command)  # the first of the run was dispatched
+                        continue
+                    await self._change_registry()
                 await self.dispatch(command)
-                carried_out += 1
-                if carried_out % _COMMAND_SLICE == 0:
+                if self._changes:
+                    continue  # held back until the run ends
+                handled += 1
+                if handled % _COMMAND_SLICE == 0:
                     self.hub.broker.flush()
                     await trio.lowlevel.checkpoint()
                 if self.ended is not None:
                     break
             else:
-                if changes:
-                    await self._change_registry(changes)
+                if self._changes:
+                    await self._change_registry()
                 if publisher is not None and publisher.full:
                     await publisher.settle()
         finally:
@@ -193,206 +161,186 @@ class CommandSession(Session):
             self.hub.meters.publish_to_write.end(began)
         return rested
 
-    async def _catch_up(self) -> None:
-        """Wait until all that stands before has taken effect, for the peer to see, too."""
-        if self._publisher is not None and self._publisher.underway:
-            await self._publisher.settle()
-        if self.recovery is not None and self.recovery.behind:
-            await self.recovery.caught_up()
+    async def dispatch(self, command: Command) -> None:
+        """Handle one command and queue its reply.
+
+        A change of the token registry is only held back here: `receive` has a run of them made
+        at once, so that a script that registers a thousand tokens waits for the disk once.
+        """
+        try:
+            reply = await self._handle(command)
+        except CommandError as error:
+            reply = None if self.ended is not None else Failed(error)
+        if reply is not None:
+            self._answer(command, reply)
+
+    async def _handle(self, command: Command) -> Reply | None:
+        """Handle a command: one `match` over all of them, grouped by the right that they need.
+
+        Returns:
+            The reply; None where it has been queued already, or will be.
+
+        Raises:
+            CommandError: the command was refused; it is the reply.
+        """
+        match command:
+            # Right: none.
+            case Ping():
+                return Done()
+            case Auth():
+                return await self._authenticate(command)
+            case Hangup(reason=reason, code=code):
+                self.end(CloseReason(code, reason))
+            case Bye():
+                self.end(DISCONNECTED)
+            case _ if self.unauthenticated:
+                await self._refuse(command)
+            # Right: authenticated.
+            case Publish():
+                await self._publish(command)
+            case Subscribe(tags=tags):
+                self.subscribe(tags)
+                return Done()
+            case Unsubscribe(tags=tags):
+                self.subscriptions.remove(tags)
+                return Done()
+            case SubscribeNamed(tags=tags, name=name, form=form, queue=queue):
+                self.subscribe_named(tags, name, form, queue)
+                return Done()
+            case UnsubscribeNamed(name=name, most=most):
+                self.unsubscribe_named(name, most)
+                return Done()
+            case Resume():
+                return await self._resume(command)
+            case Fetch():
+                return await self._fetch(command)
+            case Last():
+                return self._newest()
+            case Ids(on=on):
+                self._send_ids(on)
+                return Done()
+            case Echo(on=on):
+                self.outbox.echo = on
+                return Done()
+            case Escape(on=on):
+                self.protocol.escape(on)
+                self._reshape()
+                return Done()
+            case ListSubscriptions():
+                return self._list()
+            case ListTags():
+                return self._list_tags()
+            case Who():
+                return Connections(self.hub.sessions.connected, self.hub.sessions.lifetime)
+            case Invalid(error=error):
+                return Failed(error)
+            # Right: administers the token registry.
+            case _ if not self._administers:
+                raise NotAllowed
+            case Register() | Unregister() | AddTags() | RemoveTags() | SetAttributes():
+                self._changes.append(command)
+            case ShowTags(token=token):
+                return Tags(self.hub.registry.tags(token))
+            case ShowAttributes(token=token):
+                return TokenAttributes(self.hub.registry.attributes(token))
+            case _:
+                assert_never(command)
+        return None
 
     @property
-    def _may_administer(self) -> bool:
+    def _administers(self) -> bool:
+        """Whether the peer may read and change the token registry: authenticated services may."""
         return (
             self._credential is Credential.SECRET
             and self.record is None
             and not self.unauthenticated
         )
 
-    async def dispatch(self, command: Command) -> None:
-        """Carry out one command and queue its reply."""
-        if isinstance(command, Publish) and not self.unauthenticated:
-            if self._publisher is None:
-                self._publish(command)
-            else:
-                await self._store(self._publisher, command)
-        elif isinstance(command, Hangup):
-            self.end(CloseReason(command.code, command.reason))
-        elif isinstance(command, Bye):
-            self.end(DISCONNECTED)
-        elif isinstance(command, Auth):
-            await self._authenticate(command)
-        elif self.unauthenticated and not isinstance(command, Ping):
-            await self._refuse(command)
-        elif isinstance(command, Resume):
-            await self._resume(command)
-        elif isinstance(command, Fetch):
-            await self._fetch(command)
-        else:
-            self._answer(command, self._execute(command))
+    async def _resume(self, command: Resume) -> Reply | None:
+        if command.since is None:
+            self.subscribe_all(command.alternatives)
+            return Done()
+        await self.resume(
+            command.alternatives,
+            command.since,
+            lambda answer: self._answer(command, answer),
+            lambda: self._answer(command, CaughtUp()),
+            counted=command.counted,
+        )
+        return None
 
-    def _execute(self, command: Command) -> Reply:
-        try:
-            match command:
-                case Ping():
-                    return Done()
-                case Subscribe(tags=tags):
-                    self.subscribe(tags)
-                    return Done()
-                case Unsubscribe(tags=tags):
-                    self.subscriptions.remove(tags)
-                    return Done()
-                case SubscribeNamed(tags=tags, name=name, form=form, queue=queue):
-                    self.subscribe_named(tags, name, form, queue)
-                    return Done()
-                case UnsubscribeNamed(name=name, most=most):
-                    self.unsubscribe_named(name, most)
-                    return Done()
-                case ListSubscriptions():
-                    return self._list()
-                case ListTags():
-                    return self._list_tags()
-                case Last() if self.hub.sequencer is not None:
-                    return Newest(self.hub.sequencer.epoch, self.hub.sequencer.newest)
-                case Ids(on=on) if self.hub.sequencer is not None:
-                    self.protocol.ids(on)
-                    self.hub.broker.reshape(self.outbox, self.protocol.form, self.subscriptions)
-                    return Done()
-                case Last() | Ids():
-                    return Failed(HistoryOff())
-                case Who():
-                    return Connections(self.hub.sessions.connected, self.hub.sessions.lifetime)
-                case Echo(on=on):
-                    self.outbox.echo = on
-                    return Done()
-                case Escape(on=on):
-                    self.protocol.escape(on)
-                    self.hub.broker.reshape(self.outbox, self.protocol.form, self.subscriptions)
-                    return Done()
-                case ShowTags(token=token) if self._may_administer:
-                    return Tags(self.hub.registry.tags(token))
-                case ShowAttributes(token=token) if self._may_administer:
-                    return TokenAttributes(self.hub.registry.attributes(token))
-                case Invalid(error=error):
-                    return Failed(error)
-                case _:
-                    return Failed(NotAllowed())
-        except CommandError as error:
-            return Failed(error)
+    async def _fetch(self, command: Fetch) -> Reply:
+        await self.fetch(
+            command.tags,
+            command.since,
+            command.most,
+            lambda answer: self._answer(command, answer),
+        )
+        return CaughtUp()
 
-    def _answer(self, command: Command, reply: Reply) -> None:
-        self.outbox.reply(self.protocol.reply(command, reply))
+    def _newest(self) -> Reply:
+        if self.hub.sequencer is None:
+            raise HistoryOff
+        return Newest(self.hub.sequencer.epoch, self.hub.sequencer.newest)
 
-    def _publish(self, command: Publish) -> None:
-        def answer(error: MistError) -> None:
-            self._answer(command, Failed(error))
+    def _send_ids(self, on: bool) -> None:
+        if self.hub.sequencer is None:
+            raise HistoryOff
+        self.protocol.ids(on)
+        self._reshape()
 
-        if isinstance(command, Store):
-            answer(HistoryOff())
-        elif self.may_publish(command.batch):
-            self.hub.broker.publish(self.enveloped(command.batch), self.outbox, answer)
-        else:
-            answer(NotGranted())
-
-    async def _store(self, publisher: Publisher, command: Publish) -> None:
-        """Publish by way of the history."""
-        recovery = self.recovery
-        assert recovery is not None
-        if recovery.owes:
-            # Publishing doesn't wait for this peer to read; asking for answers does.
-            await recovery.caught_up()
-
-        def answer(error: MistError) -> None:
-            recovery.in_turn(lambda: self._answer(command, Failed(error)))
-
-        def confirm(first: int) -> None:
-            recovery.in_turn(lambda: self._answer(command, Stored(first)))
-
-        if not self.may_publish(command.batch):
-            await publisher.settle()  # what was published before is answered before
-            answer(NotGranted())
-            return
-        name = "" if self.record is None else self.record.id
-        confirmed = confirm if isinstance(command, Store) else None
-        await publisher.publish(self.enveloped(command.batch), name, answer, confirmed)
-
-    async def _resume(self, command: Resume) -> None:
-        try:
-            if command.since is None:
-                self.subscribe_all(command.alternatives)
-                self._answer(command, Done())
-                return
-            await self.resume(
-                command.alternatives,
-                command.since,
-                lambda answer: self._answer(command, answer),
-                lambda: self._answer(command, CaughtUp()),
-                counted=command.counted,
-            )
-        except CommandError as error:
-            if self.ended is None:
-                self._answer(command, Failed(error))
-
-    async def _fetch(self, command: Fetch) -> None:
-        try:
-            await self.fetch(
-                command.tags,
-                command.since,
-                command.most,
-                lambda answer: self._answer(command, answer),
-            )
-            self._answer(command, CaughtUp())
-        except CommandError as error:
-            if self.ended is None:
-                self._answer(command, Failed(error))
+    def _reshape(self) -> None:
+        """Have deliveries come in the form that the protocol has now."""
+        self.hub.broker.reshape(self.outbox, self.protocol.form, self.subscriptions)
 
     def _list(self) -> Reply:
-        # Looked at before it is built: a list that can't be queued shouldn't be built either.
+        # Checked before it is built: a list that can't be queued shouldn't be built either.
         size = self.subscriptions.list_bytes + 3 * len(self.subscriptions)
         if not self.outbox.has_room_for_reply(size):
-            self.end(CloseReason(4008, "outbox can't take a reply"))
+            self.end(_NO_ROOM)
             return Subscriptions(())
         return Subscriptions([group.tag_list for group in self.subscriptions])
 
     def _list_tags(self) -> Reply:
         tags = self.hub.broker.tags()
         if not self.outbox.has_room_for_reply(sum(map(len, tags)) + 3 * len(tags)):
-            self.end(CloseReason(4008, "outbox can't take a reply"))
+            self.end(_NO_ROOM)
             return Tags(frozenset())
         return Tags(tags)
 
     # authentication and the registry
 
-    async def _authenticate(self, command: Auth) -> None:
-        secret_will_do = self._credential is not Credential.TOKEN and self._is_service(command)
-        if self._credential is not Credential.SECRET and not secret_will_do:
+    async def _authenticate(self, command: Auth) -> Reply | None:
+        if self._credential is not Credential.TOKEN and self._is_service(command):
+            self.mark_authenticated()
+            return Done()
+        if self._credential is not Credential.SECRET:
             # Lookup and adoption without an await between: a revocation comes before both or
             # finds the session attached.
             record = self.hub.registry.lookup(command.credential)
             if record is not None and record.tags:
                 self.adopt(record)
-                self._answer(command, Done())
-                return
-        elif secret_will_do:
-            self.welcome()
-            self._answer(command, Done())
-            return
+                return Done()
         await self._refuse(command)
+        return None
 
     def _is_service(self, command: Auth) -> bool:
-        """Whether an `auth` presents the secret, or there is none that it would have to."""
+        """Whether an `auth` presents the secret, or no secret is needed."""
         if not self.hub.needs_secret:
             return self._credential is Credential.SECRET or not command.credential
         return self.hub.is_secret(command.credential)
 
     async def _refuse(self, command: Command) -> None:
-        """Answer an unauthenticated peer's wrong word, slowly, and end the session."""
+        """Refuse a peer that can't or doesn't authenticate: slowly, and end the session."""
         self.hub.note_failed_auth(self.transport, self._credential.value)
         self.hub.broker.flush()
         await trio.sleep(self.hub.hub_limits.failed_auth_delay)
         self._answer(command, Failed(Unauthorized()))
         self.end(CloseReason(4401, "unauthorized"))
 
-    async def _change_registry(self, changes: list[_RegistryChange]) -> None:
+    async def _change_registry(self) -> None:
+        """Make the changes that were held back, as one."""
+        changes, self._changes = self._changes, []
         self.hub.broker.flush()  # deliveries shall not wait for the registry's disk
         try:
             outcomes = await self.hub.registry.execute(changes)

@@ -153,12 +153,12 @@ class Session:
         self.hub.broker.assign(self.outbox, record.id, self.subscriptions)
         self._describe()
         self._keep_client()
-        self.welcome()
+        self.mark_authenticated()
         self.hub.sessions.attach(self)
         self._recheck()
 
-    def welcome(self) -> None:
-        """The peer is no unauthenticated peer any more. Idempotent."""
+    def mark_authenticated(self) -> None:
+        """The peer has authenticated: it is pending no more. Idempotent."""
         if self.unauthenticated:
             self.unauthenticated = False
             self.scope.deadline = math.inf

@@ -9,7 +9,6 @@ import trio
 import trio.testing
 
 from mist.auth.opening import open_registry
-from mist.commands import Subscribe
 from mist.errors import EmptyTag, HistoryOff, HistoryUnavailable
 from mist.history import Bulk, History, Mark, Publication
 from mist.history.commits import make_blocks
@@ -59,7 +58,7 @@ def join(hub: Hub, *tags: str) -> CommandSession:
     session = CommandSession(hub, LineProtocol(hub.limits), transport="tcp")
     hub.sessions.attach(session)
     for each in tags:
-        session._execute(Subscribe(frozenset(each.split(","))))
+        session.subscribe(frozenset(each.split(",")))
     return session
 
 

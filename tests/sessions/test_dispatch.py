@@ -1,0 +1,253 @@
+"""Command dispatch: every command is handled, for those who have the right, and runs of changes."""
+
+from collections.abc import Iterator
+from enum import Enum
+from typing import get_args
+
+import attrs
+import pytest
+import trio
+
+from mist import commands
+from mist.audience import Attributes
+from mist.auth.opening import open_registry
+from mist.auth.registry import Registry
+from mist.commands import (
+    AddTags,
+    Auth,
+    Bye,
+    Command,
+    Echo,
+    Escape,
+    Fetch,
+    Hangup,
+    Ids,
+    Invalid,
+    Last,
+    ListSubscriptions,
+    ListTags,
+    Ping,
+    Publish,
+    Register,
+    RegistryChange,
+    RemoveTags,
+    Resume,
+    SetAttributes,
+    ShowAttributes,
+    ShowTags,
+    Since,
+    Store,
+    Subscribe,
+    SubscribeNamed,
+    TokenCommand,
+    Unregister,
+    Unsubscribe,
+    UnsubscribeNamed,
+    Who,
+)
+from mist.errors import EmptyTag, HistoryOff, NotAllowed, TokenNotFound, Unauthorized
+from mist.message import TagSet
+from mist.protocols import Protocol
+from mist.protocols.line.forms import PLAIN
+from mist.replies import Connections, Done, Failed, Reply, Subscriptions, Tags, TokenAttributes
+from mist.sessions.dispatch import CommandSession, Credential
+from mist.sessions.hub import Hub, HubLimits
+from mist.wire import Batch
+
+A = frozenset("a")
+TOKEN = "token"
+
+
+class Right(Enum):
+    NONE = 0
+    AUTHENTICATED = 1
+    ADMINISTERS = 2
+
+
+@attrs.frozen
+class Case:
+    """A command, the right that it needs, and its reply without a history."""
+
+    command: Command
+    right: Right
+    reply: Reply | None = None
+    ends: bool = False
+
+
+def failed(error: type[Exception]) -> Failed:
+    return Failed(error())
+
+
+CASES = [
+    Case(Ping(), Right.NONE, Done()),
+    Case(Auth("no secret is set"), Right.NONE, Done()),
+    Case(Hangup("bad"), Right.NONE, ends=True),
+    Case(Bye(), Right.NONE, ends=True),
+    Case(Publish(Batch.of(A, b"x")), Right.AUTHENTICATED),
+    Case(Store(Batch.of(A, b"x")), Right.AUTHENTICATED, failed(HistoryOff)),
+    Case(Subscribe(A), Right.AUTHENTICATED, Done()),
+    Case(Unsubscribe(A), Right.AUTHENTICATED, Done()),
+    Case(SubscribeNamed(A, b"1", PLAIN), Right.AUTHENTICATED, Done()),
+    Case(UnsubscribeNamed(b"1"), Right.AUTHENTICATED, Done()),
+    Case(Resume([A], None), Right.AUTHENTICATED, Done()),
+    Case(Fetch(A, Since(last=1)), Right.AUTHENTICATED, failed(HistoryOff)),
+    Case(Last(), Right.AUTHENTICATED, failed(HistoryOff)),
+    Case(Ids(True), Right.AUTHENTICATED, failed(HistoryOff)),
+    Case(Echo(False), Right.AUTHENTICATED, Done()),
+    Case(Escape(True), Right.AUTHENTICATED, Done()),
+    Case(ListSubscriptions(), Right.AUTHENTICATED, Subscriptions([])),
+    Case(ListTags(), Right.AUTHENTICATED, Tags(frozenset())),
+    Case(Who(), Right.AUTHENTICATED, Connections(1, 1)),
+    Case(Invalid(EmptyTag()), Right.AUTHENTICATED, failed(EmptyTag)),
+    Case(Register("new", A), Right.ADMINISTERS, Done()),
+    Case(Unregister(TOKEN), Right.ADMINISTERS, Done()),
+    Case(AddTags(TOKEN, frozenset("b")), Right.ADMINISTERS, Done()),
+    Case(RemoveTags(TOKEN, frozenset("b")), Right.ADMINISTERS, Done()),
+    Case(SetAttributes(TOKEN, Attributes(user="u")), Right.ADMINISTERS, Done()),
+    Case(ShowTags(TOKEN), Right.ADMINISTERS, Tags(A)),
+    Case(ShowAttributes(TOKEN), Right.ADMINISTERS, TokenAttributes(Attributes())),
+]
+
+
+class Scripted(Protocol):
+    """Receives the commands that it is given, and keeps the replies instead of writing them."""
+
+    def __init__(self) -> None:
+        self.form = PLAIN
+        self.incoming: list[Command] = []
+        self.replies: list[Reply] = []
+
+    def receive(self, data: bytes) -> Iterator[Command]:
+        while self.incoming:
+            yield self.incoming.pop(0)
+
+    def reply(self, command: Command, reply: Reply) -> bytes:
+        self.replies.append(reply)
+        return b""
+
+
+async def make_hub(secret: bytes | None = None) -> Hub:
+    registry = await open_registry("memory://")
+    await registry.execute([Register(TOKEN, A)])
+    return Hub(registry, secret=secret, hub_limits=HubLimits(failed_auth_delay=0.0))
+
+
+def make_session(hub: Hub, **options: object) -> tuple[CommandSession, Scripted]:
+    protocol = Scripted()
+    session = CommandSession(hub, protocol, transport="tcp", **options)  # type: ignore[arg-type]
+    hub.sessions.attach(session)
+    return session, protocol
+
+
+async def handle(session: CommandSession, protocol: Scripted, *given: Command) -> list[Reply]:
+    """What is replied to commands that come in one read."""
+    protocol.incoming += given
+    await session.receive(b"")
+    replies, protocol.replies = protocol.replies, []
+    return replies
+
+
+def same(one: Reply, other: Reply) -> bool:
+    if isinstance(one, Failed) and isinstance(other, Failed):
+        return type(one.error) is type(other.error)
+    return one == other
+
+
+def test_the_cases_are_all_the_commands_and_so_is_the_union() -> None:
+    defined = {
+        each
+        for each in vars(commands).values()
+        if isinstance(each, type) and issubclass(each, commands._Command)
+    } - {commands._Command, TokenCommand}
+    assert {type(case.command) for case in CASES} == defined
+    assert set(get_args(Command)) == defined
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: type(case.command).__name__)
+async def test_a_service_that_is_authenticated_may_send_every_command(case: Case) -> None:
+    session, protocol = make_session(await make_hub())
+    replies = await handle(session, protocol, case.command)
+    expected = [] if case.reply is None else [case.reply]
+    assert len(replies) == len(expected)
+    assert all(map(same, replies, expected))
+    assert (session.ended is not None) == case.ends
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: type(case.command).__name__)
+async def test_a_token_may_not_administer(case: Case) -> None:
+    hub = await make_hub()
+    session, protocol = make_session(hub, credential=Credential.TOKEN, auth_timeout=5.0)
+    record = hub.registry.lookup(TOKEN)
+    assert record is not None
+    session.adopt(record)
+    replies = await handle(session, protocol, case.command)
+    refused = any(same(each, failed(NotAllowed)) for each in replies)
+    assert refused == (case.right is Right.ADMINISTERS)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: type(case.command).__name__)
+async def test_an_unauthenticated_peer_is_refused_all_but_what_needs_no_right(case: Case) -> None:
+    session, protocol = make_session(await make_hub(b"s3cret"), auth_timeout=5.0)
+    command = Auth("s3cret") if isinstance(case.command, Auth) else case.command
+    replies = await handle(session, protocol, command)
+    if case.right is Right.NONE:
+        assert not any(isinstance(each, Failed) for each in replies)
+    else:
+        assert [type(each.error) for each in replies if isinstance(each, Failed)] == [Unauthorized]
+        assert session.ended is not None
+        assert session.ended.code == 4401
+    assert session.unauthenticated == (not isinstance(case.command, Auth))
+
+
+class CountedRuns:
+    """A token registry that notes how many changes it is given at once."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self.runs: list[int] = []
+
+    async def execute(self, changes: list[RegistryChange]) -> object:
+        self.runs.append(len(changes))
+        return await self._registry.execute(changes)
+
+    def tags(self, token: str) -> TagSet:
+        return self._registry.tags(token)
+
+
+async def test_a_run_of_changes_is_made_at_once_and_each_is_answered() -> None:
+    hub = await make_hub()
+    registry = CountedRuns(hub.registry)
+    hub.registry = registry  # type: ignore[assignment]
+    session, protocol = make_session(hub)
+    replies = await handle(
+        session,
+        protocol,
+        Register("one", A),
+        AddTags("unknown", A),
+        AddTags("one", frozenset("b")),
+        Publish(Batch.of(A, b"behind them")),
+        ShowTags("one"),
+        Register("two", A),
+    )
+    assert registry.runs == [3, 1]
+    assert all(
+        map(same, replies, [Done(), failed(TokenNotFound), Done(), Tags(frozenset("ab")), Done()])
+    )
+    assert len(replies) == 5
+
+
+async def test_many_commands_let_others_run_in_between() -> None:
+    session, protocol = make_session(await make_hub())
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(count)
+        await handle(session, protocol, *[Ping() for _ in range(1_000)])
+        nursery.cancel_scope.cancel()
+    assert turns >= 5
