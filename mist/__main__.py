@@ -1,8 +1,8 @@
 """The command `mist`, and `python -m mist`.
 
-Importing what a command needs takes longer than many a command does. Ctrl-C in that time finds
-nothing begun that would have to be ended, so the process just goes. As an exception it would
-come up anywhere in the import system, in places that print it and go on.
+Importing a command often takes longer than running it. Nothing needs cleaning up in that time,
+so Ctrl-C ends the process at once. As an exception it could be raised anywhere in the import
+system, also in code that prints it and goes on.
 """
 
 import os
@@ -10,13 +10,13 @@ import signal
 
 __all__ = ["main"]
 
-_INTERRUPTED = 130  # as `mist --help` has it
+_INTERRUPTED = 130  # see `mist --help`
 
 
 def main() -> None:
-    """Run the command that the arguments name; doesn't return."""
+    """Run the command named by the arguments; doesn't return."""
     interrupt = signal.getsignal(signal.SIGINT)
-    if interrupt is signal.default_int_handler:  # and not ignored, as in a script's background
+    if interrupt is signal.default_int_handler:  # unless ignored, as for a background job
         signal.signal(signal.SIGINT, lambda *_: os._exit(_INTERRUPTED))
     from mist.cli import main as mist
 

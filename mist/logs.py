@@ -1,8 +1,8 @@
-"""Log lines: one pipeline for mist's own and for libraries', to standard error.
+"""Structured logging: one pipeline for mist and its libraries, to standard error.
 
-mist logs through `logging.getLogger("mist.…")`, with what belongs to an event in `extra`, so
-that a program which embeds mist sees its log lines where it sees all others. `configure` is
-for the command line, which owns its process.
+mist logs through `logging.getLogger("mist.…")`, with the fields of an event in `extra`, so a
+program that embeds mist handles its log lines like all others. `configure` is for the command
+line, which owns its process.
 """
 
 import logging
@@ -31,8 +31,8 @@ def configure(style: str, level: str) -> None:
 
     Args:
         style: `console` for people, `json` for programs: one object a line.
-        level: the least that is shown: `debug`, `info`, `warning`, `error`. Libraries' debug
-            lines, which may quote what peers sent (tokens among it), are never shown.
+        level: minimum log level: `debug`, `info`, `warning`, `error`. Debug lines of libraries
+            are never written, because they may quote what peers sent, including tokens.
     """
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
@@ -41,7 +41,7 @@ def configure(style: str, level: str) -> None:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     if style == "json":
-        # Tracebacks as text in the same object, not as lines between objects.
+        # Tracebacks are text inside the object, not lines between objects.
         shared.append(structlog.processors.format_exc_info)
         renderer: Any = structlog.processors.JSONRenderer()
     else:

@@ -1,51 +1,51 @@
-"""The command line: `mist serve` runs a server, everything else is a client of one.
+"""Command line: `mist serve` runs a server, the other commands are its clients.
 
     serve       the server
     messages    publish, subscribe, ping, list, who
     token       token new, register, unregister, set, unset, tags
     history     history show, tail, stats, trim, verify, new-epoch
-    bench       what this machine does
-    pipeline    Spark over what was published
-    loading     commands are imported when they are asked for
-    common      where the server is, what errors and exit codes mean
+    bench       benchmarks
+    pipeline    Spark jobs over published messages
+    lazy        lazy loading: a command is imported when it is used
+    common      options, errors and exit codes that the commands share
 
 Exit codes are for scripts, see `mist --help`.
 """
 
 import click
 
-from mist.cli.loading import Commands
+from mist.cli.lazy import LazyGroup
 
 __all__ = ["main"]
 
 
 @click.group(
-    cls=Commands,
-    places={
+    cls=LazyGroup,
+    commands={
         "serve": ("mist.cli.serve:serve", "Run a server until it is told to stop."),
-        "publish": ("mist.cli.messages:publish", "Publish DATA to everyone subscribed to TAGS."),
-        "subscribe": ("mist.cli.messages:subscribe", "Show messages that carry all of TAGS."),
-        "ping": ("mist.cli.messages:ping", "Ask the server whether it is alive."),
-        "list": ("mist.cli.messages:list_tags", "List every tag that anyone is subscribed to."),
-        "who": ("mist.cli.messages:who", "Count the connections."),
-        "token": ("mist.cli.token:token", "Make, change and take back the tokens."),
-        "history": ("mist.cli.history:history", "Look at the message log and look after it."),
+        "publish": ("mist.cli.messages:publish", "Publish DATA with TAGS."),
+        "subscribe": ("mist.cli.messages:subscribe", "Print messages that carry all of TAGS."),
+        "ping": ("mist.cli.messages:ping", "Check that the server responds."),
+        "list": ("mist.cli.messages:list_tags", "List all tags with subscriptions."),
+        "who": ("mist.cli.messages:who", "Count connections."),
+        "token": ("mist.cli.token:token", "Create, change and revoke tokens."),
+        "history": ("mist.cli.history:history", "Inspect and maintain the message history."),
         "bench": ("mist.cli.bench:bench", "Measure mist on this machine."),
-        "pipeline": ("mist.cli.pipeline:pipeline", "Work on what was published, with Spark."),
+        "pipeline": ("mist.cli.pipeline:pipeline", "Process published messages with Spark."),
     },
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="""\b
 Examples:
   mist serve                                   a server on this machine
-  mist subscribe order,eu                      show what carries both tags
-  mist publish order,eu,paid 17                tell everyone who wants to know
-  tail -f app.log | mist publish log --stdin   a message a line
+  mist subscribe order,eu                      messages that carry both tags
+  mist publish order,eu,paid 17                one message
+  tail -f app.log | mist publish log --stdin   a message per line
   mist token new 'order:*'                     a token for a browser
 
 \b
 Exit codes:
-  0  done                     3  no connection, or lost it
-  1  the server said no     130  interrupted
+  0  success                  3  not connected, or connection lost
+  1  refused by the server  130  interrupted
   2  wrong usage or settings""",
 )
 @click.version_option(package_name="mist-pubsub", prog_name="mist")

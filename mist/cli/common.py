@@ -1,4 +1,4 @@
-"""What every command shares: where the server is, and what its errors mean to a script."""
+"""Shared by the client commands: server options, and exit codes for errors."""
 
 import functools
 import os
@@ -12,7 +12,7 @@ import attrs
 import click
 import trio
 
-from mist.cli.loading import INTERRUPTED
+from mist.cli.lazy import INTERRUPTED
 from mist.client import BadArgument, Client, State, Unsupported, connect
 from mist.errors import (
     CommandError,
@@ -41,7 +41,7 @@ def fail(error: str, code: int) -> NoReturn:
 
 
 def exit_code(error: MistError) -> int:
-    """What an error is to a script; see `mist --help`."""
+    """The exit code of an error; see `mist --help`."""
     match error:
         case Unauthorized():
             return REFUSED
@@ -55,7 +55,7 @@ def exit_code(error: MistError) -> int:
 
 @attrs.frozen
 class Server:
-    """Where the server of a command is, and how to be let in.
+    """The server of a command, and the credential for it.
 
     Attributes:
         credential: a secret or a token; never shown by `repr`.
@@ -86,19 +86,19 @@ def client_command(
         envvar="MIST_HOST",
         show_default=True,
         show_envvar=True,
-        help="Where the server is: tcp://, tcps://, tcp+unix://, ws://, wss://",
+        help="The server's URL: tcp://, tcps://, tcp+unix://, ws://, wss://",
     )
     @click.option(
         "--secret",
         metavar="TEXT",
         envvar="MIST_SECRET",
         show_envvar=True,
-        help="The server's secret; other users can see it here, so prefer the others",
+        help="The server's secret; visible to other users here, so prefer the alternatives",
     )
     @click.option(
         "--secret-file",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help="File that holds the secret",
+        help="File with the secret",
     )
     @click.option("--token", metavar="TEXT", envvar="MIST_TOKEN", help="A token, for ws://")
     @functools.wraps(function)
@@ -120,19 +120,19 @@ def client_command(
 
 
 def run(function: Callable[[], Awaitable[None]]) -> None:
-    """Run an async function to its end; foreseeable errors become one line and a code."""
+    """Run an async function; expected errors become one line and an exit code."""
     try:
         trio.run(function)
     except (Exception, KeyboardInterrupt, BaseExceptionGroup) as error:
         match _first(error):
             case BrokenPipeError():
-                # The reader has seen enough (`| head`). Nothing may be flushed to it at exit.
+                # The reader of the pipe has ended (`| head`). Nothing may be flushed at exit.
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
                 sys.exit(0)
             case KeyboardInterrupt():
                 sys.exit(INTERRUPTED)
-            case MistError() as ours:
-                fail(str(ours), exit_code(ours))
+            case MistError() as known:
+                fail(str(known), exit_code(known))
             case ValueError() as wrong:
                 fail(str(wrong), USAGE)
             case click.ClickException() as wrong:
@@ -148,6 +148,6 @@ def _first(error: BaseException) -> BaseException:
 
 
 def say_state(state: State) -> None:
-    """Tell a person that the connection is away or back."""
+    """Report that the connection was lost or restored."""
     if state in (State.RECONNECTING, State.CONNECTED):
         click.echo(f"{state.value}", err=True)

@@ -1,7 +1,7 @@
-"""mist history: look at a message log, and look after it.
+"""`mist history`: inspect and maintain a message log.
 
-Works on the log itself, not through a server. Reading is safe beside a running server; what
-changes the log needs it for itself, and says so where a server has it.
+It opens the log itself, without a server. Reading is safe while a server runs; commands that
+change the log need exclusive access, and fail where a server has it open.
 """
 
 import base64
@@ -31,23 +31,22 @@ __all__ = ["history"]
 
 P = ParamSpec("P")
 
-_POLL: Final = 0.2  # seconds between two looks of `tail --follow`
+_POLL: Final = 0.2  # seconds between two reads of `tail --follow`
 _SINCE: Final = re.compile(r"-?[0-9]{1,16}")
 
 
 @click.group(
     epilog="""\b
-Reading (show, tail, stats, verify) may be done while a server runs; trim and new-epoch may
-not.
+show, tail, stats and verify work while a server runs; trim and new-epoch do not.
 
 \b
 Examples:
-  mist history tail order,eu --follow      what carries both tags, as it comes
+  mist history tail order,eu --follow      follow messages that carry both tags
   mist history show order --since -100     the last hundred
   mist history stats --history sqlite:////var/lib/mist/history.db"""
 )
 def history() -> None:
-    """Look at the message log and look after it."""
+    """Inspect and maintain the message history."""
 
 
 def history_command(
@@ -56,7 +55,7 @@ def history_command(
     """Make an async function a command on an open log.
 
     Args:
-        changes: whether it needs the log for itself.
+        changes: whether it needs exclusive access to the log.
     """
 
     def decorate(
@@ -68,7 +67,7 @@ def history_command(
             metavar="URL",
             envvar="MIST_HISTORY",
             show_envvar=True,
-            help="The log; history.db in the data folder unless given",
+            help="The log  [default: history.db in the data directory]",
         )
         @click.option(
             "--data",
@@ -78,7 +77,7 @@ def history_command(
             envvar="MIST_DATA",
             show_default=True,
             show_envvar=True,
-            help="The server's data folder",
+            help="The server's data directory",
         )
         @functools.wraps(function)
         def command(url: str | None, data: Path, *args: P.args, **kwargs: P.kwargs) -> None:
@@ -96,8 +95,8 @@ def history_command(
 async def _open(url: str, changes: bool) -> History:
     scheme = url.partition("://")[0].lower()
     if scheme in ("memory", "none"):
-        raise click.UsageError(f"{scheme}:// keeps nothing that could be looked at from here")
-    # The promise of a log is the server's to change, so one that is opened here keeps it.
+        raise click.UsageError(f"{scheme}:// keeps nothing on disk")
+    # Only a server changes a log's durability, so it is opened with the one it has.
     async with await open_history(url, read_only=True) as reader:
         durability = (await reader.statistics()).durability
     return await open_history(url, durability=durability, read_only=not changes)
@@ -111,7 +110,7 @@ def _selection(tags: tuple[str, ...]) -> Selection | None:
 
 
 def _parsed(parse: Callable[[str], Any], expected: str = "") -> Callable[..., Any]:
-    """An option's callback that has a value read by `parse`, whose ValueError is the message."""
+    """An option callback that parses the value; the text of a ValueError is the message."""
 
     def callback(context: click.Context, option: click.Parameter, value: Any) -> Any:
         try:
@@ -145,9 +144,9 @@ def _parse_since(text: str) -> int:
 async def show(
     log: History, tags: tuple[str, ...], since: int, limit: int | None, as_json: bool
 ) -> None:
-    """Show messages that carry all of TAGS, a comma between two; several TAGS mean any of them.
+    """Print messages that carry all of TAGS (joined by commas); with several TAGS, any of them.
 
-    Pretty on a terminal; JSON lines in a pipe.
+    Formatted on a terminal; JSON lines in a pipe.
     """
     printer = _Printer(as_json or not sys.stdout.isatty(), limit)
     await _replay(log, _selection(tags), since, printer)
@@ -156,13 +155,13 @@ async def show(
 @history.command()
 @click.argument("tags", nargs=-1)
 @click.option("-n", "--lines", type=click.IntRange(0), default=10, show_default=True, metavar="N")
-@click.option("-f", "--follow", is_flag=True, help="Go on with what comes")
+@click.option("-f", "--follow", is_flag=True, help="Wait for new messages and print them")
 @click.option("--json", "as_json", is_flag=True, help="JSON lines, also on a terminal")
 @history_command()
 async def tail(
     log: History, tags: tuple[str, ...], lines: int, follow: bool, as_json: bool
 ) -> None:
-    """Show the last messages that carry all of TAGS, and with --follow what comes after."""
+    """Print the last messages that carry all of TAGS; with --follow, new ones too."""
     printer = _Printer(as_json or not sys.stdout.isatty(), None)
     selection = _selection(tags)
     after = await log.last(selection, lines)
@@ -192,7 +191,7 @@ class _Printer:
         self._console = Console(soft_wrap=True, highlight=False)
 
     def show(self, page: Page) -> bool:
-        """Print a page; False when enough was."""
+        """Print a page; False when the count is reached."""
         for message in page.messages():
             if self._left == 0:
                 break
@@ -230,7 +229,7 @@ def _json_line(message: StoredMessage) -> str:
 
 
 def _pretty(message: StoredMessage) -> Text:
-    # Control characters could drive the reader's terminal, so they are shown, not sent.
+    # Control characters could control the reader's terminal, so they are escaped.
     text = message.data.decode("utf-8", "replace")
     data = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
     return Text.assemble(
@@ -246,7 +245,7 @@ def _pretty(message: StoredMessage) -> Text:
 @click.option("--json", "as_json", is_flag=True, help="One JSON object")
 @history_command()
 async def stats(log: History, as_json: bool) -> None:
-    """Show what the log holds and promises."""
+    """Print the size, positions and durability of the log."""
     found = await log.statistics()
     position = found.position
     rows: dict[str, object] = {
@@ -275,7 +274,7 @@ _PROMISES: Final = {
     Durability.POWER: "an acknowledged message survives a power cut",
     Durability.PROCESS: "an acknowledged message survives a crash of the server, "
     "but not a power cut, after which the log begins a new epoch",
-    Durability.NOTHING: "nothing survives the end of the server",
+    Durability.NOTHING: "messages are lost when the server ends",
 }
 
 
@@ -300,7 +299,7 @@ def _when(seconds: float | None) -> str | None:
     callback=_parsed(Rule.parse),
     multiple=True,
     metavar="RULE",
-    help="As room:*=100, room:*=7d: of each such tag, beyond the other limits",
+    help="Keep more for each such tag than the other limits do: room:*=100, room:*=7d",
 )
 @history_command(changes=True)
 async def trim(
@@ -310,12 +309,12 @@ async def trim(
     keep_count: int | None,
     rules: tuple[Rule, ...],
 ) -> None:
-    """Remove what neither the limits nor a rule keeps, and give its space back.
+    """Apply retention limits once: remove older messages, and free their space.
 
-    Limits that aren't given don't limit. The server must not be running.
+    A limit that is not given does not apply. The server must not be running.
     """
     if (keep_age, keep_bytes, keep_count) == (None, None, None):
-        raise click.UsageError("give --keep-age, --keep-bytes or --keep-count, or nothing goes")
+        raise click.UsageError("give --keep-age, --keep-bytes or --keep-count")
     policy = Policy(keep_age, keep_bytes, keep_count, rules)
     now = time.time()
     removed = 0
@@ -339,16 +338,16 @@ async def verify(log: History) -> None:
         click.echo(f"{where}{problem.text}")
     if problems:
         sys.exit(REFUSED)
-    click.echo(f"{(await log.statistics()).messages:,} messages, all sound")
+    click.echo(f"{(await log.statistics()).messages:,} messages, no damage")
 
 
 @history.command("new-epoch")
 @history_command(changes=True)
 async def new_epoch(log: History) -> None:
-    """Begin a new epoch, after the log was put back from a backup.
+    """Start a new epoch, after the log was restored from a backup.
 
-    Clients may hold ids from after the backup. With a new epoch they are told that they can't
-    be sure to have missed nothing, instead of getting other messages under the same ids. The
-    server must not be running.
+    Clients may hold ids from after the backup. In a new epoch they are told that messages may be
+    missing, instead of getting other messages under the same ids. The server must not be
+    running.
     """
     click.echo(await log.new_epoch())

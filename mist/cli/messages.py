@@ -1,4 +1,4 @@
-"""publish, subscribe, ping, list, who: what people do with messages."""
+"""`mist publish`, `subscribe`, `ping`, `list` and `who`."""
 
 import base64
 import json
@@ -45,7 +45,7 @@ Examples:
     "--to",
     metavar="AUDIENCE",
     type=_audience,
-    help="Only to subscribers with such attributes: 'users=1;2&groups=3', 'clients=x', 'except=x'",
+    help="Only to subscribers with these attributes: 'users=1;2&groups=3', 'clients=x', 'except=x'",
 )
 @client_command
 async def publish(
@@ -56,16 +56,16 @@ async def publish(
     store: bool,
     to: Audience | None,
 ) -> None:
-    """Publish DATA to everyone subscribed to TAGS (or to some of them).
+    """Publish DATA with TAGS, to all matching subscribers or to an audience of them.
 
-    Exit code 0 means that the server has read it all; with --store, that it is durable.
+    Exit code 0 means that the server has handled all of it; with --store, that it is durable.
     """
     if stdin == (data is not None):
         raise click.UsageError("give either DATA or --stdin")
     if stdin and store:
         raise click.UsageError("--store is for one message")
     if to is not None and store:
-        raise click.UsageError("--store is for messages to everyone")
+        raise click.UsageError("--store and --to can't be combined")
     async with server.connect(reconnect=False) as client:
         if data is not None and store:
             click.echo(await client.store(tags.split(","), data))
@@ -75,13 +75,13 @@ async def publish(
             await _publish_lines(client, tags, to)
 
 
-def _place(value: str) -> int | tuple[str, int]:
-    """A place in a history, as the line protocol writes it."""
+def _position(value: str) -> int | tuple[str, int]:
+    """A history position in the form of the line protocol."""
     epoch, colon, number = value.rpartition(":")
     try:
         return (epoch, int(number)) if colon else int(number)
     except ValueError:
-        raise click.BadParameter(f"{value} is no ID, EPOCH:ID or -N") from None
+        raise click.BadParameter(f"{value} is not an ID, EPOCH:ID or -N") from None
 
 
 async def _publish_lines(client: Client, tags: str, to: Audience | None) -> None:
@@ -104,19 +104,19 @@ async def _publish_lines(client: Client, tags: str, to: Audience | None) -> None
 @click.command(
     epilog="""\b
 Examples:
-  mist subscribe order,eu log       what carries order and eu, and what carries log
+  mist subscribe order,eu log       messages with order and eu, and messages with log
   mist subscribe order | jq .data
-  mist subscribe order --since -10  the last ten, and what comes then
+  mist subscribe order --since -10  the last ten, then live messages
   mist subscribe --host ws://127.0.0.1:8888 --token TOKEN order:17"""
 )
 @click.argument("tags", nargs=-1, required=True)
 @click.option("--count", metavar="N", type=click.IntRange(1), help="Stop after N messages")
 @click.option(
     "--since",
-    metavar="PLACE",
-    type=_place,
-    help="Begin in the server's history: an id (what came after it), EPOCH:ID, 0 (all that is "
-    "kept) or -N (the last N that match)",
+    metavar="POSITION",
+    type=_position,
+    help="Replay from the server's history first: messages after an ID or EPOCH:ID, 0 (all that "
+    "are kept) or -N (the last N that match)",
 )
 @click.option("--json", "as_json", is_flag=True, help="JSON lines, also on a terminal")
 @client_command
@@ -127,27 +127,27 @@ async def subscribe(
     since: int | tuple[str, int] | None,
     as_json: bool,
 ) -> None:
-    """Show messages that carry all of TAGS, a comma between two; several TAGS mean any of them.
+    """Print messages that carry all of TAGS (joined by commas); with several TAGS, any of them.
 
-    Pretty on a terminal; JSON lines in a pipe: {"tags": […], "data": "…"}, or "data64" where
+    Formatted on a terminal; JSON lines in a pipe: {"tags": […], "data": "…"}, or "data64" where
     the data is not UTF-8, and "id" where the server has a history.
     """
     as_json = as_json or not sys.stdout.isatty()
     printer = _Printer(as_json, count)
     async with (
-        server.connect(on_state=_Later()) as client,
+        server.connect(on_state=_StateReporter()) as client,
         trio.open_nursery() as nursery,
     ):
         wanted = [frozenset(each.split(",")) for each in tags]
         for index, each in enumerate(tags):
-            # A message that several of them match is shown by the first.
+            # A message that matches several of them is printed by the first.
             await nursery.start(_show, client, each, since, wanted[:index], printer, nursery)
         if sys.stderr.isatty():
             click.echo(f"subscribed to {' and to '.join(tags)}", err=True)
 
 
-class _Later:
-    """Says nothing of the first connection, and something of every later change."""
+class _StateReporter:
+    """Reports every change of state after the first connection."""
 
     def __init__(self) -> None:
         self._connected = False
@@ -179,11 +179,11 @@ async def _show(
 
 def _say_gap(gap: Gap) -> None:
     if gap.lost:
-        click.echo(f"{gap.lost} messages lost: they came faster than they were shown", err=True)
+        click.echo(f"{gap.lost} messages lost: they came faster than they were printed", err=True)
     if gap.forgotten:
         click.echo("some messages are missing: the history no longer has them", err=True)
     elif gap.reconnected:
-        click.echo("what was published while the connection was away is missing", err=True)
+        click.echo("messages published while the connection was down are missing", err=True)
 
 
 class _Printer:
@@ -193,7 +193,7 @@ class _Printer:
         self._console = Console(soft_wrap=True, highlight=False)
 
     def show(self, message: Message) -> bool:
-        """Print one; False when enough were."""
+        """Print a message; False when the count is reached."""
         if self._left == 0:
             return False
         if self._as_json:
@@ -216,7 +216,7 @@ def _json_line(message: Message) -> str:
 
 
 def _pretty(message: Message) -> Text:
-    # Control characters could drive the reader's terminal, so they are shown, not sent.
+    # Control characters could control the reader's terminal, so they are escaped.
     data = "".join(c if c.isprintable() else repr(c)[1:-1] for c in message.text)
     return Text.assemble(
         (datetime.now().strftime("%H:%M:%S "), "dim"),
@@ -230,7 +230,7 @@ def _pretty(message: Message) -> Text:
 @click.option("-c", "--count", metavar="N", type=click.IntRange(1), default=1, help="N times")
 @client_command
 async def ping(server: Server, count: int) -> None:
-    """Ask the server whether it is alive, and time the answer."""
+    """Check that the server responds, and print the round-trip time."""
     async with server.connect(reconnect=False) as client:
         for _ in range(count):
             start = time.perf_counter()
@@ -241,7 +241,7 @@ async def ping(server: Server, count: int) -> None:
 @click.command("list")
 @client_command
 async def list_tags(server: Server) -> None:
-    """List every tag that anyone is subscribed to, one a line."""
+    """List all tags with subscriptions, one per line."""
     async with server.connect(reconnect=False) as client:
         _print_lines(sorted(await client.list_all()))
 
@@ -249,7 +249,7 @@ async def list_tags(server: Server) -> None:
 @click.command()
 @client_command
 async def who(server: Server) -> None:
-    """Count the connections: now, and since the server started."""
+    """Count connections: now, and since the server started."""
     async with server.connect(reconnect=False) as client:
         found = await client.who()
         click.echo(f"{found.connected} connected, {found.lifetime} since the start")

@@ -1,4 +1,4 @@
-"""`mist serve`: a server, set up from flags, environment and file."""
+"""`mist serve`: run a server, configured by flags, environment and file."""
 
 import os
 import sys
@@ -18,7 +18,7 @@ __all__ = ["serve"]
 
 
 def _options(command: Callable[..., None]) -> Callable[..., None]:
-    """A flag for every option of the configuration, which parses and checks the value."""
+    """Add a flag for every configuration option; the configuration parses and validates it."""
     for option in reversed(OPTIONS):
         settings: dict[str, Any] = {"help": option.help}
         if option.default_text:
@@ -33,7 +33,7 @@ def _options(command: Callable[..., None]) -> Callable[..., None]:
 
 @click.command(
     epilog="""\b
-Every option is also a key in the TOML file of --config, and a variable MIST_….
+Every option is also a key in the TOML file of --config and an environment variable MIST_….
 
 \b
 Examples:
@@ -45,8 +45,8 @@ Examples:
 def serve(**flags: object) -> None:
     """Run a server until it is told to stop.
 
-    Says `listening on URL` for each listener once it listens. SIGTERM and Ctrl-C drain it; a
-    second signal ends it at once.
+    Prints `listening on URL` for each listener once it is open. SIGTERM and Ctrl-C start a
+    graceful shutdown; a second signal ends it at once.
     """
     try:
         config = load_config(flags, os.environ)
@@ -56,15 +56,15 @@ def serve(**flags: object) -> None:
     except StartupError as error:
         fail(str(error), USAGE)
     except BaseExceptionGroup as group:
-        ours, others = group.split(StartupError)
-        if ours is None or others is not None:
+        startup, others = group.split(StartupError)
+        if startup is None or others is not None:
             raise
-        fail(str(ours.exceptions[0]), USAGE)
+        fail(str(startup.exceptions[0]), USAGE)
 
 
 def _announce(url: str) -> None:
     try:
         print(f"listening on {url}", flush=True)
     except BrokenPipeError:
-        # Whoever started us doesn't read on; that is no reason not to serve.
+        # The parent process has stopped reading; serve anyway.
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # for the rest of the process

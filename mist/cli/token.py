@@ -1,4 +1,4 @@
-"""mist token: who may subscribe to what."""
+"""`mist token`: manage the tokens that grant subscriptions."""
 
 import base64
 import secrets
@@ -17,7 +17,7 @@ _TOKEN_BYTES = 20  # 160 bits
 @click.group(
     epilog="""\b
 TAGS are joined by commas; 'room:*' grants every tag that begins with room:, '*' grants all.
-TOKEN may be - to read it from standard input, so that it isn't seen in the process list.
+TOKEN may be - to read it from standard input, which keeps it out of the process list.
 
 \b
 Examples:
@@ -27,7 +27,7 @@ Examples:
   mist token unregister - < token.txt"""
 )
 def token() -> None:
-    """Make, change and take back the tokens that browsers subscribe with."""
+    """Create, change and revoke tokens, the credentials that browsers subscribe with."""
 
 
 def _read(text: str) -> str:
@@ -38,13 +38,13 @@ def _read(text: str) -> str:
 @click.argument("tags")
 @client_command
 async def new(server: Server, tags: str) -> None:
-    """Make a random token that grants TAGS, and show it, this once."""
+    """Create a random token that grants TAGS, and print it once."""
     text = base64.b32encode(secrets.token_bytes(_TOKEN_BYTES)).decode().lower()
     async with server.connect(reconnect=False) as client:
         await client.register(tags.split(","), text)
     click.echo(text)
     if sys.stderr.isatty():
-        click.echo("Keep it: the server knows only its hash, and can't show it again.", err=True)
+        click.echo("Save it: the server stores only its hash and can't show it again.", err=True)
 
 
 @token.command()
@@ -52,7 +52,7 @@ async def new(server: Server, tags: str) -> None:
 @click.argument("text", metavar="TOKEN")
 @client_command
 async def register(server: Server, tags: str, text: str) -> None:
-    """Make TOKEN known, granting TAGS."""
+    """Register TOKEN, granting TAGS."""
     async with server.connect(reconnect=False) as client:
         await client.register(tags.split(","), _read(text))
 
@@ -61,7 +61,7 @@ async def register(server: Server, tags: str, text: str) -> None:
 @click.argument("text", metavar="TOKEN")
 @client_command
 async def unregister(server: Server, text: str) -> None:
-    """Forget TOKEN, and end its live clients."""
+    """Revoke TOKEN, and disconnect its clients."""
     async with server.connect(reconnect=False) as client:
         await client.unregister(_read(text))
 
@@ -71,7 +71,7 @@ async def unregister(server: Server, text: str) -> None:
 @click.argument("text", metavar="TOKEN")
 @client_command
 async def set_tags(server: Server, tags: str, text: str) -> None:
-    """Add TAGS to what TOKEN grants."""
+    """Add TAGS to TOKEN."""
     async with server.connect(reconnect=False) as client:
         await client.set(tags.split(","), _read(text))
 
@@ -81,7 +81,7 @@ async def set_tags(server: Server, tags: str, text: str) -> None:
 @click.argument("text", metavar="TOKEN")
 @client_command
 async def unset(server: Server, tags: str, text: str) -> None:
-    """Remove TAGS from what TOKEN grants; subscriptions no longer allowed end at once."""
+    """Remove TAGS from TOKEN; subscriptions that it no longer allows end at once."""
     async with server.connect(reconnect=False) as client:
         await client.unset(tags.split(","), _read(text))
 
@@ -89,15 +89,15 @@ async def unset(server: Server, tags: str, text: str) -> None:
 @token.command("set-attr")
 @click.argument("text", metavar="TOKEN")
 @click.argument("pairs", metavar="[KEY=VALUE]...", nargs=-1)
-@click.option("--unset", metavar="KEY", multiple=True, help="Forget this one (repeatable)")
+@click.option("--unset", metavar="KEY", multiple=True, help="Remove this attribute (repeatable)")
 @client_command
 async def set_attributes(
     server: Server, text: str, pairs: tuple[str, ...], unset: tuple[str, ...]
 ) -> None:
-    """Say whom TOKEN is for: client, user, groups (joined by commas), site, or any other KEY.
+    """Set attributes of TOKEN: client, user, groups (joined by commas), site, or any other KEY.
 
-    What isn't named stays as it is. Messages for an audience reach its live clients, or don't
-    any more, at once.
+    Attributes that aren't named stay as they are. For connected clients, targeted delivery
+    follows the change at once.
     """
     attributes: dict[str, object] = {}
     for name, value in [*map(_pair, pairs), *((name, None) for name in unset)]:
@@ -121,7 +121,7 @@ def _pair(text: str) -> tuple[str, object]:
 @click.argument("text", metavar="TOKEN")
 @client_command
 async def show(server: Server, text: str) -> None:
-    """Show the tags that TOKEN grants, and below them whom it is for, where that is known."""
+    """Print the tags that TOKEN grants, and below them its attributes, if any."""
     text = _read(text)
     async with server.connect(reconnect=False) as client:
         tags, attributes = await client.tags(text), await client.attributes(text)

@@ -1,46 +1,46 @@
 /**
- * mist in a browser, a worker, or Node: subscriptions that outlive their connections.
+ * mist for browsers, workers and Node: subscriptions that outlive their connections.
  *
  *     import {connect} from "/mist.js";
  *     const client = connect("https://example.org", {getToken});
  *     const orders = client.subscribe(["order", "eu"], ({data}) => show(data));
  *
- * One file, without dependencies or a build step, so that a page can import it as it is; which
- * is why it is longer than a module should be. Its parts, each knowing only those above it:
+ * It is one file without dependencies or a build step, so that a page can import it as it is, and
+ * therefore longer than a module should be. Its parts, each knowing only those above it:
  *
- *     Inbox              hands messages to handlers, in slices, so that the page can draw in between
- *     SubscriptionTable  who listens to what, and up to which message each has been served
+ *     DeliveryQueue      calls handlers in time slices, so that the page can draw in between
+ *     SubscriptionTable  which tag sets have listeners, and up to which message each was served
  *     transports         WebSocket, Server-Sent Events by fetch, long polling: one contract
  *     TransportFallback  which transport to try, best first, and when to try a better one again
- *     Client             keeps one transport up, and is what a program calls
+ *     Client             reconnects with backoff, and is the API
  *
- * How nothing is lost and nothing comes twice, where the server has a history: a message's id
- * is its place there. Each listener remembers the highest it was given and takes none twice, so
- * it is right whatever is brought again. Those that are live share a place too: the server sends
- * in one order, so an id that arrived for one says that the others miss none below it. On a fresh
- * connection they are resumed as one, from there. Where part of that is gone, "gap" says so.
+ * Recovery, where the server has a history: a message's id is its position there. Each listener
+ * remembers the highest id it was given and takes no message twice, so a replay may overlap. Live
+ * listeners share a position too: the server sends in one order, so an id that arrived for one
+ * says that the others miss nothing below it. On a new connection they are resumed as one, from
+ * there. Where some of it is gone, a "gap" event says so.
  *
  * Times are in seconds. Message ids are below 2**53, so numbers hold them.
  */
 
-const BEAT = 15; // between looks at whether a WebSocket is alive
-const SILENCE = 30; // without an answer to a ping: the connection is dead
-const PROBE = 5; // the same after a hint that it may be: the laptop woke, the network is back
-const LATE = 5; // a timer that fires so much too late belongs to a page that was frozen
-const STREAM_SILENCE = 45; // the server writes a comment every 15 s
-const POLL = 25; // how long the server may hold a poll
-const HEALTHY = 5; // a connection that lasted so long was one
-const MAX_SHORT = 3; // connections in a row that were not, before another transport is tried
-const SLICE = 0.008; // of handlers in a turn of the event loop: half a frame
-const MAX_GROUP = 500; // tag sets in one frame; the server takes 1,000
+const HEARTBEAT = 15; // between checks that a WebSocket is alive
+const REPLY_TIMEOUT = 30; // a connection without a reply for so long is dead
+const PROBE_TIMEOUT = 5; // the same after a hint: the laptop woke up, the network is back
+const FROZEN_LAG = 5; // a timer that fires so much too late means that the page was frozen
+const STREAM_TIMEOUT = 45; // the server writes a comment every 15 s
+const POLL_TIMEOUT = 25; // how long the server may hold a long poll
+const HEALTHY_AFTER = 5; // a connection that lasted so long counts as healthy
+const MAX_SHORT_LIVED = 3; // in a row, before another transport is tried
+const TIME_SLICE = 0.008; // for handlers in one turn of the event loop: half a frame
+const MAX_TAG_SETS = 500; // in one request; the server takes 1,000
 const MAX_FRAME = 40_000; // characters of a frame, of up to 3 bytes; the server takes 128 KiB
 const MAX_URL = 12_000; // characters; a server takes 16 KiB of headers
 const MAX_EVENT = 1 << 25; // characters of an event; a message of 1 MiB takes at most a fifth
-const MAX_HELD = 1 << 26; // characters of data that wait for handlers
-const MATCHES = 4096; // tag sets whose listeners are remembered
+const MAX_QUEUED = 1 << 26; // characters of data waiting for handlers
+const MAX_CACHED_MATCHES = 4096; // tag sets
 const TRANSPORTS = ["websocket", "sse", "polling"]; // best first
 
-/** Something went wrong; `code` says what, and is stable. */
+/** An error of the client. `code` is stable. */
 export class MistError extends Error {
   /**
    * @param {string} code
@@ -56,23 +56,23 @@ export class MistError extends Error {
 }
 
 /**
- * Why a connection ended, or could not be had.
+ * Why a connection ended or could not be made.
  *
- * final: coming back can't help. spread: others lost theirs at this moment too, so don't all
- * come back at once. pause: seconds that the server asks for. unfit: it can't be had in this
- * way, whatever the network.
+ * final: another attempt can't help. spread: other clients lost theirs at the same moment, so
+ * reconnect with jitter. pause: seconds that the server asks for. unusable: this transport can't be
+ * used here, whatever the state of the network.
  */
 class Failure extends MistError {
-  constructor(code, message, {final, spread, pause = 0, unfit, ...more} = {}) {
+  constructor(code, message, {final, spread, pause = 0, unusable, ...more} = {}) {
     super(code, message, more);
-    Object.assign(this, {final: !!final, spread: !!spread, pause, unfit: !!unfit});
+    Object.assign(this, {final: !!final, spread: !!spread, pause, unusable: !!unusable});
   }
 }
 
 const lost = (message, more) => new Failure("connection_lost", message, more);
 
-// WebSocket close codes after which only a person can help (RFC 6455, 7.4; 44xx as in HTTP).
-const FINAL = {
+// WebSocket close codes after which reconnecting can't help (RFC 6455, 7.4; 44xx as in HTTP).
+const FINAL_CODES = {
   1002: "protocol_violation",
   1007: "protocol_violation",
   1009: "protocol_violation",
@@ -80,18 +80,20 @@ const FINAL = {
   4401: "unauthorized",
   4403: "origin_not_allowed",
 };
-const PASSING = {1001: "going_away", 4408: "timed_out", 4429: "too_many_requests"};
+const TEMPORARY_CODES = {1001: "going_away", 4408: "timed_out", 4429: "too_many_requests"};
 
-/** What a close code means; those of an event stream are the same. */
-function closing(closeCode, reason) {
+/** The failure for a close code. Event streams end with the same codes. */
+function closeFailure(closeCode, reason) {
   const message = `${reason || "closed"} (${closeCode})`;
-  if (closeCode in FINAL) return new Failure(FINAL[closeCode], message, {closeCode, final: true});
-  const code = PASSING[closeCode] ?? "connection_lost";
+  if (closeCode in FINAL_CODES) {
+    return new Failure(FINAL_CODES[closeCode], message, {closeCode, final: true});
+  }
+  const code = TEMPORARY_CODES[closeCode] ?? "connection_lost";
   return new Failure(code, message, {closeCode, spread: code !== "connection_lost"});
 }
 
-// What a WebSocket's refusals say in words, as HTTP's codes.
-const REFUSALS = {
+// Error texts of the WebSocket protocol, as HTTP's error codes.
+const REFUSAL_CODES = {
   "History is off": "history_off",
   "History is unavailable": "history_unavailable",
   "Invalid position": "invalid_position",
@@ -102,8 +104,8 @@ const REFUSALS = {
 const now = () => performance.now() / 1000;
 const after = (seconds, act) => setTimeout(act, seconds * 1000);
 
-/** Let what else there is to do have its turn. A timer would be throttled in hidden pages. */
-function breathe() {
+/** Yield to the event loop. A timer would be throttled in hidden pages. */
+function nextTurn() {
   return new Promise((resolve) => {
     const {port1, port2} = new MessageChannel();
     port1.onmessage = () => {
@@ -114,7 +116,7 @@ function breathe() {
   });
 }
 
-/** A promise and what settles it. A rejection that nobody looks at is no mistake. */
+/** A promise with its resolve and reject. A rejection without a handler is no error. */
 function deferred() {
   const made = {};
   made.promise = new Promise((resolve, reject) => Object.assign(made, {resolve, reject}));
@@ -122,8 +124,8 @@ function deferred() {
   return made;
 }
 
-/** The promise's value, or `failure` where it takes too long. */
-async function within(seconds, promise, failure) {
+/** The promise's value; rejects with `failure` after a timeout. */
+async function withTimeout(seconds, promise, failure) {
   let timer;
   const late = new Promise((_, reject) => {
     timer = after(seconds, () => reject(failure));
@@ -135,32 +137,32 @@ async function within(seconds, promise, failure) {
   }
 }
 
-/** An error that nobody listens for goes where uncaught ones go. */
-function complain(error) {
+/** Report an error without a listener as an uncaught one. */
+function reportUncaught(error) {
   if (globalThis.reportError) globalThis.reportError(error);
   else console.error(error);
 }
 
-// The inbox
+// The delivery queue
 
 /**
- * What has arrived and is to be handed out, in order. That begins as soon as it is there; but
- * handlers have no more than a slice of each turn of the event loop, so that the page can draw
- * and react. It isn't enough to look how long a row of them takes: a browser brings hundreds of
- * messages in one turn, each after the one before has been handed out.
+ * Received messages waiting for their handlers, in order, with backpressure. Handlers run at once,
+ * but for no longer than a slice of each turn of the event loop, so that the page can draw and
+ * react. Timing a single run over the queue would not do: a browser delivers hundreds of messages
+ * in one turn, each after the one before was handled.
  */
-class Inbox {
+class DeliveryQueue {
   #items = [];
   #next = 0;
   #weight = 0;
   #running = false;
-  #spent = 0; // by handlers, since the turn began
-  #turn = null; // resolves with the next one
-  #waiting = []; // for calm
+  #spent = 0; // seconds in handlers, since the turn began
+  #turn = null; // resolves with the next turn
+  #waiting = []; // tasks that wait for congestion to end
 
-  /** @param {number} most messages, above which whoever fills it has to stop. */
-  constructor(most) {
-    this.most = most;
+  /** @param {number} limit messages; above it, the connection that fills it has to stop. */
+  constructor(limit) {
+    this.limit = limit;
   }
 
   get length() {
@@ -169,12 +171,12 @@ class Inbox {
 
   /** Whether it holds too much. */
   get full() {
-    return this.length > this.most || this.#weight > MAX_HELD;
+    return this.length > this.limit || this.#weight > MAX_QUEUED;
   }
 
-  /** Whether whoever can wait should. */
-  get crowded() {
-    return this.length * 4 > this.most || this.#weight * 4 > MAX_HELD;
+  /** The high-water mark: whether those who fill it and can wait should. */
+  get congested() {
+    return this.length * 4 > this.limit || this.#weight * 4 > MAX_QUEUED;
   }
 
   /** @param act must not throw; `weight` is in characters. */
@@ -186,15 +188,15 @@ class Inbox {
     queueMicrotask(() => this.#run());
   }
 
-  /** Wait until it is not crowded. */
-  async calm() {
-    while (this.crowded) await new Promise((resolve) => this.#waiting.push(resolve));
+  /** Wait until it is not congested. */
+  async waitUncongested() {
+    while (this.congested) await new Promise((resolve) => this.#waiting.push(resolve));
   }
 
   async #run() {
     while (this.#next < this.#items.length) {
-      if (this.#spent >= SLICE) {
-        this.#tidy();
+      if (this.#spent >= TIME_SLICE) {
+        this.#compact();
         await this.#turn;
         continue;
       }
@@ -206,48 +208,48 @@ class Inbox {
       this.#spend(now() - begun);
     }
     this.#running = false;
-    this.#tidy();
+    this.#compact();
   }
 
   #spend(seconds) {
     this.#spent += seconds;
-    if (this.#spent === 0) return; // so little that the clock doesn't show it
-    this.#turn ??= breathe().then(() => {
+    if (this.#spent === 0) return; // too little for the clock's resolution
+    this.#turn ??= nextTurn().then(() => {
       this.#turn = null;
       this.#spent = 0;
     });
   }
 
-  #tidy() {
-    // Only where it pays: cutting off the front copies the rest.
+  #compact() {
+    // Only where it pays: removing the front copies the rest.
     if (this.#next * 2 >= this.#items.length) {
       this.#items.splice(0, this.#next);
       this.#next = 0;
     }
-    if (!this.crowded) this.#waiting.splice(0).forEach((each) => each());
+    if (!this.congested) this.#waiting.splice(0).forEach((each) => each());
   }
 }
 
 // The subscription table
 
-const ABSENT = 0; // the server doesn't know of it
-const ASKED = 1; // what arrives is still another's
-const REPLAYED = 2; // messages come, old ones first
+const INACTIVE = 0; // not known to the server
+const PENDING = 1; // asked for; what arrives is still for other listeners
+const REPLAYING = 2; // messages come, old ones first
 const LIVE = 3;
 
 const historyOff = () => new MistError("history_off", "History is off");
 
-/** Where a listener begins that asks for no old messages. */
+/** The position of a listener that asks for no old messages. */
 const FROM_NOW = Symbol("from now on");
 
-/** A handler and how far it has been served. */
+/** A handler, and up to where it has been given messages. */
 class Listener {
-  seen = null; // highest id given to it; null where it has no place
-  epoch = null; // the log that this is an id of
-  stage = ABSENT;
+  seen = null; // highest id given to it; null without a position
+  epoch = null; // the log that this id belongs to
+  stage = INACTIVE;
   settled = false; // was live once
-  left = false; // wants nothing any more
-  handed = null; // place of the last message that its handler was called with
+  unsubscribed = false;
+  lastHandled = null; // position of the last message that its handler was called with
   ready = deferred();
 
   constructor(tags, handler, since) {
@@ -256,38 +258,38 @@ class Listener {
   }
 }
 
-/** Whether a message with these tags is for a subscription to those. */
+/** Whether a message with tags `keys` matches a subscription to `tags`. */
 function matches(keys, tags) {
   return tags.every((tag) => keys.includes(tag));
 }
 
-/** A message as handlers get it. */
+/** The message object that handlers get. */
 function message({keys, data, data64, id}) {
   if (data64 === undefined) return {keys, data, id};
   return {keys, bytes: Uint8Array.from(atob(data64), (it) => it.charCodeAt(0)), id};
 }
 
 /**
- * A question to the server: some listeners, all from one place.
+ * A subscribe request: some listeners, all from the same position.
  *
- * since: an id, -N, `{epoch, id}`, FROM_NOW; undefined where there is no history to ask.
+ * since: an id, -N, `{epoch, id}`, FROM_NOW; undefined where the server keeps no history.
  */
-class Question {
+class SubscribeRequest {
   constructor(since, listeners = []) {
     this.since = since;
     this.listeners = listeners;
   }
 
-  /** The tag sets, each once. */
+  /** The distinct tag sets. */
   get tagSets() {
     return [...new Map(this.listeners.map((each) => [each.key, each.tags])).values()];
   }
 
-  /** One for each tag set: which of them was it? */
+  /** One request for each tag set, to find out which of them was refused. */
   split() {
     const parts = new Map();
     for (const each of this.listeners) {
-      if (!parts.has(each.key)) parts.set(each.key, new Question(this.since));
+      if (!parts.has(each.key)) parts.set(each.key, new SubscribeRequest(this.since));
       parts.get(each.key).listeners.push(each);
     }
     return [...parts.values()];
@@ -295,286 +297,286 @@ class Question {
 }
 
 /**
- * Who listens to what, and up to where. Outlives connections.
+ * The subscription table: which tag sets have listeners, and up to where each was served.
+ * Outlives connections.
  *
- * history: whether the server has one; null until that is known. epoch: which log the places
- * are in.
+ * history: whether the server has one; null while unknown. epoch: the log that positions are in.
  */
 class SubscriptionTable {
   history = null;
   epoch = null;
-  #newest = 0; // live listeners miss none up to here
-  #topics = new Map(); // by key, sets of listeners
-  #matching = new Map(); // by a message's keys, listeners
+  #newest = 0; // live listeners have all their messages up to here
+  #entries = new Map(); // tag sets by key, as sets of listeners
+  #matches = new Map(); // by a message's keys, listeners
 
   /**
-   * @param {Inbox} inbox
-   * @param tell `gap(listeners, reason)`, `revoked(listeners)`, `refused(listener, error)`,
-   *   `hand(listener, message)`
+   * @param {DeliveryQueue} queue
+   * @param notify `gap(listeners, reason)`, `revoked(listeners)`, `refused(listener, error)`,
+   *   `deliver(listener, message)`
    */
-  constructor(inbox, tell) {
-    this.inbox = inbox;
-    this.tell = tell;
+  constructor(queue, notify) {
+    this.queue = queue;
+    this.notify = notify;
   }
 
   get listeners() {
-    return [...this.#topics.values()].flatMap((each) => [...each]);
+    return [...this.#entries.values()].flatMap((each) => [...each]);
   }
 
-  /** Every tag set, once. */
+  /** The distinct tag sets of all listeners. */
   get tagSets() {
-    return new Question(null, this.listeners).tagSets;
+    return new SubscribeRequest(null, this.listeners).tagSets;
   }
 
-  /** Whether somebody has yet to be asked for. */
+  /** Whether a listener is not subscribed yet. */
   get waiting() {
-    return this.listeners.some((each) => each.stage === ABSENT);
+    return this.listeners.some((each) => each.stage === INACTIVE);
   }
 
   add(listener) {
     if (this.history === false && listener.since !== undefined) {
-      queueMicrotask(() => this.tell.refused(listener, historyOff()));
+      queueMicrotask(() => this.notify.refused(listener, historyOff()));
       return;
     }
-    const topic = this.#topics.get(listener.key) ?? new Set();
-    this.#topics.set(listener.key, topic);
-    const company = [...topic].some((each) => each.stage === LIVE);
-    topic.add(listener);
-    this.#matching.clear();
-    if (!company || listener.since !== undefined) return;
-    // The server sends these messages anyway; there is nothing to ask.
+    const entry = this.#entries.get(listener.key) ?? new Set();
+    this.#entries.set(listener.key, entry);
+    const isLive = [...entry].some((each) => each.stage === LIVE);
+    entry.add(listener);
+    this.#matches.clear();
+    if (!isLive || listener.since !== undefined) return;
+    // The server sends these messages already.
     listener.seen = this.history ? this.#newest : null;
     listener.epoch = this.epoch;
-    this.#settle(listener);
+    this.#goLive(listener);
   }
 
-  /** Returns whether nobody listens to these tags any more. */
+  /** Returns whether these tags have no listener any more. */
   remove(listener) {
-    const topic = this.#topics.get(listener.key);
-    if (!topic?.delete(listener)) return false;
-    this.#matching.clear();
-    return topic.size === 0 && this.#topics.delete(listener.key);
+    const entry = this.#entries.get(listener.key);
+    if (!entry?.delete(listener)) return false;
+    this.#matches.clear();
+    return entry.size === 0 && this.#entries.delete(listener.key);
   }
 
-  // what to ask
+  // subscribing
 
-  /** What has yet to be asked for, in as few questions as can be. */
-  questions() {
+  /** The subscribe requests for all inactive listeners, as few as possible. */
+  requests() {
     const found = new Map();
     for (const each of this.listeners) {
-      if (each.stage !== ABSENT) continue;
-      const since = this.#start(each);
+      if (each.stage !== INACTIVE) continue;
+      const since = this.#position(each);
       if (since === undefined && each.since !== undefined && !each.settled) {
         this.refuse(each, historyOff());
         continue;
       }
-      each.stage = ASKED;
-      // The last three of each are not the last three of all.
+      each.stage = PENDING;
+      // The last N of each tag set are not the last N of all.
       const own = typeof since === "number" && since < 0 ? each.key : "";
       const key = JSON.stringify([typeof since, since, own]);
-      if (!found.has(key)) found.set(key, new Question(since));
+      if (!found.has(key)) found.set(key, new SubscribeRequest(since));
       found.get(key).listeners.push(each);
     }
-    return [...found.values()].flatMap(inPortions);
+    return [...found.values()].flatMap(chunked);
   }
 
-  #start(listener) {
+  #position(listener) {
     if (this.history === false) return undefined;
     if (listener.seen !== null) return {epoch: listener.epoch, id: listener.seen};
     return listener.since === undefined || listener.settled ? FROM_NOW : listener.since;
   }
 
   /** The connection is gone. */
-  broken() {
+  disconnected() {
     for (const each of this.listeners) {
       if (each.stage === LIVE && each.seen !== null) each.seen = Math.max(each.seen, this.#newest);
-      each.stage = ABSENT;
+      each.stage = INACTIVE;
     }
-    this.#newest = 0; // the next server's log may have been put back to an earlier state
+    this.#newest = 0; // the next server's log may have been restored to an earlier state
   }
 
-  // what the server says
+  // replies and events of the server
 
-  /** The question is answered; what it asks for begins. `recovered` false: part of it is gone. */
-  begun({since, listeners}, {epoch, id, recovered}) {
-    this.#log(epoch);
+  /** A request was answered and its replay begins. `recovered`: nothing of it is missing. */
+  replayStarted({since, listeners}, {epoch, id, recovered}) {
+    this.#setEpoch(epoch);
     for (const each of listeners) {
-      each.seen = beginning(each.seen, since, epoch, id);
+      each.seen = startPosition(each.seen, since, epoch, id);
       each.epoch = epoch;
-      each.stage = REPLAYED;
-      this.#mark(each);
-      // Of whom it was live before, and has no place now, it is not known what passed by.
+      each.stage = REPLAYING;
+      this.#markPosition(each);
+      // It was live, and has no position to resume from: messages may be missing.
       if (since === FROM_NOW && each.settled) this.#gap([each], "history");
     }
     if (!recovered && since !== FROM_NOW) this.#gap(listeners, "history");
   }
 
-  /** All that these asked for up to an id has come. */
-  placed({listeners}, id) {
+  /** These listeners have been given everything up to an id. */
+  advance({listeners}, id) {
     for (const each of listeners) each.seen = Math.max(each.seen ?? 0, id);
   }
 
-  /** The same; and what comes from here on, comes to them. */
-  live(question, id) {
-    this.placed(question, id);
-    this.reached(id);
-    for (const each of question.listeners) this.#settle(each);
+  /** The replay is complete; live messages follow. */
+  live(request, id) {
+    this.advance(request, id);
+    this.advanceTo(id);
+    for (const each of request.listeners) this.#goLive(each);
   }
 
-  /** The same from a server without a history. */
-  plain({listeners}) {
+  /** A request was answered by a server without a history. */
+  subscribedWithoutHistory({listeners}) {
     const back = listeners.filter((each) => each.settled);
     for (const each of listeners) {
       each.seen = null;
-      this.#settle(each);
+      this.#goLive(each);
     }
     if (back.length) this.#gap(back, "no_history");
   }
 
   /**
-   * One stream for all begins at the lowest of their places, and brings everything in order.
-   * `id` is where the log ends, for all that is known.
+   * One stream for all begins at the lowest of their positions, and brings everything in order.
+   * `id` is the end of the log, as far as known.
    */
-  streaming({epoch, id, recovered}) {
+  streamStarted({epoch, id, recovered}) {
     const listeners = this.asked;
     for (const each of listeners) {
-      // A log that ends before a place was put back to an earlier state.
+      // A log that ends before a position was restored to an earlier state.
       each.seen = each.epoch === epoch ? Math.min(each.seen, id) : 0;
       each.epoch = epoch;
     }
-    this.#log(epoch);
+    this.#setEpoch(epoch);
     this.#newest = this.lowest;
-    for (const each of listeners) this.#settle(each);
+    for (const each of listeners) this.#goLive(each);
     if (!recovered) this.#gap(listeners, "history");
   }
 
-  /** Those that the server was asked for. */
+  /** The listeners that the server was asked for. */
   get asked() {
-    return this.listeners.filter((each) => each.stage !== ABSENT);
+    return this.listeners.filter((each) => each.stage !== INACTIVE);
   }
 
-  /** The lowest of their places; Infinity without a history. */
+  /** The lowest of their positions; Infinity without a history. */
   get lowest() {
     return Math.min(...this.asked.map((each) => each.seen ?? Infinity));
   }
 
-  /** Whether their places are in more than one log. */
-  get scattered() {
+  /** Whether their positions are in more than one log. */
+  get spansEpochs() {
     return this.asked.some((each) => each.seen !== null && each.epoch !== this.epoch);
   }
 
-  /** All up to this id has come. */
-  reached(id) {
+  /** Everything up to this id has arrived. */
+  advanceTo(id) {
     this.#newest = Math.max(this.#newest, id);
   }
 
-  /** The server said that it has no history. */
-  off() {
+  /** The server said that it keeps no history. */
+  disableHistory() {
     this.history = false;
     this.epoch = null;
   }
 
-  /** Retention took something that was being replayed, before it was read. */
-  trimmed() {
-    const replayed = this.listeners.filter((each) => each.stage === REPLAYED);
+  /** Retention removed messages during a replay, before they were read. */
+  historyGap() {
+    const replayed = this.listeners.filter((each) => each.stage === REPLAYING);
     this.#gap(replayed.length ? replayed : this.listeners, "history");
   }
 
-  /** A message. `only`: it comes in answer to a question of these, and says nothing of others. */
+  /** A message arrived; with `only`, in reply to a request of these listeners and for no others. */
   receive(frame, only) {
     const {id} = frame;
     if (id !== undefined && !only && id > this.#newest) this.#newest = id;
     let made;
-    for (const each of this.#listening(frame.keys)) {
-      if (each.stage < REPLAYED || (only && !only.includes(each))) continue;
+    for (const each of this.#matchingListeners(frame.keys)) {
+      if (each.stage < REPLAYING || (only && !only.includes(each))) continue;
       if (id !== undefined) {
         if (each.seen !== null && id <= each.seen) continue;
         each.seen = id;
       }
       made ??= message(frame);
-      this.#queue(each, made);
+      this.#enqueue(each, made);
     }
   }
 
-  #queue(listener, made) {
+  #enqueue(listener, made) {
     const {epoch} = listener;
-    this.inbox.push(() => {
-      if (listener.left) return;
-      if (made.id !== undefined) listener.handed = {epoch, id: made.id};
-      this.tell.hand(listener, made);
+    this.queue.push(() => {
+      if (listener.unsubscribed) return;
+      if (made.id !== undefined) listener.lastHandled = {epoch, id: made.id};
+      this.notify.deliver(listener, made);
     }, (made.data ?? made.bytes).length);
   }
 
-  #listening(keys) {
+  #matchingListeners(keys) {
     const key = keys.join(",");
-    let found = this.#matching.get(key);
+    let found = this.#matches.get(key);
     if (found) return found;
-    if (this.#matching.size >= MATCHES) this.#matching.clear();
+    if (this.#matches.size >= MAX_CACHED_MATCHES) this.#matches.clear();
     found = this.listeners.filter((each) => matches(keys, each.tags));
-    this.#matching.set(key, found);
+    this.#matches.set(key, found);
     return found;
   }
 
-  /** The token doesn't allow these tags any more. What came before that is handed out. */
+  /** The token no longer allows these tags. Messages that came before are still handled. */
   revoked(tags) {
-    const listeners = [...(this.#topics.get([...tags].sort(byCodePoint).join(",")) ?? [])];
+    const listeners = [...(this.#entries.get([...tags].sort(byCodePoint).join(",")) ?? [])];
     if (!listeners.length) return;
     for (const each of listeners) this.remove(each);
-    this.inbox.push(() => this.tell.revoked(listeners));
+    this.queue.push(() => this.notify.revoked(listeners));
   }
 
-  /** A question was refused. Returns questions to be asked in its place. */
-  refused(question, error) {
-    if (error.code === "history_off" && question.since !== undefined) {
-      this.off();
-      for (const each of question.listeners) each.stage = ABSENT;
-      return this.questions();
+  /** A request was refused. Returns the requests to send instead. */
+  refused(request, error) {
+    if (error.code === "history_off" && request.since !== undefined) {
+      this.disableHistory();
+      for (const each of request.listeners) each.stage = INACTIVE;
+      return this.requests();
     }
-    const parts = question.split();
+    const parts = request.split();
     if (parts.length > 1) return parts;
-    for (const each of question.listeners) this.refuse(each, error);
+    for (const each of request.listeners) this.refuse(each, error);
     return [];
   }
 
-  /** One that was live before has been revoked meanwhile; a new one was never allowed. */
+  /** A listener that was live before was revoked meanwhile; a new one was never allowed. */
   refuse(listener, error) {
     this.remove(listener);
-    if (listener.settled) this.inbox.push(() => this.tell.revoked([listener]));
-    else this.tell.refused(listener, error);
+    if (listener.settled) this.queue.push(() => this.notify.revoked([listener]));
+    else this.notify.refused(listener, error);
   }
 
-  #settle(listener) {
+  #goLive(listener) {
     listener.stage = LIVE;
     listener.settled = true;
     listener.ready.resolve();
-    this.#mark(listener);
+    this.#markPosition(listener);
   }
 
-  // In its turn: what is queued before it has older places.
-  #mark(listener) {
+  // Through the queue: messages queued before have lower positions.
+  #markPosition(listener) {
     const {seen, epoch} = listener;
     if (seen === null) return;
-    this.inbox.push(() => {
-      const same = listener.handed?.epoch === epoch;
-      listener.handed = {epoch, id: same ? Math.max(seen, listener.handed.id) : seen};
+    this.queue.push(() => {
+      const same = listener.lastHandled?.epoch === epoch;
+      listener.lastHandled = {epoch, id: same ? Math.max(seen, listener.lastHandled.id) : seen};
     });
   }
 
   #gap(listeners, reason) {
-    if (listeners.length) this.inbox.push(() => this.tell.gap(listeners, reason));
+    if (listeners.length) this.queue.push(() => this.notify.gap(listeners, reason));
   }
 
-  #log(epoch) {
+  #setEpoch(epoch) {
     this.history = true;
     if (this.epoch !== epoch) this.#newest = 0;
     this.epoch = epoch;
   }
 }
 
-/** The id after which a listener is to be given messages; null for whatever comes. */
-function beginning(seen, since, epoch, newest) {
+/** The id after which a listener takes messages; null for any. */
+function startPosition(seen, since, epoch, newest) {
   if (since === FROM_NOW) return newest;
-  // Ids of another log, or beyond the end of this one: everything may be news.
+  // Ids of another log, or beyond the end of this one: any message may be new.
   if (typeof since === "object" && since.epoch !== epoch) return 0;
   if (seen !== null) return Math.min(seen, newest);
   const id = since.id ?? since;
@@ -582,22 +584,22 @@ function beginning(seen, since, epoch, newest) {
   return id <= newest ? id : 0;
 }
 
-/** A question in pieces that a frame can hold. */
-function inPortions(question) {
-  const portions = [];
+/** Split a request so that each part fits into a frame. */
+function chunked(request) {
+  const parts = [];
   let size = Infinity;
-  for (const each of question.listeners) {
+  for (const each of request.listeners) {
     size += each.key.length + 4 * each.tags.length;
-    if (size > MAX_FRAME || portions.at(-1).listeners.length >= MAX_GROUP) {
-      portions.push(new Question(question.since));
+    if (size > MAX_FRAME || parts.at(-1).listeners.length >= MAX_TAG_SETS) {
+      parts.push(new SubscribeRequest(request.since));
       size = each.key.length + 4 * each.tags.length;
     }
-    portions.at(-1).listeners.push(each);
+    parts.at(-1).listeners.push(each);
   }
-  return portions;
+  return parts;
 }
 
-// As the server sorts: UTF-16's order is another one beyond the BMP.
+// The server's order. That of UTF-16 differs for characters outside the BMP.
 function byCodePoint(one, other) {
   const [left, right] = [[...one], [...other]];
   const at = left.findIndex((it, index) => it !== right[index]);
@@ -608,25 +610,26 @@ function byCodePoint(one, other) {
 // Transports
 
 /**
- * What all transports are to the client.
+ * The contract of all transports.
  *
- * `open()` resolves once the server has answered, and rejects with a `Failure`. `start()` asks
- * for all that the table wants, `changed()` for what is new, `leave(tags)` ends it. `refresh()`
- * brings another token, `probe()` asks for a sign of life. `ended` resolves with a `Failure`.
+ * `open()` resolves once the server has answered, and rejects with a `Failure`. `start()`
+ * subscribes to all in the table, `changed()` to what is new, `unsubscribe(tags)` ends one.
+ * `refresh()` replaces the token, `probe()` checks the connection. `ended` resolves with a
+ * `Failure`.
  */
 class Transport {
   #ended = deferred();
-  gone = false;
+  hasEnded = false;
 
   constructor(url, token, table) {
     Object.assign(this, {url, token, table, ended: this.#ended.promise});
   }
 
-  /** End it, once. */
+  /** End it. Later calls do nothing. */
   end(failure) {
-    if (this.gone) return;
-    this.gone = true;
-    this.shut(failure);
+    if (this.hasEnded) return;
+    this.hasEnded = true;
+    this.release(failure);
     this.#ended.resolve(failure);
   }
 
@@ -640,15 +643,15 @@ function base64url(text) {
   return btoa(bytes.join("")).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
 }
 
-/** JSON frames; each request carries a `ref`, and its reply the same. */
+/** JSON frames; requests and replies are correlated by a `ref`. */
 class WebSocketTransport extends Transport {
   #socket;
   #opening = deferred();
   #refs = 0;
-  #asked = new Map(); // by ref, what to do with the reply
-  #heard = false; // something since the last beat
-  #beat;
-  #beaten = Date.now();
+  #asked = new Map(); // by ref, callbacks for replies
+  #heard = false; // something arrived since the last heartbeat
+  #timer;
+  #lastBeat = Date.now();
   #probe = null;
 
   open() {
@@ -657,77 +660,77 @@ class WebSocketTransport extends Transport {
       const protocols = ["mist.v1", "mist.token." + base64url(this.token)];
       this.#socket = new WebSocket(this.url, protocols);
     } catch (cause) {
-      // No such URL; or a page from https:// may not use ws://.
-      throw new Failure("unreachable", cause.message, {cause, unfit: true});
+      // An invalid URL; or a page from https:// may not use ws://.
+      throw new Failure("unreachable", cause.message, {cause, unusable: true});
     }
-    // Only an answer says that we are in: a page is let in to be told why it is not.
-    this.#socket.onopen = () => this.#ask({command: "ping"}, this.#opening.resolve);
+    // Only a reply proves that the token is good: a bad one is refused after the upgrade.
+    this.#socket.onopen = () => this.#send({command: "ping"}, this.#opening.resolve);
     this.#socket.onmessage = (event) => this.#receive(event.data);
-    this.#socket.onclose = (event) => this.end(closing(event.code, event.reason));
+    this.#socket.onclose = (event) => this.end(closeFailure(event.code, event.reason));
     return this.#opening.promise;
   }
 
   start() {
-    this.#beat = setInterval(() => this.#look(), BEAT * 1000);
+    this.#timer = setInterval(() => this.#heartbeat(), HEARTBEAT * 1000);
     this.changed();
   }
 
   changed() {
-    for (const each of this.table.questions()) this.#subscribe(each);
+    for (const each of this.table.requests()) this.#subscribe(each);
   }
 
-  leave(tags) {
-    this.#ask({command: "unsubscribe", tags}, () => {});
+  unsubscribe(tags) {
+    this.#send({command: "unsubscribe", tags}, () => {});
   }
 
   refresh(token) {
     const {promise, resolve, reject} = deferred();
     this.ended.then(reject);
-    this.#ask({command: "auth", token}, ({success}) => {
-      if (success) resolve(); // else a close frame follows, and says why
+    this.#send({command: "auth", token}, ({success}) => {
+      if (success) resolve(); // otherwise a close frame follows, with the reason
     });
     return promise;
   }
 
-  /** Have the connection given up if nothing comes within so many seconds. */
-  probe(seconds = PROBE, again = false) {
+  /** Ping, and give the connection up if nothing arrives within so many seconds. */
+  probe(seconds = PROBE_TIMEOUT, again = false) {
     const due = Date.now() / 1000 + seconds;
     if (this.#probe?.due <= due) return;
     clearTimeout(this.#probe?.timer);
-    this.#ask({command: "ping"}, () => {});
+    this.#send({command: "ping"}, () => {});
     const timer = after(seconds, () => {
       this.#probe = null;
-      // The answer may have come while the page was frozen, and stand behind this in line.
-      if (!again && Date.now() / 1000 - due > LATE) this.probe(PROBE, true);
+      // The reply may have come while the page was frozen, and be queued after this timer.
+      if (!again && Date.now() / 1000 - due > FROZEN_LAG) this.probe(PROBE_TIMEOUT, true);
       else this.end(lost(`no answer for ${seconds} s`));
     });
     this.#probe = {due, timer};
   }
 
-  shut(failure) {
-    clearInterval(this.#beat);
+  release(failure) {
+    clearInterval(this.#timer);
     clearTimeout(this.#probe?.timer);
     const socket = this.#socket;
     if (socket) {
       socket.onopen = socket.onmessage = socket.onclose = null;
-      // Node's tells of a connection that never was, and kills a process that doesn't listen.
+      // Node's socket emits an error if it never connected, which ends a process without a handler.
       socket.onerror = () => {};
       socket.close();
     }
     this.#opening.reject(failure);
   }
 
-  #ask(frame, answered) {
-    if (this.#socket.readyState !== WebSocket.OPEN) return; // it is about to be told closed
+  #send(frame, answered) {
+    if (this.#socket.readyState !== WebSocket.OPEN) return; // its close event is about to come
     this.#asked.set(++this.#refs, answered);
     this.#socket.send(JSON.stringify({...frame, ref: this.#refs}));
   }
 
-  // Beats are counted: timers of a hidden page come up to a minute late.
-  #look() {
-    const slept = Date.now() - this.#beaten > 3000 * BEAT;
-    this.#beaten = Date.now();
-    if (slept || !this.#heard) this.probe(slept ? PROBE : SILENCE);
+  // A wall clock, since timers of a hidden page fire up to a minute late.
+  #heartbeat() {
+    const slept = Date.now() - this.#lastBeat > 3000 * HEARTBEAT;
+    this.#lastBeat = Date.now();
+    if (slept || !this.#heard) this.probe(slept ? PROBE_TIMEOUT : REPLY_TIMEOUT);
     this.#heard = false;
   }
 
@@ -738,19 +741,19 @@ class WebSocketTransport extends Transport {
     try {
       this.#take(JSON.parse(text));
     } catch (cause) {
-      this.end(new Failure("protocol_violation", "the server sent what is no frame", {cause}));
+      this.end(new Failure("protocol_violation", "the server sent a malformed frame", {cause}));
     }
   }
 
   #take(frame) {
     if (frame.keys) {
       this.table.receive(frame);
-      // Read on once there is room; the history has the rest.
-      if (this.table.inbox.full) this.end(new Failure("too_slow", "messages come too fast"));
+      // Reconnect once there is room; the history has the rest.
+      if (this.table.queue.full) this.end(new Failure("too_slow", "messages come too fast"));
     } else if (frame.command === "revoked") {
       this.table.revoked(frame.tags);
     } else if (frame.command === "gap") {
-      this.table.trimmed();
+      this.table.historyGap();
     } else {
       const answered = this.#asked.get(frame.ref);
       this.#asked.delete(frame.ref);
@@ -758,41 +761,41 @@ class WebSocketTransport extends Transport {
     }
   }
 
-  #subscribe(question) {
-    const {since, tagSets} = question;
-    const what = tagSets.length === 1 ? {tags: tagSets[0]} : {subscriptions: tagSets};
-    let begun = null;
-    const place = since === FROM_NOW ? -1 : since; // the last one is brought, and thrown away
-    this.#ask({command: "subscribe", ...what, since: place}, (reply) => {
-      if (!reply.success) this.#refused(question, reply.error);
-      else if (reply.epoch === undefined) this.table.plain(question);
-      else this.table.begun(question, (begun = reply));
+  #subscribe(request) {
+    const {since, tagSets} = request;
+    const selection = tagSets.length === 1 ? {tags: tagSets[0]} : {subscriptions: tagSets};
+    let started = null;
+    const from = since === FROM_NOW ? -1 : since; // the last message is replayed and dropped
+    this.#send({command: "subscribe", ...selection, since: from}, (reply) => {
+      if (!reply.success) this.#refused(request, reply.error);
+      else if (reply.epoch === undefined) this.table.subscribedWithoutHistory(request);
+      else this.table.replayStarted(request, (started = reply));
     });
-    // Its answer stands behind the last of what is replayed.
+    // Its reply comes after the last replayed message.
     if (since === undefined) return;
-    this.#ask({command: "ping"}, () => begun && this.table.live(question, begun.id));
+    this.#send({command: "ping"}, () => started && this.table.live(request, started.id));
   }
 
-  #refused(question, text) {
-    const error = new MistError(REFUSALS[text] ?? "refused", text);
+  #refused(request, text) {
+    const error = new MistError(REFUSAL_CODES[text] ?? "refused", text);
     if (error.code === "history_unavailable") {
       this.end(new Failure(error.code, text, {spread: true}));
       return;
     }
-    for (const each of this.table.refused(question, error)) this.#subscribe(each);
+    for (const each of this.table.refused(request, error)) this.#subscribe(each);
   }
 }
 
-/** What SSE and polling share: requests, one for all subscriptions, made again at a change. */
+/** What SSE and polling share: one request for all subscriptions, repeated when they change. */
 class HttpTransport extends Transport {
   #change = new AbortController();
   #refreshing = null;
 
   async open() {
     const {tagSets} = this.table;
-    if (tagSets.length === 0) return; // there is nothing yet to ask for
+    if (tagSets.length === 0) return; // nothing to ask for yet
     try {
-      await this.hello(tagSets, this.#change.signal);
+      await this.check(tagSets, this.#change.signal);
     } catch (failure) {
       if (failure.code !== "not_granted") throw failure;
     }
@@ -809,83 +812,86 @@ class HttpTransport extends Transport {
     this.#change.abort();
   }
 
-  leave() {
-    // Without a history a new stream would cost messages; so the old one brings too many.
+  unsubscribe() {
+    // Without a history a new stream would lose messages, so the old one goes on with too many.
     if (this.table.history !== false) this.#change.abort();
   }
 
   probe() {
-    this.#change.abort(); // a new request is answered, or it is not
+    this.#change.abort(); // a new request is answered, or fails
   }
 
   async refresh(token) {
     this.token = token;
-    if (this.table.tagSets.length === 0) return; // it is looked at with the first
+    if (this.table.tagSets.length === 0) return; // the first request will present it
     this.#refreshing ??= deferred();
     this.ended.then(this.#refreshing.reject);
     this.#change.abort();
     await this.#refreshing.promise;
   }
 
-  /** The server takes the token. */
+  /** The server accepted the token. */
   answered() {
     this.#refreshing?.resolve();
     this.#refreshing = null;
   }
 
-  shut() {
+  release() {
     this.#change.abort();
   }
 
   async #work() {
-    while (!this.gone) {
+    while (!this.hasEnded) {
       this.#change = new AbortController();
       const {signal} = this.#change;
       try {
-        this.table.broken();
+        this.table.disconnected();
         if (this.table.tagSets.length === 0) await aborted(signal);
-        await this.#place(signal);
-        // The server may have lost its log between two questions; then some are asked again.
-        if (!this.table.scattered) await this.listen(this.table.tagSets, signal);
+        await this.#assignPositions(signal);
+        // The server may have lost its log between two requests; then subscribe again.
+        if (!this.table.spansEpochs) await this.listen(this.table.tagSets, signal);
       } catch (error) {
-        if (signal.aborted) continue; // only what is to be asked for has changed
-        if (error.code === "history_off" && this.table.history !== false) this.table.off();
-        else if (error.code !== "not_granted" || !(await this.#sift(signal))) throw error;
+        if (signal.aborted) continue; // only the set of subscriptions has changed
+        if (error.code === "history_off" && this.table.history !== false) {
+          this.table.disableHistory();
+        } else if (error.code !== "not_granted" || !(await this.#refuseDisallowed(signal))) {
+          throw error;
+        }
       }
     }
   }
 
-  /** Give every listener a place, so that one stream can serve all of them. */
-  async #place(signal) {
-    const questions = this.table.questions();
-    while (questions.length) {
-      const question = questions.shift();
-      const {since, listeners} = question;
-      if (since === undefined || listeners.every((each) => this.#hasPlace(each))) continue;
+  /** Give every listener a position, so that one stream can serve all of them. */
+  async #assignPositions(signal) {
+    const requests = this.table.requests();
+    while (requests.length) {
+      const request = requests.shift();
+      const {since, listeners} = request;
+      if (since === undefined || listeners.every((each) => this.#hasPosition(each))) continue;
       try {
-        const place = since === FROM_NOW ? undefined : since;
-        const answer = await this.poll(question.tagSets, place, 0, signal);
-        this.table.begun(question, answer);
+        const from = since === FROM_NOW ? undefined : since;
+        const answer = await this.poll(request.tagSets, from, 0, signal);
+        this.table.replayStarted(request, answer);
         for (const each of answer.messages) this.table.receive(each, listeners);
-        this.table.placed(question, answer.id);
-        await this.table.inbox.calm();
+        this.table.advance(request, answer.id);
+        await this.table.queue.waitUncongested();
       } catch (error) {
-        if (!OWN_FAULTS.has(error.code)) throw error;
-        questions.push(...this.table.refused(question, error));
+        if (!REQUEST_ERRORS.has(error.code)) throw error;
+        requests.push(...this.table.refused(request, error));
       }
     }
   }
 
-  #hasPlace(listener) {
+  #hasPosition(listener) {
     return listener.seen !== null && listener.epoch === this.table.epoch;
   }
 
-  /** Find out which subscriptions the token doesn't allow. Returns whether there are any. */
-  async #sift(signal) {
+  /** Refuse the subscriptions that the token doesn't allow. Returns whether there are any. */
+  async #refuseDisallowed(signal) {
     let found = false;
-    for (const part of new Question(null, this.table.listeners).split()) {
+    for (const part of new SubscribeRequest(null, this.table.listeners).split()) {
       try {
-        await this.hello(part.tagSets, signal);
+        await this.check(part.tagSets, signal);
       } catch (error) {
         if (signal.aborted) return true;
         if (error.code !== "not_granted") throw error;
@@ -896,34 +902,35 @@ class HttpTransport extends Transport {
     return found;
   }
 
-  /** One poll's answer; at once where `timeout` is 0. */
+  /** The reply to one poll; immediate where `timeout` is 0. */
   poll(tagSets, since, timeout, signal) {
-    const more = {timeout, ...(since === undefined ? {} : {since: position(since)})};
+    const more = {timeout, ...(since === undefined ? {} : {since: formatPosition(since)})};
     const answer = this.get(this.url.poll, tagSets, more, signal).then((it) => it.json());
-    return within(timeout + SILENCE, answer, lost("the poll was not answered"));
+    return withTimeout(timeout + REPLY_TIMEOUT, answer, lost("the poll was not answered"));
   }
 
-  /** A response that is fine. Raises a `Failure` at any other. */
+  /** A successful response. Throws a `Failure` for any other. */
   async get(url, tagSets, more, signal) {
     const query = new URLSearchParams(tagSets.map((tags) => ["tags", tags.join(",")]));
     for (const [name, value] of Object.entries(more)) query.append(name, value);
     const target = `${url}?${query}`;
     if (target.length > MAX_URL) {
-      throw new Failure("too_many_subscriptions", "too many for a URL", {unfit: true});
+      const code = "too_many_subscriptions";
+      throw new Failure(code, "too many subscriptions for a URL", {unusable: true});
     }
-    return request(target, {headers: {"X-Auth-Token": this.token}, signal});
+    return fetchOk(target, {headers: {"X-Auth-Token": this.token}, signal});
   }
 }
 
-// What is wrong with one question, and not with the connection.
-const OWN_FAULTS = new Set(["not_granted", "invalid_position", "too_many_subscriptions"]);
+// Errors of a single request, not of the connection.
+const REQUEST_ERRORS = new Set(["not_granted", "invalid_position", "too_many_subscriptions"]);
 
-/** A place as URLs have it. */
-function position(since) {
+/** A position as in URLs. */
+function formatPosition(since) {
   return typeof since === "object" ? `${since.epoch}:${since.id}` : since;
 }
 
-/** Wait for a signal; raises then. */
+/** Wait for an abort signal, and reject then. */
 function aborted(signal) {
   return new Promise((_, reject) => {
     const stop = () => reject(signal.reason);
@@ -932,10 +939,10 @@ function aborted(signal) {
   });
 }
 
-async function request(url, options) {
+async function fetchOk(url, options) {
   let response;
   try {
-    // Redirected, the token would be given to whom we don't know.
+    // A redirect would send the token to an unknown host.
     response = await fetch(url, {cache: "no-store", redirect: "error", ...options});
   } catch (cause) {
     throw lost("the server can't be reached", {cause});
@@ -944,27 +951,27 @@ async function request(url, options) {
   return response;
 }
 
-/** What a response means that is not fine: a problem of the server's, or a proxy's page. */
+/** The failure for an error response: the server's problem document, or a proxy's page. */
 async function refusal(response) {
   const {status} = response;
   const problem = await response.json().catch(() => ({}));
   const code = problem.code ?? `http_${status}`;
   const message = problem.detail ?? problem.title ?? `HTTP ${status}`;
-  if (status === 401) return closing(4401, message);
-  if (code === "origin_not_allowed") return closing(4403, message);
+  if (status === 401) return closeFailure(4401, message);
+  if (code === "origin_not_allowed") return closeFailure(4403, message);
   const pause = Number(response.headers.get("Retry-After")) || 0;
   return new Failure(code, message, {
     pause,
     spread: status === 429 || status === 503,
-    unfit: [404, 405, 409, 410, 421].includes(status),
+    unusable: [404, 405, 409, 410, 421].includes(status),
   });
 }
 
 /** Server-Sent Events, read by fetch: an EventSource can't send a token in a header. */
 class StreamTransport extends HttpTransport {
-  async hello(tagSets, signal) {
+  async check(tagSets, signal) {
     const response = await this.get(this.url.stream, tagSets, {}, signal);
-    // A proxy that holds streams back lets the head through, perhaps, but no event.
+    // A proxy that buffers streams may let the headers through, but no event.
     for await (const event of events(response.body)) if (event.type === "ready") return;
     throw lost("the stream ended");
   }
@@ -972,14 +979,14 @@ class StreamTransport extends HttpTransport {
   async listen(tagSets, signal) {
     const {table} = this;
     const id = table.lowest;
-    const more = id === Infinity ? {} : {since: position({epoch: table.epoch, id})};
+    const more = id === Infinity ? {} : {since: formatPosition({epoch: table.epoch, id})};
     const opening = this.get(this.url.stream, tagSets, more, signal);
-    const response = await within(SILENCE, opening, lost("the stream did not begin"));
+    const response = await withTimeout(REPLY_TIMEOUT, opening, lost("the stream did not begin"));
     for await (const {type, data} of events(response.body)) {
       if (type === "end" && data.code === 1000) return; // its last subscription was revoked
-      if (type === "end") throw closing(data.code, data.reason);
+      if (type === "end") throw closeFailure(data.code, data.reason);
       this.#take(type, data);
-      await table.inbox.calm();
+      await table.queue.waitUncongested();
     }
     throw lost("the stream ended");
   }
@@ -989,14 +996,17 @@ class StreamTransport extends HttpTransport {
     switch (type) {
       case "ready":
         this.answered();
-        if (data.epoch === null) table.plain(new Question(undefined, table.asked));
-        else table.streaming(data);
+        if (data.epoch === null) {
+          table.subscribedWithoutHistory(new SubscribeRequest(undefined, table.asked));
+        } else {
+          table.streamStarted(data);
+        }
         break;
       case "message":
         table.receive(data);
         break;
       case "gap":
-        table.trimmed();
+        table.historyGap();
         break;
       case "revoked":
         table.revoked(data.tags);
@@ -1005,7 +1015,7 @@ class StreamTransport extends HttpTransport {
   }
 }
 
-/** The events of a stream, their data read as JSON. */
+/** The events of a stream, their data parsed as JSON. */
 async function* events(body) {
   const reader = body.getReader();
   const decoder = new TextDecoder();
@@ -1014,7 +1024,7 @@ async function* events(body) {
   try {
     for (;;) {
       const silent = lost("the stream is silent");
-      const {done, value} = await within(STREAM_SILENCE, reader.read(), silent);
+      const {done, value} = await withTimeout(STREAM_TIMEOUT, reader.read(), silent);
       if (done) return;
       const lines = (rest + decoder.decode(value, {stream: true})).split("\n");
       rest = lines.pop();
@@ -1035,86 +1045,90 @@ async function* events(body) {
 
 /** Long polling, for networks that break streams. Needs a history. */
 class PollTransport extends HttpTransport {
-  hello(tagSets, signal) {
+  check(tagSets, signal) {
     return this.poll(tagSets, undefined, 0, signal);
   }
 
   async listen(tagSets, signal) {
     const {table} = this;
     if (table.history === false) {
-      throw new Failure("history_off", "there is no history", {unfit: true});
+      throw new Failure("history_off", "there is no history", {unusable: true});
     }
-    let place = {epoch: table.epoch, id: table.lowest};
-    // The first answers at once, and so says that what was asked for holds.
-    for (let timeout = 0; ; timeout = POLL) {
+    let position = {epoch: table.epoch, id: table.lowest};
+    // The first poll returns at once, and so confirms the subscriptions.
+    for (let timeout = 0; ; timeout = POLL_TIMEOUT) {
       const asked = now();
-      const answer = await this.poll(tagSets, place, timeout, signal);
+      const answer = await this.poll(tagSets, position, timeout, signal);
       this.answered();
-      // What it has read up to, which is less than where the log ends; or was, and isn't any more.
-      table.streaming({...answer, id: answer.id < place.id ? answer.id : Infinity});
+      // Its id is how far it has read, at most the end of the log; or the log was reset.
+      table.streamStarted({...answer, id: answer.id < position.id ? answer.id : Infinity});
       for (const each of answer.messages) table.receive(each);
-      table.reached(answer.id);
-      place = {epoch: answer.epoch, id: answer.id};
-      await table.inbox.calm();
-      // Something between answers for the server, and doesn't wait.
+      table.advanceTo(answer.id);
+      position = {epoch: answer.epoch, id: answer.id};
+      await table.queue.waitUncongested();
+      // A proxy or cache replied instead of the server, without waiting.
       if (timeout && !answer.messages.length && now() - asked < 1) await sleep(1, signal);
     }
   }
 }
 
-const KINDS = {websocket: WebSocketTransport, sse: StreamTransport, polling: PollTransport};
+const TRANSPORT_CLASSES = {
+  websocket: WebSocketTransport,
+  sse: StreamTransport,
+  polling: PollTransport,
+};
 
-// Which of them
+// Transport fallback
 
 /** Which transports to try, best first. */
 class TransportFallback {
-  #until = new Map(); // when to try one again that did not work where a lesser one did
-  #short = new Map(); // how often in a row it was had, and lost at once
+  #avoidUntil = new Map(); // by name, when to try it again although a lesser one worked
+  #shortLived = new Map(); // by name, connections in a row that were lost at once
 
-  constructor(names, patience) {
+  constructor(names, retrySeconds) {
     this.names = names;
-    this.patience = patience;
+    this.retrySeconds = retrySeconds;
   }
 
-  /** Those that are `offered`, in the order in which to try them. */
+  /** The transports that are `offered`, in the order in which to try them. */
   order(offered) {
     const found = this.names.filter((each) => offered[each]);
-    const fine = found.filter((each) => !this.#avoided(each));
-    return [...fine, ...found.filter((each) => this.#avoided(each))];
+    const preferred = found.filter((each) => !this.#avoided(each));
+    return [...preferred, ...found.filter((each) => this.#avoided(each))];
   }
 
   #avoided(name) {
-    return (this.#until.get(name) ?? 0) > now();
+    return (this.#avoidUntil.get(name) ?? 0) > now();
   }
 
-  /** `name` can be had; those in `failed` can't. */
+  /** `name` works; those in `failed` do not. */
   worked(name, failed) {
-    this.#until.delete(name);
-    for (const each of failed) this.#until.set(each, now() + this.patience);
+    this.#avoidUntil.delete(name);
+    for (const each of failed) this.#avoidUntil.set(each, now() + this.retrySeconds);
   }
 
   /** A connection ended after so many seconds. */
   ended(name, failure, lasted) {
-    const cut = failure.code === "connection_lost" && lasted < HEALTHY;
-    const times = cut ? (this.#short.get(name) ?? 0) + 1 : 0;
-    this.#short.set(name, times);
-    // Some proxies let a WebSocket through, and cut it.
-    if (times >= MAX_SHORT || failure.unfit) this.worked(null, [name]);
+    const cut = failure.code === "connection_lost" && lasted < HEALTHY_AFTER;
+    const times = cut ? (this.#shortLived.get(name) ?? 0) + 1 : 0;
+    this.#shortLived.set(name, times);
+    // Some proxies accept a WebSocket and cut it.
+    if (times >= MAX_SHORT_LIVED || failure.unusable) this.worked(null, [name]);
   }
 
-  /** Those better than `name`, and when the first of them should be tried again. */
-  above(name) {
+  /** The transports better than `name`, and when to try the first of them again. */
+  betterThan(name) {
     const names = this.names.slice(0, Math.max(0, this.names.indexOf(name)));
-    return {names, due: Math.min(...names.map((each) => this.#until.get(each) ?? 0))};
+    return {names, due: Math.min(...names.map((each) => this.#avoidUntil.get(each) ?? 0))};
   }
 }
 
-/** Where the endpoints are: asked for at an HTTP URL, known of a WebSocket's. */
+/** The server's endpoints: discovered at an HTTP URL, given by a WebSocket's. */
 class Endpoints {
   constructor(url, wanted) {
     const parsed = new URL(url, globalThis.location?.href);
     if (!/^(ws|http)s?:$/.test(parsed.protocol)) {
-      throw new SyntaxError("the URL has to begin with https://, http://, wss:// or ws://");
+      throw new SyntaxError("the URL must begin with https://, http://, wss:// or ws://");
     }
     parsed.hash = "";
     this.direct = parsed.protocol.startsWith("ws");
@@ -1123,11 +1137,11 @@ class Endpoints {
     this.wanted = wanted;
   }
 
-  /** A URL, or several, for each transport that there is, and whether there is a history. */
+  /** The URL or URLs of each offered transport, and whether there is a history. */
   async find(signal) {
     if (this.direct) return {urls: {websocket: this.url}, history: null};
-    const base = this.url.replace(/\/+$/, ""); // perhaps with a path, where a proxy has put it
-    const found = await (await request(`${base}/v1/endpoints`, {signal})).json();
+    const base = this.url.replace(/\/+$/, ""); // may have a path, behind a proxy
+    const found = await (await fetchOk(`${base}/v1/endpoints`, {signal})).json();
     const at = (path) => (path?.startsWith("/") ? base + path : path);
     const http = {stream: at(found.stream), poll: at(found.poll)};
     const urls = {
@@ -1146,65 +1160,65 @@ const EVENTS = ["state", "gap", "revoked", "error"];
 /** A subscription, made by `Client.subscribe`. */
 class Subscription {
   #listener;
-  #leave;
+  #unsubscribe;
 
-  constructor(listener, leave) {
+  constructor(listener, unsubscribe) {
     this.#listener = listener;
-    this.#leave = leave;
+    this.#unsubscribe = unsubscribe;
     this.tags = Object.freeze([...listener.tags]);
     this.ready = listener.ready.promise;
   }
 
-  /** Where it stands, for `since` another time; null where there is no history. */
+  /** For `since` in a later session; null without a history. */
   get position() {
-    return this.#listener.handed && {...this.#listener.handed};
+    return this.#listener.lastHandled && {...this.#listener.lastHandled};
   }
 
-  /** Its handler isn't called any more, not even with what has arrived. */
+  /** Its handler isn't called any more, not even with queued messages. */
   unsubscribe() {
-    this.#leave(this.#listener);
+    this.#unsubscribe(this.#listener);
   }
 }
 
-/** A connection that is kept up. Made by `connect`. */
+/** A connection that reconnects by itself. Made by `connect`. */
 class Client {
   #options;
   #endpoints;
   #fallback;
-  #inbox;
+  #queue;
   #table;
   #subscriptions = new Map(); // by listener
   #handlers = new Map(EVENTS.map((each) => [each, new Set()]));
   #state = "connecting";
   #transport = null;
   #name = null; // of the transport
-  #alive = new Set(); // transports, those that are yet to open among them
+  #alive = new Set(); // transports, including those still opening
   #closing = new AbortController();
   #wake = () => {};
   #failures = 0; // in a row
-  #opened = deferred(); // the next time that it is open
-  #asking = false; // new subscriptions are about to be asked for
-  #hint = (event) => this.#hinted(event.type === "online");
+  #opened = deferred(); // settles when it is open the next time
+  #subscribing = false; // a subscribe is scheduled
+  #onHint = (event) => this.#hinted(event.type === "online");
 
   constructor(url, options) {
     this.#options = options;
     this.#endpoints = new Endpoints(url);
     const names = TRANSPORTS.filter((each) => options.transports.includes(each));
     this.#fallback = new TransportFallback(names, options.retryBetterSeconds);
-    this.#inbox = new Inbox(options.maxQueue);
-    this.#table = new SubscriptionTable(this.#inbox, {
-      hand: (listener, made) => this.#hand(listener, made),
+    this.#queue = new DeliveryQueue(options.maxQueue);
+    this.#table = new SubscriptionTable(this.#queue, {
+      deliver: (listener, made) => this.#deliver(listener, made),
       gap: (listeners, reason) => this.#gap(listeners, reason),
       revoked: (listeners) => this.#revoked(listeners),
       refused: (listener, error) => this.#refused(listener, error),
     });
-    globalThis.addEventListener?.("online", this.#hint);
-    globalThis.document?.addEventListener("visibilitychange", this.#hint);
-    // Not before whoever called has listened and subscribed, so that one question does.
+    globalThis.addEventListener?.("online", this.#onHint);
+    globalThis.document?.addEventListener("visibilitychange", this.#onHint);
+    // Deferred, so that subscriptions made right after this are part of the first request.
     queueMicrotask(() => this.#run());
   }
 
-  /** `connecting`, `open`, `waiting` (for another attempt) or `closed` (for good). */
+  /** `connecting`, `open`, `waiting` (for the next attempt) or `closed` (for good). */
   get state() {
     return this.#state;
   }
@@ -1215,20 +1229,20 @@ class Client {
   }
 
   subscribe(tags, handler, {since} = {}) {
-    const listener = new Listener(tagSet(tags), handler, place(since));
-    if (typeof handler !== "function") throw new TypeError("handler has to be a function");
+    const listener = new Listener(tagSet(tags), handler, parseSince(since));
+    if (typeof handler !== "function") throw new TypeError("handler must be a function");
     if (this.#state === "closed") throw new MistError("closed", "the client is closed");
-    const subscription = new Subscription(listener, (it) => this.#leave(it));
+    const subscription = new Subscription(listener, (it) => this.#unsubscribe(it));
     this.#subscriptions.set(listener, subscription);
     this.#table.add(listener);
-    this.#ask();
+    this.#scheduleSubscribe();
     return subscription;
   }
 
   on(event, handler) {
     const handlers = this.#handlers.get(event);
     if (!handlers) throw new TypeError(`no such event: ${event}`);
-    const own = (detail) => handler(detail); // twice the same is two
+    const own = (detail) => handler(detail); // the same handler added twice is two
     handlers.add(own);
     return () => handlers.delete(own);
   }
@@ -1248,36 +1262,36 @@ class Client {
     this.#end(new MistError("closed", "closed by the program"));
   }
 
-  // keeping it up
+  // connecting and reconnecting
 
   async #run() {
     while (this.#state !== "closed") {
       let failure;
       let lasted = 0;
       try {
-        this.#enter("connecting");
-        await this.#inbox.calm(); // a page that is behind takes first what it has
+        this.#setState("connecting");
+        await this.#queue.waitUncongested(); // a page that lags handles its queue first
         const [name, transport] = await this.#establish();
         const since = now();
-        failure = await this.#hold(name, transport);
+        failure = await this.#serve(name, transport);
         lasted = now() - since;
       } catch (error) {
         failure = error instanceof Failure ? error : lost(error.message, {cause: error});
       }
       if (this.#state === "closed") return;
-      // Whoever can get tokens may have got a new one by now.
+      // A client with getToken may get a new token by now.
       const renew = failure.code === "unauthorized" && this.#options.getToken && lasted > 0;
       if (failure.final && !renew) return void this.#end(failure);
-      await this.#pause(failure, lasted >= HEALTHY);
+      await this.#pause(failure, lasted >= HEALTHY_AFTER);
     }
   }
 
-  /** A transport that is open, the best that can be had. */
+  /** Open the best transport that works. */
   async #establish() {
-    const {urls, history} = await this.#within(this.#endpoints.find(this.#closing.signal));
+    const {urls, history} = await this.#withTimeout(this.#endpoints.find(this.#closing.signal));
     if (history !== null) this.#setHistory(history);
     const failed = [];
-    let failure = new Failure("no_transport", "no transport that is wanted is offered");
+    let failure = new Failure("no_transport", "the server offers none of the wanted transports");
     for (const name of this.#fallback.order(urls)) {
       try {
         const transport = await this.#open(name, urls[name]);
@@ -1293,18 +1307,18 @@ class Client {
   }
 
   #setHistory(history) {
-    if (!history) this.#table.off();
+    if (!history) this.#table.disableHistory();
     else if (this.#table.history === false) this.#table.history = null; // there is one after all
   }
 
   async #open(name, url) {
-    const token = await this.#within(this.#token());
+    const token = await this.#withTimeout(this.#token());
     if (this.#state === "closed") throw new MistError("closed", "the client is closed");
-    const transport = new KINDS[name](url, token, this.#table);
+    const transport = new TRANSPORT_CLASSES[name](url, token, this.#table);
     this.#alive.add(transport);
     transport.ended.then(() => this.#alive.delete(transport));
     try {
-      await this.#within(transport.open());
+      await this.#withTimeout(transport.open());
       return transport;
     } catch (error) {
       transport.close();
@@ -1312,33 +1326,36 @@ class Client {
     }
   }
 
-  #within(promise) {
+  #withTimeout(promise) {
     const {timeoutSeconds} = this.#options;
-    return within(timeoutSeconds, promise, lost(`no answer for ${timeoutSeconds} s`));
+    return withTimeout(timeoutSeconds, promise, lost(`no answer for ${timeoutSeconds} s`));
   }
 
   async #token() {
     const {token, getToken} = this.#options;
     const found = getToken && token === undefined ? await getToken() : token;
-    if (typeof found !== "string") throw new Failure("no_token", "getToken gave no string");
+    if (typeof found !== "string") {
+      throw new Failure("no_token", "getToken did not return a string");
+    }
     return found;
   }
 
-  /** Serve on a transport until it ends; returns why. Where a better one can be had, on that. */
-  async #hold(name, transport) {
+  /** Serve on a transport until it ends; returns why. Moves to a better one that opens. */
+  async #serve(name, transport) {
     for (;;) {
       this.#name = name;
       this.#transport = transport;
-      this.#enter("open");
+      this.#setState("open");
       this.#opened.resolve();
       this.#opened = deferred();
       transport.start();
       const since = now();
-      const over = new AbortController();
-      const outcome = await Promise.race([transport.ended, this.#better(name, over.signal)]);
-      over.abort();
+      const ended = new AbortController();
+      const better = this.#waitForBetter(name, ended.signal);
+      const outcome = await Promise.race([transport.ended, better]);
+      ended.abort();
       this.#transport = this.#name = null;
-      this.#table.broken();
+      this.#table.disconnected();
       if (outcome instanceof Failure) {
         this.#fallback.ended(name, outcome, now() - since);
         return outcome;
@@ -1349,9 +1366,9 @@ class Client {
   }
 
   /** Resolves once a better transport is open, if ever. */
-  async #better(name, signal) {
+  async #waitForBetter(name, signal) {
     for (;;) {
-      const {names, due} = this.#fallback.above(name);
+      const {names, due} = this.#fallback.betterThan(name);
       if (names.length === 0) return new Promise(() => {});
       await sleep(Math.max(1, due - now()), signal);
       if (signal.aborted) return new Promise(() => {});
@@ -1364,7 +1381,7 @@ class Client {
 
   async #tryAll(names, signal) {
     try {
-      const {urls} = await this.#within(this.#endpoints.find(signal));
+      const {urls} = await this.#withTimeout(this.#endpoints.find(signal));
       for (const each of names.filter((it) => urls[it])) {
         try {
           return [each, await this.#open(each, urls[each])];
@@ -1373,28 +1390,28 @@ class Client {
         }
       }
     } catch {
-      // What there is goes on; another time, then.
+      // The current transport goes on; try again later.
     }
     return null;
   }
 
-  /** Wait before another attempt, a random part of a span that doubles (full jitter). */
+  /** Wait before the next attempt: exponential backoff with full jitter. */
   async #pause(failure, healthy) {
     if (failure.code === "too_slow") return;
     if (healthy) this.#failures = 0;
     const {baseSeconds, capSeconds} = this.#options.backoff;
     const span = Math.min(capSeconds, baseSeconds * 2 ** this.#failures);
-    // At once after a connection that was well; but not where everybody has lost theirs.
+    // At once after a healthy connection, unless other clients lost theirs too.
     const delay = healthy && !failure.spread ? 0 : Math.max(failure.pause, Math.random() * span);
     if (!healthy || failure.spread) this.#failures += 1;
-    this.#enter("waiting", failure, delay);
+    this.#setState("waiting", failure, delay);
     const waking = new AbortController();
     this.#wake = () => waking.abort();
     if (delay > 0) await sleep(delay, waking.signal);
     this.#wake = () => {};
   }
 
-  /** The network is back, or somebody looks at the page again: don't wait for a timer. */
+  /** The network is back, or the page is visible again: don't wait for a timer. */
   #hinted(online) {
     if (!online && document.visibilityState === "hidden") return;
     this.#wake();
@@ -1405,43 +1422,43 @@ class Client {
     if (this.#state === "closed") return;
     this.#closing.abort();
     this.#transport = this.#name = null;
-    globalThis.removeEventListener?.("online", this.#hint);
-    globalThis.document?.removeEventListener("visibilitychange", this.#hint);
+    globalThis.removeEventListener?.("online", this.#onHint);
+    globalThis.document?.removeEventListener("visibilitychange", this.#onHint);
     for (const listener of this.#subscriptions.keys()) {
-      // What has come is handed out, unless the program itself wants no more.
-      listener.left = error.code === "closed";
+      // Queued messages are still handled, unless the program closed the client.
+      listener.unsubscribed = error.code === "closed";
       listener.ready.reject(error);
     }
     this.#opened.reject(error);
-    this.#enter("closed", error);
+    this.#setState("closed", error);
     for (const each of [...this.#alive]) each.close();
     this.#wake();
   }
 
-  #enter(state, error = null, delay = null) {
+  #setState(state, error = null, delay = null) {
     const previous = this.#state;
     this.#state = state;
     const changed = previous !== state || state === "open";
-    if (changed) this.#tell("state", {state, previous, transport: this.#name, error, delay});
+    if (changed) this.#emit("state", {state, previous, transport: this.#name, error, delay});
   }
 
   // subscriptions
 
-  /** Ask for what is new, once for all that are made in one go. */
-  #ask() {
-    if (this.#asking) return;
-    this.#asking = true;
+  /** Subscribe to what is new, in one request for all made in this turn. */
+  #scheduleSubscribe() {
+    if (this.#subscribing) return;
+    this.#subscribing = true;
     queueMicrotask(() => {
-      this.#asking = false;
+      this.#subscribing = false;
       if (this.#table.waiting) this.#transport?.changed();
     });
   }
 
-  #leave(listener) {
-    listener.left = true;
+  #unsubscribe(listener) {
+    listener.unsubscribed = true;
     listener.ready.reject(new MistError("closed", "unsubscribed"));
     this.#subscriptions.delete(listener);
-    if (this.#table.remove(listener)) this.#transport?.leave(listener.tags);
+    if (this.#table.remove(listener)) this.#transport?.unsubscribe(listener.tags);
   }
 
   #public(listeners) {
@@ -1449,28 +1466,28 @@ class Client {
   }
 
   #gap(listeners, reason) {
-    const subscriptions = this.#public(listeners); // those that have not left meanwhile
-    if (subscriptions.length) this.#tell("gap", {reason, subscriptions});
+    const subscriptions = this.#public(listeners); // without those that unsubscribed meanwhile
+    if (subscriptions.length) this.#emit("gap", {reason, subscriptions});
   }
 
   #revoked(listeners) {
     const subscriptions = this.#public(listeners);
     for (const each of listeners) this.#subscriptions.delete(each);
-    if (subscriptions.length) this.#tell("revoked", {tags: subscriptions[0].tags, subscriptions});
+    if (subscriptions.length) this.#emit("revoked", {tags: subscriptions[0].tags, subscriptions});
   }
 
   #refused(listener, error) {
     const [subscription] = this.#public([listener]);
     this.#subscriptions.delete(listener);
     listener.ready.reject(error);
-    if (subscription) this.#tell("error", {error, subscription});
+    if (subscription) this.#emit("error", {error, subscription});
   }
 
-  #hand(listener, made) {
+  #deliver(listener, made) {
     const subscription = this.#subscriptions.get(listener) ?? null;
     const report = (cause) => {
       const error = new MistError("handler_failed", `a handler failed: ${cause}`, {cause});
-      if (!this.#tell("error", {error, subscription})) complain(cause);
+      if (!this.#emit("error", {error, subscription})) reportUncaught(cause);
     };
     try {
       listener.handler(made)?.then?.(undefined, report);
@@ -1479,21 +1496,21 @@ class Client {
     }
   }
 
-  /** Returns whether anybody listens. */
-  #tell(event, detail) {
+  /** Returns whether the event has a handler. */
+  #emit(event, detail) {
     const handlers = [...this.#handlers.get(event)];
     for (const each of handlers) {
       try {
         each(detail);
       } catch (error) {
-        complain(error);
+        reportUncaught(error);
       }
     }
     return handlers.length > 0;
   }
 }
 
-/** Wait, or less where the signal comes. */
+/** Wait, or until the signal aborts. */
 function sleep(seconds, signal) {
   return new Promise((resolve) => {
     const timer = after(seconds, resolve);
@@ -1507,32 +1524,32 @@ function sleep(seconds, signal) {
 }
 
 function tagSet(tags) {
-  const fine = (tag) => typeof tag === "string" && tag !== "" && !/[, \p{Cc}]/u.test(tag);
-  if (!Array.isArray(tags) || tags.length === 0 || !tags.every(fine)) {
-    throw new TypeError("tags have to be an array of texts, not empty, without commas and spaces");
+  const isValid = (tag) => typeof tag === "string" && tag !== "" && !/[, \p{Cc}]/u.test(tag);
+  if (!Array.isArray(tags) || tags.length === 0 || !tags.every(isValid)) {
+    throw new TypeError("tags must be a non-empty array of strings without commas and spaces");
   }
   return [...new Set(tags)].sort(byCodePoint);
 }
 
-function place(since) {
+function parseSince(since) {
   if (since === undefined || since === null) return undefined;
   if (Number.isSafeInteger(since)) return since;
   const {epoch, id} = since;
   if (typeof epoch === "string" && Number.isSafeInteger(id) && id >= 0) return {epoch, id};
-  throw new TypeError("since has to be an id, -N, or {epoch, id}");
+  throw new TypeError("since must be an id, -N, or {epoch, id}");
 }
 
 /**
- * Connect, and stay connected.
+ * Connect, and reconnect until closed.
  *
- * @param {string | URL} url `https://…` finds the best way; `wss://…` is a WebSocket and no other
+ * @param {string | URL} url `https://…` negotiates the transport; `wss://…` is only a WebSocket
  * @param {object} options see mist.d.ts
  * @returns {Client}
  */
 export function connect(url, options = {}) {
   const {token, getToken} = options;
   if (typeof token !== "string" && typeof getToken !== "function") {
-    throw new TypeError("a token, or getToken, is needed");
+    throw new TypeError("a token or getToken is required");
   }
   const backoff = {baseSeconds: 0.5, capSeconds: 30, ...options.backoff};
   const defaults = {transports: TRANSPORTS, maxQueue: 10_000, timeoutSeconds: 10};

@@ -163,7 +163,7 @@ def test_reading_goes_on_beside_a_server_and_changing_does_not(filled):
 
     trio.run(serve)
     assert [each["id"] for each in lines(results["show"])] == [6]
-    assert results["verify"].output == "6 messages, all sound\n"
+    assert results["verify"].output == "6 messages, no damage\n"
     for word in ("new-epoch", "trim"):
         assert results[word].exit_code == 2
         assert "in use by another process" in results[word].output

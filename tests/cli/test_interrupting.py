@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from mist.cli import main
-from mist.cli.loading import Commands
+from mist.cli.lazy import LazyGroup
 from tests.processes import environment
 
 # A real signal, at the moment at which a module is about to be imported. Once it is handled by
@@ -52,7 +52,7 @@ SERVE = ("serve", "--listen", "tcp://127.0.0.1:0")
     ("arguments", "module"),
     [
         (("--help",), "click"),
-        (("--help",), "mist.cli.loading"),
+        (("--help",), "mist.cli.lazy"),
         (SERVE, "mist.cli.serve"),
         (SERVE, "trio"),
         (SERVE, "mist.server"),
@@ -76,7 +76,7 @@ def test_where_it_is_ignored_it_stays_so(tmp_path: Path) -> None:
     ignoring = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)" + PROGRAM
     done = run(ignoring.format(module="mist.cli.messages"), ["ping", "--help"], tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "whether it is alive" in done.stdout
+    assert "the server responds" in done.stdout
 
 
 def test_a_command_that_knows_nothing_of_it_ends_so(tmp_path: Path) -> None:
@@ -84,20 +84,20 @@ def test_a_command_that_knows_nothing_of_it_ends_so(tmp_path: Path) -> None:
     def command() -> None:
         signal.raise_signal(signal.SIGINT)
 
-    places = {"command": ("tests.cli.test_interrupting:given", "")}
+    commands = {"command": ("tests.cli.test_interrupting:given", "")}
     globals()["given"] = command
-    result = CliRunner().invoke(Commands("mist", places=places), ["command"])
+    result = CliRunner().invoke(LazyGroup("mist", commands=commands), ["command"])
     assert (result.exit_code, result.output) == (130, "")
 
 
-@pytest.mark.parametrize("name", sorted(main.places))  # type: ignore[attr-defined]
+@pytest.mark.parametrize("name", sorted(main.lazy_commands))  # type: ignore[attr-defined]
 def test_every_command_is_where_it_is_looked_for(name: str) -> None:
-    assert isinstance(main, Commands)
+    assert isinstance(main, LazyGroup)
     command = main.get_command(click.Context(main), name)
     assert command is not None
     assert command.name == name
     # What the list says of it is how it begins itself.
-    listed = main.places[name][1].removesuffix(".")
+    listed = main.lazy_commands[name][1].removesuffix(".")
     assert command.get_short_help_str(200).startswith(listed)
 
 

@@ -115,7 +115,7 @@ def test_replay_tells_a_person_how_many(mist: Mist, archive: Archive, url: str) 
     result = mist(*REPLAY[:3], "--to-secret", "s3cret", "--to", url)
     assert result.exit_code == 0
     assert "messages: 60\n" in result.stdout
-    assert "publishing at 127.0.0.1:" in result.stderr
+    assert "publishing to 127.0.0.1:" in result.stderr
     assert "s3cret" not in result.output
 
 

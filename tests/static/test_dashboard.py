@@ -190,7 +190,7 @@ async def test_numbers_change_as_messages_flow(live: Page, server: Server) -> No
         await live.until(
             "document.querySelector('.plot .line.published').getAttribute('d').length > 20"
         )
-        await live.until("document.querySelector('#losses').innerText.includes('Nobody had')")
+        await live.until("document.querySelector('#losses').innerText.includes('No subscription')")
         nursery.cancel_scope.cancel()
     await live.until(tile_is("Published", "it === '0'"))
     assert "in all" in await tile(live, "Published")
@@ -374,7 +374,7 @@ async def test_it_comes_back_to_a_server_that_was_restarted(
         stop.set()
         await ended.wait()
         await page.until("document.getElementById('state').dataset.state === 'reconnecting'")
-        assert "doesn't answer" in await page.text("#notice")
+        assert "does not respond" in await page.text("#notice")
         listen = (Listen("tcp", "127.0.0.1", 0), Listen("http", "127.0.0.1", port))
         async with running(tmp_path / "two", **SETTINGS | {"listen": listen}) as second:
             await page.until(LIVE)
@@ -392,7 +392,7 @@ async def test_a_server_that_goes_is_said_to_go(opened: Open, server: Server) ->
         await page.until(LISTENING)
         server.drain()
         await page.until("document.getElementById('state').dataset.state === 'draining'")
-        assert "going away" in await page.text("#notice")
+        assert "shutting down" in await page.text("#notice")
 
 
 async def test_a_restart_is_a_gap_and_never_a_negative_rate(faked: Page) -> None:
@@ -570,7 +570,7 @@ async def test_a_moment_is_read_off_by_keyboard(faked: Page) -> None:
         await key(faked, "ArrowLeft")
     spoken = "document.activeElement.getAttribute('aria-valuetext')"
     assert await faked.evaluate(spoken) == (
-        "5 s ago: published 100, for nobody 0 messages per second"
+        "5 s ago: published 100, unmatched 0 messages per second"
     )
     assert await faked.evaluate("document.activeElement.getAttribute('aria-valuenow')") == "-5"
     whens = await faked.texts(".plot .when")

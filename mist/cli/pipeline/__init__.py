@@ -1,27 +1,28 @@
-"""`mist pipeline`: Spark over what was published.
+"""`mist pipeline`: Spark jobs over published messages.
 
-    reports     match, report, audit: they look
-    keeping     compact, retain, erase: they change the archive
-    moving      export, replay, stream: they carry messages elsewhere
-    options     which messages, which Spark
-    running     a session, progress, results, exit codes
+    reports      match, report, audit: read only
+    maintenance  compact, retain, erase: change the archive
+    transfer     export, replay, stream: copy messages elsewhere
+    options      options for the source of messages and for Spark
+    pages        HTML pages of the results
+    runner       a Spark session, progress, results, exit codes
 
-Nothing of Spark, Arrow or numpy is imported before a command needs it: `mist --help` is for
-those who have none of them, too.
+Spark, Arrow and numpy are imported only when a command needs them, so `mist --help` works
+without them.
 """
 
 import click
 
-from mist.cli.pipeline.keeping import compact, erase, retain
-from mist.cli.pipeline.moving import export, replay, stream
+from mist.cli.pipeline.maintenance import compact, erase, retain
 from mist.cli.pipeline.reports import audit, match, report
+from mist.cli.pipeline.transfer import export, replay, stream
 
 __all__ = ["pipeline"]
 
 
 @click.group(
     epilog="""\b
-Messages come from --archive, which `mist serve --archive DIR` keeps, or from a live server by
+Messages come from --archive, which `mist serve --archive DIR` writes, or from a live server by
 --url. Needs the extra mist-pubsub[spark], and Java 17 or 21.
 
 \b
@@ -34,12 +35,12 @@ Examples:
 
 \b
 Exit codes:
-  0  done                     3  no answer from the server or the cluster
-  1  it went wrong          130  interrupted
+  0  success                  3  server or cluster unreachable
+  1  failed                 130  interrupted
   2  wrong usage, or something is missing""",
 )
 def pipeline() -> None:
-    """Work on what was published, with Spark: reports, replay, erasure."""
+    """Process published messages with Spark: reports, replay, erasure."""
 
 
 for command in (compact, match, report, audit, export, replay, erase, retain, stream):

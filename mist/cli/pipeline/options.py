@@ -1,4 +1,4 @@
-"""What the commands take: which messages, which Spark, where results go."""
+"""Shared options: the source of messages, Spark, and where results go."""
 
 import functools
 from collections.abc import Callable
@@ -32,7 +32,7 @@ FOLDER = click.Path(path_type=Path, file_okay=False)
 
 @attrs.frozen
 class Spark:
-    """The session that a command asks for, and how it tells of itself."""
+    """The Spark session of a command, and its output settings."""
 
     master: str
     conf: dict[str, str]
@@ -42,7 +42,7 @@ class Spark:
 
 @attrs.frozen
 class Source:
-    """Where messages come from. Made of plain options; what needs Arrow is imported late.
+    """Where messages come from. Made of plain options; Arrow is imported later.
 
     Attributes:
         archive: given or the default; None where `url` is given.
@@ -60,10 +60,10 @@ class Source:
 
     @property
     def origin(self) -> "Origin":
-        """The same for the jobs, checked.
+        """The validated origin for the jobs.
 
         Raises:
-            MistError: it can't be used: one line.
+            MistError: it can't be used; the text is one line.
         """
         from mist.pipeline.origin import Origin
 
@@ -81,10 +81,10 @@ class Source:
         return found
 
     def messages(self, spark: "SparkSession") -> "Messages":
-        """The same for kernels.
+        """The messages for kernels.
 
         Raises:
-            BadInput: the archive has nothing of what is selected.
+            BadInput: the archive has no selected message.
         """
         from mist.archive import Archive
         from mist.pipeline.errors import BadInput
@@ -102,7 +102,7 @@ class Source:
 
     @property
     def known_to(self) -> "Archive | None":
-        """The archive that is told of exports: the one read, or the data folder's, if any."""
+        """The archive that records exports: the one read, or the data directory's, if any."""
         from mist.archive import Archive
 
         archive = Archive(self.archive or self.default_archive)
@@ -117,13 +117,11 @@ def spark_options(function: Command) -> Command:
         metavar="URL",
         default="local[*]",
         show_default=True,
-        help="Where Spark runs: local[N], spark://HOST:7077",
+        help="The Spark master: local[N], spark://HOST:7077",
     )
-    @click.option(
-        "--conf", metavar="KEY=VALUE", multiple=True, help="A setting of Spark's; repeatable"
-    )
+    @click.option("--conf", metavar="KEY=VALUE", multiple=True, help="A Spark setting (repeatable)")
     @click.option("--json", "as_json", is_flag=True, help="A summary in JSON on standard output")
-    @click.option("-v", "--verbose", is_flag=True, help="Show what Spark says, and tracebacks")
+    @click.option("-v", "--verbose", is_flag=True, help="Show Spark's log and tracebacks")
     @functools.wraps(function)
     def command(
         *args: Any, master: str, conf: tuple[str, ...], as_json: bool, verbose: bool, **kwargs: Any
@@ -161,7 +159,7 @@ _data = click.option(
     envvar="MIST_DATA",
     show_default=True,
     show_envvar=True,
-    help="The server's data folder",
+    help="The server's data directory",
 )
 _archive = click.option(
     "--archive",
@@ -169,7 +167,7 @@ _archive = click.option(
     type=click.Path(path_type=Path),
     envvar="MIST_ARCHIVE",
     show_envvar=True,
-    help="The archive  [default: archive in the data folder]",
+    help="The archive  [default: archive in the data directory]",
 )
 
 
@@ -181,12 +179,12 @@ def secret_option(function: Command) -> Command:
         metavar="TEXT",
         envvar="MIST_SECRET",
         show_envvar=True,
-        help="The server's secret; other users can see it here, so prefer the others",
+        help="The server's secret; visible to other users here, so prefer the alternatives",
     )
     @click.option(
         "--secret-file",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help="File that holds the secret",
+        help="File with the secret",
     )
     @functools.wraps(function)
     def command(*args: Any, secret: str | None, secret_file: Path | None, **kwargs: Any) -> Any:
@@ -206,7 +204,7 @@ def credentials(function: Command) -> Command:
     def command(*args: Any, secret: str | None, token: str | None, **kwargs: Any) -> Any:
         context = click.get_current_context()
         if token is not None and secret is not None and context.params["secret_file"] is None:
-            # Of two that lie about in the environment the one that was typed is meant.
+            # One may come from the environment; the one on the command line wins.
             if context.get_parameter_source("token") is ParameterSource.COMMANDLINE:
                 secret = None
             else:
@@ -217,18 +215,16 @@ def credentials(function: Command) -> Command:
 
 
 def source_options(function: Command) -> Command:
-    """Which messages, as one argument `source`."""
+    """The selection of messages, as one argument `source`."""
 
     @_archive
     @_data
-    @click.option("--url", metavar="URL", help="A live server instead, http://host:8080")
+    @click.option("--url", metavar="URL", help="Read from a live server instead, http://host:8080")
     @credentials
-    @click.option(
-        "--subscribe", metavar="TAGS", help="What carries these: 'a,b; c' is a and b, or c"
-    )
-    @click.option("--from", "start", metavar="ID|TIME", help="The first: an id, or ISO 8601 (UTC)")
-    @click.option("--until", "end", metavar="ID|TIME", help="The first that is not meant any more")
-    @click.option("--skip-lost", is_flag=True, help="Go on where messages are gone, not fail")
+    @click.option("--subscribe", metavar="TAGS", help="Select by tags: 'a,b; c' is a and b, or c")
+    @click.option("--from", "start", metavar="ID|TIME", help="Start: an id, or ISO 8601 (UTC)")
+    @click.option("--until", "end", metavar="ID|TIME", help="End (exclusive)")
+    @click.option("--skip-lost", is_flag=True, help="Skip missing messages instead of failing")
     @functools.wraps(function)
     def command(
         *args: Any,
@@ -270,10 +266,10 @@ def out_options(function: Command) -> Command:
             "--html",
             metavar="FILE",
             type=click.Path(path_type=Path, dir_okay=False),
-            help="A page to look at: one file that needs nothing else",
+            help="Write a self-contained HTML page",
         ),
         click.option("--overwrite", is_flag=True, help="Replace what is at --out"),
-        click.option("--out", metavar="DIR", type=FOLDER, help="All rows, as Parquet"),
+        click.option("--out", metavar="DIR", type=FOLDER, help="Write all rows as Parquet"),
     ):
         function = option(function)
     return function

@@ -1,5 +1,4 @@
-"""From what a job came to, to the page about it: rows out of Arrow and Spark, as the pages take
-them."""
+"""HTML pages of job results: converts rows of Arrow and Spark to what the pages take."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -7,7 +6,7 @@ import attrs
 import click
 
 from mist.cli.pipeline.options import Source
-from mist.cli.pipeline.running import Run
+from mist.cli.pipeline.runner import Run
 
 if TYPE_CHECKING:
     from mist.pipeline.html.reports.about import About
@@ -17,14 +16,14 @@ __all__ = ["about", "about_accounts", "cooccurrence", "coverage", "match", "tags
 
 
 def about(run: Run, source: Source) -> "About":
-    """What a page says of its messages."""
+    """The description of the messages on a page."""
     from mist.pipeline.html.reports.about import About
 
     return About(source.origin.described(), run.began, _by())
 
 
 def about_accounts(run: Run, archive: object, start: str | None, end: str | None) -> "About":
-    """What a page says of the accounts it is about."""
+    """The description of the usage accounting on a page."""
     from mist.pipeline.html.reports.about import About
 
     selected = [

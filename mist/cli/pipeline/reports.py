@@ -1,4 +1,4 @@
-"""What looks: match, report, audit."""
+"""Reports: match, report, audit. They only read."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +15,7 @@ from mist.cli.pipeline.options import (
     source_options,
     spark_options,
 )
-from mist.cli.pipeline.running import Html, Run, placed, running
+from mist.cli.pipeline.runner import Html, Run, output_folder, run_job
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,7 +32,7 @@ SUBSCRIPTIONS = click.option(
     metavar="FILE",
     required=True,
     type=click.Path(path_type=Path),
-    help="A subscription a line: a,b; also /foo, =/foo, .a.*",
+    help="File with one subscription per line: a,b; also /foo, =/foo, .a.*",
 )
 
 
@@ -51,11 +51,11 @@ ATTRIBUTES = click.option(
     metavar="TEXT",
     default="",
     callback=_attributes,
-    help="Whose subscriptions, user=1&groups=a;b: what is for others doesn't count",
+    help="Attributes of the subscriber, user=1&groups=a;b: messages for others don't count",
 )
 
 
-def _look(
+def _run_report(
     settings: Spark,
     source: Source,
     out: Path | None,
@@ -64,11 +64,11 @@ def _look(
     job: Job,
     page: Callable[..., str] | None,
 ) -> None:
-    """Run a job over messages, and put its result where it was asked for."""
+    """Run a job over messages, and write its result to the requested outputs."""
 
     def work(run: Run) -> None:
-        source.origin  # noqa: B018  # is wrong input told of before Spark is started
-        with placed(out, overwrite=overwrite) as folder, run.spark() as spark:
+        source.origin  # noqa: B018  # report wrong input before Spark is started
+        with output_folder(out, overwrite=overwrite) as folder, run.spark() as spark:
             result = job(spark, source.messages(spark), folder, run.progress)
             if result.summary.get("messages") == 0:
                 from mist.pipeline.errors import BadInput
@@ -80,7 +80,7 @@ def _look(
             shown = getattr(result, "table", None)
         run.finish(result.summary, shown)
 
-    running(settings, work)
+    run_job(settings, work)
 
 
 @click.command()
@@ -100,14 +100,14 @@ def match(
     overwrite: bool,
     html: Path | None,
 ) -> None:
-    """Which messages would each subscription have got? Counts, or all pairs.
+    """Which messages each subscription would have received: counts, or all pairs.
 
-    Matches as the server does: messages for some only (users=1&groups=a) count for whom
-    --attributes describe, and without it for somebody of whom nothing is known. --out holds
-    subscription string, messages int64; with --pairs id int64, subscription string.
+    Matches as the server does: targeted messages (users=1&groups=a) count for a subscriber with
+    --attributes, by default one without attributes. --out holds subscription string, messages
+    int64; with --pairs id int64, subscription string.
     """
     if pairs and out is None:
-        raise click.UsageError("--pairs: needs --out; there may be very many")
+        raise click.UsageError("--pairs needs --out; there may be very many")
     if pairs and html is not None:
         raise click.UsageError("--pairs and --html: a page shows counts; give one of them")
 
@@ -125,14 +125,14 @@ def match(
             progress=progress,
         )
 
-    _look(settings, source, out, overwrite, html, _early(job, file), pages.match)
+    _run_report(settings, source, out, overwrite, html, _early(job, file), pages.match)
 
 
 def _early(job: Job, file: Path) -> Job:
-    """The job, its file of subscriptions read before Spark is started."""
-    from mist.cli.pipeline.running import handled
+    """The job; its file of subscriptions is checked before Spark is started."""
+    from mist.cli.pipeline.runner import errors_as_exit_codes
 
-    with handled(verbose=False):
+    with errors_as_exit_codes(verbose=False):
         _subscriptions(file)
     return job
 
@@ -150,11 +150,11 @@ Examples:
   mist pipeline report coverage --subscriptions wanted.txt --from 2026-11-01"""
 )
 def report() -> None:
-    """Roll-ups as Parquet (--out) and as pages to look at (--html)."""
+    """Reports as Parquet (--out) and as HTML pages (--html)."""
 
 
 @report.command()
-@click.option("--sizes", is_flag=True, help="Count bytes, too: reads all of the data")
+@click.option("--sizes", is_flag=True, help="Count bytes too, which reads all of the data")
 @source_options
 @out_options
 @spark_options
@@ -166,7 +166,7 @@ def volume(settings: Spark, source: Source, sizes: bool, **where: Any) -> None:
 
         return rolling.run(spark, messages, sizes=sizes, out=folder, progress=progress)
 
-    _look(settings, source, job=job, page=pages.volume, **where)
+    _run_report(settings, source, job=job, page=pages.volume, **where)
 
 
 @report.command()
@@ -182,7 +182,7 @@ def tags(settings: Spark, source: Source, top: int, **where: Any) -> None:
 
         return counting.run(spark, messages, top=top, out=folder, progress=progress)
 
-    _look(settings, source, job=job, page=pages.tags, **where)
+    _run_report(settings, source, job=job, page=pages.tags, **where)
 
 
 @report.command()
@@ -191,21 +191,21 @@ def tags(settings: Spark, source: Source, top: int, **where: Any) -> None:
     type=click.IntRange(2, 20_000),
     default=1000,
     show_default=True,
-    help="Pairs of so many tags are counted, the most used",
+    help="Count pairs of the N most used tags",
 )
 @click.option("--top", type=click.IntRange(1, 1_000_000), default=1000, show_default=True)
 @source_options
 @out_options
 @spark_options
 def cooccurrence(settings: Spark, source: Source, among: int, top: int, **where: Any) -> None:
-    """Which tags travel together."""
+    """Tags that occur together."""
 
     def job(spark: Any, messages: Any, folder: Path | None, progress: Any) -> Any:
         from mist.pipeline.jobs import cooccurrence as pairing
 
         return pairing.run(spark, messages, among=among, top=top, out=folder, progress=progress)
 
-    _look(settings, source, job=job, page=pages.cooccurrence, **where)
+    _run_report(settings, source, job=job, page=pages.cooccurrence, **where)
 
 
 @report.command()
@@ -218,7 +218,7 @@ def cooccurrence(settings: Spark, source: Source, among: int, top: int, **where:
 def coverage(
     settings: Spark, source: Source, file: Path, attributes: str, top: int, **where: Any
 ) -> None:
-    """Subscriptions that never match, tags nobody listens to, and the fan-out."""
+    """Subscriptions that never match, tags without subscriptions, and the fan-out."""
 
     def job(spark: Any, messages: Any, folder: Path | None, progress: Any) -> Any:
         from mist.audience import Attributes
@@ -229,13 +229,13 @@ def coverage(
             spark, messages, given, top=top, attributes=who, out=folder, progress=progress
         )
 
-    _look(settings, source, job=_early(job, file), page=pages.coverage, **where)
+    _run_report(settings, source, job=_early(job, file), page=pages.coverage, **where)
 
 
 def _account(
     name: str, rows: Callable[[Any], Any], page: Callable[..., str]
 ) -> Callable[..., None]:
-    """The body of a command over the accounts that a server keeps beside the messages."""
+    """The body of a command over the usage accounting in the archive."""
 
     def command(
         settings: Spark,
@@ -256,7 +256,7 @@ def _account(
             job = import_module(f"mist.pipeline.jobs.{name}")
             opened = Archive.open(archive)
             when = time_range(start, end)
-            with placed(out, overwrite=overwrite) as folder, run.spark() as spark:
+            with output_folder(out, overwrite=overwrite) as folder, run.spark() as spark:
                 result = job.run(spark, opened, when=when, progress=run.progress)
                 table = rows(result)
                 write_table(table, folder)
@@ -265,7 +265,7 @@ def _account(
                     Html(html).write(page(about, result))
             run.finish(result.summary, table)
 
-        running(settings, work)
+        run_job(settings, work)
 
     return command
 
@@ -273,7 +273,7 @@ def _account(
 def _accounts_command(group: click.Group, name: str, job: str, help: str, **body: Any) -> None:  # noqa: A002
     function = _account(job, **body)
     for option in (
-        click.option("--until", "end", metavar="TIME", help="The first minute that isn't meant"),
+        click.option("--until", "end", metavar="TIME", help="The minute to stop before"),
         click.option("--from", "start", metavar="TIME", help="The first minute, ISO 8601 (UTC)"),
         archive_option,
         out_options,
@@ -299,7 +299,7 @@ def _tokens_table(result: Any) -> Any:
 
 @click.group()
 def audit() -> None:
-    """Who may what, and who makes use of it."""
+    """Audit grants and their use."""
 
 
 _accounts_command(
@@ -314,7 +314,7 @@ _accounts_command(
     report,
     "drops",
     "drops",
-    "What was matched and not delivered, by token and day.",
+    "Messages matched and not delivered, by token and day.",
     rows=lambda result: result.table,
     page=pages.drops,
 )
@@ -322,7 +322,7 @@ _accounts_command(
     audit,
     "tokens",
     "tokens",
-    "Grants never used; subscriptions near the edge of their grant.",
+    "Unused grants, and subscriptions near the limit of their grant.",
     rows=_tokens_table,
     page=pages.tokens,
 )

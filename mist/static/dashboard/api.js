@@ -1,13 +1,13 @@
 /**
- * The server this page came from. It knows the secret, keeps it in this object and nowhere else,
- * and sends it as a header only.
+ * HTTP client of the server this page came from. It keeps the secret in this object and nowhere
+ * else, and sends it only as a header.
  */
 
-const PATIENCE = 5000; // milliseconds until an answer that isn't a stream has to be there
+const TIMEOUT = 5000; // milliseconds until a response that isn't a stream must be complete
 
-/** What a server says when it doesn't do what it was asked. Status 0: it said nothing. */
+/** An error response. Status 0: there was no response. */
 export class Problem extends Error {
-  /** @param {number} pause milliseconds that it wants to be left alone. */
+  /** @param {number} pause milliseconds to wait before the next request (Retry-After). */
   constructor(status, code, detail, pause = 0) {
     super(detail);
     Object.assign(this, {status, code, pause});
@@ -19,14 +19,14 @@ async function problemOf(response) {
   try {
     body = (await response.json()) ?? {};
   } catch {
-    // Not one of ours: a proxy's, perhaps. The status has to do.
+    // Not a problem document, perhaps a proxy's page: the status has to do.
   }
   const pause = 1000 * Number(response.headers.get("retry-after") ?? 0) || 0;
   const detail = typeof body.detail === "string" ? body.detail : `status ${response.status}`;
   return new Problem(response.status, String(body.code ?? ""), detail, pause);
 }
 
-/** UTF-8, as the Latin-1 that a header can hold. */
+/** UTF-8 bytes as Latin-1 characters, the form that a header takes. */
 function asHeader(text) {
   return Array.from(new TextEncoder().encode(text), (it) => String.fromCharCode(it)).join("");
 }
@@ -38,38 +38,38 @@ export class Api {
     return this.#secret !== null;
   }
 
-  /** @param {string | null} secret null forgets it. */
+  /** @param {string | null} secret null signs out. */
   use(secret) {
     this.#secret = secret === null ? null : asHeader(secret);
   }
 
-  /** What stands there, as JSON. Throws a Problem. */
+  /** GET a path, decoded from JSON. Throws a Problem. */
   async get(path) {
-    const response = await this.#ask(path, {}, AbortSignal.timeout(PATIENCE));
+    const response = await this.#fetch(path, {}, AbortSignal.timeout(TIMEOUT));
     return this.#read(response);
   }
 
-  /** Throws a Problem. */
+  /** POST JSON to a path. Throws a Problem. */
   async post(path, body) {
     const headers = {"Content-Type": "application/json"};
     const request = {method: "POST", headers, body: JSON.stringify(body)};
-    return this.#read(await this.#ask(path, request, AbortSignal.timeout(4 * PATIENCE)));
+    return this.#read(await this.#fetch(path, request, AbortSignal.timeout(4 * TIMEOUT)));
   }
 
-  /** A response whose body is to be read as it comes. Throws a Problem. */
+  /** A response with a streaming body. Throws a Problem. */
   stream(path, headers, signal) {
-    return this.#ask(path, {headers}, signal);
+    return this.#fetch(path, {headers}, signal);
   }
 
   async #read(response) {
     try {
       return await response.json();
     } catch (cause) {
-      throw new Problem(0, "unreadable", `no JSON came: ${cause.message}`);
+      throw new Problem(0, "unreadable", `invalid JSON: ${cause.message}`);
     }
   }
 
-  async #ask(path, request, signal) {
+  async #fetch(path, request, signal) {
     const headers = {...request.headers};
     if (this.#secret !== null) headers.Authorization = `Bearer ${this.#secret}`;
     let response;
@@ -78,8 +78,8 @@ export class Api {
         ...request, headers, signal, cache: "no-store", credentials: "omit", redirect: "error",
       });
     } catch (cause) {
-      const late = cause.name === "TimeoutError";
-      throw new Problem(0, late ? "late" : "unreachable", cause.message);
+      const timedOut = cause.name === "TimeoutError";
+      throw new Problem(0, timedOut ? "timed_out" : "unreachable", cause.message);
     }
     if (!response.ok) throw await problemOf(response);
     return response;

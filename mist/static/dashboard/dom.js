@@ -1,5 +1,5 @@
 /**
- * The document. What comes from a server gets in as text only: nothing here takes markup.
+ * Helpers for the document. Data from the server becomes text only: nothing here parses markup.
  */
 
 const SVG = "http://www.w3.org/2000/svg";
@@ -21,7 +21,7 @@ export function drawn(name, attributes = {}) {
   return made;
 }
 
-/** Set a text, without work for the browser where it is that already. */
+/** Set a text if it changed, so that the browser has no work otherwise. */
 export function setText(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
@@ -31,34 +31,34 @@ export function setAttribute(node, name, value) {
   if (node.getAttribute(name) !== value) node.setAttribute(name, value);
 }
 
-/** The same for whether it is shown. */
+/** The same for `hidden`. */
 export function setHidden(node, hidden) {
   if (node.hidden !== hidden) node.hidden = hidden;
 }
 
-/** Text in which code stands between backticks. */
+/** Text with code between backticks. */
 export function prose(text) {
   return text.split("`").map((part, index) => (index % 2 ? element("code", "", part) : part));
 }
 
 /**
- * Things in a row, in places that are made once and used again, so that what is shown each
- * second makes no garbage and moves nothing that stays.
+ * A list of rows that are created once and reused, so that an update each second creates no
+ * garbage and moves nothing that stays.
  */
 export class Rows {
   #rows = [];
 
   /**
    * @param parent gets the rows.
-   * @param most rows, at most.
+   * @param limit the largest number of rows.
    * @param make returns `{node, show(item)}`.
    */
-  constructor(parent, most, make) {
-    Object.assign(this, {parent, most, make});
+  constructor(parent, limit, make) {
+    Object.assign(this, {parent, limit, make});
   }
 
   show(items) {
-    const count = Math.min(items.length, this.most);
+    const count = Math.min(items.length, this.limit);
     while (this.#rows.length < count) {
       const row = this.make();
       this.#rows.push(row);

@@ -1,11 +1,11 @@
 /**
- * Server-Sent Events from a `fetch`, which unlike an EventSource can send a header.
+ * Server-Sent Events read by `fetch`, which unlike an EventSource can send a header.
  * https://html.spec.whatwg.org/multipage/server-sent-events.html
  */
 
-const MOST = 1 << 24; // characters of an event that has not ended
+const MAX_EVENT = 1 << 24; // characters of an incomplete event
 
-/** Takes text as it comes, and gives the events in it. */
+/** Incremental parser: takes chunks of text, returns the events completed by them. */
 export class EventReader {
   #rest = "";
   #event = "";
@@ -22,13 +22,13 @@ export class EventReader {
       if (line === "") this.#end(events);
       else this.#take(line);
     }
-    if (this.#rest.length + this.#size > MOST) throw new Error("an event without an end");
+    if (this.#rest.length + this.#size > MAX_EVENT) throw new Error("an event is too long");
     return events;
   }
 
   #take(line) {
     const colon = line.indexOf(":");
-    if (colon === 0) return; // a comment: a sign of life
+    if (colon === 0) return; // a comment: the server's heartbeat
     const name = colon < 0 ? line : line.slice(0, colon);
     const value = colon < 0 ? "" : line.slice(colon + 1).replace(/^ /, "");
     if (name === "event") {

@@ -1,11 +1,11 @@
-/** Numbers as people read them. NaN and what is missing are a dash. */
+/** Number formats. NaN and missing values are a dash. */
 
 export const NOTHING = "–";
 
 const whole = new Intl.NumberFormat("en");
 const STEPS = [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]];
 
-/** Three digits that count. */
+/** Three significant digits. */
 function short(value) {
   if (value >= 99.95) return value.toFixed(0);
   return value.toFixed(value >= 9.995 ? 1 : 2);
@@ -19,7 +19,7 @@ function scaled(value) {
   return [value >= 9.95 || Number.isInteger(value) ? value.toFixed(0) : value.toFixed(1), ""];
 }
 
-/** Every digit: 1,234,567. */
+/** All digits: 1,234,567. */
 export function count(value) {
   return Number.isFinite(value) ? whole.format(value) : NOTHING;
 }
@@ -29,7 +29,7 @@ export function compact(value) {
   return Number.isFinite(value) ? scaled(value).join("") : NOTHING;
 }
 
-/** Every digit where there are few, else few. */
+/** All digits of a small number, few of a large one. */
 export function brief(value) {
   return value < 100_000 ? count(value) : compact(value);
 }

@@ -1,4 +1,4 @@
-/** Asks for the secret, where the server does. */
+/** The sign-in form, shown where the server requires its secret. */
 
 import {byId, setHidden, setText} from "./dom.js";
 
@@ -7,8 +7,8 @@ export class Gate {
   #button = byId("gate-form").querySelector("button");
 
   /**
-   * @param api to be given the secret.
-   * @param opened called with the stats once it was the right one.
+   * @param api gets the secret.
+   * @param opened called with the stats after a successful sign-in.
    */
   constructor(api, opened) {
     Object.assign(this, {api, opened});
@@ -18,7 +18,7 @@ export class Gate {
     });
   }
 
-  /** @param {string} why in a sentence; empty at first. */
+  /** @param {string} why a sentence for the user; may be empty. */
   ask(why = "") {
     this.api.use(null);
     setHidden(byId("board"), true);
@@ -31,7 +31,7 @@ export class Gate {
     this.api.use(this.#field.value);
     this.#button.disabled = true;
     setText(byId("gate-said"), "");
-    setText(this.#button, "Looking…");
+    setText(this.#button, "Signing in…");
     try {
       const stats = await this.api.get("/v1/stats");
       this.#field.value = "";
@@ -41,7 +41,7 @@ export class Gate {
     } catch (problem) {
       this.api.use(null);
       setText(byId("gate-said"), problem.status === 401 ? "That is not the secret."
-        : problem.status === 0 ? "The server doesn't answer. Try again in a moment." : `${problem.message}.`);
+        : problem.status === 0 ? "The server does not respond. Try again in a moment." : `${problem.message}.`);
       this.#field.select();
     }
     this.#button.disabled = false;

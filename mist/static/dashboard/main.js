@@ -1,14 +1,14 @@
 /**
- * The dashboard. It looks at `/v1/stats` once a second, and the server has summed up what it
- * finds there, so that ten thousand connections are no more work than ten.
+ * The dashboard. It polls `/v1/stats` once a second. The server aggregates what is in there, so
+ * ten thousand connections are no more work than ten.
  *
- *     api        the server; knows the secret
- *     poller     when to look
- *     recorder   rates made of totals, of the last minutes
- *     tiles, plot, tables    what is shown of them
- *     gate       asks for the secret
- *     publish, subscribe, events    to try it
- *     dom, format    the document, and numbers in it
+ *     api        HTTP requests with the secret
+ *     poller     polling with backoff
+ *     recorder   time series of the last minutes: rates computed from totals
+ *     tiles, plot, tables    views of them
+ *     gate       the sign-in form
+ *     publish, subscribe, events    the forms to try it
+ *     dom, format    the document, and number formats
  */
 
 import {Api} from "./api.js";
@@ -23,13 +23,13 @@ import {Subscribe} from "./subscribe.js";
 import {Connections, Subscriptions, Tables} from "./tables.js";
 import {Tiles} from "./tiles.js";
 
-const FAREWELL = 15_000; // milliseconds for which a server that said that it goes is going
-const RARELY = 5000; // milliseconds between looks at what is no matter of seconds
-const SHOWN = 10;
+const DRAIN_TIMEOUT = 15_000; // milliseconds that a server may take to shut down
+const LIST_PERIOD = 5000; // milliseconds between requests for the lists
+const LIST_LIMIT = 10;
 
 const PLOTS = [
   {title: "Published", unit: "messages per second", least: 5, format: compact, series: [
-    {field: "published", name: "published"}, {field: "unmatched", name: "for nobody"}]},
+    {field: "published", name: "published"}, {field: "unmatched", name: "unmatched"}]},
   {title: "Delivered", unit: "messages per second", least: 5, format: compact, series: [
     {field: "delivered", name: "delivered"}, {field: "dropped", name: "dropped"}]},
   {title: "Loop lag", unit: "milliseconds", least: 5, format: milliseconds, series: [
@@ -59,18 +59,18 @@ class Dashboard {
   });
   #subscribe = new Subscribe(this.#api, {
     refused: () => this.#lock("The server asks for the secret again."),
-    leaving: () => this.#leave(),
+    draining: () => this.#drain(),
   });
   #stats = null;
-  #listed = -RARELY; // when the subscriptions were last asked for
+  #listed = -LIST_PERIOD; // when the lists were last requested
   #drawing = 0;
-  #left = -FAREWELL; // when the server said that it goes
+  #drainStart = -DRAIN_TIMEOUT; // when the server announced its shutdown
 
   constructor() {
     new Publish(this.#api, () => this.#lock("The server asks for the secret again."));
     setText(byId("host"), location.host);
     byId("forget").addEventListener("click", () => this.#lock());
-    // Time goes on where nothing is heard, too, and a gap is to be seen growing.
+    // The plots move on without new data too, so that a gap grows.
     setInterval(() => this.#state !== "live" && this.#draw(), 1000);
   }
 
@@ -84,12 +84,12 @@ class Dashboard {
   }
 
   #show(state) {
-    const said = byId("state");
+    const status = byId("state");
     document.body.classList.toggle("stale", state !== "live" && state !== "draining");
     setHidden(byId("forget"), !this.#api.hasSecret);
-    if (said.dataset.state === state && said.textContent === STATES[state]) return;
-    said.dataset.state = state;
-    setText(said, STATES[state]);
+    if (status.dataset.state === state && status.textContent === STATES[state]) return;
+    status.dataset.state = state;
+    setText(status, STATES[state]);
     document.title = `mist · ${STATES[state]}`;
   }
 
@@ -107,7 +107,7 @@ class Dashboard {
     this.#note("");
   }
 
-  /** There is no secret to ask for, and without one nobody is told anything here. */
+  /** The server has no secret, and without one shows its figures on loopback only. */
   #close() {
     this.#subscribe.stop();
     setHidden(byId("board"), true);
@@ -116,15 +116,15 @@ class Dashboard {
     this.#note("");
   }
 
-  /** The server has said that it goes. It takes no more connections then, so it can't be asked. */
-  #leave() {
-    this.#left = performance.now();
+  /** The server is shutting down. It accepts no more connections, so it can't be polled. */
+  #drain() {
+    this.#drainStart = performance.now();
     this.#show("draining");
-    this.#note("The server is going away: its connections end one after the other. This page waits for the next one.");
+    this.#note("The server is shutting down and closes its connections. This page reconnects when it is back.");
   }
 
-  get #isLeaving() {
-    return performance.now() - this.#left < FAREWELL;
+  get #isDraining() {
+    return performance.now() - this.#drainStart < DRAIN_TIMEOUT;
   }
 
   #taken(stats) {
@@ -133,44 +133,44 @@ class Dashboard {
       setHidden(byId("closed"), true);
       setHidden(byId("board"), false);
     }
-    if (this.#recorder.take(stats, clockNow())) this.#left = -FAREWELL; // that is the next one
+    if (this.#recorder.take(stats, clockNow())) this.#drainStart = -DRAIN_TIMEOUT; // it has restarted
     this.#draw();
     this.#list();
-    if (this.#isLeaving) return;
+    if (this.#isDraining) return;
     this.#show("live");
     this.#note(stats.published ? "" : "Nothing has been published since the start. Try `mist publish demo hello`, or the form below:", "Try it");
   }
 
   #failed(problem) {
     if (problem.status === 401) {
-      this.#lock(this.#api.hasSecret ? "The secret is another one now." : "");
+      this.#lock(this.#api.hasSecret ? "The secret has changed." : "");
       return;
     }
     if (problem.code === "loopback_only") {
-      this.#close(); // and go on asking: the next one may have a secret
+      this.#close(); // polling goes on: after a restart it may have a secret
       return;
     }
-    if (this.#isLeaving) return;
+    if (this.#isDraining) return;
     this.#show("reconnecting");
-    this.#note(problem.code === "late"
-      ? "The server is there, and doesn't answer: it is very busy, or about to go. This page goes on asking."
+    this.#note(problem.code === "timed_out"
+      ? "The server accepts connections but does not respond: it is overloaded or shutting down. This page keeps trying."
       : problem.status === 0
-      ? "The server doesn't answer. What is shown is the last that was heard; this page goes on asking."
-      : `The server doesn't say what it does: ${problem.message}.`);
+      ? "The server does not respond. The figures are the last ones received; this page keeps trying."
+      : `The server refused the request: ${problem.message}.`);
   }
 
-  /** Say something above all else; with a way to the forms where `link` names one. */
+  /** Show a notice at the top, with a link to the forms if `link` is given. */
   #note(text, link = "") {
     const notice = byId("notice");
     setHidden(notice, !text);
     if (notice.dataset.text === text) return;
     notice.dataset.text = text;
-    const way = element("a", "", link);
-    way.href = "#try";
-    notice.replaceChildren(element("p", "", ...prose(text), ...(link ? [" ", way] : [])));
+    const anchor = element("a", "", link);
+    anchor.href = "#try";
+    notice.replaceChildren(element("p", "", ...prose(text), ...(link ? [" ", anchor] : [])));
   }
 
-  /** All changes of the document in one go, before the next frame. */
+  /** Apply all changes to the document in the next animation frame. */
   #draw() {
     if (this.#drawing) return;
     this.#drawing = requestAnimationFrame(() => {
@@ -189,16 +189,16 @@ class Dashboard {
     });
   }
 
-  /** What is no matter of seconds, and is asked for on its own. */
+  /** Refresh the lists, which are requested separately and less often. */
   async #list() {
-    if (performance.now() - this.#listed < RARELY) return;
+    if (performance.now() - this.#listed < LIST_PERIOD) return;
     this.#listed = performance.now();
-    // Where there is no answer, that is said elsewhere.
+    // Errors are reported by the poller.
     await Promise.all([
-      this.#api.get(`/v1/subscriptions?limit=${SHOWN}`)
+      this.#api.get(`/v1/subscriptions?limit=${LIST_LIMIT}`)
         .then((found) => this.#subscriptions.show(found), () => this.#subscriptions.showMissing(this.#stats)),
-      this.#api.get(`/v1/connections?limit=${SHOWN}`)
-        .then((found) => { this.#connections.some = found; }, () => {}),
+      this.#api.get(`/v1/connections?limit=${LIST_LIMIT}`)
+        .then((found) => { this.#connections.sample = found; }, () => {}),
     ]);
   }
 }

@@ -1,8 +1,8 @@
 /**
- * Lines over time, drawn as SVG: sharp on every screen, coloured by the style sheet.
+ * Time series plots, drawn as SVG and coloured by the style sheet.
  *
- * All plots share one cursor: who points at a moment in one reads the same moment in all. It is
- * moved by pointer, finger or arrow keys, and what it points at is said in words.
+ * All plots share one cursor: pointing at a moment in one shows the same moment in all. It is
+ * moved by pointer, finger or arrow keys, and its values are shown as text too.
  */
 
 import {drawn, element, setAttribute, setText} from "./dom.js";
@@ -13,12 +13,12 @@ const HEIGHT = 156;
 const TOP = 14;
 const BOTTOM = 20;
 const FLOOR = HEIGHT - BOTTOM;
-// Spans to be shown, the shortest that holds what there is: seconds, and between two labels.
-const LABEL = 72; // pixels that a label of the time needs
+// Time spans, of which the shortest that fits is used: seconds, and seconds between labels.
+const LABEL = 72; // pixels of a time label
 const SPANS = [[60, 15], [120, 30], [SPAN, 60]];
 const KEYS = {ArrowLeft: 1, ArrowDown: 1, ArrowRight: -1, ArrowUp: -1, PageDown: 10, PageUp: -10};
 
-/** Where all plots are looked at: seconds ago, or null. */
+/** The cursor shared by all plots: seconds ago, or null. */
 export class Cursor {
   ago = null;
   #watchers = [];
@@ -34,13 +34,13 @@ export class Cursor {
   }
 }
 
-/** The least round number that is not below. */
+/** The smallest round number not below a value. */
 export function roundUp(value) {
   const power = 10 ** Math.floor(Math.log10(value));
   return [1, 2, 5, 10].find((step) => step * power >= value * 0.999999) * power;
 }
 
-/** The span to show, and the distance of its labels, of so many seconds that there are. */
+/** The time span for so many seconds of data, and the distance of its labels. */
 export function spanOf(age) {
   return SPANS.find(([span]) => age <= span) ?? SPANS.at(-1);
 }
@@ -68,7 +68,7 @@ export function trace(recorder, field, first, x, y, floor) {
     }
     const place = x(at[index]).toFixed(1);
     const point = `${place} ${y(value).toFixed(1)}`;
-    // To itself, too: a value between two gaps is a dot.
+    // A line to itself as well, so that a value between two gaps is a dot.
     line += start ? `L${point}` : `M${point}L${point}`;
     area += start ? `L${point}` : `M${point}`;
     start ||= place;
@@ -116,7 +116,7 @@ export class Plot {
     this.svg = drawn("svg", {height: HEIGHT, "aria-hidden": "true", preserveAspectRatio: "none"});
     this.grid = [1, 0.5, 0].map((part) => this.#add("line", {class: part ? "rule" : "rule floor", part}));
     this.areas = series.slice(0, 1).map(({field}) => this.#add("path", {class: `area ${field}`}));
-    // From the last to the first, so that what the plot is about lies on top.
+    // From the last to the first, so that the first series is on top.
     this.lines = series.map(({field}) => drawn("path", {class: `line ${field}`}));
     this.svg.append(...[...this.lines].reverse());
     this.heights = [1, 0.5].map(() => this.#add("text", {class: "scale"}));
@@ -173,7 +173,7 @@ export class Plot {
     this.#say();
   }
 
-  /** In words, for who can't see the line. Only when asked: said each second it would be noise. */
+  /** A text for screen readers. Only on focus: once a second it would be noise. */
   #say() {
     const {series, format, unit} = this.about;
     const index = this.#index();
@@ -183,12 +183,12 @@ export class Plot {
     setAttribute(this.field, "aria-valuetext", `${ago(this.cursor.ago ?? 0)}: ${said}`);
   }
 
-  /** Draw all of it, as of a time. */
+  /** Draw the plot as of a time. */
   draw(now) {
     this.#now = now;
     const {recorder, about} = this;
     const [span, step] = spanOf(recorder.age(now));
-    // One more than is seen, so that the line comes in from the edge.
+    // One sample more than visible, so that the line starts at the edge.
     const first = Math.max(0, recorder.indexAt(now - span) - 1);
     const top = this.#top(first);
     this.x = (time) => this.#width * (1 - (now - time) / span);
@@ -262,7 +262,7 @@ export class Plot {
     return index < 0 ? NaN : this.recorder.columns[field][index];
   }
 
-  /** Show what the cursor points at; without one, what is now. */
+  /** Show the values at the cursor, or else the latest ones. */
   point() {
     if (!this.x) return;
     const {recorder, cursor, about} = this;

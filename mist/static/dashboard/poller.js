@@ -1,11 +1,11 @@
 /**
- * Looks once a second, one look at a time; not while nobody sees the page, and more rarely while
- * nobody answers.
+ * Polling once a second, one request at a time; not while the page is hidden, and with backoff
+ * while requests fail.
  */
 
 const PERIOD = 1000; // milliseconds
-const LONGEST = 5000; // between attempts that fail
-const GROWTH = 1.6;
+const BACKOFF_CAP = 5000; // milliseconds
+const BACKOFF_FACTOR = 1.6;
 
 export class Poller {
   #running = false;
@@ -14,19 +14,19 @@ export class Poller {
   #timer = 0;
 
   /**
-   * @param ask returns a promise of what is to be seen.
-   * @param {{taken, failed}} heard called with it, or with the error.
+   * @param request returns a promise of the result.
+   * @param {{taken, failed}} handlers called with the result, or with the error.
    */
-  constructor(ask, heard) {
-    Object.assign(this, {ask, heard});
-    document.addEventListener("visibilitychange", () => this.#look());
-    addEventListener("online", () => this.#look());
+  constructor(request, handlers) {
+    Object.assign(this, {request, handlers});
+    document.addEventListener("visibilitychange", () => this.#poll());
+    addEventListener("online", () => this.#poll());
   }
 
   start() {
     this.#running = true;
     this.#failures = 0;
-    this.#look();
+    this.#poll();
   }
 
   stop() {
@@ -34,28 +34,28 @@ export class Poller {
     clearTimeout(this.#timer);
   }
 
-  async #look() {
+  async #poll() {
     clearTimeout(this.#timer);
     if (!this.#running || this.#busy || document.hidden) return;
     this.#busy = true;
-    const begun = performance.now();
-    const outcome = await this.ask().then((found) => ({found}), (error) => ({error}));
+    const start = performance.now();
+    const outcome = await this.request().then((found) => ({found}), (error) => ({error}));
     this.#busy = false;
     if (!this.#running) return;
     const pause = this.#pause(outcome.error);
-    const left = pause - (performance.now() - begun);
-    this.#timer = setTimeout(() => this.#look(), Math.max(PERIOD / 4, left));
-    if (outcome.error) this.heard.failed(outcome.error);
-    else this.heard.taken(outcome.found);
+    const left = pause - (performance.now() - start);
+    this.#timer = setTimeout(() => this.#poll(), Math.max(PERIOD / 4, left));
+    if (outcome.error) this.handlers.failed(outcome.error);
+    else this.handlers.taken(outcome.found);
   }
 
   #pause(error) {
     this.#failures = error ? this.#failures + 1 : 0;
-    return error ? Math.max(error.pause ?? 0, this.#spread()) : PERIOD;
+    return error ? Math.max(error.pause ?? 0, this.#backoff()) : PERIOD;
   }
 
-  // Pages that lost a server at the same moment shan't all come back at the same moment.
-  #spread() {
-    return Math.min(LONGEST, PERIOD * GROWTH ** this.#failures) * (0.6 + 0.4 * Math.random());
+  // With jitter, so that pages that lost a server at the same moment don't return together.
+  #backoff() {
+    return Math.min(BACKOFF_CAP, PERIOD * BACKOFF_FACTOR ** this.#failures) * (0.6 + 0.4 * Math.random());
   }
 }

@@ -1,24 +1,24 @@
-/** The form that publishes. */
+/** The publish form. */
 
 import {byId, setText} from "./dom.js";
 import {count, several} from "./format.js";
 
 const WORDS = {
-  401: "The server wants its secret first.",
+  401: "The server requires its secret.",
   404: "This server takes no messages over HTTP yet. Use `mist publish` on the command line.",
-  413: "That is more data than the server takes.",
-  429: "Too often; wait a moment.",
+  413: "The data is larger than the server allows.",
+  429: "Too many requests; wait a moment.",
   503: "The history can't be written, so nothing was published. Try again in a moment.",
 };
 
-/** Tags as a person writes them: with spaces, perhaps, and a comma too many. */
+/** Tags as a user writes them, possibly with spaces and superfluous commas. */
 export function tagsIn(text) {
   return text.split(",").map((each) => each.trim()).filter(Boolean);
 }
 
-/** What a problem means to who looks at a form. */
+/** A problem as a sentence for the user of a form. */
 export function wordsFor(problem) {
-  if (problem.status === 0) return "The server doesn't answer.";
+  if (problem.status === 0) return "The server does not respond.";
   return (WORDS[problem.status] ?? `Refused: ${problem.message}.`).replaceAll("`", "");
 }
 

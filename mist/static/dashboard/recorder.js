@@ -1,16 +1,16 @@
 /**
- * What is remembered of the last minutes: rates made of totals, in arrays that never grow.
+ * Time series of the last minutes: rates computed from totals, in arrays of fixed size.
  *
- * A server counts from its start. What it did in between is the difference of two looks, over
- * the time that passed for the server. Where there is no honest difference there is none, and
- * NaN stands for it: the page slept, the server was away, or it has begun again.
+ * A server counts from its start. A rate is the difference of two samples over the time that
+ * passed for the server. Where that would be wrong (the page slept, the server was unreachable
+ * or restarted) the value is NaN.
  */
 
-export const SPAN = 300; // seconds that are shown
-const ROOM = 2 * SPAN; // looks; one a second, and one for each gap
-const LONGEST = 3.5; // seconds between two looks, above which there is a gap
-const SHORTEST = 0.2; // seconds between two looks, below which a rate would be noise
-const MOST_MARKS = 16;
+export const SPAN = 300; // seconds shown
+const CAPACITY = 2 * SPAN; // samples; one a second, and one for each gap
+const MAX_INTERVAL = 3.5; // seconds between two samples, above which there is a gap
+const MIN_INTERVAL = 0.2; // seconds between two samples, below which a rate would be noise
+const MAX_MARKS = 16;
 
 const COUNTERS = {
   published: (stats) => stats.published,
@@ -27,7 +27,7 @@ const GAUGES = {
 };
 const FIELDS = [...Object.keys(COUNTERS), ...Object.keys(GAUGES)];
 
-/** All the numbers in an object. */
+/** The sum of the numbers in an object. */
 export function sum(numbers) {
   return Object.values(numbers ?? {}).reduce((total, each) => total + each, 0);
 }
@@ -37,36 +37,36 @@ function measure(from, stats) {
 }
 
 export class Recorder {
-  /** Looks that are remembered, oldest first: of each column so many are valid. */
+  /** Number of samples, oldest first: the valid part of each column. */
   length = 0;
-  columns = Object.fromEntries(["at", ...FIELDS].map((field) => [field, new Float64Array(ROOM)]));
-  /** When the server began again. */
+  columns = Object.fromEntries(["at", ...FIELDS].map((field) => [field, new Float64Array(CAPACITY)]));
+  /** When the server restarted. */
   marks = [];
   /** Drops per second now, by reason. */
   dropping = {};
   #before = null;
 
   /**
-   * Take note of a look.
+   * Add a sample.
    *
-   * @param stats what the server said, as of `/v1/stats`.
+   * @param stats the response of `/v1/stats`.
    * @param {number} at by this page's clock, in seconds.
-   * @returns {boolean} whether the server has begun again since the look before.
+   * @returns {boolean} whether the server restarted since the last sample.
    */
   take(stats, at) {
     let before = this.#before;
     if (before && at < before.at) {
-      this.#forget(); // the clock was set; where the old looks belong is not known any more
+      this.#clear(); // the clock was set back, so the old samples' times are wrong
       before = null;
     }
     const totals = measure(COUNTERS, stats);
     const started = stats.time - stats.uptime;
     const now = {at, started, uptime: stats.uptime, totals, reasons: {...stats.dropped}};
     const passed = before ? now.uptime - before.uptime : NaN;
-    if (passed >= 0 && passed < SHORTEST) return false;
+    if (passed >= 0 && passed < MIN_INTERVAL) return false;
     this.#before = now;
-    const restarted = Boolean(before) && isYounger(now, before);
-    const apart = !before || restarted || at - before.at > LONGEST;
+    const restarted = Boolean(before) && hasRestarted(now, before);
+    const apart = !before || restarted || at - before.at > MAX_INTERVAL;
     if (before && apart) this.#push((before.at + at) / 2, {});
     if (restarted) this.#mark(at);
     const rates = {};
@@ -86,12 +86,12 @@ export class Recorder {
     return this.length ? this.columns[field][this.length - 1] : NaN;
   }
 
-  /** Seconds since the oldest look. */
+  /** Seconds since the oldest sample. */
   age(now) {
     return this.length ? now - this.columns.at[0] : 0;
   }
 
-  /** The first look at or after a time; `length` if there is none. */
+  /** The first sample at or after a time; `length` if there is none. */
   indexAt(time) {
     let low = 0;
     let high = this.length;
@@ -103,17 +103,17 @@ export class Recorder {
     return low;
   }
 
-  /** The look nearest to a time, or -1 where that is too far away to be told of. */
+  /** The sample nearest to a time, or -1 if none is near enough. */
   nearest(time) {
     const right = this.indexAt(time);
     const {at} = this.columns;
     const distance = (index) => (index in at && index < this.length ? Math.abs(at[index] - time) : Infinity);
     const found = distance(right - 1) < distance(right) ? right - 1 : right;
-    return distance(found) <= LONGEST / 2 ? found : -1;
+    return distance(found) <= MAX_INTERVAL / 2 ? found : -1;
   }
 
   #push(at, values) {
-    if (this.length === ROOM) {
+    if (this.length === CAPACITY) {
       for (const column of Object.values(this.columns)) column.copyWithin(0, 1);
       this.length -= 1;
     }
@@ -123,10 +123,10 @@ export class Recorder {
   }
 
   #mark(at) {
-    this.marks = [...this.marks.filter((each) => at - each < SPAN), at].slice(-MOST_MARKS);
+    this.marks = [...this.marks.filter((each) => at - each < SPAN), at].slice(-MAX_MARKS);
   }
 
-  #forget() {
+  #clear() {
     this.length = 0;
     this.marks = [];
     this.#before = null;
@@ -134,10 +134,10 @@ export class Recorder {
 }
 
 /**
- * Whether this is another server's life than before: it began later, or something was set back.
- * Its age alone wouldn't tell: it may be older already than the one before was when last seen.
+ * Whether the server restarted: it started later, or a counter went back. The uptime alone isn't
+ * enough: it may already be longer than that of the previous process when last seen.
  */
-function isYounger(now, before) {
+function hasRestarted(now, before) {
   return now.started > before.started + 0.5 || now.uptime < before.uptime ||
     Object.keys(COUNTERS).some((field) => now.totals[field] < before.totals[field]);
 }

@@ -1,6 +1,6 @@
 /**
- * The form that subscribes, and what comes. It reads an event stream, and comes back to it after
- * a loss, with what it missed where there is a history.
+ * The subscribe form and the messages received. It reads an event stream and reconnects with
+ * backoff; with a history it resumes where it was.
  */
 
 import {byId, element, setHidden, setText} from "./dom.js";
@@ -8,22 +8,22 @@ import {eventsOf} from "./events.js";
 import {clock, count, several} from "./format.js";
 import {tagsIn, wordsFor} from "./publish.js";
 
-const MOST_ROWS = 100;
-const MOST_SHOWN = 2000; // characters of one message
-const LONGEST = 15_000; // milliseconds between attempts
-const FINAL = new Set([400, 401, 403, 404, 409]); // after which only a person can help
+const MAX_ROWS = 100;
+const MAX_SHOWN = 2000; // characters of one message
+const BACKOFF_CAP = 15_000; // milliseconds between attempts
+const FINAL = new Set([400, 401, 403, 404, 409]); // statuses after which trying again can't help
 
 const NO_STREAMS = "This server has no streams over HTTP yet. On the command line: mist subscribe";
 
-/** A stream that comes back. */
-class Listening {
+/** An event stream that reconnects. */
+class ReconnectingStream {
   #stopping = new AbortController();
-  #last = ""; // id of the last message, as the server writes it
+  #last = ""; // id of the last event, in the server's form
   #failures = 0;
 
-  /** @param {{state, message, gap, leaving, stopped}} heard is told what happens. */
-  constructor(api, tags, since, heard) {
-    Object.assign(this, {api, tags, since, heard});
+  /** @param {{state, message, gap, draining, stopped}} handlers called when it happens. */
+  constructor(api, tags, since, handlers) {
+    Object.assign(this, {api, tags, since, handlers});
     this.#run();
   }
 
@@ -36,19 +36,19 @@ class Listening {
     while (!signal.aborted) {
       const problem = await this.#listen(signal);
       if (signal.aborted) return;
-      if (problem?.code === "draining") this.heard.leaving();
+      if (problem?.code === "draining") this.handlers.draining();
       if (problem && FINAL.has(problem.status)) {
-        this.heard.stopped(problem);
+        this.handlers.stopped(problem);
         return;
       }
-      this.heard.state("lost, coming back…");
+      this.handlers.state("connection lost, reconnecting…");
       this.#failures += 1;
-      const pause = Math.min(LONGEST, 500 * 2 ** this.#failures) * Math.random();
+      const pause = Math.min(BACKOFF_CAP, 500 * 2 ** this.#failures) * Math.random();
       await new Promise((resolve) => setTimeout(resolve, Math.max(pause, problem?.pause ?? 0)));
     }
   }
 
-  /** Until the stream ends. Returns the problem, if it was one. */
+  /** Read until the stream ends. Returns the problem, if there was one. */
   async #listen(signal) {
     const query = new URLSearchParams({tags: this.tags.join(",")});
     const headers = {Accept: "text/event-stream"};
@@ -68,24 +68,24 @@ class Listening {
   }
 
   #take({event, data, id}) {
-    const said = JSON.parse(data);
+    const detail = JSON.parse(data);
     if (event === "message") {
       if (id) this.#last = id;
-      this.heard.message(said);
+      this.handlers.message(detail);
     } else if (event === "ready") {
-      // Where this begins, should it be lost before the first message.
-      if (!this.#last && !this.since && said.epoch) this.#last = `${said.epoch}:${said.id}`;
-      const came = this.#failures > 0 && !said.recovered;
+      // To resume from, should the stream be lost before the first message.
+      if (!this.#last && !this.since && detail.epoch) this.#last = `${detail.epoch}:${detail.id}`;
+      const missed = this.#failures > 0 && !detail.recovered;
       this.#failures = 0;
-      this.heard.state("listening");
-      if (came) this.heard.gap();
+      this.handlers.state("listening");
+      if (missed) this.handlers.gap();
     } else if (event === "gap") {
-      this.heard.gap();
+      this.handlers.gap();
     } else if (event === "revoked") {
-      return {status: 403, message: "these tags are not allowed any more"};
+      return {status: 403, message: "the token no longer allows these tags"};
     } else if (event === "end") {
-      const status = said.code === 4401 ? 401 : said.code === 4403 ? 403 : 0;
-      return {status, code: said.code === 1001 ? "draining" : "", message: String(said.reason)};
+      const status = detail.code === 4401 ? 401 : detail.code === 4403 ? 403 : 0;
+      return {status, code: detail.code === 1001 ? "draining" : "", message: String(detail.reason)};
     }
     return null;
   }
@@ -93,8 +93,8 @@ class Listening {
 
 function row({keys, data, data64, id}) {
   const text = data ?? `${data64} (base64: it is not UTF-8)`;
-  const more = text.length - MOST_SHOWN;
-  const shown = more > 0 ? `${text.slice(0, MOST_SHOWN)}… ${several(more, "character")} more` : text;
+  const more = text.length - MAX_SHOWN;
+  const shown = more > 0 ? `${text.slice(0, MAX_SHOWN)}… ${several(more, "character")} more` : text;
   return element("li", "message",
     element("span", "meta", element("time", "", clock(new Date())),
       id === undefined ? "" : element("span", "id", `#${id}`)),
@@ -104,16 +104,17 @@ function row({keys, data, data64, id}) {
 
 export class Subscribe {
   #listening = null;
-  #waiting = []; // rows to be shown with the next frame, oldest first
+  #waiting = []; // rows for the next animation frame, oldest first
   #count = 0;
   #list = byId("messages");
 
   /**
    * @param api the server.
-   * @param {{refused, leaving}} told called when the server wants its secret, or says goodbye.
+   * @param {{refused, draining}} handlers called when the server requires its secret, or shuts
+   *   down.
    */
-  constructor(api, told) {
-    Object.assign(this, {api, told});
+  constructor(api, handlers) {
+    Object.assign(this, {api, handlers});
     byId("subscribe").addEventListener("submit", (event) => {
       event.preventDefault();
       if (this.#listening) this.stop();
@@ -122,7 +123,7 @@ export class Subscribe {
     byId("subscribe-clear").addEventListener("click", () => this.#clear());
   }
 
-  /** Whether the server keeps messages: without, there is no place to begin at. */
+  /** Whether the server keeps a history; without one, there is nothing to begin from. */
   set history(has) {
     const select = byId("subscribe-since");
     if (select.disabled === !has) return;
@@ -144,11 +145,11 @@ export class Subscribe {
     }
     this.#clear();
     this.#show("asking…");
-    this.#listening = new Listening(this.api, tags, byId("subscribe-since").value, {
+    this.#listening = new ReconnectingStream(this.api, tags, byId("subscribe-since").value, {
       state: (text) => this.#show(text === "listening" ? `listening to ${tags.join(",")}` : text),
       message: (message) => this.#later(row(message)),
       gap: () => this.#later(element("li", "gap", "Messages are missing here: they were published while this page was away, and are not kept.")),
-      leaving: () => this.told.leaving(),
+      draining: () => this.handlers.draining(),
       stopped: (problem) => this.#stopped(problem),
     });
     this.#show("asking…");
@@ -157,7 +158,7 @@ export class Subscribe {
   #stopped(problem) {
     this.#listening = null;
     this.#show(problem.status === 404 ? NO_STREAMS : wordsFor(problem), true);
-    if (problem.status === 401) this.told.refused();
+    if (problem.status === 401) this.handlers.refused();
   }
 
   #show(text, isBad = false) {
@@ -169,17 +170,17 @@ export class Subscribe {
     byId("subscribe-button").classList.toggle("main", !this.#listening);
   }
 
-  // Once a frame, however many come; a page that nobody sees draws none, and keeps the newest.
+  // Once a frame for any number of messages; a hidden page draws none and keeps the newest.
   #later(made) {
     if (this.#waiting.push(made) === 1) requestAnimationFrame(() => this.#draw());
-    if (this.#waiting.length > MOST_ROWS) this.#waiting.shift();
+    if (this.#waiting.length > MAX_ROWS) this.#waiting.shift();
     if (made.className === "message") this.#count += 1;
   }
 
   #draw() {
     this.#list.prepend(...this.#waiting.reverse());
     this.#waiting = [];
-    while (this.#list.children.length > MOST_ROWS) this.#list.lastChild.remove();
+    while (this.#list.children.length > MAX_ROWS) this.#list.lastChild.remove();
     const none = this.#list.children.length === 0;
     setHidden(this.#list, none);
     setHidden(byId("messages-empty"), !none);

@@ -1,11 +1,11 @@
-/** Who is slow, what flows, who waits for what, and what was lost: what the server tells of. */
+/** Tables: connections, top tags, subscriptions, losses, history and server. */
 
 import {byId, element, prose, Rows, setHidden, setText} from "./dom.js";
 import {brief, bytes, compact, count, date, NOTHING, several} from "./format.js";
 import {sum} from "./recorder.js";
 
-const MOST = 10; // rows of a table; the server sends a few more
-const LITTLE = 65_536; // bytes in an outbox, of which the bar shows little, should the limit be unknown
+const MAX_ROWS = 10; // the server sends a few more
+const MIN_SCALE = 65_536; // bytes of a full bar, if the outbox limit is unknown
 
 const body = (id) => byId(id).querySelector("tbody");
 
@@ -15,7 +15,7 @@ function showTable(rows, id, items) {
   setHidden(byId(`${id}-empty`), items.length > 0);
 }
 
-/** A cell that names its row. */
+/** A row header. */
 function rowHead(...content) {
   const made = element("th", "", ...content);
   made.scope = "row";
@@ -26,7 +26,7 @@ function tagsOf(tags) {
   return element("span", "tags", ...tags.map((each) => element("span", "tag", each)));
 }
 
-/** A cell with a bar in it, which says no more than the number beside it. */
+/** A cell with a bar, which shows no more than the number beside it. */
 function bar(className) {
   const fill = element("span", "fill");
   const whole = element("span", "bar", fill);
@@ -66,13 +66,13 @@ function connectionRow() {
   };
 }
 
-const WORDS = {tcp: "TCP", tcps: "TCP with TLS", ws: "WebSocket", wss: "WebSocket with TLS",
+const TRANSPORT_NAMES = {tcp: "TCP", tcps: "TCP with TLS", ws: "WebSocket", wss: "WebSocket with TLS",
                sse: "SSE", poll: "polling"};
 
-/** With nothing waiting, the list is one of anybody, from a page of its own. */
+/** The slowest connections; a sample of all of them, requested separately, if none is slow. */
 export class Connections {
-  #some = [];
-  #rows = new Rows(body("connections"), MOST, connectionRow);
+  #sample = [];
+  #rows = new Rows(body("connections"), MAX_ROWS, connectionRow);
   #chips = new Rows(byId("transports"), 12, () => {
     const number = element("b");
     const name = document.createTextNode("");
@@ -80,7 +80,7 @@ export class Connections {
       node: element("li", "chip", number, " ", name),
       show([transport, connections]) {
         setText(number, count(connections));
-        setText(name, WORDS[transport] ?? transport);
+        setText(name, TRANSPORT_NAMES[transport] ?? transport);
       },
     };
   });
@@ -88,30 +88,30 @@ export class Connections {
   show(stats) {
     const all = sum(stats.connections);
     const slowest = stats.slowest ?? [];
-    const listed = slowest.length ? slowest : all ? this.#some : [];
-    // A full bar is a full outbox: what comes then is lost, or the connection is.
-    const full = stats.outbox_limit || Math.max(LITTLE, ...listed.map((each) => each.queued_bytes));
+    const listed = slowest.length ? slowest : all ? this.#sample : [];
+    // A full bar is a full outbox: further messages are dropped, or the connection is closed.
+    const full = stats.outbox_limit || Math.max(MIN_SCALE, ...listed.map((each) => each.queued_bytes));
     showTable(this.#rows, "connections", listed.map((each) => ({each, full})));
     setText(byId("connections-caption"), slowest.length
-      ? "Those with most waiting in their outboxes"
-      : "Nothing waits in any outbox. Some of those who are connected");
+      ? "Slow consumers: most bytes queued in the outbox"
+      : "All outboxes are empty. Some of the connections");
     setText(byId("connections-said"), all
-      ? "Everybody keeps up: nothing waits in any outbox."
-      : "Nobody is connected. A subscriber to begin with:");
+      ? "No slow consumers: all outboxes are empty."
+      : "No connections yet. Start a subscriber:");
     setHidden(byId("connections-hint"), all > 0);
     this.#chips.show(Object.entries(stats.connections ?? {}).filter(([, each]) => each > 0));
   }
 
-  /** Some connections, whoever they are. */
-  set some({connections}) {
-    this.#some = connections;
+  /** Any connections. */
+  set sample({connections}) {
+    this.#sample = connections;
   }
 }
 
 // Tags and subscriptions
 
 class Tags {
-  #rows = new Rows(body("tags"), MOST, () => {
+  #rows = new Rows(body("tags"), MAX_ROWS, () => {
     const tag = element("span", "tag");
     const share = bar("share");
     const number = element("td", "number");
@@ -131,9 +131,9 @@ class Tags {
   }
 }
 
-/** Comes from a page of its own, asked for more rarely. */
+/** The largest subscriptions, requested separately and less often. */
 export class Subscriptions {
-  #rows = new Rows(body("subscriptions"), MOST, () => {
+  #rows = new Rows(body("subscriptions"), MAX_ROWS, () => {
     const tags = element("span");
     const share = bar("share");
     const number = element("td", "number");
@@ -156,30 +156,30 @@ export class Subscriptions {
     setText(byId("subscriptions-count"), several(all, "tag set"));
   }
 
-  /** In place of a list that is not to be had: how long it would be. */
+  /** Without a list, show how long it would be. */
   showMissing(stats) {
     setText(byId("subscriptions-count"), several(stats.tag_sets, "tag set"));
     setHidden(byId("subscriptions-empty"), stats.tag_sets > 0);
   }
 }
 
-// What did not arrive
+// Losses
 
 const REASONS = {
   full: ["A subscriber was too slow",
-         "Its outbox was full. See who it is under Connections; give it more room by " +
-         "`--outbox-bytes`, or have it learn of its loss by `--slow-consumer disconnect`."],
+         "Its outbox was full. See Connections for which one; raise `--outbox-bytes`, or close " +
+         "its connection with `--slow-consumer disconnect` so that it learns of the loss."],
   unframable: ["A line can't carry the data",
-               "It holds a line break, and the subscriber reads lines over TCP. Have it send " +
-               "`escape on`, or read JSON."],
-  unmatched: ["Nobody had subscribed",
-              "No loss, if nobody is meant to. Else compare the tags: a message has to carry " +
-              "all the tags of a subscription."],
-  rejected: ["Refused for its tags",
-             "The publisher was told why. A tag is empty or too long, holds what no tag may, " +
-             "or there are too many."],
+               "It contains a line feed, and the subscriber uses the line protocol. It can send " +
+               "`escape on`, or use JSON."],
+  unmatched: ["No subscription matched",
+              "Not a loss if no subscriber is expected. Otherwise compare the tags: a message " +
+              "must carry all the tags of a subscription."],
+  rejected: ["Rejected by validation",
+             "The publisher got the reason. A tag is empty, too long or has an invalid " +
+             "character, or there are too many."],
 };
-const OTHER = "The server's log says more.";
+const OTHER = "See the server's log.";
 
 class Losses {
   #rows = new Rows(body("losses"), 12, () => {
@@ -212,7 +212,7 @@ class Losses {
   }
 }
 
-// Pairs of a name and a value
+// Lists of names and values
 
 class Pairs {
   #rows;
@@ -253,7 +253,7 @@ class History {
       ["Their ids", none ? "none yet" : `${count(first)} – ${count(newest)}`],
       ["Size", bytes(history.bytes)],
       ["Epoch", history.epoch],
-      ...(history.failing ? [["What to do", "Is the disk full? Nothing is published until it can be stored.", true]] : []),
+      ...(history.failing ? [["What to do", "Check the disk. Nothing is published until it can be stored.", true]] : []),
     ]);
   }
 }
@@ -270,14 +270,14 @@ class Server {
       ["Deliveries per message", compact(recorder.latest("delivered") / recorder.latest("published"))],
       ["Bytes per delivery", compact(recorder.latest("bytes") / recorder.latest("delivered"))],
       ["Tag sets subscribed to", count(stats.tag_sets)],
-      ["Connections ever", count(stats.lifetime)],
+      ["Connections since the start", count(stats.lifetime)],
       ["Running since", date(new Date(1000 * (stats.time - stats.uptime)))],
       ["Wrong secrets and tokens", count(wrong)],
     ]);
   }
 }
 
-/** What `/v1/stats` brings, and nothing else. */
+/** The tables made from `/v1/stats` alone. */
 export class Tables {
   #parts = [new Tags(), new Losses(), new History(), new Server()];
 

@@ -1,4 +1,4 @@
-/** The numbers that are read from across the room, each with its last minute as a line. */
+/** Tiles: the main figures in large type, each with a sparkline of the last minute. */
 
 import {drawn, element, setAttribute, setText} from "./dom.js";
 import {brief, bytes, bytesParts, compact, count, duration, milliseconds} from "./format.js";
@@ -9,7 +9,7 @@ const WIDTH = 120;
 const HEIGHT = 28;
 const SECONDS = 60;
 
-/** Per second: with a digit after the point where there are few. */
+/** Per second. */
 const rate = (value) => [compact(value), "/s"];
 
 const TILES = [

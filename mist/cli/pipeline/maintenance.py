@@ -1,4 +1,4 @@
-"""What changes an archive: compact, retain, erase."""
+"""Archive maintenance: compact, retain, erase."""
 
 import json
 import re
@@ -11,7 +11,7 @@ import click
 
 from mist.cli.common import REFUSED
 from mist.cli.pipeline.options import Spark, archive_option, secret_option, spark_options
-from mist.cli.pipeline.running import Html, Run, running
+from mist.cli.pipeline.runner import Html, Run, run_job
 
 __all__ = ["compact", "erase", "retain"]
 
@@ -22,14 +22,14 @@ TOKEN_ID: Final = re.compile(r"[0-9a-f]{16}")
 @archive_option
 @click.option("--from", "start", metavar="ID|TIME", help="Only segments that begin here or later")
 @click.option("--until", "end", metavar="ID|TIME", help="Only segments that end before")
-@click.option("--rows", type=click.IntRange(1), help="Messages of a segment, about")
+@click.option("--rows", type=click.IntRange(1), help="Approximate number of messages per segment")
 @spark_options
 def compact(
     settings: Spark, archive: Path, start: str | None, end: str | None, rows: int | None
 ) -> None:
-    """Make few large segments of many small ones.
+    """Merge many small segments into few large ones.
 
-    What is replaced is deleted an hour later, so that nobody who reads it is disturbed.
+    Replaced files are deleted an hour later, so that readers are not disturbed.
     """
 
     def work(run: Run) -> None:
@@ -45,23 +45,23 @@ def compact(
         opened.messages.sweep()
         run.finish(result.summary, result.table)
 
-    running(settings, work)
+    run_job(settings, work)
 
 
 @click.command()
 @archive_option
-@click.option("--days", type=int, required=True, help="What ended longer ago goes, by whole days")
+@click.option("--days", type=int, required=True, help="Remove partitions older than that")
 @click.option("--table", "tables", multiple=True, help="Only this table; repeatable")
 @click.option(
     "--grace",
     type=click.FloatRange(0),
     default=3600.0,
     show_default=True,
-    help="Seconds until the files go",
+    help="Seconds until the files are deleted",
 )
 @click.option("--json", "as_json", is_flag=True, help="A summary in JSON on standard output")
 def retain(archive: Path, days: int, tables: tuple[str, ...], grace: float, as_json: bool) -> None:
-    """Drop old partitions. Takes no Spark."""
+    """Drop old partitions. Does not need Spark."""
 
     def work(run: Run) -> None:
         from mist.archive import Archive
@@ -72,29 +72,29 @@ def retain(archive: Path, days: int, tables: tuple[str, ...], grace: float, as_j
         result = retaining.run(Archive.open(archive), days, **options)
         run.finish(result.summary)
 
-    running(Spark("", {}, as_json, False), work, on_spark=False)
+    run_job(Spark("", {}, as_json, False), work, on_spark=False)
 
 
 @click.command()
 @archive_option
-@click.option("--tag", metavar="TAGS", help="What carries it; a,b is what carries both")
-@click.option("--publisher", metavar="NAME", help="What it published: a token's id or a listener")
+@click.option("--tag", metavar="TAGS", help="Messages with this tag; a,b: with both")
+@click.option("--publisher", metavar="NAME", help="Messages of this token's id or listener")
 @click.option(
     "--token",
     metavar="TOKEN",
-    help="What this token published, by text or id; - reads it from stdin",
+    help="Messages published with this token, by text or id; - reads it from stdin",
 )
-@click.option("--accounts", is_flag=True, help="What the accounts say of it, too")
-@click.option("--url", metavar="URL", help="The server whose log it is, http://host:8080")
+@click.option("--accounts", is_flag=True, help="Erase its usage accounting too")
+@click.option("--url", metavar="URL", help="The server that has the log open, http://host:8080")
 @click.option(
-    "--history", metavar="URL", envvar="MIST_HISTORY", help="The log, where no server has it open"
+    "--history", metavar="URL", envvar="MIST_HISTORY", help="The log, if no server has it open"
 )
-@click.option("--no-log", is_flag=True, help="Leave the log out: only archive and exports")
+@click.option("--no-log", is_flag=True, help="Skip the log: only archive and exports")
 @click.option(
     "--receipt",
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Where the receipt goes; standard output unless given",
+    help="File for the receipt  [default: standard output]",
 )
 @secret_option
 @spark_options
@@ -111,11 +111,11 @@ def erase(
     receipt: Path | None,
     secret: str | None,
 ) -> None:
-    """Take messages out of everything: log, archive, and the exports the archive knows of.
+    """Erase messages everywhere: log, archive, and the exports recorded in the archive.
 
-    Give --url where a server runs; otherwise the log's file is changed directly. Files are
-    removed at once, without the grace that others get: a job that reads them fails, and is run
-    again. Exit code 1 where something could not be looked into; the receipt says what.
+    Give --url if a server runs; otherwise the log's file is changed directly. Files are removed
+    at once, without a grace period: a job that reads them fails and must be run again. Exit code
+    1 if something could not be searched; the receipt says what.
     """
     if sum(each is not None for each in (tag, publisher, token)) != 1:
         raise click.UsageError("give --tag, --publisher or --token: one of them")
@@ -129,7 +129,7 @@ def erase(
         from mist.pipeline.session import require_spark
 
         opened = Archive.open(archive)
-        require_java()  # before the log is changed: half of it helps nobody
+        require_java()  # before the log is changed, so that nothing is half erased
         require_spark()
         erasure = _erasure(tag, publisher, _id_of(token, archive))
         hot = None if no_log else _erase_log(run, erasure, archive, url, history, secret)
@@ -153,7 +153,7 @@ def erase(
             run.progress("not complete: see the receipt")
             sys.exit(REFUSED)
 
-    running(settings, work)
+    run_job(settings, work)
 
 
 def _erasure(tag: str | None, publisher: str | None, token: str | None) -> Any:
@@ -166,7 +166,7 @@ def _erasure(tag: str | None, publisher: str | None, token: str | None) -> Any:
 
 
 def _id_of(token: str | None, archive: Path) -> str | None:
-    """The registry id of a token, by which messages know it."""
+    """The registry id of a token, which messages record as their publisher."""
     if token is None:
         return None
     if token == "-":
@@ -184,10 +184,10 @@ def _id_of(token: str | None, archive: Path) -> str | None:
             return None if record is None else record.id
 
     if not (archive.parent / "tokens.db").exists():
-        raise BadInput("--token: give the token's id, as GET /v1/tokens and the audit name it")
+        raise BadInput("--token: give the token's id, as listed by GET /v1/tokens and the audit")
     found = trio.run(look_up)
     if found is None:
-        raise BadInput("--token: the registry doesn't know it; its id would still do")
+        raise BadInput("--token: unknown to the registry; give its id instead")
     return found
 
 

@@ -1,4 +1,4 @@
-"""What carries messages elsewhere: export, replay, stream."""
+"""Copy messages elsewhere: export, replay, stream."""
 
 from pathlib import Path
 
@@ -6,11 +6,11 @@ import attrs
 import click
 
 from mist.cli.pipeline.options import Source, Spark, source_options, spark_options
-from mist.cli.pipeline.running import Run, running
+from mist.cli.pipeline.runner import Run, run_job
 
 __all__ = ["export", "replay", "stream"]
 
-UNRECORDED = "no archive here knows of this copy: erasure will not find it"
+UNRECORDED = "no archive records this copy: erasure will not find it"
 
 
 @click.command()
@@ -26,15 +26,15 @@ UNRECORDED = "no archive here knows of this copy: erasure will not find it"
     metavar="DIR",
     required=True,
     type=click.Path(path_type=Path),
-    help="The folder to be made",
+    help="The directory to create",
 )
 @click.option("--overwrite", is_flag=True, help="Replace what is there")
 @source_options
 @spark_options
 def export(settings: Spark, source: Source, kind: str, out: Path, overwrite: bool) -> None:
-    """Write a selection for others to read.
+    """Write selected messages to files.
 
-    The archive keeps a note of it, so that erasure finds the copy. A line of jsonl is what
+    The archive records the copy, so that erasure finds it. A line of jsonl is what
     `mist history show --json` prints.
     """
 
@@ -62,24 +62,24 @@ def export(settings: Spark, source: Source, kind: str, out: Path, overwrite: boo
             )
         run.finish(result.summary)
 
-    running(settings, work)
+    run_job(settings, work)
 
 
 @click.command()
 @click.option(
-    "--to", metavar="URL", help="The server to publish at  [default: --url, else this machine's]"
+    "--to",
+    metavar="URL",
+    help="The server to publish to  [default: --url, or localhost]",
 )
 @click.option("--to-secret", metavar="TEXT", envvar="MIST_TO_SECRET", help="Its secret")
 @click.option(
     "--to-secret-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="File that holds it",
+    help="File with it",
 )
 @click.option("--to-token", metavar="TEXT", envvar="MIST_TO_TOKEN", help="A token for it instead")
 @click.option("--rate", type=click.FloatRange(0, min_open=True), help="Messages a second, at most")
-@click.option(
-    "--txn", metavar="NAME", help="Publish once under this name, however often this is run"
-)
+@click.option("--txn", metavar="NAME", help="Publish once under this name, however often it is run")
 @source_options
 @spark_options
 def replay(
@@ -92,10 +92,10 @@ def replay(
     rate: float | None,
     txn: str | None,
 ) -> None:
-    """Publish a selection again, in its order.
+    """Publish selected messages again, in order.
 
-    Messages get new ids and times; subscribers see them like any others. Without --rate all
-    are published in one go, or none. To go on after an interruption, run the same with --txn.
+    Messages get new ids and times, and are delivered like any others. Without --rate, all are
+    published atomically. To resume after an interruption, run the same command with --txn.
     """
     if to_secret_file is not None:
         to_secret = to_secret_file.read_text().removesuffix("\n")
@@ -107,13 +107,13 @@ def replay(
         target = replaying.Target(to or source.url or "http://127.0.0.1:8080", to_secret, to_token)
         if to is None and to_secret is None and to_token is None:
             target = attrs.evolve(target, secret=source.secret, token=source.token)
-        run.progress(f"publishing at {target.address.name}")
+        run.progress(f"publishing to {target.address.name}")
         target.check(txn)
         with run.spark() as spark:
             result = replaying.run(spark, origin, target, rate=rate, txn=txn, progress=run.progress)
         run.finish(result.summary)
 
-    running(settings, work)
+    run_job(settings, work)
 
 
 @click.command()
@@ -123,24 +123,26 @@ def replay(
     metavar="DIR",
     required=True,
     type=click.Path(path_type=Path),
-    help="The lake: a new or empty folder, or one of former runs",
+    help="The lake: a new or empty directory, or that of a former run",
 )
 @click.option(
     "--checkpoint",
     metavar="DIR",
     type=click.Path(path_type=Path),
-    help="Where it is known what was read  [default: _checkpoint in the folder]",
+    help="Where progress is recorded  [default: _checkpoint in the lake]",
 )
-@click.option("--once", is_flag=True, help="End when all that is there now is written")
+@click.option("--once", is_flag=True, help="Stop when all messages published so far are written")
 @click.option(
     "--every",
     type=click.FloatRange(0),
     default=10.0,
     show_default=True,
-    help="Seconds between two batches",
+    help="Seconds between batches",
 )
 @click.option(
-    "--most", type=click.IntRange(1), help="Messages of a batch, at most  [default: 10000000]"
+    "--most",
+    type=click.IntRange(1),
+    help="Messages in a batch, at most  [default: 10000000]",
 )
 @source_options
 @spark_options
@@ -153,15 +155,15 @@ def stream(
     every: float,
     most: int | None,
 ) -> None:
-    """Follow a live server into a lake, until interrupted: each message exactly once.
+    """Stream from a live server into a lake until interrupted, each message exactly once.
 
-    Run again, it goes on where it was, whatever ended it.
+    Run again, it resumes where it stopped.
 
-    The lake is a folder of Parquet files by day, for DuckDB, pandas and Spark; and an archive,
-    for every command here: --archive DIR. Each batch adds a few files, so an --every of some
-    seconds makes many small ones: `mist pipeline compact --archive DIR` makes few large ones of
-    them. For an hour it leaves the small ones to who is reading them, so that tools which take
-    all files of the folder find messages twice; readers of the archive don't.
+    The lake is a directory of Parquet files by day, for DuckDB, pandas and Spark; it is also an
+    archive, for the other commands here: --archive DIR. Each batch adds a few files, so a short
+    --every makes many small ones; `mist pipeline compact --archive DIR` merges them. It keeps
+    the small ones for an hour for their readers. In that time tools that read all files of the
+    directory see messages twice; readers of the archive don't.
     """
 
     def work(run: Run) -> None:
@@ -169,7 +171,7 @@ def stream(
         from mist.pipeline.jobs import stream as streaming
 
         if source.url is None:
-            raise BadInput("give --url: a stream follows a live server")
+            raise BadInput("give --url: a stream reads from a live server")
         origin = source.origin
         streaming.check_target(lake)
         known_to = source.known_to
@@ -190,4 +192,4 @@ def stream(
             )
         run.finish(result.summary)
 
-    running(settings, work)
+    run_job(settings, work)

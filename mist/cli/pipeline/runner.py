@@ -1,4 +1,4 @@
-"""Running a job: a session for it, progress on standard error, a result, an exit code."""
+"""Run a job: a Spark session, progress on standard error, the result, an exit code."""
 
 import contextlib
 import json
@@ -18,23 +18,23 @@ from rich.status import Status
 
 from mist.archive import ArchiveMissing
 from mist.cli.common import REFUSED, UNREACHABLE, USAGE, fail
-from mist.cli.loading import INTERRUPTED, gone_at_once
+from mist.cli.lazy import INTERRUPTED, exit_on_interrupt
 from mist.cli.pipeline.options import Spark
 from mist.errors import CommandError, MistError, StartupError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Run", "handled", "running"]
+__all__ = ["Run", "errors_as_exit_codes", "run_job"]
 
-POLL: Final = 0.5  # seconds between two looks at Spark's tasks
-SHOWN: Final = 20  # rows of a result on a terminal
+POLL: Final = 0.5  # seconds between queries of Spark's tasks
+MAX_ROWS: Final = 20  # rows of a result on a terminal
 INPUT: Final = frozenset({"bad_input", "not_installed", "invalid_option", "invalid_selection",
                           "archive_missing"})  # fmt: skip
 
 
 class Run:
-    """One command that is being carried out.
+    """One run of a command.
 
     Attributes:
         began: Unix seconds.
@@ -48,7 +48,7 @@ class Run:
         self._line = ""
 
     def progress(self, line: str) -> None:
-        """Tell what goes on."""
+        """Show a progress line."""
         self._line = line
         if self._status is not None:
             self._status.update(_shown(line))
@@ -57,7 +57,7 @@ class Run:
 
     @contextlib.contextmanager
     def spark(self) -> Iterator["SparkSession"]:
-        """A session for the length of the block, its tasks counted where someone looks."""
+        """A session for the length of the block; on a terminal its tasks are counted."""
         from mist.pipeline.failures import translated
         from mist.pipeline.session import session
 
@@ -99,7 +99,7 @@ class Run:
 
     def _count(self, spark: "SparkSession", done: threading.Event) -> None:
         tracker = spark.sparkContext.statusTracker()
-        with contextlib.suppress(Exception):  # Java goes when it goes
+        with contextlib.suppress(Exception):  # the JVM may have ended
             while not done.wait(POLL):
                 stages = [tracker.getStageInfo(each) for each in tracker.getActiveStageIds()]
                 tasks = sum(stage.numTasks for stage in stages if stage)
@@ -110,10 +110,10 @@ class Run:
                     status.update(_shown(self._line + counted))
 
     def finish(self, summary: dict[str, Any], table: Any = None) -> None:
-        """Say what came of it, on standard output.
+        """Print the result to standard output.
 
         Args:
-            table: a `pyarrow.Table` of which a person is shown the beginning.
+            table: a `pyarrow.Table`; its first rows are printed.
         """
         seconds = round(time.time() - self.began, 3)
         if self._settings.as_json:
@@ -128,7 +128,7 @@ class Run:
 
 
 def _shown(text: str) -> str:
-    # Control characters could drive the reader's terminal, so they are shown, not sent.
+    # Control characters could control the reader's terminal, so they are escaped.
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
@@ -140,11 +140,11 @@ def _print_table(table: Any) -> None:
     for field in table.schema:
         right = str(field.type).startswith(("int", "double"))
         printed.add_column(field.name, justify="right" if right else "left")
-    for row in table.slice(0, SHOWN).to_pylist():
+    for row in table.slice(0, MAX_ROWS).to_pylist():
         printed.add_row(*(Text(_cell(value)) for value in row.values()))
     Console(highlight=False).print(printed)
-    if table.num_rows > SHOWN:
-        click.echo(f"… and {table.num_rows - SHOWN:,} more")
+    if table.num_rows > MAX_ROWS:
+        click.echo(f"… and {table.num_rows - MAX_ROWS:,} more")
 
 
 def _cell(value: Any) -> str:
@@ -163,16 +163,16 @@ def _cell(value: Any) -> str:
             return _shown(str(value))
 
 
-def running(settings: Spark, work: Callable[[Run], None], *, on_spark: bool = True) -> None:
-    """Do the work; what goes wrong becomes one line and an exit code.
+def run_job(settings: Spark, work: Callable[[Run], None], *, on_spark: bool = True) -> None:
+    """Run `work`; errors become one line and an exit code.
 
     Args:
-        on_spark: whether PySpark has to be there for it.
+        on_spark: whether it needs PySpark.
     """
     run = Run(settings)
-    with handled(verbose=settings.verbose):
+    with errors_as_exit_codes(verbose=settings.verbose):
         if on_spark:
-            with gone_at_once():
+            with exit_on_interrupt():
                 from mist.pipeline.session import require_spark
 
                 require_spark()
@@ -180,14 +180,14 @@ def running(settings: Spark, work: Callable[[Run], None], *, on_spark: bool = Tr
 
 
 @contextlib.contextmanager
-def handled(*, verbose: bool) -> Iterator[None]:
-    """Errors of the block as one line and an exit code; Ctrl-C as its own."""
+def errors_as_exit_codes(*, verbose: bool) -> Iterator[None]:
+    """Turn errors of the block into one line and an exit code; Ctrl-C has its own code."""
     try:
         yield
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     except BrokenPipeError:
-        # The reader has seen enough (`| head`). Nothing may be flushed to it at exit.
+        # The reader of the pipe has ended (`| head`). Nothing may be flushed at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except MistError as error:
@@ -212,8 +212,8 @@ def _exit_code(error: MistError) -> int:
 
 
 @contextlib.contextmanager
-def placed(out: Path | None, *, overwrite: bool) -> Iterator[Path | None]:
-    """A folder to write to that takes the place of `out` when the block ends well."""
+def output_folder(out: Path | None, *, overwrite: bool) -> Iterator[Path | None]:
+    """A new directory that replaces `out` when the block succeeds."""
     if out is None:
         yield None
         return
@@ -232,12 +232,12 @@ def placed(out: Path | None, *, overwrite: bool) -> Iterator[Path | None]:
 
 @attrs.frozen
 class Html:
-    """The page that a command was asked for: written whole or not at all."""
+    """An HTML page, written atomically."""
 
     path: Path
 
     def write(self, text: str) -> None:
-        """Put it there."""
+        """Write the file."""
         temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
         try:
             temporary.write_text(text, "utf-8")

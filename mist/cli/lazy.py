@@ -1,0 +1,83 @@
+"""Lazy loading: each command is imported when it is used.
+
+Importing all of mist takes over a second, most of it for the server; a client command needs a
+third of that. So the command line knows its commands by name, with a line of help for each.
+"""
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import Any, Final
+
+import click
+
+__all__ = ["INTERRUPTED", "LazyGroup", "exit_on_interrupt"]
+
+INTERRUPTED: Final = 130
+
+
+class LazyGroup(click.Group):
+    """A group that imports its commands on demand.
+
+    Args:
+        commands: by name, where each command is and its help: (`module:attribute`, text).
+    """
+
+    def __init__(self, *args: Any, commands: Mapping[str, tuple[str, str]], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.lazy_commands = commands
+
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        """Parse the arguments."""
+        with exit_on_interrupt():
+            return super().make_context(*args, **kwargs)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All names, sorted."""
+        return sorted(self.lazy_commands)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command; None if there is no such command."""
+        if cmd_name not in self.lazy_commands:
+            return None
+        module, _, name = self.lazy_commands[cmd_name][0].partition(":")
+        with exit_on_interrupt():
+            command = getattr(import_module(module), name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of commands in `--help`; imports none of them."""
+        with formatter.section("Commands"):
+            names = self.list_commands(ctx)
+            formatter.write_dl([(name, self.lazy_commands[name][1]) for name in names])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; a Ctrl-C that it doesn't handle ends it without a traceback."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            sys.exit(INTERRUPTED)
+
+
+@contextlib.contextmanager
+def exit_on_interrupt() -> Iterator[None]:
+    """Let Ctrl-C end the process at once in the block, instead of raising KeyboardInterrupt.
+
+    For imports: some code there prints the exception and goes on. Only for a block that has
+    nothing to clean up.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or before is not signal.default_int_handler:  # handled elsewhere
+        yield
+        return
+    signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
