@@ -67,7 +67,7 @@ CONNECT = b'CONNECT {"verbose":false,"pedantic":false%b}\r\n'
 
 
 def user_of(token: str) -> str:
-    """`7` of `token-7`: whom a test says a token is for."""
+    """`7` of `token-7`: the user that a test gives a token."""
     return token.removeprefix("token-") if token.startswith("token-") else "marvin"
 
 

@@ -1,4 +1,4 @@
-"""A server's end: what is said to whom while it drains."""
+"""Graceful shutdown: what the server tells its clients while it drains."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -50,7 +50,7 @@ async def stall(server: Server) -> trio.SocketStream:
     return stream
 
 
-async def test_whoever_asks_during_a_drain_hears_that_it_is_not_ready(tmp_path: Path) -> None:
+async def test_it_is_not_ready_while_it_drains(tmp_path: Path) -> None:
     async with server_until_its_end(tmp_path, auth_timeout=30.0) as server:
         assert (await request(server, "GET", "/readyz")).status == 200
         async with await stall(server) as stalled:

@@ -20,8 +20,7 @@ import pandas
 import pyarrow.parquet as pq
 import trio
 
-from mist.archive import Archive, rows
-from mist.archive import lineage as kinship
+from mist.archive import Archive, lineage, rows
 from mist.archive.sealer import SealPolicy, open_sealer
 from mist.archive.segments import read_segment
 from mist.history import Durability, History, Policy, Publication
@@ -44,7 +43,7 @@ STEPS = [
 
 
 # Loaded once, and not by each child: what is otherwise imported when it is needed.
-LOADED = [open_sqlite, pandas, rows, kinship]
+LOADED = [open_sqlite, pandas, rows, lineage]
 
 
 def some(first: int, count: int, time: float) -> Publication:
@@ -151,7 +150,7 @@ async def look(folder: Path) -> None:
 
 
 def in_child(work: Callable[[], None]) -> int:
-    """Carry out `work` in a child. Returns its exit code, negative where it was killed."""
+    """Run `work` in a child. Returns its exit code, negative where it was killed."""
     child = os.fork()
     if not child:
         code = 1

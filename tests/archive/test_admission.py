@@ -31,7 +31,7 @@ def found(rows: list[tuple[TagSet, str | None]], who: Attributes, kind: pa.DataT
     rows=st.lists(st.tuples(published | st.frozensets(GLOBAL, min_size=1), audiences)),
     who=attributes,
 )
-def test_a_row_is_for_whom_its_message_is(
+def test_a_row_has_the_recipients_of_its_message(
     kind: pa.DataType, rows: list[tuple[TagSet, Audience | None]], who: Attributes
 ) -> None:
     texts = [(tags, None if audience is None else audience.text) for tags, audience in rows]

@@ -269,7 +269,7 @@ async def trim(history: History, policy: Policy) -> None:
         pass
 
 
-async def test_the_keeper_asks_how_far_it_is_sealed(autojump_clock: MockClock) -> None:
+async def test_maintenance_asks_how_far_it_is_sealed(autojump_clock: MockClock) -> None:
     sealed = 0
     async with await open_history("memory://") as history:
         await history.append([some(3)])

@@ -28,7 +28,7 @@ NOON = datetime(2026, 11, 21, 12, tzinfo=UTC).timestamp()
 
 
 class Bench:
-    """A broker, its companion tables, and a clock that goes with trio's."""
+    """A broker, its side tables, and a clock that goes with trio's."""
 
     def __init__(self, folder: Path, policy: SideTablesPolicy | None = None) -> None:
         start = trio.current_time()

@@ -352,7 +352,7 @@ async def test_token_is_enrolled_with_tags_and_attributes_at_once(registry, seen
     assert seen == []
 
 
-async def test_registered_token_says_nothing_of_whom_it_is_for(registry):
+async def test_registered_token_has_no_attributes(registry):
     record = await one(registry, Register("t", A))
     assert record.attributes == NO_ATTRIBUTES
 

@@ -60,7 +60,7 @@ PACED: Final = 10_000  # messages of a latency run
 
 @attrs.frozen
 class Shape:
-    """Who publishes to whom, and how."""
+    """What is published, to which subscribers, and how."""
 
     publishers: int
     subscribers: int

@@ -29,7 +29,7 @@ __all__ = ["SERVERS", "Missing", "bare", "epoll"]
 HOST: Final = "127.0.0.1"
 SOURCE: Final = Path(__file__).parent / "epoll.c"
 ROOT: Final = Path(__file__).parent.parent.parent
-PATIENCE: Final = 100  # times 0.1 seconds for a server to listen
+ATTEMPTS: Final = 100  # times 0.1 seconds for a server to listen
 
 
 class Missing(Exception):
@@ -136,7 +136,7 @@ def _running(
 
 
 def _wait(endpoint: Endpoint, process: "subprocess.Popen[bytes]") -> None:
-    for _ in range(PATIENCE):
+    for _ in range(ATTEMPTS):
         try:
             endpoint.connect().close()
         except BenchError:

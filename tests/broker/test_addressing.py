@@ -146,7 +146,7 @@ class TestAddresses:
 
 
 class TestAudiences:
-    def test_only_those_whom_it_admits_get_it(self) -> None:
+    def test_only_its_recipients_get_it(self) -> None:
         site = Site()
         first = site.outbox("user=1&groups=a", "a")
         second = site.outbox("user=2&groups=a;b", "a")
@@ -339,7 +339,7 @@ class TestQueues:
         assert [len(taken(each)) for each in outboxes] == [1, 1]
         assert site.broker.dropped == {"full": 3}
 
-    def test_an_audience_is_dealt_to_those_whom_it_admits(self) -> None:
+    def test_a_queue_group_deals_to_recipients_only(self) -> None:
         site = Site()
         mine, other = site.outbox("user=1"), site.outbox("user=2")
         for each in (mine, other):
@@ -422,7 +422,7 @@ def test_deliveries_are_those_of_the_plain_rule(
     assert [taken(each) for each in outboxes] == expected
 
 
-def test_nobody_stays_on_a_roster_who_has_left() -> None:
+def test_an_outbox_that_has_left_is_in_no_attribute_index() -> None:
     attribute_index = AttributeIndex()
     site = Site()
     outboxes = [site.outbox(f"user={n}&groups=a;b&client=c{n}&site=s") for n in range(3)]

@@ -364,7 +364,7 @@ def test_a_message_now_and_then_is_looked_at_for_its_tags() -> None:
     assert seen[4:] == [(b"q", 18)]
 
 
-def test_receivers_are_whoever_might_get_a_message_each_once() -> None:
+def test_receivers_are_all_who_might_get_a_message_each_once() -> None:
     broker = Broker()
     one, other, shared, last = (make_outbox(broker) for _ in range(4))
     broker.subscribe(one, frozenset({"/a"}))

@@ -327,7 +327,7 @@ def group(books: Books, tags: str) -> Group:
 
 
 class AccountsMachine(RuleBasedStateMachine):
-    """Whoever counts each delivery where it arrives comes to the same sums."""
+    """Counting each delivery where it arrives comes to the same sums."""
 
     def __init__(self) -> None:
         super().__init__()

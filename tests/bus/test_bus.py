@@ -103,7 +103,7 @@ async def test_last_message_may_be_gone(server, bus):
     assert (await bus.last_message("/a")).data == 2
 
 
-# for whom
+# targeted delivery
 
 
 async def test_those_inside_are_told_everything(bus):

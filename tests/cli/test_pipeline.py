@@ -125,7 +125,7 @@ def test_what_is_wrong_is_told_before_spark_is_started(
     (data / "full").mkdir()
     (data / "full" / "something").touch()
     (data / "file").touch()
-    # With a Java that can't run: whoever gets to it says so.
+    # With a Java that can't run: the command that needs it says so.
     done = invoke("report", "volume", *arguments, JAVA_HOME="/nowhere")
     assert done.exit_code == 2
     assert says in done.stderr.splitlines()[-1]
@@ -250,7 +250,7 @@ def test_a_token_reads_what_it_was_granted_over_https(
         for tags in ("order,eu", "news", "order"):
             assert mist("publish", tags, "17", *service).returncode == 0
         token = mist("token", "new", "order", *service).stdout.strip()
-        # Whom nobody vouches for is told nothing, and neither is a secret to him.
+        # A server without a trusted certificate is sent nothing, and no secret either.
         make_archive(tmp_path / "archive", [Told("a")])
         to = ("--to", https, "--to-secret", "s3cret")
         done = invoke("replay", "--archive", "archive", *to, JAVA_HOME="/nowhere")

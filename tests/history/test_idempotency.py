@@ -1,4 +1,4 @@
-"""Carried out once, however often it is asked for."""
+"""Idempotency: done once, however often it is asked for."""
 
 import pytest
 import trio

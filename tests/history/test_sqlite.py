@@ -48,7 +48,7 @@ async def compact(history):
 
 
 async def tidy_some(history):
-    """As the keeper does: what is damaged may be due for ever."""
+    """As maintenance does it: what is damaged may be due for ever."""
     for _ in range(100):
         if not await history.compact():
             return

@@ -1,4 +1,4 @@
-"""What a request has to pass before a route sees it, as an attacker's page or client tries it."""
+"""Validation of a request before a route sees it, as an attacker's page or client tries it."""
 
 import json
 from collections.abc import Mapping

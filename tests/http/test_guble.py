@@ -148,7 +148,7 @@ async def test_what_can_not_be_stored_is_not_published(
     assert not taken(guble)
 
 
-# for whom
+# targeted delivery
 
 
 async def test_filters_choose_who_gets_it_and_all_of_them_hold(server: Server) -> None:

@@ -10,7 +10,7 @@ from tests.servers import listeners, running
 LISTEN = listeners("tcp", "ws", "http")
 
 
-async def test_a_server_is_alive_and_ready_and_says_where_its_doors_are(tmp_path: Path) -> None:
+async def test_a_server_is_alive_and_ready_and_lists_its_endpoints(tmp_path: Path) -> None:
     async with running(tmp_path, listen=LISTEN, history="memory://") as server:
         assert (await request(server, "GET", "/healthz")).json() == {"status": "alive"}
         assert (await request(server, "GET", "/readyz")).json() == {"status": "ready"}

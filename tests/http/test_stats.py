@@ -16,7 +16,7 @@ LISTEN = listeners("tcp", "http")
 
 
 async def dial(server, lines=b""):
-    """A TCP peer that has sent these lines, all of which are carried out."""
+    """A TCP peer that has sent these lines, all of which the server has handled."""
     port = port_of(server.urls[0])
     stream = await trio.open_tcp_stream("127.0.0.1", port)
     await stream.send_all(lines + b"ping\n")
@@ -177,7 +177,7 @@ async def test_a_token_is_not_enough(tmp_path):
 
 
 class Peer:
-    """Stands in for a session: what a census looks at."""
+    """Stands in for a session: what the aggregates look at."""
 
     def __init__(self, hub, name):
         from mist.broker.outbox import Outbox, OutboxLimits
@@ -210,7 +210,7 @@ async def test_totals_never_go_back_while_peers_leave(tmp_path):
     assert [session_aggregates.delivered_bytes for session_aggregates in seen] == [150_000] * 5
 
 
-async def test_a_census_of_many_lets_others_run_meanwhile(tmp_path):
+async def test_aggregating_many_sessions_lets_others_run_meanwhile(tmp_path):
     async with running(tmp_path, listen=LISTEN) as server:
         for n in range(20_000):
             server.hub.sessions.attach(Peer(server.hub, f"tcp-{n}"))

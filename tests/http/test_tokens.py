@@ -268,7 +268,7 @@ async def test_unknown_id_is_not_found(server, method, name):
     assert response.status == 404
 
 
-# changing, and those whom it concerns
+# changes, and the sessions they concern
 
 
 async def subscriber(server, token):
@@ -342,7 +342,7 @@ async def test_registry_that_cannot_write_is_unavailable_and_heals(server):
     store = Failing(MemoryStore())
     registry = Registry(store)
     [record] = await registry.execute([Register("t0ken", frozenset("a"))])
-    # Whoever asks for the registry next gets this one.
+    # All that asks the registry from here on gets this one.
     server.hub.registry._store, server.hub.registry._key = store, store.key
     server.hub.registry._records[record.digest] = record
     server.hub.registry._digests[record.id] = record.digest

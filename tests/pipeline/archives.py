@@ -63,7 +63,7 @@ def make_archive(folder: Path, messages: Sequence[Told], *, segment: int = 1000)
 
 
 def add_accounts(archive: Archive, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """A segment a day of a companion table. `minute` counts from the beginning."""
+    """A segment a day of a side table. `minute` counts from the beginning."""
     archive.table(name).create()
     moved = [{**row, "minute": BEGIN + row["minute"] * MINUTE} for row in rows]
     for day in sorted({row["minute"] // DAY for row in moved}):

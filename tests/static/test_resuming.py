@@ -387,7 +387,7 @@ async def test_a_connection_that_was_well_lets_it_wait_as_at_first(
     assert await delays(page, 3) == pytest.approx([0, 0.05, 0.1])
 
 
-async def test_those_whom_a_server_sends_away_do_not_all_come_back_at_once(
+async def test_clients_of_a_server_that_drains_do_not_all_reconnect_at_once(
     page: ClientPage, place: Place
 ) -> None:
     await page.hold_time()

@@ -72,7 +72,7 @@ async def test_everyone_who_asked_gets_it_once(server: Server, name: str, publis
     assert len(inboxes) >= 5
 
 
-def test_every_door_is_a_case_somewhere() -> None:
+def test_every_endpoint_is_a_case_somewhere() -> None:
     class Kept:
         class hub:
             sequencer = True
@@ -98,7 +98,9 @@ async def to_http(server: Server, scenario: Scenario, data: str) -> None:
 
 @pytest.mark.parametrize("publish", [to_line, to_http])
 @pytest.mark.parametrize("name", SCENARIOS)
-async def test_an_audience_holds_at_every_door(server: Server, name: str, publish: object) -> None:
+async def test_an_audience_holds_at_every_endpoint(
+    server: Server, name: str, publish: object
+) -> None:
     scenario = SCENARIOS[name]
     for user in ("1", "2"):
         await register(server, f"token-{user}", user=user)

@@ -43,7 +43,7 @@ def found_in(content, canaries=ALL):
 
 @attrs.define
 class Journey:
-    """All that a server said meanwhile, but for what tells a token to whoever makes it."""
+    """All that a server said meanwhile, but for the answer to the request that makes a token."""
 
     said: list = attrs.field(factory=list)
     tickets: list = attrs.field(factory=list)
@@ -190,7 +190,7 @@ async def other_endpoints(server, journey):
     for line in lines:
         heard = await raw(server, journey, tcp, line.encode())
         if "nonsense" in line:
-            # The protocol repeats these to whoever wrote them, and that is all right.
+            # The protocol repeats these to their sender, and that is all right.
             where, _ = journey.said.pop()
             assert set(found_in(heard)) == {WRONG_TOKEN, GIVEN}, where
     host = ws.rpartition("//")[2]

@@ -1,6 +1,6 @@
 """An echo server over mist's own WebSocket transport, for the Autobahn fuzzing client.
 
-Stream, reader, meter and outbox are those that browsers meet; only what understands a message
+Stream, reader, meter and outbox are those of a browser's session; only what understands a message
 is exchanged, for something that sends it back.
 
     python -m tests.transports.autobahn_server 9001

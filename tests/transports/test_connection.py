@@ -1,4 +1,4 @@
-"""A stream and an outbox joined: what is written, by whom, and what is left behind."""
+"""A stream and an outbox joined: what is written, by which task, and what is left behind."""
 
 import socket
 

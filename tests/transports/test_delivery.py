@@ -145,7 +145,7 @@ async def test_every_subscriber_gets_each_message_once_and_in_order(
                         for name, lines in zip(PUBLISHERS, (x, y, z), strict=True):
                             publishers.start_soon(publish, lines, name, written[name], random)
                     for lines in (y, z):
-                        await lines.ask(b"")  # all of it has been carried out
+                        await lines.ask(b"")  # all of it has been handled
                     behind = max(s.outbox.size for s in server.hub.sessions)
                     done.set()
                     await receive_lines(slow, got["slow"], total)

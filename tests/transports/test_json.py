@@ -146,7 +146,7 @@ async def test_the_first_object_brings_the_secret_or_it_is_the_last(tmp_path: Pa
         async with talk(server) as one, talk(server) as two:
             assert await ask(one, command("auth", data="s3cret")) == []
             assert await ask(one, command("register", "a", data="t")) == []
-            # It brings it whatever it is, and is carried out.
+            # Whatever command brings it is handled, too.
             await two.send(command("ping", data="s3cret") + command("tags", data="t"))
             assert await two.line() == PONG
             assert await two.line() == b'{"command":"tags","tags":["a"],"data":"t"}\n'
@@ -166,13 +166,15 @@ async def test_the_first_object_brings_the_secret_or_it_is_the_last(tmp_path: Pa
         assert server.hub.statistics().failed_auths == {"tcp": len(wrong)}
 
 
-async def test_a_strangers_bad_json_is_told_so(tmp_path: Path) -> None:
+async def test_bad_json_of_an_unauthenticated_peer_is_an_error(tmp_path: Path) -> None:
     async with running(tmp_path, secret="s3cret") as server, talk(server) as one:
         await one.send(b"{bogus")
         assert await one.rest() == INVALID
 
 
-async def test_a_stranger_is_cut_in_time_in_the_middle_of_an_object(tmp_path: Path) -> None:
+async def test_an_unauthenticated_peer_is_closed_in_time_in_the_middle_of_an_object(
+    tmp_path: Path,
+) -> None:
     async with running(tmp_path, secret="s", handshake_seconds=0.1) as server:
         with trio.fail_after(20):
             async with talk(server) as slow:

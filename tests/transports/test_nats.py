@@ -180,7 +180,7 @@ async def test_a_web_page_cannot_drive_this_port(server: Server) -> None:
 # bad peers
 
 
-async def test_what_a_stranger_announces_is_not_waited_for(server: Server) -> None:
+async def test_what_an_unauthenticated_peer_announces_is_not_waited_for(server: Server) -> None:
     async with talk(server) as unauthenticated:
         await unauthenticated.line()
         await unauthenticated.send(b"PUB foo 1048576\r\n")

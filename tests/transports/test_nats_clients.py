@@ -52,7 +52,7 @@ async def _note(error: Exception) -> None:
 
 
 async def fence(client: Client) -> None:
-    """Wait until the server has carried out all that a client was told to do.
+    """Wait until the server has handled all that a client was told to do.
 
     Its `flush` writes a PING past what waits to be written, and that before it returns; so
     the second one is behind it.

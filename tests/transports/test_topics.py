@@ -343,7 +343,9 @@ async def test_a_replay_tells_of_a_message_what_was_told_when_it_was_live(server
         assert without_time(was) == without_time(live)
 
 
-async def test_only_whom_a_message_is_for_gets_it_live_and_later(server: Server) -> None:
+async def test_a_targeted_message_reaches_its_recipients_only_live_and_later(
+    server: Server,
+) -> None:
     await register(server, "m", "/foo", user="marvin")
     await register(server, "a", "/foo", user="arthur")
     audience = Audience.of(users=["marvin"])

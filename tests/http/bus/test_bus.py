@@ -411,7 +411,7 @@ async def test_channel_that_is_taken_from_a_token_is_told_no_more(server):
         assert await chunked.ended()
 
 
-# for whom
+# targeted delivery
 
 
 async def test_messages_are_for_their_audience(server):
@@ -550,7 +550,7 @@ async def test_publication_says_how_much_is_shown(server, bus):
     assert numbers(await poll(server, {"/foo": 0})) == [5, 6, 7]
 
 
-async def test_without_a_history_there_is_no_door(tmp_path):
+async def test_without_a_history_the_endpoint_is_unavailable(tmp_path):
     async with running(tmp_path, **{**SETTINGS, "history": "none"}) as server:
         response = await ask(server, {"/foo": 0}, SECRET)
         assert (response.status, response.json()["code"]) == (503, "history_off")

@@ -1,4 +1,4 @@
-"""Compaction keeps every row and loses none to whoever interferes."""
+"""Compaction keeps every row and loses none to what interferes."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Matching the archive on Spark gives what the live broker gave to whoever was subscribed."""
+"""Matching the archive on Spark gives what the live broker gave to those subscribed."""
 
 import random
 from collections import Counter

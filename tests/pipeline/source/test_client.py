@@ -117,7 +117,7 @@ def test_the_server_says_how_long_to_wait() -> None:
     assert clock.slept == [3.0]
 
 
-def test_patience_ends_with_one_line() -> None:
+def test_retries_end_with_one_line() -> None:
     clock = Clock()
     with faking() as fake:
         address = address_of(fake)

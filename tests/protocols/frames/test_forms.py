@@ -88,7 +88,7 @@ def test_a_delivery_with_an_id_looks_as_the_page_says(
     assert joined == (b"".join(frames), len(frames))
 
 
-def test_json_frames_carry_ids_whoever_asks() -> None:
+def test_json_frames_carry_ids_whatever_was_asked_for() -> None:
     assert JSON_FRAMES.numbered
     protocol = FrameProtocol(Limits())
     for on in (True, False):

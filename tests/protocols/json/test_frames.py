@@ -96,7 +96,7 @@ def test_what_is_too_long_or_broken_ends_it_with_its_code() -> None:
     assert broken.code == 1002
 
 
-def test_a_strangers_first_object_brings_its_token() -> None:
+def test_the_first_object_of_an_unauthenticated_peer_brings_its_token() -> None:
     protocol = JsonFrameProtocol(Limits(), unauthenticated=True)
     commands = protocol.receive(frame(b'{"command":"auth","data":"t"}' + PING))
     assert next(commands) == Auth("t")

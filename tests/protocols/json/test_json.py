@@ -277,7 +277,9 @@ def test_messages_of_the_same_tags_are_one_run() -> None:
 # secrets
 
 
-def test_a_strangers_first_object_brings_the_secret_whatever_it_asks_for() -> None:
+def test_the_first_object_of_an_unauthenticated_peer_brings_the_secret_whatever_it_asks_for() -> (
+    None
+):
     protocol = JsonProtocol(Limits(), unauthenticated=True)
     commands = protocol.receive(b'{"command":"publish","tags":["a"],"data":"s"}' * 2)
     assert next(commands) == Auth("s")
@@ -286,7 +288,7 @@ def test_a_strangers_first_object_brings_the_secret_whatever_it_asks_for() -> No
     assert show(protocol, publish) == ["publish a s\n"] * 2
 
 
-def test_a_strangers_auth_is_no_command_besides() -> None:
+def test_auth_of_an_unauthenticated_peer_is_no_command_besides() -> None:
     protocol = JsonProtocol(Limits(), unauthenticated=True)
     commands = protocol.receive(b'{"command":"auth","data":"s"}{"command":"ping"}')
     assert next(commands) == Auth("s")
@@ -294,12 +296,12 @@ def test_a_strangers_auth_is_no_command_besides() -> None:
     assert [type(each) for each in commands] == [Ping]
 
 
-def test_a_stranger_without_a_secret_presents_none() -> None:
+def test_an_unauthenticated_peer_without_a_secret_presents_none() -> None:
     for sent in (b'{"command":"ping"}', b"{}", b'{"command":"ping","data":null}'):
         assert next(JsonProtocol(Limits(), unauthenticated=True).receive(sent)) == Auth("")
 
 
-def test_a_strangers_object_may_have_four_kibibytes() -> None:
+def test_an_object_of_an_unauthenticated_peer_may_have_four_kibibytes() -> None:
     for size, meant in ((4_096, Auth), (4_097, Invalid)):
         sent = b'{"command":"auth","data":"%b"}' % (b"x" * (size - 28))
         assert len(sent) == size

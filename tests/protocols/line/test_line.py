@@ -615,7 +615,7 @@ def test_a_credential_and_a_token_are_in_no_repr() -> None:
     assert "sesame" not in repr(list(commands))
 
 
-def test_a_stranger_may_send_short_lines_only() -> None:
+def test_an_unauthenticated_peer_may_send_short_lines_only() -> None:
     protocol = LineProtocol(Limits(), unauthenticated=True)
     long = b"publish a " + b"x" * 4_097 + b"\n"
     assert [show(c) for c in protocol.receive(long)] == ["error Line too long\n"]
@@ -625,7 +625,7 @@ def test_a_stranger_may_send_short_lines_only() -> None:
     assert show(next(commands)) == long.decode()
 
 
-def test_a_strangers_line_of_four_kibibytes_passes_and_one_byte_more_does_not() -> None:
+def test_an_unauthenticated_line_of_four_kibibytes_passes_and_one_byte_more_does_not() -> None:
     for size, meant in ((4_096, "error Unknown command"), (4_097, "error Line too long\n")):
         for pieces in ([b"x" * size, b"\n"], [b"x" * size + b"\n"], [b"x"] * size + [b"\n"]):
             protocol = LineProtocol(Limits(), unauthenticated=True)
@@ -705,7 +705,7 @@ def test_every_error_has_one_line() -> None:
         return [leaf for each in below for leaf in leaves(each)] if below else [error]
 
     for error in leaves(CommandError):
-        if error is HistoryDamaged:  # what is damaged is for whoever looks after the server
+        if error is HistoryDamaged:  # what is damaged is for the operator
             told = error_line(HistoryDamaged(1, "checksum\n"))
             assert told == b"error History is unavailable\n"
         elif error.__module__ == "mist.errors":

@@ -379,7 +379,7 @@ def test_a_line_feed_in_the_data_makes_a_batch_that_is_no_lines() -> None:
 # unauthenticated peers
 
 
-def test_a_stranger_may_ping_and_connect_and_nothing_else() -> None:
+def test_an_unauthenticated_peer_may_ping_and_connect_and_nothing_else() -> None:
     protocol = SubjectProtocol(LIMITS)
     sent = b"ping\r\nPONG\r\n"
     assert read(protocol, [sent]) == ["Ping"]
@@ -422,7 +422,7 @@ def test_no_log_shows_a_credential() -> None:
 
 
 def answers(protocol: SubjectProtocol, data: bytes, reply: Reply | None = None) -> bytes:
-    """What is answered where every command is carried out, or gets `reply`."""
+    """What is answered where every command succeeds, or gets `reply`."""
     found = b""
     for command in protocol.receive(data):
         if isinstance(command, Auth):

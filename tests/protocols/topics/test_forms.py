@@ -42,7 +42,7 @@ def test_a_delivery_tells_all_that_guble_knows_of_a_message() -> None:
     ]
 
 
-def test_what_other_doors_do_not_know_is_empty() -> None:
+def test_what_other_endpoints_do_not_know_is_empty() -> None:
     assert FORM.pieces([entry("/a,b", b"x")]) == [text_frame(b"/a,0,,,,1420110000\n\nx")]
     assert FORM.pieces([entry("/a", b"")], envelope=Envelope()) == [
         text_frame(b"/a,0,,,,1420110000\n\n")
