@@ -250,4 +250,4 @@ async def test_many_commands_let_others_run_in_between() -> None:
         nursery.start_soon(count)
         await handle(session, protocol, *[Ping() for _ in range(1_000)])
         nursery.cancel_scope.cancel()
-    assert turns >= 5
+    assert turns >= 3
