@@ -5,10 +5,11 @@ all of them.
 
 General layout, from the bottom up; a module imports only what stands before it:
 
-    errors, message,            the vocabulary: errors, tags, what a peer asks and gets
-    commands, replies
-    addresses, audience         topics and subjects as tags; targeted delivery
-    wire                        the record, in which messages cross the server; wire forms
+    errors, addresses           the vocabulary: errors; topics and subjects as tags
+    fields, attributes,         what is known of a session; whom a message is for: targeted delivery
+    audience
+    message, wire               tags and messages; the record, in which messages cross the server
+    commands, replies           what a peer asks and gets
     index/                      which subscriptions does a tag set satisfy?
     protocols/                  the dialects: bytes to commands, replies to bytes
     change                      tasks that wait for the next change of something

@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 import attrs
 
-from mist.audience import Attributes
+from mist.attributes import Attributes
 from mist.errors import MistError
 from mist.message import TagSet
 from mist.wire import Batch, WireForm

@@ -200,7 +200,7 @@ class RegistryUnavailable(CommandError):
 
 
 class InvalidAudience(CommandError):
-    """Not an audience, or not the attributes of a token: see `mist.audience`.
+    """Not an audience, or not the attributes of a token: see `mist.fields`.
 
     The text may say what is wrong with it, without quoting it.
     """

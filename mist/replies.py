@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import attrs
 
-from mist.audience import Attributes
+from mist.attributes import Attributes
 from mist.errors import MistError
 from mist.message import TagSet
 

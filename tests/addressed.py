@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from hypothesis import strategies as st
 
 from mist.addresses import EVERYTHING
-from mist.audience import Attributes, Audience
+from mist.attributes import Attributes
+from mist.audience import Audience
 from mist.message import ASK, TagSet, parse_tags
 
 TOKENS = st.sampled_from(["a", "b", "=", "0=a", "ä"])

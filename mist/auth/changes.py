@@ -2,7 +2,7 @@
 
 import attrs
 
-from mist.audience import NO_ATTRIBUTES, Attributes
+from mist.attributes import NO_ATTRIBUTES, Attributes
 from mist.auth.record import Record
 from mist.commands import AddTags, Register, RemoveTags, SetAttributes, Unregister
 from mist.errors import CommandError

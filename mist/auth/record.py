@@ -4,7 +4,7 @@ from functools import cached_property
 
 import attrs
 
-from mist.audience import NO_ATTRIBUTES, Attributes
+from mist.attributes import NO_ATTRIBUTES, Attributes
 from mist.auth.grant import Grant
 from mist.message import TagSet
 
@@ -23,7 +23,7 @@ class Record:
         tags: in the form given, marks (`*`, `>`) included. May be empty: a token whose last
             tag was removed is still known, and grants nothing.
         created: when it was registered, Unix seconds.
-        attributes: who holds it; see `mist.audience`.
+        attributes: who holds it; see `mist.attributes`.
     """
 
     id: str

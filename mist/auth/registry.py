@@ -25,7 +25,7 @@ from typing import Final, Self, assert_never
 import attrs
 import trio
 
-from mist.audience import NO_ATTRIBUTES, Attributes
+from mist.attributes import NO_ATTRIBUTES, Attributes
 from mist.auth import TokenStore
 from mist.auth.changes import Amend, ById, Change, Enroll, Outcome, Remove
 from mist.auth.record import Record
@@ -201,7 +201,7 @@ class Registry:
         the others. One that changes nothing writes nothing and calls no watcher.
 
         Tags, and names of attributes to unset, are taken as they are; the caller has
-        checked them (`mist.message.parse_tags`, `mist.audience.parse_change`).
+        checked them (`mist.message.parse_tags`, `mist.attributes.parse_change`).
 
         Returns:
             An outcome for each change, in order. An unknown token is no error to

@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final, Self
 
-from mist.audience import NO_ATTRIBUTES, Attributes
+from mist.attributes import NO_ATTRIBUTES, Attributes
 from mist.auth import Record, TokenStore
 from mist.auth.key import create_key, read_key, warn_if_open
 from mist.errors import InvalidAudience, RegistryUnavailable, StartupError

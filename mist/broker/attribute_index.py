@@ -16,7 +16,8 @@ from typing import Any, Final, Protocol
 
 import attrs
 
-from mist.audience import Attributes, Audience
+from mist.attributes import Attributes
+from mist.audience import Audience
 from mist.message import TagSet
 
 __all__ = ["Addressee", "AttributeIndex", "for_site", "is_global", "reaches"]
@@ -155,7 +156,7 @@ class AttributeIndex:
 
 
 def _keys(attributes: Attributes) -> Iterator[str]:
-    # An attribute's own name can be neither of these three: see `mist.audience`.
+    # An attribute's own name can be neither of these three: see `mist.fields`.
     if attributes.client:
         yield f"client={attributes.client}"
     if attributes.user:

@@ -13,7 +13,7 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from mist.audience import Attributes
+from mist.attributes import Attributes
 from mist.broker.failures import Failures
 from mist.broker.groups import Group
 from mist.broker.outbox import Outbox

@@ -25,7 +25,7 @@ from typing import Final
 
 import attrs
 
-from mist.audience import NO_ATTRIBUTES
+from mist.attributes import NO_ATTRIBUTES
 from mist.broker.backlog import BURST, Backlog
 from mist.wire import WireForm
 

@@ -9,7 +9,7 @@ Changing who is subscribed forgets exactly the cached matches that it concerns.
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from mist.audience import Attributes
+from mist.attributes import Attributes
 from mist.broker.attribute_index import AttributeIndex
 from mist.broker.directory import Directory
 from mist.broker.failures import Failures

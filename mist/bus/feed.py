@@ -17,7 +17,8 @@ from typing import Final
 
 import attrs
 
-from mist.audience import Attributes, Audience
+from mist.attributes import Attributes
+from mist.audience import Audience
 from mist.broker.attribute_index import is_global, reaches
 from mist.bus.messages import BusMessage, json_of, mark_of
 from mist.bus.shown import BacklogLimits, Window

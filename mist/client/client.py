@@ -6,7 +6,8 @@ from typing import Final
 
 import trio
 
-from mist.audience import Attributes, Audience, change_of_json
+from mist.attributes import Attributes, change_of_json
+from mist.audience import Audience
 from mist.client.arguments import payload, tag_set
 from mist.client.errors import BadArgument, Unframable, Unsupported
 from mist.client.line_codec import decode_text

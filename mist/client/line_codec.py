@@ -6,7 +6,8 @@ The caller has validated the commands' arguments.
 from collections.abc import Callable
 from typing import Final
 
-from mist.audience import Attributes, Audience, format_change
+from mist.attributes import Attributes, format_change
+from mist.audience import Audience
 from mist.client.errors import Unframable
 from mist.commands import (
     AddTags,

@@ -16,7 +16,8 @@ from typing import Any, Self
 
 import trio
 
-from mist.audience import Attributes, Audience
+from mist.attributes import Attributes
+from mist.audience import Audience
 from mist.client.blocking_portal import BlockingPortal
 from mist.client.client import Client as AsyncClient
 from mist.client.connect import connect as connect_async

@@ -2,7 +2,8 @@
 
 from typing import Final
 
-from mist.audience import Attributes, Audience
+from mist.attributes import Attributes
+from mist.audience import Audience
 from mist.broker.attribute_index import is_global, reaches
 from mist.errors import InvalidAudience
 from mist.history.record import Stored

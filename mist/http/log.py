@@ -18,7 +18,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
 from mist.archive import ArchiveError
-from mist.audience import Attributes
+from mist.attributes import Attributes
 from mist.errors import HistoryOff, NotGranted
 from mist.history import MAX_ID, Erasure
 from mist.http.access import Caller

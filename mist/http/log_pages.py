@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import attrs
 import trio
 
-from mist.audience import Attributes
+from mist.attributes import Attributes
 from mist.errors import HistoryDamaged
 from mist.history import ColumnPage, Part, Selection
 from mist.http.staging import no_arrow

@@ -22,7 +22,7 @@ from mist.archive.admission import admitted
 from mist.archive.matching import matching
 from mist.archive.schema import MESSAGES
 from mist.archive.segments import older_than
-from mist.audience import Attributes
+from mist.attributes import Attributes
 from mist.message import TagSet
 
 __all__ = ["Piece", "Segments", "admit"]

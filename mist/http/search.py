@@ -5,7 +5,7 @@ from typing import Final
 
 import trio
 
-from mist.audience import Attributes
+from mist.attributes import Attributes
 from mist.commands import Since
 from mist.history import Page, Selection
 from mist.history.admission import admitted

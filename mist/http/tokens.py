@@ -14,9 +14,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from mist.audience import MAX_IDS, Attributes, change_of_json
+from mist.attributes import Attributes, change_of_json
 from mist.auth import Amend, Change, Enroll, Outcome, Record, Remove
 from mist.errors import MistError
+from mist.fields import MAX_IDS
 from mist.http.bodies import answer, read_body
 from mist.http.context import Context
 from mist.http.openapi import SERVICE, Answer, Body, Operation, Operations, parameter
@@ -60,7 +61,7 @@ def _object(value: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
 
 
 Given = Annotated[dict[str, Any], msgspec.Meta(extra_json_schema=_object(_VALUE, _VALUES))]
-"""What `mist.audience.Attributes.of_json` takes; whole numbers are texts to it."""
+"""What `mist.attributes.Attributes.of_json` takes; whole numbers are texts to it."""
 
 _NULL: Final = {"type": "null"}
 Patch = Annotated[
@@ -69,7 +70,7 @@ Patch = Annotated[
         extra_json_schema=_object({"anyOf": [_VALUE, _NULL]}, {"anyOf": [_VALUES, _NULL]})
     ),
 ]
-"""What `mist.audience.change_of_json` takes: null forgets (as RFC 7396 has it)."""
+"""What `mist.attributes.change_of_json` takes: null forgets (as RFC 7396 has it)."""
 
 Known = dict[str, str | list[str]]
 

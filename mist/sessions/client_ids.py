@@ -12,7 +12,7 @@ from typing import Final
 import attrs
 import trio
 
-from mist.audience import Attributes
+from mist.attributes import Attributes
 from mist.errors import ClientTaken
 
 __all__ = ["Clients"]

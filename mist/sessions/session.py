@@ -19,7 +19,7 @@ from typing import Final
 import attrs
 import trio
 
-from mist.audience import NO_ATTRIBUTES, Attributes
+from mist.attributes import NO_ATTRIBUTES, Attributes
 from mist.auth import Record
 from mist.broker.attribute_index import for_site
 from mist.broker.named_subscriptions import NamedSubscription

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final, Protocol
 
-from mist.audience import Attributes
+from mist.attributes import Attributes
 from mist.auth import Record
 from mist.broker.outbox import Outbox
 from mist.sessions.close_reason import CloseReason

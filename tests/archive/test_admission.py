@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mist.archive.admission import admitted
-from mist.audience import NO_ATTRIBUTES, Attributes, Audience
+from mist.attributes import NO_ATTRIBUTES, Attributes
+from mist.audience import Audience
 from mist.broker.attribute_index import is_global, reaches
 from mist.message import TagSet
 from tests.addressed import attributes, audiences, published

@@ -6,7 +6,7 @@ import attrs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mist.audience import Attributes
+from mist.attributes import Attributes
 from mist.auth import Enroll, Record
 from mist.auth.memory import MemoryStore
 from mist.auth.opening import open_registry

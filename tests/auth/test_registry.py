@@ -8,7 +8,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from mist.audience import MAX_IDS, NO_ATTRIBUTES, Attributes, parse_change
+from mist.attributes import NO_ATTRIBUTES, Attributes, parse_change
 from mist.auth import Amend, Enroll, Remove
 from mist.auth.memory import MemoryStore
 from mist.auth.opening import open_registry
@@ -23,6 +23,7 @@ from mist.errors import (
     TokenNotFound,
     TooManyTags,
 )
+from mist.fields import MAX_IDS
 from tests.auth.stores import Around, Failing, Hanging, Recording
 
 AB = frozenset("ab")

@@ -13,7 +13,7 @@ import attrs
 import pytest
 import trio
 
-from mist.audience import NO_ATTRIBUTES, Attributes
+from mist.attributes import NO_ATTRIBUTES, Attributes
 from mist.auth import Enroll
 from mist.auth.opening import open_registry, open_store
 from mist.auth.registry import Registry

@@ -3,7 +3,7 @@
 import attrs
 import pytest
 
-from mist.audience import Attributes
+from mist.attributes import Attributes
 from mist.auth import Record
 from mist.auth.opening import open_store
 

@@ -9,7 +9,8 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mist.audience import Attributes, Audience
+from mist.attributes import Attributes
+from mist.audience import Audience
 from mist.auth.memory import MemoryStore
 from mist.auth.registry import Registry
 from mist.broker.attribute_index import AttributeIndex, reaches

@@ -9,7 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
-from mist.audience import Attributes, Audience
+from mist.attributes import Attributes
+from mist.audience import Audience
 from mist.broker.broker import Broker, Group
 from mist.broker.named_subscriptions import NamedSubscription
 from mist.broker.outbox import Outbox, OutboxLimits, SlowConsumer

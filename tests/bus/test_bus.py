@@ -5,7 +5,8 @@ from contextlib import AsyncExitStack, contextmanager
 import pytest
 import trio
 
-from mist.audience import Attributes, Audience
+from mist.attributes import Attributes
+from mist.audience import Audience
 from mist.bus import BacklogLimits, Bus
 from mist.bus.feed import Feed, Reader
 from mist.bus.shown import Window

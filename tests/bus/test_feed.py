@@ -7,7 +7,7 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mist.audience import Attributes
+from mist.attributes import Attributes
 from mist.broker.broker import Broker
 from mist.bus import feed as module
 from mist.bus.feed import Feed, Reader

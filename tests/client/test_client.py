@@ -7,7 +7,7 @@ import pytest
 import trio
 import trio.testing
 
-from mist.audience import NO_ATTRIBUTES
+from mist.attributes import NO_ATTRIBUTES
 from mist.client import (
     AccessDenied,
     BadArgument,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mist.audience import NO_ATTRIBUTES, Attributes
+from mist.attributes import NO_ATTRIBUTES, Attributes
 from mist.client.dialect import PublishFailed, Request, Response
 from mist.client.line import LineDialect
 from mist.commands import (

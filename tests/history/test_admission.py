@@ -1,6 +1,6 @@
 """Who may get what is read from a history."""
 
-from mist.audience import Attributes
+from mist.attributes import Attributes
 from mist.history import Stored
 from mist.history.admission import admitted, envelope_of
 from mist.wire import Entry, TagList

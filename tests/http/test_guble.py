@@ -8,7 +8,7 @@ import pytest
 import trio
 import trio.testing
 
-from mist.audience import Attributes
+from mist.attributes import Attributes
 from mist.auth import Record
 from mist.commands import Register, RemoveTags, SetAttributes, SubscribeNamed
 from mist.errors import HistoryUnavailable

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from mist.archive.matching import matching
 from mist.archive.schema import MESSAGES
-from mist.audience import Attributes
+from mist.attributes import Attributes
 from mist.commands import Register, RemoveTags, SetAttributes, Unregister
 from mist.history import Erasure, Policy
 from mist.history.retention import Rule

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 import trio
 
-from mist.audience import Attributes
+from mist.attributes import Attributes
 from mist.client import connect
 from mist.commands import AddTags, Register, RemoveTags, SetAttributes, Unregister
 from mist.config import Listen

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from mist import commands
-from mist.audience import Attributes
+from mist.attributes import Attributes
 from mist.auth.opening import open_registry
 from mist.auth.registry import Registry
 from mist.commands import (

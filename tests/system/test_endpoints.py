@@ -11,7 +11,7 @@ import trio
 from trio_websocket import ConnectionClosed, ConnectionRejected
 
 from mist import client
-from mist.audience import Attributes
+from mist.attributes import Attributes
 from mist.auth import Record
 from mist.commands import AddTags, Register, RemoveTags, SetAttributes
 from mist.server import Server

@@ -12,7 +12,8 @@ import pytest
 import trio
 from trio_websocket import ConnectionClosed, ConnectionRejected, WebSocketConnection
 
-from mist.audience import Attributes, Audience
+from mist.attributes import Attributes
+from mist.audience import Audience
 from mist.auth import Record
 from mist.commands import AddTags, Register, RemoveTags, SetAttributes, Unregister
 from mist.message import Envelope

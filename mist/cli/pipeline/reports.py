@@ -37,7 +37,7 @@ SUBSCRIPTIONS = click.option(
 
 
 def _attributes(context: click.Context, parameter: click.Parameter, text: str) -> str:
-    from mist.audience import Attributes
+    from mist.attributes import Attributes
     from mist.errors import InvalidAudience
 
     try:
@@ -112,7 +112,7 @@ def match(
         raise click.UsageError("--pairs and --html: a page shows counts; give one of them")
 
     def job(spark: Any, messages: Any, folder: Path | None, progress: Any) -> Any:
-        from mist.audience import Attributes
+        from mist.attributes import Attributes
         from mist.pipeline.jobs import match as matching
 
         return matching.run(
@@ -221,7 +221,7 @@ def coverage(
     """Subscriptions that never match, tags without subscriptions, and the fan-out."""
 
     def job(spark: Any, messages: Any, folder: Path | None, progress: Any) -> Any:
-        from mist.audience import Attributes
+        from mist.attributes import Attributes
         from mist.pipeline.jobs import coverage as covering
 
         given, who = _subscriptions(file), Attributes.parse(attributes)

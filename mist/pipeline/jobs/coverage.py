@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mist.audience import NO_ATTRIBUTES, Attributes
+from mist.attributes import NO_ATTRIBUTES, Attributes
 from mist.pipeline.jobs.match import COLUMNS, Sent, load_matcher, received, sample, send
 from mist.pipeline.jobs.result import Result, write_table
 from mist.pipeline.kernels.coverage import FANOUT, SUBSCRIPTION, TAG, Coverage

@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mist.archive.admission import admitted
-from mist.audience import NO_ATTRIBUTES, Attributes
+from mist.attributes import NO_ATTRIBUTES, Attributes
 from mist.pipeline.jobs.result import LargeResult, Result, write_frame, write_table
 from mist.pipeline.kernels.matching import Matcher
 from mist.pipeline.kernels.subscriptions import BLOCK, blocks

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from typing import Final
 
-from mist.audience import Audience, parse_change
+from mist.attributes import parse_change
+from mist.audience import Audience
 from mist.commands import (
     AddTags,
     Auth,

@@ -6,7 +6,8 @@ import pytest
 import trio
 import trio.testing
 
-from mist.audience import Attributes, Audience
+from mist.attributes import Attributes
+from mist.audience import Audience
 from mist.bus import Bus
 from mist.commands import AddTags, Register, RemoveTags, SetAttributes, Unregister
 from mist.errors import HistoryUnavailable

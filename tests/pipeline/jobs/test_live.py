@@ -9,7 +9,8 @@ import pyarrow as pa
 import trio
 
 from mist.archive import Archive
-from mist.audience import NO_ATTRIBUTES, Attributes, Audience
+from mist.attributes import NO_ATTRIBUTES, Attributes
+from mist.audience import Audience
 from mist.broker.outbox import Outbox, OutboxLimits
 from mist.client import connect
 from mist.message import ASK, parse_tags

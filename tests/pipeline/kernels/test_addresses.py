@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from mist.archive.admission import admitted
 from mist.archive.matching import matching
-from mist.audience import Attributes, Audience
+from mist.attributes import Attributes
+from mist.audience import Audience
 from mist.broker.broker import Broker
 from mist.broker.outbox import Outbox, OutboxLimits
 from mist.history import Publication, Selection

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mist.audience import NO_ATTRIBUTES, Attributes, format_change
+from mist.attributes import NO_ATTRIBUTES, Attributes, format_change
 from mist.commands import (
     Auth,
     Command,
