@@ -134,7 +134,7 @@ class _Poll:
 
         async with opened(context, request, caller, NUDGES, notify, transport="bus") as session:
             nudges.append(Nudged(session.outbox))
-            session.be_client(request.path_params["client_id"])
+            session.set_client_id(request.path_params["client_id"])
             client = (caller.name, request.path_params["client_id"])
             with self._endpoint.polls.only(client, question.number, session):
                 session.subscribe_all([frozenset({f"={name}"}) for name in question.places])

@@ -142,4 +142,4 @@ class Wanted:
             ClientTaken, InvalidAudience: it can't.
         """
         if self.client is not None:
-            session.be_client(self.client)
+            session.set_client_id(self.client)

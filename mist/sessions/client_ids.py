@@ -1,9 +1,9 @@
 """Which client ids are taken, and by whom.
 
 A client chooses its id itself, so that messages can be addressed to one tab of a browser. While
-it is alive, and for a while longer, the id belongs to the token that brought it first: another
-token that claims it is refused, or it would get what is meant for the first. That is routing
-and no secret: whoever knows the token may claim its clients' ids.
+it is connected, and for a while longer, the id belongs to the token that claimed it first: another
+token that claims it is refused, or it would get what is meant for the first. An id is for routing
+and no secret: a peer that has the token may claim its clients' ids.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ import trio
 from mist.attributes import Attributes
 from mist.errors import ClientTaken
 
-__all__ = ["Clients"]
+__all__ = ["ClientClaim", "Clients"]
 
 _LINGER: Final = 60.0  # seconds; a client that polls is gone in between
 _MOST_LINGERING: Final = 100_000  # ids; the oldest are let go before their time
@@ -82,3 +82,54 @@ class Clients:
                 return
             del self._lingering[oldest]
             del self._claims[oldest]
+
+
+class ClientClaim:
+    """The client id of one session.
+
+    Args:
+        clients: which ids are taken.
+
+    Attributes:
+        id: empty for none.
+    """
+
+    __slots__ = ("_clients", "_owner", "_wanted", "id")
+
+    def __init__(self, clients: Clients) -> None:
+        self.id = ""
+        self._clients = clients
+        self._owner = ""
+        self._wanted = ""
+
+    def want(self, client: str) -> None:
+        """Have `reclaim` claim this id, since its owner isn't known yet.
+
+        Raises:
+            InvalidAudience: it isn't valid.
+        """
+        self._wanted = Attributes(client=client).client
+
+    def claim(self, client: str, owner: str) -> None:
+        """Take an id, in place of any other; see `Clients.claim`."""
+        self._clients.claim(client, owner)
+        self.release()
+        self.id, self._owner = client, owner
+
+    def reclaim(self, owner: str) -> None:
+        """Take the id that is wanted, or the one there is, for another owner.
+
+        Raises:
+            ClientTaken: it is another's; the session has none now.
+        """
+        client = self._wanted or self.id
+        self._wanted = ""
+        self.release()
+        if client:
+            self.claim(client, owner)
+
+    def release(self) -> None:
+        """Give the id up. Idempotent."""
+        if self.id:
+            self._clients.release(self.id, self._owner)
+            self.id = ""

@@ -208,7 +208,7 @@ class CommandSession(PublishingSession):
                 self.subscribe_named(tags, name, form, queue)
                 return Done()
             case UnsubscribeNamed(name=name, most=most):
-                self.unsubscribe_named(name, most)
+                self.named_subscriptions.remove(name, most)
                 return Done()
             case Resume():
                 return await self._resume(command)

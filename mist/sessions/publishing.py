@@ -4,15 +4,25 @@ Without a history a batch goes to the broker at once. With one it goes to the se
 stores it first; the session goes on meanwhile, and the replies come in the order of the log.
 """
 
+from typing import Final
+
+import attrs
+
+from mist.auth import Record
+from mist.broker.attribute_index import for_site
 from mist.commands import Command, Publish, Store
-from mist.errors import HistoryOff, MistError, NotGranted
+from mist.errors import CommandError, HistoryOff, MistError, NotGranted
+from mist.message import Envelope, parse_tag_list
 from mist.protocols import Protocol
 from mist.replies import Failed, Reply, Stored
 from mist.sessions.hub import Hub
 from mist.sessions.sequencer import Publisher
 from mist.sessions.session import Session
+from mist.wire import Batch
 
 __all__ = ["PublishingSession"]
+
+_PUBLISHABLE: Final = 1_000  # tag lists remembered, with whether they may be published
 
 
 class PublishingSession(Session):
@@ -24,7 +34,7 @@ class PublishingSession(Session):
         transport, peer, auth_timeout: as for a `Session`.
     """
 
-    __slots__ = ("_publisher", "protocol")
+    __slots__ = ("_asked", "_publishable", "_publisher", "protocol")
 
     def __init__(
         self,
@@ -44,6 +54,8 @@ class PublishingSession(Session):
             auth_timeout=auth_timeout,
             counted=protocol.counts_subscriptions,
         )
+        self._asked: Record | None = None  # whose grant was asked about these tag lists:
+        self._publishable: dict[bytes, bool] = {}
         self._publisher: Publisher | None = None
         if hub.sequencer is not None:
             self._publisher = Publisher(hub.sequencer, self.outbox)
@@ -76,6 +88,41 @@ class PublishingSession(Session):
             await self._publisher.settle()
         if self.recovery is not None and self.recovery.behind:
             await self.recovery.caught_up()
+
+    def may_publish(self, batch: Batch) -> bool:
+        """Whether this session may publish with all of a batch's tag lists.
+
+        One that isn't valid passes: the broker's validation rejects it, with a better error.
+        """
+        record = self.record
+        if record is None:
+            return True
+        known = self._publishable
+        if record is not self._asked:  # another token, or the token has changed
+            self._asked = record
+            known.clear()
+        for tag_list in set(batch.tag_lists):
+            verdict = known.get(tag_list)
+            if verdict is None:
+                try:
+                    tags = parse_tag_list(tag_list, self.hub.limits.message_tags)
+                    verdict = record.grant.may_publish(tags)
+                except CommandError:
+                    verdict = True
+                if len(known) >= _PUBLISHABLE:
+                    known.clear()
+                known[tag_list] = verdict
+            if not verdict:
+                return False
+        return True
+
+    def enveloped(self, batch: Batch) -> Batch:
+        """A batch as this session publishes it: for its own site only, where it has one."""
+        site = self.outbox.attributes.site
+        if site:
+            envelope = batch.envelope or Envelope()
+            batch.envelope = attrs.evolve(envelope, audience=for_site(envelope.audience, site))
+        return batch
 
     async def _publish(self, command: Publish) -> None:
         """Publish a batch, and queue the replies; where it is stored first, they follow later."""

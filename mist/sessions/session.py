@@ -6,13 +6,13 @@ stream over HTTP. Peers that send commands have a `mist.sessions.dispatch.Comman
 a session and handles them.
 
 A session ends once, for one reason (`end`): deliveries stop at that moment, the transport's
-scope is cancelled, and the transport says goodbye in its own way. Whoever runs the session
-calls `aclose` last.
+scope is cancelled, and the transport closes the connection in its own way. The task that runs
+the session calls `aclose` last.
 """
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -21,31 +21,28 @@ import trio
 
 from mist.attributes import NO_ATTRIBUTES, Attributes
 from mist.auth import Record
-from mist.broker.attribute_index import for_site
-from mist.broker.named_subscriptions import NamedSubscription
 from mist.broker.outbox import Outbox
 from mist.commands import Since
 from mist.errors import (
     ClientTaken,
-    CommandError,
     HistoryOff,
     HistoryUnavailable,
     InvalidAudience,
     NotGranted,
     TooManySubscriptions,
 )
-from mist.message import Envelope, TagSet, parse_tag_list
+from mist.message import TagSet
 from mist.replies import Fetched, Resumed, Revoked
+from mist.sessions.client_ids import ClientClaim
 from mist.sessions.close_reason import DISCONNECTED, HISTORY_LOST, CloseReason
 from mist.sessions.hub import Hub
 from mist.sessions.recovery import Recovery
-from mist.sessions.subscriptions import SubscriptionSet
-from mist.wire import Batch, WireForm
+from mist.sessions.subscriptions import NamedSubscriptionSet, SubscriptionSet, named_tags
+from mist.wire import WireForm
 
 __all__ = ["Session"]
 
 _CLEANUP_SLICE: Final = 500  # subscriptions removed between two checkpoints, some 5 ms
-_PUBLISHABLE: Final = 1_000  # tag lists remembered, with whether they may be published
 
 
 def _nothing() -> None:
@@ -58,31 +55,30 @@ class Session:
     Args:
         hub: what all sessions share.
         form: how deliveries to this peer are written.
-        notify: the wire form of what nobody asked for, empty where there is none: a
-            subscription that was revoked, a gap in what is being replayed.
+        notify: the wire form of a notice, empty where the dialect has none: that a
+            subscription was revoked, or that messages are missing from a replay.
         transport: the listener's kind, for logs and counts: `tcp`, `ws`.
         peer: the peer's address, for logs.
         auth_timeout: seconds within which the peer has to authenticate; None where it needs not.
-            Until then it is an unauthenticated peer.
         counted: whether a subscription made twice has to be undone twice.
 
     Attributes:
         record: the token's registry record; None for services, which may do everything.
-        ended: None while the session lives.
+        subscriptions, named_subscriptions: what it is subscribed to.
+        recovery: its replay from the history; None where there is no history.
+        unauthenticated: whether the peer has yet to authenticate.
+        ended: why it ended; None while it lives.
         scope: cancelled when the session ends; the transport reads inside it. Where it is
             cancelled by its own deadline, an unauthenticated peer took too long.
     """
 
     __slots__ = (
         "_client",
-        "_lane_bytes",
-        "_named",
         "_notify",
-        "_publishable",
-        "_wanted_client",
         "ended",
         "hub",
         "name",
+        "named_subscriptions",
         "outbox",
         "peer",
         "record",
@@ -113,11 +109,7 @@ class Session:
         self.ended: CloseReason | None = None
         self.scope = trio.CancelScope()
         self._notify = notify
-        self._named: dict[bytes, NamedSubscription] = {}
-        self._lane_bytes = 0  # of their names and tag lists
-        self._client: tuple[str, str] | None = None  # the id, and who claimed it
-        self._wanted_client = ""  # until the token is known
-        self._publishable: dict[bytes, bool] = {}  # tag lists that the token was asked about
+        self._client = ClientClaim(hub.clients)
         if auth_timeout is not None:
             self.scope.deadline = trio.current_time() + auth_timeout
             hub.sessions.add_pending(self)
@@ -131,6 +123,7 @@ class Session:
         self.subscriptions = SubscriptionSet(
             hub.broker, self.outbox, hub.hub_limits.subscription_bytes, counted=counted
         )
+        self.named_subscriptions = NamedSubscriptionSet(hub.broker, self.outbox)
         self.recovery: Recovery | None = None
         if hub.sequencer is not None:
             self.recovery = Recovery(
@@ -143,16 +136,15 @@ class Session:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name} {self.peer}>"
 
-    # life
+    # life cycle
 
     def adopt(self, record: Record) -> None:
-        """Give the session a token's grant, in the place of any other. Without an await."""
+        """Give the session a token's grant, in place of any other. Without an await."""
         self.hub.sessions.detach_token(self)
         self.record = record
-        self._publishable.clear()
         self.hub.broker.assign(self.outbox, record.id, self.subscriptions)
+        self._reclaim_client_id(record)
         self._describe()
-        self._keep_client()
         self.mark_authenticated()
         self.hub.sessions.attach(self)
         self._recheck()
@@ -180,13 +172,11 @@ class Session:
         """
         self.end(DISCONNECTED)
         self.outbox.close()
-        if self._client is not None:
-            self.hub.clients.release(*self._client)
-            self._client = None
+        self._client.release()
         with trio.CancelScope(shield=True):
-            while self._named and not self.hub.ending:
-                for named in list(itertools.islice(self._named.values(), _CLEANUP_SLICE)):
-                    self._end_lane(named)
+            while self.named_subscriptions and not self.hub.ending:
+                for named in list(itertools.islice(self.named_subscriptions, _CLEANUP_SLICE)):
+                    self.named_subscriptions.drop(named)
                 await trio.lowlevel.checkpoint()
             self.hub.broker.describe(self.outbox, NO_ATTRIBUTES, ())
             while self.subscriptions and not self.hub.ending:
@@ -196,24 +186,23 @@ class Session:
         self.hub.sessions.remove_pending(self)
         self.hub.sessions.detach(self)
         self.outbox.release()
-        self.recovery = None  # it knows this session, too
+        self.recovery = None  # it refers back to this session
 
     def token_changed(self, record: Record | None) -> None:
-        """The registry has changed this session's token; None where it is gone."""
+        """The registry has changed this session's token; None where it is revoked."""
         if record is None or not record.tags:
             self.end(CloseReason(4401, "token revoked"))
             return
         self.record = record
-        self._publishable.clear()
         self._describe()
         self._recheck()
 
     def _recheck(self) -> None:
         """End subscriptions that the grant doesn't allow any more, and say so."""
-        for named in list(self._named.values()):
-            tags = self._tags_of(named)
+        for named in list(self.named_subscriptions):
+            tags = named_tags(named)
             if not self.is_granted(tags):
-                self._end_lane(named)
+                self.named_subscriptions.drop(named)
                 self.outbox.reply(self._notify(Revoked(tags, named.name)))
         for group in list(self.subscriptions):
             tags = group.tags
@@ -221,91 +210,45 @@ class Session:
                 self.subscriptions.drop(group)
                 self.outbox.reply(self._notify(Revoked(tags)))
 
-    # who it is
+    # attributes and client id
 
     @property
     def attributes(self) -> Attributes:
         """What an audience chooses by: the token's, with the client id that was chosen."""
         return self.outbox.attributes
 
-    def be_client(self, client: str) -> None:
-        """Take a client id, in the place of any other.
+    def set_client_id(self, client: str) -> None:
+        """Take a client id, in place of any other.
 
-        An unauthenticated peer has it from the moment that its token is known, or its session ends
-        then.
+        An unauthenticated peer gets it once its token is known; where it is another token's,
+        the session ends then.
 
         Raises:
             ClientTaken: it is another token's.
-            InvalidAudience: it can't be one.
+            InvalidAudience: it isn't valid.
         """
         if self.unauthenticated:
-            self._wanted_client = Attributes(client=client).client
+            self._client.want(client)
             return
-        owner = "" if self.record is None else self.record.id
-        self.hub.clients.claim(client, owner)
-        if self._client is not None:
-            self.hub.clients.release(*self._client)
-        self._client = client, owner
+        self._client.claim(client, "" if self.record is None else self.record.id)
         self._describe()
 
-    def _keep_client(self) -> None:
-        """Have a client id be the token's that the session has now."""
-        wanted = self._wanted_client or (self._client[0] if self._client else "")
-        self._wanted_client = ""
-        if self._client is not None:
-            self.hub.clients.release(*self._client)
-            self._client = None
-        if wanted and self.record is not None:
-            try:
-                self.hub.clients.claim(wanted, self.record.id)
-            except ClientTaken:
-                self.end(CloseReason(4409, "client id is taken"))
-                return
-            self._client = wanted, self.record.id
-            self._describe()
+    def _reclaim_client_id(self, record: Record) -> None:
+        """Claim the client id for the token that the session has now."""
+        try:
+            self._client.reclaim(record.id)
+        except ClientTaken:
+            self.end(CloseReason(4409, "client id is taken"))
 
     def _describe(self) -> None:
+        """Tell the broker the attributes: the token's, with the client id."""
         attributes = NO_ATTRIBUTES if self.record is None else self.record.attributes
-        if self._client is not None:
-            # A token that is at the bound of what attributes may be has none for a client.
+        if self._client.id:
+            # Attributes of a token that are as long as allowed leave no room for a client id.
             with suppress(InvalidAudience):
-                attributes = attrs.evolve(attributes, client=self._client[0])
-        named_subscriptions = list(self._named.values())
-        self.hub.broker.describe(self.outbox, attributes, self.subscriptions, named_subscriptions)
-
-    # publishing
-
-    def may_publish(self, batch: Batch) -> bool:
-        """Whether this session may publish with all of a batch's tag lists.
-
-        What can't be a tag list may be published: it is refused for that, further on.
-        """
-        record = self.record
-        if record is None:
-            return True
-        known = self._publishable
-        for tag_list in set(batch.tag_lists):
-            verdict = known.get(tag_list)
-            if verdict is None:
-                try:
-                    tags = parse_tag_list(tag_list, self.hub.limits.message_tags)
-                    verdict = record.grant.may_publish(tags)
-                except CommandError:
-                    verdict = True
-                if len(known) >= _PUBLISHABLE:
-                    known.clear()
-                known[tag_list] = verdict
-            if not verdict:
-                return False
-        return True
-
-    def enveloped(self, batch: Batch) -> Batch:
-        """A batch as this session publishes it: for its own site, where it is bound to one."""
-        site = self.outbox.attributes.site
-        if site:
-            envelope = batch.envelope or Envelope()
-            batch.envelope = attrs.evolve(envelope, audience=for_site(envelope.audience, site))
-        return batch
+                attributes = attrs.evolve(attributes, client=self._client.id)
+        named = list(self.named_subscriptions)
+        self.hub.broker.describe(self.outbox, attributes, self.subscriptions, named)
 
     # subscriptions
 
@@ -331,48 +274,22 @@ class Session:
         self.subscriptions.add(tags, self._most)
 
     def subscribe_named(self, tags: TagSet, name: bytes, form: WireForm, queue: str) -> None:
-        """As `subscribe`, by a name and besides all others; see `mist.commands.SubscribeNamed`.
+        """Make a named subscription; see `mist.commands.SubscribeNamed`.
 
         Raises:
             NotGranted, TooManySubscriptions: nothing has changed.
         """
         if not self.is_granted(tags):
             raise NotGranted
-        if name in self._named:
+        named, limits = self.named_subscriptions, self.hub.hub_limits
+        if name in named:
             return
-        size = self.subscriptions.list_bytes + self._lane_bytes
         if (
-            len(self.subscriptions) + len(self._named) >= self._most
-            or size >= self.hub.hub_limits.subscription_bytes
+            len(self.subscriptions) + len(named) >= self._most
+            or self.subscriptions.list_bytes + named.list_bytes >= limits.subscription_bytes
         ):
             raise TooManySubscriptions
-        named = NamedSubscription(self.outbox, form, name)
-        self._named[name] = named
-        self.hub.broker.add_named(named, tags, queue)
-        self._lane_bytes += _size(named)
-
-    def unsubscribe_named(self, name: bytes, most: int | None) -> None:
-        """Undo that now, or after so many messages. Nothing happens where there is no such one."""
-        named = self._named.get(name)
-        if named is None:
-            return
-        if most is None or named.taken >= most:
-            self._end_lane(named)
-        else:
-            named.end_after(most, lambda: self._end_lane(named))
-
-    def named(self) -> Iterator[tuple[bytes, TagSet]]:
-        """Subscriptions with names of their own, in the order made."""
-        return ((name, self._tags_of(named)) for name, named in self._named.items())
-
-    def _tags_of(self, named: NamedSubscription) -> TagSet:
-        assert named.group is not None
-        return named.group.tags
-
-    def _end_lane(self, named: NamedSubscription) -> None:
-        if self._named.pop(named.name, None) is not None:
-            self._lane_bytes -= _size(named)
-            self.hub.broker.remove_named(named)
+        named.add(tags, name, form, queue)
 
     def subscribe_all(self, tag_sets: Sequence[TagSet]) -> list[TagSet]:
         """Subscribe to all of these or to none, from now on.
@@ -396,15 +313,15 @@ class Session:
         *,
         counted: bool = False,
     ) -> None:
-        """Subscribe to all of these or to none: first what was, then what comes.
+        """Subscribe to all of these or to none, with recovery: a replay, then live messages.
 
-        Returns when it is live. From then on the session is moved back to the history when it
-        falls behind: whoever asks for what was would rather be late than miss something.
+        Returns when the session is live. From then on it is moved back to the history when it
+        falls behind: a peer that asks for recovery would rather be late than miss something.
 
         Args:
             answer: called before the first message.
-            caught_up: called behind all that was, before what is live.
-            counted: whether the answer is to say how many come from the history.
+            caught_up: called behind the last replayed message, before the live ones.
+            counted: whether the answer says how many messages are replayed.
 
         Raises:
             NotGranted, TooManySubscriptions, HistoryOff, HistoryUnavailable: nothing has
@@ -436,10 +353,10 @@ class Session:
     async def fetch(
         self, tags: TagSet, since: Since, most: int | None, answer: Callable[[Fetched], None]
     ) -> None:
-        """Bring what was, without subscribing; see `mist.commands.Fetch`.
+        """Replay without subscribing; see `mist.commands.Fetch`.
 
         Raises:
-            NotGranted, HistoryOff, HistoryUnavailable: nothing more is brought.
+            NotGranted, HistoryOff, HistoryUnavailable: nothing more is replayed.
         """
         if self.recovery is None:
             raise HistoryOff
@@ -459,8 +376,3 @@ class Session:
                 self.end(HISTORY_LOST)
 
         self.hub.sequencer.start_soon(catch_up)
-
-
-def _size(named: NamedSubscription) -> int:
-    assert named.group is not None
-    return len(named.name) + len(named.group.tag_list)

@@ -1,17 +1,18 @@
 """What one session is subscribed to: counted, bounded, in the order made.
 
-Whether a token allows a subscription is the session's question; how many there may be is
-asked here.
+Whether a token allows a subscription is decided by the session.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 
 from mist.broker.broker import Broker, Group
+from mist.broker.named_subscriptions import NamedSubscription
 from mist.broker.outbox import Outbox
 from mist.errors import TooManySubscriptions
 from mist.message import TagSet
+from mist.wire import WireForm
 
-__all__ = ["SubscriptionSet"]
+__all__ = ["NamedSubscriptionSet", "SubscriptionSet", "named_tags"]
 
 
 class SubscriptionSet:
@@ -126,3 +127,68 @@ class SubscriptionSet:
         self.version += 1
         self.list_bytes -= len(group.tag_list)
         self._broker.unsubscribe(self._outbox, group)
+
+
+class NamedSubscriptionSet:
+    """The named subscriptions of one session; see `mist.commands.SubscribeNamed`.
+
+    Iteration gives them in the order made.
+
+    Args:
+        broker: where they are made.
+        outbox: for which.
+
+    Attributes:
+        list_bytes: of the names and canonical tag lists of all of them.
+    """
+
+    __slots__ = ("_broker", "_by_name", "_outbox", "list_bytes")
+
+    def __init__(self, broker: Broker, outbox: Outbox) -> None:
+        self.list_bytes = 0
+        self._broker = broker
+        self._outbox = outbox
+        self._by_name: dict[bytes, NamedSubscription] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def __iter__(self) -> Iterator[NamedSubscription]:
+        return iter(self._by_name.values())
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._by_name
+
+    def add(self, tags: TagSet, name: bytes, form: WireForm, queue: str) -> None:
+        """Make one, of a name that isn't in use."""
+        named = NamedSubscription(self._outbox, form, name)
+        self._by_name[name] = named
+        self._broker.add_named(named, tags, queue)
+        self.list_bytes += _size(named)
+
+    def remove(self, name: bytes, most: int | None) -> None:
+        """End one: now, or after `most` messages. Nothing happens where there is none."""
+        named = self._by_name.get(name)
+        if named is None:
+            return
+        if most is None or named.taken >= most:
+            self.drop(named)
+        else:
+            named.end_after(most, lambda: self.drop(named))
+
+    def drop(self, named: NamedSubscription) -> None:
+        """End one now. Idempotent."""
+        if self._by_name.pop(named.name, None) is not None:
+            self.list_bytes -= _size(named)
+            self._broker.remove_named(named)
+
+
+def named_tags(named: NamedSubscription) -> TagSet:
+    """What a named subscription asks for."""
+    assert named.group is not None
+    return named.group.tags
+
+
+def _size(named: NamedSubscription) -> int:
+    assert named.group is not None
+    return len(named.name) + len(named.group.tag_list)

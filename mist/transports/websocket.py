@@ -277,7 +277,7 @@ class WebSocketTransport(Transport):
         refusal = self._look_over(session, offer)
         if refusal is None and offer.client is not None:
             try:
-                session.be_client(offer.client)
+                session.set_client_id(offer.client)
             except ClientTaken:
                 return handshake.CLIENT_TAKEN
             except InvalidAudience:
@@ -311,7 +311,7 @@ class WebSocketTransport(Transport):
     def _topics(self, session: CommandSession, user: str) -> TopicProtocol:
         """What understands a client of guble's, which is given an id where it has none."""
         if not session.attributes.client:
-            session.be_client(secrets.token_hex(10))
+            session.set_client_id(secrets.token_hex(10))
         outbox = session.outbox  # rather than the session, which knows its protocol
         return TopicProtocol(
             self._hub.limits,

@@ -468,10 +468,10 @@ async def test_names_of_subscriptions_count_against_the_bound_on_their_bytes() -
         session.subscribe_named(asked(f"{n}" * 10), b"%d" % n * 40, PLAIN, "")
     with pytest.raises(TooManySubscriptions):
         session.subscribe_named(asked("more"), b"more", PLAIN, "")
-    session.unsubscribe_named(b"0" * 40, None)
-    session.unsubscribe_named(b"0" * 40, None)
+    session.named_subscriptions.remove(b"0" * 40, None)
+    session.named_subscriptions.remove(b"0" * 40, None)
     session.subscribe_named(asked("more"), b"more", PLAIN, "")
-    assert [name for name, _ in session.named()] == [b"1" * 40, b"more"]
+    assert [named.name for named in session.named_subscriptions] == [b"1" * 40, b"more"]
     await session.aclose()
     assert session.hub.broker.tag_sets() == 0
 
