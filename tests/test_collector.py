@@ -1,4 +1,4 @@
-"""The garbage collector has little to walk and, of what connections leave, nothing to find."""
+"""Garbage collection: there is little to walk and, of what connections leave, nothing to find."""
 
 import gc
 from collections.abc import Iterator

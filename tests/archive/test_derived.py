@@ -1,4 +1,4 @@
-"""What names stand for, as numbers."""
+"""Numbers for tags and for all that is derived from them."""
 
 import random
 

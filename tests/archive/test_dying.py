@@ -1,4 +1,4 @@
-"""Crashes between any two steps of sealing; see `dying`."""
+"""Crash safety of sealing: a crash between any two of its steps; see `dying`."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""What is measured by samples comes out right on average, and costs little."""
+"""Sampled meters: right on average, and cheap."""
 
 import random
 

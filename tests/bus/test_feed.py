@@ -1,4 +1,4 @@
-"""What a reader is told, against a plain definition, however it asks."""
+"""Feeds: what a reader gets, against a plain definition, however it asks."""
 
 from unittest import mock
 

@@ -1,4 +1,4 @@
-"""Who may get what is read from a history."""
+"""Targeted delivery from a history: who may get what is read."""
 
 from mist.attributes import Attributes
 from mist.history import Stored

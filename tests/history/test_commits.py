@@ -1,4 +1,4 @@
-"""Batches of writers that ask again: in the log once, as a whole."""
+"""Transactions of writers that ask again: in the log once, as a whole."""
 
 import itertools
 

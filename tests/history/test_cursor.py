@@ -1,4 +1,4 @@
-"""A reader's place in a log, and what was lost on the way."""
+"""Cursors: a reader's position in a log, and what was lost before it."""
 
 import sqlite3
 from contextlib import closing

@@ -1,4 +1,4 @@
-"""What is erased is gone for good, and nothing else is."""
+"""Erasure: what is erased is gone for good, and nothing else is."""
 
 import pytest
 from hypothesis import given, settings

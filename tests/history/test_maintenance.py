@@ -1,4 +1,4 @@
-"""The task that looks after a log."""
+"""The maintenance task of a log."""
 
 import logging
 

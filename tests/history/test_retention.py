@@ -1,4 +1,4 @@
-"""Rules as they are written, and what they are about."""
+"""Retention rules: how they are written, and which messages they are about."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What comes for each subscription, counted once."""
+"""The tally: how many messages come for each subscription, each counted once."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""Who may do what where there is no secret."""
+"""Authorization without a secret: who may do what."""
 
 from collections.abc import Mapping
 from typing import Any

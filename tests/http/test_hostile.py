@@ -8,16 +8,15 @@ import socket
 import struct
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 
-from mist.commands import Register
-from mist.config import Listen
 from mist.server import Server
 from tests.http.client import http_address, request
-from tests.servers import running
+from tests.servers import listeners
+from tests.waiting import until
 
 TOKEN = "t0ken"
 HEAD = b"POST /v1/messages HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -28,17 +27,28 @@ POLL = (
 
 
 @pytest.fixture
-async def server(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> AsyncIterator[Server]:
-    listen = (Listen("tcp", "127.0.0.1", 0), Listen("http", "127.0.0.1", 0))
-    settings = {"token_rate": 1e6, "history": "memory://"}
-    async with running(tmp_path, listen=listen, **settings) as server:
-        await server.hub.registry.execute([Register(TOKEN, frozenset({"*", "/foo"}))])
-        with trio.fail_after(60):
-            yield server
-            assert (await request(server, "GET", "/healthz")).status == 200
-            while server.hub.connected:  # noqa: ASYNC110  # nobody tells when the last has left
-                await trio.sleep(0.01)
+async def no_warnings(caplog: pytest.LogCaptureFixture) -> AsyncIterator[None]:
+    yield
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+@pytest.fixture
+def server_settings(no_warnings: None) -> dict[str, Any]:
+    # It depends on that check, so what is logged is checked after the server has ended.
+    return {
+        "listen": listeners("tcp", "http"),
+        "history": "memory://",
+        "token_rate": 1e6,
+        "grants": {TOKEN: {"*", "/foo"}},
+    }
+
+
+@pytest.fixture(autouse=True)
+async def sound(server: Server) -> AsyncIterator[None]:
+    """After each test the server still answers, and has no connection left."""
+    yield
+    assert (await request(server, "GET", "/healthz")).status == 200
+    await until(lambda: not server.hub.sessions.connected)
 
 
 async def turns(count: int) -> None:

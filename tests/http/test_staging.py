@@ -1,4 +1,4 @@
-"""Rows are staged in parts, and committed once or not at all."""
+"""Staging: rows come in parts, and are committed once or not at all."""
 
 import http.client
 import json

@@ -1,4 +1,4 @@
-"""Tags share their strings, and tell the rarest of them first."""
+"""Interning: tags share their strings, and tell the rarest of them first."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Looking subsets up finds what the definition says, whatever the groups are."""
+"""Subset lookup finds what the definition says, whatever the groups are."""
 
 from itertools import combinations
 

@@ -1,4 +1,4 @@
-"""Of the pages that Spark says, the line that a person wants to read."""
+"""Errors of Spark: of its many lines, the one that a person wants to read."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Is there anybody where Spark is to run? Told in one line, before Java is started."""
+"""A Spark master that doesn't answer is an error of one line, before Java is started."""
 
 import os
 import socket

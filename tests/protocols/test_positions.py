@@ -1,4 +1,4 @@
-"""Places in a history: every way to write one, and what is none."""
+"""Positions in a history: every way to write one, and what is none."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What is wanted of the log, as people write it: the same at a server and at an archive."""
+"""Selections of the log as people write them: the same for a server and for an archive."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""mist.js where WebSockets can't be had: event streams, polling, and the way there and back."""
+"""Transport fallback in mist.js: event streams and polling, and the way there and back."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""mist.js over time: what it asks for again and what not, when it waits, when it gives up."""
+"""mist.js over time: what it resubscribes to and what not, its backoff, and when it gives up."""
 
 import shutil
 from collections.abc import AsyncIterator

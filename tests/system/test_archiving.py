@@ -1,4 +1,4 @@
-"""A server that keeps an archive, as a process of its own: killed, restarted, started wrongly."""
+"""Archiving: a server process that keeps an archive, killed, restarted and started wrongly."""
 
 import random
 from functools import partial

@@ -1,4 +1,4 @@
-"""A server with a history, as a process of its own: killed, restarted, started wrongly."""
+"""Durability: a server process with a history, killed, restarted and started wrongly."""
 
 import re
 import signal

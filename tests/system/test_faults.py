@@ -1,4 +1,4 @@
-"""What goes wrong around a server, as a process of its own, and what is left of its history."""
+"""Fault injection around a server process, and what is left of its history."""
 
 import ctypes
 import os

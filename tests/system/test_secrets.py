@@ -1,4 +1,4 @@
-"""What must not be told is told nowhere: canaries through every endpoint, and a search for them."""
+"""No secret leaks: canaries through every endpoint, and a search for them."""
 
 import base64
 import contextlib

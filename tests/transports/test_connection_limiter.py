@@ -1,4 +1,4 @@
-"""Who may connect: counts in all and by address."""
+"""The connection limiter: counts in all and by address."""
 
 from ipaddress import ip_network
 

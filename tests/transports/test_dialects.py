@@ -1,4 +1,4 @@
-"""Which dialect a TCP connection speaks: told by its first bytes, once, and by nothing else."""
+"""Protocol detection: a TCP connection's dialect is told by its first bytes alone, once."""
 
 from pathlib import Path
 

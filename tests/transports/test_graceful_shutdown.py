@@ -1,4 +1,4 @@
-"""How sessions end with their server: spread out, in time, in no order."""
+"""Graceful shutdown: sessions end with their server spread out, in time, in no order."""
 
 import pytest
 import trio

@@ -20,16 +20,10 @@ from mist.server import Server
 from tests.http.client import connect, request
 from tests.servers import running
 from tests.transports.lines import Lines, talk
+from tests.transports.websockets import open_websocket
 
 PATH = "/subscribe/websocket"
 TOKEN = "t0ken-that-no-log-may-hold"
-
-
-@pytest.fixture
-async def server(tmp_path: Path) -> AsyncIterator[Server]:
-    async with running(tmp_path) as server:
-        with trio.fail_after(30):
-            yield server
 
 
 @pytest.fixture
@@ -76,31 +70,17 @@ async def browse(
     index: int = 1,
 ) -> AsyncIterator[Browser]:
     """Connect as a page does, or (`ours` false) as a plain WebSocket client with a header."""
-    extra = [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
-    subprotocols = ["mist.v1"] if ours else None
+    headers = dict(headers or {})
+    subprotocols = ["mist.v1"] if ours else []
     if token is not None:
-        if subprotocols is not None:
+        if ours:
             subprotocols.append(encode(token))
         else:
-            extra.append((b"X-Auth-Token", token.encode()))
-    port = int(server.urls[index].rpartition(":")[2])
-    stream = await trio.open_tcp_stream("127.0.0.1", port)
-    try:
-        async with trio.open_nursery() as nursery:
-            socket = await trio_websocket.wrap_client_stream(
-                nursery,
-                stream,
-                f"127.0.0.1:{port}",
-                path,
-                subprotocols=subprotocols,
-                extra_headers=extra,
-            )
-            yield Browser(socket)
-            nursery.cancel_scope.cancel()
-    except BaseExceptionGroup as group:
-        raise group.exceptions[0] from None
-    finally:
-        await trio.aclose_forcefully(stream)
+            headers["X-Auth-Token"] = token
+    async with open_websocket(
+        server, path, subprotocols=subprotocols, headers=headers, index=index
+    ) as socket:
+        yield Browser(socket)
 
 
 async def status(server: Server, **options: object) -> int:

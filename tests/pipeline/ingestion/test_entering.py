@@ -1,4 +1,4 @@
-"""A batch is in the lake whole and once, whatever was done twice or cut short."""
+"""Lake ingestion: a batch is in the lake whole and once, whatever was done twice or cut short."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Whose a folder is, who writes into it, and what is tidied."""
+"""A lake's folder: who owns it, who writes into it, and what is cleared up."""
 
 import os
 from collections.abc import Callable

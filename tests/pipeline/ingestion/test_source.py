@@ -1,4 +1,4 @@
-"""Where a lake goes on, and what it takes of a log that was started anew."""
+"""Lake ingestion: where it resumes, and what it reads of a log that was started anew."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Which segments become one, and that nothing of them is lost."""
+"""Compaction: which segments become one, and that nothing of them is lost."""
 
 from itertools import accumulate, pairwise
 from pathlib import Path

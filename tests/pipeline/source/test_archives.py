@@ -1,4 +1,4 @@
-"""The origin that is a folder: what a task does, in this process."""
+"""An archive as the origin: what a task does, in this process."""
 
 from collections.abc import Iterator
 from datetime import date

@@ -1,4 +1,4 @@
-"""What a NATS client's subscriptions are called."""
+"""Names of a NATS client's subscriptions."""
 
 from mist.protocols.subjects.names import Names
 
