@@ -2,7 +2,7 @@
 
     python examples/embedded.py
 
-The program's own tasks and mist's live and die together. Others connect to it as to any server.
+The server runs in a nursery of the program and ends with it. Clients connect as to any server.
 """
 
 import tempfile
@@ -15,7 +15,7 @@ from mist.client import connect
 
 
 async def count_down(hub: mist.Hub) -> None:
-    """The program's own work; it publishes without a socket."""
+    """The program's own work. It publishes in process, without a socket."""
     for number in (3, 2, 1):
         hub.publish(frozenset({"countdown"}), str(number).encode())
         await trio.sleep(0.01)

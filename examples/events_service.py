@@ -1,4 +1,4 @@
-"""An internal service that publishes events: orders, as they are placed and paid.
+"""A service that publishes events: orders that are placed and paid.
 
 python examples/events_service.py --count 5
 """
@@ -17,7 +17,7 @@ REGIONS = ["eu", "us"]
 
 async def main(url: str, secret: str | None, count: int, interval: float) -> None:
     """Publish `count` events, `interval` seconds apart."""
-    # The client reconnects by itself; leaving the block waits until the server has it all.
+    # The client reconnects by itself; leaving the block waits until the server has everything.
     async with connect(url, secret=secret, wait=True) as client:
         for number in range(1, count + 1):
             event = random.choice(["placed", "paid"])
@@ -32,7 +32,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--host", default="tcp://127.0.0.1:1445", metavar="URL")
     parser.add_argument("--count", type=int, default=10)
-    parser.add_argument("--interval", type=float, default=0.5, help="seconds between two events")
+    parser.add_argument("--interval", type=float, default=0.5, help="seconds between events")
     options = parser.parse_args()
     try:
         trio.run(

@@ -4,8 +4,8 @@
 
 A line of dpkg.log, `2026-10-16 23:04:01 status installed libc-bin:amd64 2.36-9`, is published
 with the tags `log:dpkg`, `action:status`, `state:installed`, `package:libc-bin`, `arch:amd64`;
-a line of any other log with `log:NAME` and, where it names one, `level:error` and the like.
-The file may be rotated or truncated meanwhile; a line is published once it has ended.
+a line of any other log gets `log:NAME` and, if it names a log level, `level:error` and so on.
+The file may be rotated or truncated while it is followed. A line is published once it is complete.
 """
 
 import argparse
@@ -40,9 +40,9 @@ def tags_of(line: str, log: str) -> set[str]:
 
 
 async def lines_of(path: Path, *, from_start: bool, once: bool) -> AsyncIterator[str]:
-    """Whole lines of a file as they are written, from its end or its start.
+    """Complete lines of a file as they are written, from its end or its start.
 
-    A file that is replaced (rotated) or cut short is read again from its beginning.
+    A file that is replaced (rotated) or truncated is read again from its beginning.
     """
     file = path.open("rb")
     if not from_start:
@@ -50,7 +50,7 @@ async def lines_of(path: Path, *, from_start: bool, once: bool) -> AsyncIterator
     rest = b""
     try:
         while True:
-            # Read in pieces, so that a long file is on its way before it is all in memory.
+            # Read in chunks, so that a long file need not fit into memory.
             if chunk := file.read(65_536):
                 *lines, rest = (rest + chunk).split(b"\n")
                 for line in lines:
@@ -60,11 +60,11 @@ async def lines_of(path: Path, *, from_start: bool, once: bool) -> AsyncIterator
                 return
             await trio.sleep(0.2)
             try:
-                there = path.stat()
+                current = path.stat()
             except FileNotFoundError:
                 continue  # between the two steps of a rotation
-            here = os.fstat(file.fileno())
-            if there.st_ino != here.st_ino or there.st_size < file.tell():
+            opened = os.fstat(file.fileno())
+            if current.st_ino != opened.st_ino or current.st_size < file.tell():
                 file.close()
                 file, rest = path.open("rb"), b""
     finally:
@@ -72,7 +72,7 @@ async def lines_of(path: Path, *, from_start: bool, once: bool) -> AsyncIterator
 
 
 async def main(url: str, path: Path, *, from_start: bool, once: bool) -> None:
-    """Ship the lines of `path`."""
+    """Publish the lines of `path`."""
     log = re.sub(r"[^\w.-]", "-", path.name.removesuffix(".log"))
     count = 0
     async with connect(url, secret=os.environ.get("MIST_SECRET")) as client:
@@ -87,7 +87,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--host", default="tcp://127.0.0.1:1445", metavar="URL")
     parser.add_argument("--file", type=Path, default=Path("/var/log/dpkg.log"))
-    parser.add_argument("--from-start", action="store_true", help="what is there already, too")
+    parser.add_argument("--from-start", action="store_true", help="publish existing lines too")
     parser.add_argument("--once", action="store_true", help="stop at the end of the file")
     options = parser.parse_args()
     try:

@@ -1,11 +1,11 @@
-"""Talk to mist as a client of NATS does: two workers share a queue, and answer requests.
+"""Use mist with a NATS client: two workers form a queue group and answer requests.
 
-Needs nats-py, and a server that listens for it:
+Needs nats-py, and a server with a NATS listener:
 
     mist serve --listen tcp://127.0.0.1 --listen nats://127.0.0.1
     python examples/nats_client.py
 
-What the workers are asked also reaches everyone who subscribes to `.order.>` at another door.
+The requests also reach every subscriber to `.order.>` that uses another protocol.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from nats.aio.msg import Msg
 
 
 async def work(client: Client, name: str) -> None:
-    """Answer one request at a time of those that come to the queue `billing`."""
+    """Answer the requests that the queue group `billing` hands to this worker."""
 
     async def bill(message: Msg) -> None:
         await message.respond(f"{name} billed {message.subject}: {message.data.decode()}".encode())
@@ -30,11 +30,11 @@ async def main(url: str, token: str | None, orders: int) -> None:
     for number, worker in enumerate(workers, 1):
         await work(worker, f"worker {number}")
         await worker.flush()
-    asker = await nats.connect(url, token=token)
+    requester = await nats.connect(url, token=token)
     for number in range(orders):
-        answer = await asker.request("order.eu", f"{number}".encode(), timeout=5)
+        answer = await requester.request("order.eu", f"{number}".encode(), timeout=5)
         print(answer.data.decode(), flush=True)
-    for client in (*workers, asker):
+    for client in (*workers, requester):
         await client.drain()
 
 

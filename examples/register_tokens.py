@@ -1,10 +1,10 @@
-"""An admin script: give each line of a file its token. Run it as often as you like.
+"""An admin script: register the tokens of a file. It is idempotent.
 
     python examples/register_tokens.py tokens.txt
 
 A line of the file is `TOKEN TAGS`, the tags joined by commas; empty lines and lines that begin
-with # are passed over. A token that exists already gets exactly these tags, and its live
-clients keep what they are still allowed.
+with # are skipped. A token that exists already gets exactly these tags; its connected clients keep
+the subscriptions that are still allowed.
 """
 
 import argparse
@@ -29,7 +29,7 @@ def read(path: Path) -> Iterator[tuple[str, frozenset[str]]]:
 
 
 def ensure(client: Client, token: str, tags: frozenset[str]) -> str:
-    """Make the server know `token` with exactly `tags`; says what that took."""
+    """Register `token` with exactly `tags`. Returns what was done."""
     try:
         client.register(tags, token)
     except RemoteError as error:

@@ -2,8 +2,8 @@
 
     python examples/browser/serve.py
 
-A page that is opened as a file has no origin, and mist lets in only pages whose origin it
-knows. Pages from loopback it knows, as long as it listens on loopback only.
+A page opened as a file has no origin, and mist accepts only pages from allowed origins. Loopback
+origins are allowed as long as mist listens on loopback only.
 """
 
 import argparse
@@ -18,10 +18,10 @@ PAGE = Path(__file__).with_name("index.html")
 
 
 def policy_for(page: bytes) -> str:
-    """A Content-Security-Policy under which only what stands in the page runs.
+    """A Content-Security-Policy that allows only the page's own scripts and styles.
 
-    Scripts and styles are named by their hashes, so one that somebody injects is no good;
-    and text can't become markup at all (`require-trusted-types-for`).
+    They are listed by hash, so an injected one does not run, and text can't become markup
+    (`require-trusted-types-for`).
     """
 
     def hashes(tag: bytes) -> str:
@@ -37,7 +37,7 @@ def policy_for(page: bytes) -> str:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """One page, read afresh each time, so that it can be edited meanwhile."""
+    """Serves one page, read at each request so that it can be edited while this runs."""
 
     def do_GET(self) -> None:
         if self.path.partition("?")[0] not in ("/", "/index.html"):
@@ -56,12 +56,12 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(page)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing of each request."""
+        """Log no requests."""
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--port", type=int, default=8000, help="0 takes a free one")
+    parser.add_argument("--port", type=int, default=8000, help="0 picks a free port")
     options = parser.parse_args()
     try:
         with ThreadingHTTPServer(("127.0.0.1", options.port), Handler) as server:

@@ -1,8 +1,8 @@
-// A room: mist.js brings what is said, the service beside this page takes what we say.
+// A chat room: messages arrive by mist.js, and are sent to the service that serves this page.
 import { connect } from "/mist.js";
 
-const KEPT = 200; // messages on the page
-const WORDS = { connecting: "connecting …", open: "in ", waiting: "connection lost, coming back …" };
+const MAX_MESSAGES = 200; // on the page
+const WORDS = { connecting: "connecting …", open: "in ", waiting: "connection lost, reconnecting …" };
 
 const $ = (id) => document.getElementById(id);
 let visit = null; // { client, token, name, room } while in a room
@@ -25,11 +25,11 @@ function tell(error) {
 
 function show(line, ...classes) {
   const list = $("messages");
-  // Whoever reads further up shall not be carried off.
+  // Don't scroll while the user reads older messages.
   const atEnd = list.scrollHeight - list.scrollTop - list.clientHeight < 40;
   line.classList.add(...classes);
   list.append(line);
-  while (list.children.length > KEPT) list.firstChild.remove();
+  while (list.children.length > MAX_MESSAGES) list.firstChild.remove();
   if (atEnd) list.scrollTop = list.scrollHeight;
 }
 
@@ -38,7 +38,7 @@ function hear({ data }) {
   try {
     said = JSON.parse(data);
   } catch {
-    return; // somebody else publishes with these tags; it is not for us
+    return; // another publisher uses these tags
   }
   const line = document.createElement("li");
   const who = document.createElement("b");
@@ -49,7 +49,7 @@ function hear({ data }) {
 
 function missed() {
   const line = document.createElement("li");
-  line.textContent = "something may be missing here";
+  line.textContent = "messages may be missing here";
   show(line, "gap");
 }
 
@@ -58,7 +58,7 @@ function reflect({ state, error }) {
   $("state").textContent = state === "open" ? WORDS.open + visit.room : WORDS[state] ?? "not in a room";
   if (state === "closed" && error.code !== "closed") {
     leave();
-    tell(new Error("You were shown out. Join again to come back."));
+    tell(new Error("Your token was revoked. Join again to return."));
   }
 }
 
@@ -68,7 +68,7 @@ function enter(token, url, name, room) {
   client.on("state", reflect);
   client.on("gap", missed);
   client.on("error", ({ error }) => tell(error));
-  // The last fifty that were said before we came, then what comes, each once.
+  // The last fifty messages, then live ones, each once.
   client.subscribe(["chat", `room:${room}`], hear, { since: -50 });
   reflect({ state: client.state });
   $("join").hidden = true;
@@ -104,7 +104,7 @@ $("say").addEventListener("submit", async (event) => {
   const text = $("text").value;
   try {
     await ask("/say", { token: visit.token, text });
-    $("text").value = ""; // what could not be said stays
+    $("text").value = ""; // kept if it was not sent
     tell(null);
   } catch (error) {
     tell(error);
@@ -114,5 +114,5 @@ $("say").addEventListener("submit", async (event) => {
 $("leave").addEventListener("click", () => {
   const token = visit.token;
   leave();
-  ask("/leave", { token }).catch(() => {}); // it ends by itself in an hour
+  ask("/leave", { token }).catch(() => {}); // the token is revoked after an hour anyway
 });

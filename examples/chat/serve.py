@@ -1,13 +1,13 @@
-"""A chat: browsers listen to mist, and speak through this small service. http://127.0.0.1:8001/
+"""A chat: browsers subscribe to mist and publish through this service. http://127.0.0.1:8001/
 
     python examples/chat/serve.py
 
-A browser can't publish to mist, so what is said goes through a service that knows who says it.
-Whoever joins a room gets a token of their own, which lets them hear that room and nothing else;
-it is also what they show here to speak in it. Leaving, or an hour of silence, takes it back.
+Browsers don't publish to mist here: a service that knows the author publishes for them. A user
+who joins a room gets a token, which grants that room and nothing else, and which authenticates
+requests to this service too. Leaving the room, or an hour of inactivity, revokes it.
 
-One process, standard library and mist's synchronous client. Not a product: there are no
-passwords, and names are whatever people say.
+It is one process, with the standard library and mist's synchronous client. It is an example, not a
+product: there are no passwords, and users choose any name.
 """
 
 import argparse
@@ -42,7 +42,7 @@ MAX_MEMBERS = 1_000
 
 
 class Refused(Exception):
-    """What a visitor is told, with an HTTP status."""
+    """An error response: an HTTP status and a text for the user."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -50,7 +50,7 @@ class Refused(Exception):
 
 
 class Rooms:
-    """Who is in which room, by the token that they were given."""
+    """The members of the rooms, by token."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -58,26 +58,26 @@ class Rooms:
         self._members: dict[str, tuple[str, str, float]] = {}  # name, room, last seen
 
     def join(self, name: str, room: str) -> str:
-        """Let somebody in; their token."""
+        """Add a member to a room. Returns their token."""
         name = " ".join(name.split())
         if not 1 <= len(name) <= MAX_NAME or not name.isprintable():
             raise Refused(400, f"a name has 1 to {MAX_NAME} characters")
         if not ROOM.fullmatch(room):
-            raise Refused(400, "a room is called by lowercase letters, digits and dashes")
+            raise Refused(400, "a room name has lowercase letters, digits and dashes")
         token = secrets.token_urlsafe(32)
         self._forget_idle()
         with self._lock:
             if len(self._members) >= MAX_MEMBERS:
-                raise Refused(503, "the house is full")
+                raise Refused(503, "the chat is full")
             self._client.register([f"room:{room}"], token)
-            self._client.ping()  # which proves that the token is known by now
+            self._client.ping()  # the fence: the token is registered now
             self._members[token] = (name, room, time.monotonic())
         return token
 
     def say(self, token: str, text: str) -> None:
-        """Publish what a member says, in their room and under their name."""
+        """Publish a member's message in their room, under their name."""
         if not 1 <= len(text.strip()) <= MAX_TEXT:
-            raise Refused(400, f"say something, in up to {MAX_TEXT} characters")
+            raise Refused(400, f"a message has 1 to {MAX_TEXT} characters")
         with self._lock:
             name, room, _ = self._member(token)
             self._members[token] = (name, room, time.monotonic())
@@ -86,7 +86,7 @@ class Rooms:
             self._client.flush()
 
     def leave(self, token: str) -> None:
-        """Take a member's token back."""
+        """Remove a member and revoke their token."""
         with self._lock:
             self._member(token)
             del self._members[token]
@@ -108,7 +108,7 @@ class Rooms:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """The pages, and three things to ask for: join, say, leave."""
+    """Serves the pages and three requests: join, say, leave."""
 
     rooms: Rooms
     mist_url: str
@@ -125,37 +125,37 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         try:
-            answer = self._carry_out(json.loads(self._body()))
+            answer = self._handle(json.loads(self._body()))
         except Refused as refusal:
             self._answer(refusal.status, {"error": str(refusal)})
         except (ValueError, KeyError, TypeError, AttributeError):
-            self._answer(400, {"error": "that is not understood"})
+            self._answer(400, {"error": "malformed request"})
         except MistError as error:
             print(f"mist: {error}", file=sys.stderr)
-            self._answer(503, {"error": "the chat is out of order for a moment"})
+            self._answer(503, {"error": "the chat is unavailable at the moment"})
         else:
             self._answer(200, answer)
 
     def _body(self) -> bytes:
-        # A page of another origin can't send this kind without asking us first.
+        # A page of another origin can't send this type without a preflight request.
         if self.headers.get_content_type() != "application/json":
             raise Refused(415, "expected JSON")
         length = int(self.headers.get("Content-Length") or 0)
         if not 0 <= length <= MAX_BODY:
-            raise Refused(413, "that is too long")
+            raise Refused(413, "the request is too long")
         return self.rfile.read(length)
 
-    def _carry_out(self, asked: dict[str, str]) -> dict[str, str]:
+    def _handle(self, request: dict[str, str]) -> dict[str, str]:
         match self.path:
             case "/join":
-                token = self.rooms.join(asked["name"], asked["room"])
+                token = self.rooms.join(request["name"], request["room"])
                 return {"token": token, "url": self.mist_url}
             case "/say":
-                self.rooms.say(asked["token"], asked["text"])
+                self.rooms.say(request["token"], request["text"])
             case "/leave":
-                self.rooms.leave(asked["token"])
+                self.rooms.leave(request["token"])
             case _:
-                raise Refused(404, "there is no such thing")
+                raise Refused(404, "no such request")
         return {}
 
     def _answer(self, status: int, value: dict[str, str]) -> None:
@@ -174,7 +174,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing of each request."""
+        """Log no requests."""
 
 
 def main(port: int, tcp: str, http: str, secret: str | None) -> None:
@@ -190,9 +190,9 @@ def main(port: int, tcp: str, http: str, secret: str | None) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--port", type=int, default=8001, help="0 takes a free one")
+    parser.add_argument("--port", type=int, default=8001, help="0 picks a free port")
     parser.add_argument("--tcp", default="tcp://127.0.0.1:1445", help="where to publish")
-    parser.add_argument("--http", default="http://127.0.0.1:8080", help="where browsers listen")
+    parser.add_argument("--http", default="http://127.0.0.1:8080", help="where browsers connect")
     options = parser.parse_args()
     try:
         main(options.port, options.tcp, options.http, os.environ.get("MIST_SECRET"))

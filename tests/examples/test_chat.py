@@ -134,7 +134,7 @@ async def test_a_token_taken_back_shows_one_out_and_leaving_takes_it_back(
         await join(bob, "Bob")
         ask(http, "DELETE", f"/v1/tokens/{token['id']}")
         await ann.until("!document.getElementById('error').hidden")
-        assert await ann.text("#error") == "You were shown out. Join again to come back."
+        assert await ann.text("#error") == "Your token was revoked. Join again to return."
         await say(bob, "still here")
         assert await heard(bob, 1) == ["Bob: still here"]
         await bob.click("#leave")
