@@ -8,6 +8,7 @@ server, so they are parsed strictly, and anything left over is an error.
 import ipaddress
 import re
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Final
 from urllib.parse import quote, unquote
 
@@ -185,7 +186,7 @@ class Listen:
         """Whether this is a unix socket."""
         return SCHEMES[self.scheme].port is None
 
-    @property
+    @cached_property
     def is_local(self) -> bool:
         """Whether only this machine can reach it: a unix socket or loopback.
 

@@ -1,10 +1,15 @@
 """The application: every route, in one table, for all listeners of a server."""
 
-from collections.abc import Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 
 import trio
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
+from mist.errors import MistError
 from mist.http import (
     bus,
     description,
@@ -24,12 +29,14 @@ from mist.http import (
 )
 from mist.http.context import Context
 from mist.http.guard import Guard, GuardLimits
-from mist.http.problems import HANDLERS
+from mist.http.problems import HANDLERS, Problem, answer_of
 from mist.http.rates import Rates
 from mist.transports.connection_limiter import ConnectionLimiter
 from mist.transports.handshake import Origins
 
 __all__ = ["Site"]
+
+Endpoint = Callable[[Request], Awaitable[ASGIApp]]
 
 
 class Site:
@@ -44,7 +51,7 @@ class Site:
         self, context: Context, limiter: ConnectionLimiter, names: Collection[str]
     ) -> None:
         config = context.config
-        self._app = _application(context)
+        self._app = _Routes(_routes(context))
         self._limiter = limiter
         self._names = names
         self._limits = GuardLimits(config.max_body, config.body_seconds)
@@ -59,27 +66,57 @@ class Site:
         return Guard(self._app, self._limiter, origins, self._names, self._limits, self._rates)
 
 
-def _application(context: Context) -> Starlette:
-    app = Starlette(
-        routes=[
-            *bus.routes(context),
-            *description.routes(context),
-            *guble.routes(context),
-            *health.routes(context),
-            *inspect.routes(context),
-            *log.routes(context),
-            *messages.routes(context),
-            *metrics.routes(context),
-            *pages.routes(context),
-            *polling.routes(context),
-            *staging.routes(context),
-            *stats.routes(context),
-            *streams.routes(context),
-            *tickets.routes(context),
-            *tokens.routes(context),
-        ],
-        exception_handlers=HANDLERS,
-    )
-    # A path has one spelling; another one is not found, rather than sent elsewhere.
-    app.router.redirect_slashes = False
-    return app
+class _Routes:
+    """An ASGI application: routes whose path has no parameters are found by one dict lookup.
+
+    starlette looks through its routes one by one, and through two layers that catch exceptions:
+    most of what a small request costs. It has what the lookup doesn't find, other methods and
+    unknown paths among it.
+
+    Attributes:
+        routes: all of them.
+    """
+
+    def __init__(self, routes: Sequence[BaseRoute]) -> None:
+        self.routes = routes
+        self._endpoints: dict[tuple[str, str], Endpoint] = {
+            (method, route.path): route.endpoint
+            for route in routes
+            if type(route) is Route and not route.param_convertors
+            for method in route.methods or ()
+        }
+        self._starlette = Starlette(routes=routes, exception_handlers=HANDLERS)
+        # A path has one spelling; another one is not found, rather than sent elsewhere.
+        self._starlette.router.redirect_slashes = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        endpoint = self._endpoints.get((scope["method"], scope["path"]))
+        if endpoint is None:
+            await self._starlette(scope, receive, send)
+            return
+        try:
+            response = await endpoint(Request(scope, receive, send))
+            await response(scope, receive, send)
+        except (Problem, MistError, HTTPException) as error:
+            await answer_of(error)(scope, receive, send)
+
+
+def _routes(context: Context) -> list[BaseRoute]:
+    return [
+        *bus.routes(context),
+        *description.routes(context),
+        *guble.routes(context),
+        *health.routes(context),
+        *inspect.routes(context),
+        *log.routes(context),
+        *messages.routes(context),
+        *metrics.routes(context),
+        *pages.routes(context),
+        *polling.routes(context),
+        *staging.routes(context),
+        *stats.routes(context),
+        *streams.routes(context),
+        *tickets.routes(context),
+        *tokens.routes(context),
+    ]

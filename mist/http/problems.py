@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from mist.errors import HistoryUnavailable, MistError
 
-__all__ = ["HANDLERS", "Problem", "problem_of"]
+__all__ = ["HANDLERS", "Problem", "answer_of", "mistake", "problem_of"]
 
 log = logging.getLogger("mist.http")
 
@@ -109,32 +109,35 @@ def problem_of(error: MistError) -> Problem:
     return Problem(status, error.code, detail, headers)
 
 
-async def _answer_problem(request: Request, error: Exception) -> Response:
-    assert isinstance(error, Problem)
-    return error.response()
+def mistake() -> Problem:
+    """A mistake of ours. It is logged once, by what catches it; the peer gets nothing of it."""
+    return Problem(500, "internal_error", "a mistake of the server's; it is logged")
 
 
-async def _answer_mist_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, MistError)
-    return problem_of(error).response()
+async def _answer_mistake(request: Request, error: Exception) -> Response:
+    return mistake().response()
 
 
-async def _answer_starlette(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
+def answer_of(error: "Problem | MistError | HTTPException") -> Response:
+    """What answers an error."""
+    if isinstance(error, Problem):
+        return error.response()
+    if isinstance(error, MistError):
+        return problem_of(error).response()
     code = _CODES.get(error.status_code, "bad_request")
     status = error.status_code if error.status_code in _TITLES else 400
     return Problem(status, code, _TITLES[status].lower(), error.headers).response()
 
 
-async def _answer_mistake(request: Request, error: Exception) -> Response:
-    # Logged once, by whoever catches it above; the peer gets nothing of it.
-    return Problem(500, "internal_error", "a mistake of the server's; it is logged").response()
+async def _answer(request: Request, error: Exception) -> Response:
+    assert isinstance(error, Problem | MistError | HTTPException)
+    return answer_of(error)
 
 
 HANDLERS: Final = {
-    Problem: _answer_problem,
-    MistError: _answer_mist_error,
-    HTTPException: _answer_starlette,
+    Problem: _answer,
+    MistError: _answer,
+    HTTPException: _answer,
     Exception: _answer_mistake,
 }
 """For starlette: exception class to what answers it."""

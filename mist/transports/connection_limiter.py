@@ -2,13 +2,17 @@
 
 from collections import Counter
 from collections.abc import Iterable
+from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address
+from typing import Final
 
 import attrs
 
 from mist.change import Change
 
 __all__ = ["ConnectionLimiter", "Ticket"]
+
+_REMEMBERED: Final = 4_096  # addresses
 
 
 @attrs.frozen(eq=False)
@@ -51,6 +55,7 @@ class ConnectionLimiter:
         self._emptied = Change()
         self.connected = 0
         self._by_address: Counter[str] = Counter()
+        self._counted = lru_cache(_REMEMBERED)(self._count)
         self.refused = 0
 
     def enter(self, address: str) -> Ticket | None:
@@ -83,6 +88,9 @@ class ConnectionLimiter:
 
     def counted(self, address: str) -> str:
         """What stands for an address where peers are limited by it; empty where they aren't."""
+        return self._counted(address)
+
+    def _count(self, address: str) -> str:
         try:
             ip = ip_address(address.partition("%")[0])
         except ValueError:
