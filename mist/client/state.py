@@ -116,7 +116,7 @@ class ClientState:
         self._send_buffer.add(line)
 
     async def call(self, command: Command) -> Reply:
-        """Send a request and wait for its reply. Cancelled, it may have been carried out."""
+        """Send a request and wait for its reply. Cancelled, it may have been handled."""
         if not self.lines and type(command) not in SUPPORTED:
             raise Unsupported(f"{type(command).__name__} is not for websockets")
         self.check()
