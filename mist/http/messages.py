@@ -167,7 +167,7 @@ async def _publish(
 
 def check_room(hub: Hub) -> None:
     """Have publishers wait on their side where they are faster than the disk."""
-    if hub.sequencer is not None and hub.sequencer.crowded:
+    if hub.sequencer is not None and hub.sequencer.congested:
         raise Problem(503, "busy", "too much is waiting to be stored", {"Retry-After": "1"})
 
 

@@ -11,13 +11,10 @@ A session knows its hub. The hub knows sessions only as the session table does.
 """
 
 import hmac
-import itertools
 import logging
 import time
 from collections import Counter
 from collections.abc import Sequence
-from itertools import repeat
-from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -25,19 +22,20 @@ import trio
 
 from mist.auth import Record
 from mist.auth.registry import Registry
-from mist.broker.broker import Accepted, Broker, BrokerStatistics
+from mist.broker.broker import Broker, BrokerStatistics
 from mist.broker.meters import Meters
 from mist.broker.outbox import Outbox, OutboxLimits
 from mist.errors import HistoryOff, HistoryUnavailable
 from mist.history import Key
 from mist.history.idempotency import KeysInMemory
-from mist.message import Envelope, Limits, TagSet, format_tags, parse_tags
+from mist.message import Envelope, Limits, TagSet
+from mist.sessions.batching import make_batches
 from mist.sessions.client_filters import ClientFilters
 from mist.sessions.client_ids import Clients
 from mist.sessions.flush_scheduler import FlushScheduler
-from mist.sessions.sequencer import Sequencer, Submission
+from mist.sessions.sequencer import Sequencer
 from mist.sessions.session_table import SessionTable
-from mist.wire import Batch, Run, record
+from mist.sessions.submission import Submission
 
 if TYPE_CHECKING:
     from mist.archive.sealer import Sealer  # needs pyarrow, which is an extra
@@ -162,7 +160,8 @@ class Hub:
             1. (The number of messages accepted, as everywhere.)
 
         Raises:
-            EmptyTag, InvalidTag, TooManyTags: nothing was published.
+            EmptyTag, InvalidTag, TooManyTags, HistoryUnavailable, TypeError: nothing was
+                published.
         """
         return self.publish_all([(tags, data)])
 
@@ -184,8 +183,10 @@ class Hub:
 
         Raises:
             EmptyTag, InvalidTag, TooManyTags: nothing was published.
+            HistoryUnavailable: nor then; the server is stopping.
+            TypeError, ValueError: nor then; the arguments are not what they should be.
         """
-        accepted = self._accept(messages, envelopes)
+        accepted = make_batches(self.broker, messages, publisher, envelopes)
         if self.sequencer is None:
             for part in accepted:
                 self.broker.publish(part.batch)
@@ -202,8 +203,9 @@ class Hub:
             Its id. Everyone who is there has it queued.
 
         Raises:
-            EmptyTag, InvalidTag, TooManyTags, HistoryOff, HistoryUnavailable: nothing was
-                published. Where this is cancelled, it may have been.
+            EmptyTag, InvalidTag, TooManyTags, HistoryOff, HistoryUnavailable, TypeError: nothing
+                was published. Where this is cancelled, or the server stops meanwhile, it may
+                have been stored.
         """
         return await self.store_all([(tags, data)])
 
@@ -226,8 +228,13 @@ class Hub:
 
         Returns:
             The id of the first; the others' follow it.
+
+        Raises:
+            ValueError: as for `publish_all`; and what `store` raises.
         """
-        accepted = self._accept(messages, envelopes)
+        if not isinstance(key, Key | None):
+            raise TypeError("a key must be Key or None")
+        accepted = make_batches(self.broker, messages, publisher, envelopes)
         if self.sequencer is None:
             raise HistoryOff
         outcomes: list[int | HistoryUnavailable] = []
@@ -242,25 +249,6 @@ class Hub:
         if isinstance(outcomes[0], HistoryUnavailable):
             raise outcomes[0]
         return outcomes[0]
-
-    def _accept(
-        self, messages: Sequence[tuple[TagSet, bytes]], envelopes: Sequence[Envelope | None]
-    ) -> list[Accepted]:
-        """Messages as batches, neighbours with one envelope together, their tags checked."""
-        found: list[Accepted] = []
-        pairs = zip(messages, envelopes or repeat(None, len(messages)), strict=True)
-        for envelope, some in itertools.groupby(pairs, key=itemgetter(1)):
-            runs: list[Run] = []
-            framable = True
-            for (tags, data), _ in some:
-                tag_list = format_tags(parse_tags(tags, self.limits.message_tags)).encode()
-                runs.append((tag_list, record(tag_list, data), 1))
-                framable = framable and b"\n" not in data
-            batch = Batch.of_runs(runs, framable=framable, envelope=envelope)
-            (accepted,) = self.broker.validate(batch)
-            assert isinstance(accepted, Accepted)  # the tags have been looked at
-            found.append(accepted)
-        return found
 
     # credentials
 

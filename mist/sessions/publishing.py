@@ -16,7 +16,7 @@ from mist.message import Envelope, parse_tag_list
 from mist.protocols import Protocol
 from mist.replies import Failed, Reply, Stored
 from mist.sessions.hub import Hub
-from mist.sessions.sequencer import Publisher
+from mist.sessions.publisher import Publisher
 from mist.sessions.session import Session
 from mist.wire import Batch
 
@@ -84,7 +84,7 @@ class PublishingSession(Session):
 
     async def _catch_up(self) -> None:
         """Wait until the commands before have taken effect, and the peer can see that they have."""
-        if self._publisher is not None and self._publisher.underway:
+        if self._publisher is not None and self._publisher.in_flight:
             await self._publisher.settle()
         if self.recovery is not None and self.recovery.behind:
             await self.recovery.caught_up()

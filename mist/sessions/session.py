@@ -34,7 +34,7 @@ from mist.errors import (
 from mist.message import TagSet
 from mist.replies import Fetched, Resumed, Revoked
 from mist.sessions.client_ids import ClientClaim
-from mist.sessions.close_reason import DISCONNECTED, HISTORY_LOST, CloseReason
+from mist.sessions.close_reason import DISCONNECTED, HISTORY_LOST, INTERNAL_ERROR, CloseReason
 from mist.sessions.hub import Hub
 from mist.sessions.recovery import Recovery
 from mist.sessions.subscriptions import NamedSubscriptionSet, SubscriptionSet, named_tags
@@ -374,5 +374,8 @@ class Session:
                 await recovery.catch_up(after)
             except HistoryUnavailable:
                 self.end(HISTORY_LOST)
+            except Exception:
+                self.end(INTERNAL_ERROR)  # it would miss what it should be replayed
+                raise  # for the sequencer to count
 
         self.hub.sequencer.start_soon(catch_up)

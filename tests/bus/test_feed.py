@@ -126,7 +126,7 @@ async def scenario(plan, then, places, limits, chunked):
         await poll(client, make_feed, chunked=chunked)
         if then:  # goes on while the client is at it
             await append(history, model, lasts, then)
-            sequencer.newest = len(model)
+            sequencer.delivery.newest = len(model)
         polls = 0
         while await poll(client, make_feed, chunked=chunked):
             polls += 1

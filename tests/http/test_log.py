@@ -30,7 +30,7 @@ async def append(server, *publications):
     """Into the history, and as if delivered."""
     sequencer = server.hub.sequencer
     await sequencer.history.append(publications)
-    sequencer.newest = (await sequencer.history.position()).newest
+    sequencer.delivery.newest = (await sequencer.history.position()).newest
 
 
 async def trim(server, most):

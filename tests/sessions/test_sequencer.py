@@ -1,80 +1,41 @@
 """Durable before delivered: what is published goes through the history, in order, or is refused."""
 
-from collections.abc import AsyncIterator, Iterator, Sequence
-from itertools import pairwise
-from pathlib import Path
+from collections.abc import Awaitable, Callable
 
+import attrs
 import pytest
 import trio
 import trio.testing
 
 from mist.auth.opening import open_registry
+from mist.broker.outbox import Outbox, OutboxLimits
+from mist.broker.validation import Accepted
 from mist.errors import EmptyTag, HistoryOff, HistoryUnavailable
-from mist.history import Bulk, History, Mark, Publication
-from mist.history.commits import make_blocks
-from mist.history.layout import Row
-from mist.history.opening import open_history
-from mist.protocols.line import LineProtocol
-from mist.sessions.dispatch import CommandSession
+from mist.history import Bulk, History, Key, Mark
+from mist.message import Envelope
+from mist.protocols.line.forms import PLAIN
+from mist.sessions.batching import make_batches
 from mist.sessions.hub import Hub
+from mist.sessions.publisher import Publisher
 from mist.sessions.sequencer import Sequencer
-from tests.history.messages import run
+from mist.sessions.submission import Submission
+from mist.wire import Batch, record
+from tests.sessions.storing import Gate, bulk, join, numbers, sequencer_of, take
+
+A = frozenset("a")
 
 
-class ConnectionLimiter:
-    """Stands before a history's appends: held back, counted, or refused."""
-
-    def __init__(self, history: History) -> None:
-        self.open = trio.Event()
-        self.groups: list[int] = []  # messages in each append
-        self.failing = False
-        self._append = history.append
-        history.append = self.append  # type: ignore[method-assign]
-
-    async def append(self, publications: Sequence[Publication]) -> int:
-        await self.open.wait()
-        if self.failing:
-            raise HistoryUnavailable("the disk is full")
-        self.groups.append(sum(each.count for each in publications))
-        return await self._append(publications)
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-async def history(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[History]:
-    url = "memory://" if request.param == "memory" else f"sqlite:///{tmp_path}/history.db"
-    async with await open_history(url) as history:
-        yield history
-
-
-@pytest.fixture
-async def hub(history: History, nursery: trio.Nursery) -> Hub:
-    hub = Hub(await open_registry("memory://"))
-    hub.sequencer = await Sequencer.over(hub.broker, history)
-    nursery.start_soon(hub.sequencer.run)
-    return hub
-
-
-def join(hub: Hub, *tags: str) -> CommandSession:
-    session = CommandSession(hub, LineProtocol(hub.limits), transport="tcp")
-    hub.sessions.attach(session)
-    for each in tags:
-        session.subscribe(frozenset(each.split(",")))
-    return session
-
-
-def take(session: CommandSession) -> bytes:
-    data = bytes(session.outbox.peek())
-    session.outbox.sent(len(data))
-    return data
+def fail(*_: object) -> None:
+    raise ZeroDivisionError
 
 
 async def test_nobody_gets_a_message_before_it_is_stored(hub: Hub, history: History) -> None:
-    limiter = ConnectionLimiter(history)
+    gate = Gate(history)
     publisher, subscriber = join(hub), join(hub, "a")
     await publisher.receive(b"publish a 1\n")
     await trio.testing.wait_all_tasks_blocked()
     assert take(subscriber) == b""
-    limiter.open.set()
+    gate.open.set()
     await publisher.receive(b"ping\n")
     assert take(subscriber) == b"publish a 1\n"
     assert take(publisher) == b"pong\n"
@@ -94,14 +55,6 @@ async def test_commands_take_effect_in_order(hub: Hub) -> None:
     )
     assert hub.sequencer is not None
     assert take(session) == b"publish a 2\nlast %b 3\n" % hub.sequencer.epoch.encode()
-
-
-async def test_an_error_stands_between_what_came_before_and_behind(hub: Hub) -> None:
-    session = join(hub, "a")
-    await session.receive(b"publish a 1\npublish a, 2\npublish a 3\nping\n")
-    assert take(session) == b"publish a 1\nerror Empty tag\npublish a 3\npong\n"
-    assert hub.sequencer is not None
-    assert hub.sequencer.newest == 2  # what is refused has no id
 
 
 async def test_tag_lists_are_stored_in_canonical_form(hub: Hub, history: History) -> None:
@@ -125,63 +78,30 @@ async def test_ids_come_with_deliveries_where_they_are_asked_for(hub: Hub) -> No
 async def test_what_is_submitted_while_a_group_is_stored_is_the_next_group(
     hub: Hub, history: History
 ) -> None:
-    limiter = ConnectionLimiter(history)
+    gate = Gate(history)
     publishers = [join(hub) for _ in range(5)]
     for publisher in publishers:
         await publisher.receive(b"publish a 1\npublish a 2\n")
     await trio.testing.wait_all_tasks_blocked()
-    limiter.open.set()
+    gate.open.set()
     for publisher in publishers:
         await publisher.receive(b"ping\n")
-    assert sum(limiter.groups) == 10
-    assert len(limiter.groups) <= 2
-
-
-async def test_a_publisher_faster_than_the_disk_is_not_read(hub: Hub, history: History) -> None:
-    limiter = ConnectionLimiter(history)
-    publisher = join(hub)
-    chunk = b"publish a %b\n" % (b"x" * 60_000)
-    read = 0
-
-    async def send() -> None:
-        nonlocal read
-        while True:
-            await publisher.receive(chunk)
-            read += len(chunk)
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(send)
-        await trio.testing.wait_all_tasks_blocked()
-        assert 262_144 < read + len(chunk) < 2 * 262_144
-        nursery.cancel_scope.cancel()
-    limiter.open.set()
-    with trio.fail_after(5):
-        await publisher.receive(b"ping\n")
-    assert take(publisher) == b"pong\n"
+    assert sum(gate.groups) == 10
+    assert len(gate.groups) <= 2
 
 
 async def test_where_nothing_can_be_stored_nobody_gets_it_and_its_publisher_hears(
     hub: Hub, history: History
 ) -> None:
-    limiter = ConnectionLimiter(history)
-    limiter.open.set()
-    limiter.failing = True
+    gate = Gate(history)
+    gate.open.set()
+    gate.failing = True
     session = join(hub, "a")
     await session.receive(b"publish a 1\npublish b 2\nstore a 3\nping\n")
     assert take(session) == b"error History is unavailable\n" * 3 + b"pong\n"
-    limiter.failing = False
+    gate.failing = False
     await session.receive(b"store a 4\nping\n")
     assert take(session) == b"publish a 4\nstored 1\npong\n"
-
-
-async def test_what_a_gone_publisher_has_sent_is_delivered(hub: Hub, history: History) -> None:
-    limiter = ConnectionLimiter(history)
-    publisher, subscriber = join(hub), join(hub, "a")
-    await publisher.receive(b"publish a 1\n")
-    await publisher.aclose()
-    limiter.open.set()
-    await subscriber.receive(b"publish c 2\nping\n")
-    assert take(subscriber) == b"publish a 1\npong\n"
 
 
 async def test_many_publishers_keep_their_own_order_and_ids_ascend(
@@ -222,9 +142,9 @@ async def test_a_program_that_embeds_mist_stores_too(hub: Hub, history: History)
     assert await hub.store(frozenset("b"), b"3") == 3
     assert take(subscriber) == b"publish a 2\n"  # the first can't be a line
     assert subscriber.outbox.dropped_unframable == 1
-    limiter = ConnectionLimiter(history)
-    limiter.failing = True
-    limiter.open.set()
+    gate = Gate(history)
+    gate.failing = True
+    gate.open.set()
     with pytest.raises(HistoryUnavailable):
         await hub.store(frozenset("a"), b"4")
     with pytest.raises(EmptyTag):
@@ -237,154 +157,296 @@ async def test_nothing_is_stored_where_there_is_no_history() -> None:
         await hub.store(frozenset("a"), b"1")
 
 
-# large batches
+# one that raises
 
 
-def bulk(*publications: Publication) -> Bulk:
-    rows = make_blocks(publications)
-    return Bulk(lambda: iter(rows), sum(each.count for each in publications))
+@pytest.mark.parametrize("what", ["flush", "on_dropping", "on_behind", "settled"])
+async def test_what_raises_beside_a_delivery_costs_nobody_else(hub: Hub, what: str) -> None:
+    broker, other = hub.broker, join(hub, "a")
+    outbox = Outbox(
+        PLAIN,
+        OutboxLimits(messages=1),
+        broker.ready,
+        on_dropping=fail if what == "on_dropping" else lambda outbox: None,
+    )
+    broker.subscribe(outbox, A)
+    if what == "flush":
+        outbox.flush = fail
+    if what == "on_behind":
+        outbox.on_behind = fail
+    submission = Submission(
+        make_batches(broker, [(A, b"1"), (A, b"2")]),
+        fail if what == "settled" else lambda _, outcome: None,
+    )
+    sequencer_of(hub).submit(submission)
+    with trio.fail_after(5):
+        assert await hub.store(A, b"3") == 3
+    assert take(other) == b"publish a 1\npublish a 2\npublish a 3\n"
+    assert broker.failures.counts.total() >= 1
+    await sequencer_of(hub).settled()
 
 
-def numbers(tags: str, count: int, framable: bool = True) -> Publication:
-    texts = [str(n) if framable else f"{n}\n" for n in range(count)]
-    return Publication([run(tags, each) for each in texts], 0.0, "", framable)
-
-
-async def test_a_large_batch_is_delivered_in_order_behind_and_ahead_of_others(
-    hub: Hub, history: History
-) -> None:
-    limiter = ConnectionLimiter(history)
-    subscriber, publisher = join(hub, "a"), join(hub)
-    await subscriber.receive(b"ids on\n")
-    await publisher.receive(b"publish a before\n")
-    await trio.testing.wait_all_tasks_blocked()
-    assert hub.sequencer is not None
-    outcomes = []
-    async with trio.open_nursery() as nursery:
-
-        async def commit() -> None:
-            assert hub.sequencer is not None
-            outcomes.append(await hub.sequencer.commit(bulk(numbers("a", 6_000)), Mark("", "w", 1)))
-
-        nursery.start_soon(commit)
-        await trio.testing.wait_all_tasks_blocked()
-        await publisher.receive(b"publish a behind\n")
-        assert take(subscriber) == b""
-        limiter.open.set()
-    await publisher.receive(b"ping\n")
-    ((done, fresh),) = outcomes
-    assert (done.first, done.last, fresh) == (2, 6_001, True)
-    lines = []
-    while chunk := take(subscriber):
-        lines += chunk.splitlines()
-    expected = [b"message 1 a before"]
-    expected += [b"message %d a %d" % (n + 2, n) for n in range(6_000)]
-    expected += [b"message 6002 a behind"]
-    assert lines == expected
-    assert hub.sequencer.newest == 6_002
-    assert limiter.groups == [1, 1]
-
-
-async def test_others_have_their_turns_while_a_large_batch_is_handed_out(
+async def test_a_broker_that_raises_costs_that_batch_and_ids_stay_right(
     hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mist.sessions.sequencer._TURN", 0.0)
-    subscriber = join(hub, "a")
-    sequencer = hub.sequencer
-    assert sequencer is not None
-    seen: list[tuple[int, int]] = []
-    done = trio.Event()
-
-    async def watch() -> None:
-        while not done.is_set():
-            seen.append((sequencer.newest, subscriber.outbox.queued))
-            await trio.lowlevel.checkpoint()
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(watch)
-        await sequencer.commit(bulk(numbers("a", 5_000)), Mark("", "w", 1))
-        done.set()
-    # trio runs tasks in an order of its own: between two turns of ours may be two of the other.
-    newest = [0, *(newest for newest, _ in seen), 5_000]
-    assert max(after - before for before, after in pairwise(newest)) <= 2 * 256
-    # Nobody is told of an id that hasn't been queued for them.
-    assert all(newest == queued for newest, queued in seen)
-
-
-async def test_a_repeated_batch_is_delivered_once(hub: Hub) -> None:
-    subscriber = join(hub, "a")
-    sequencer = hub.sequencer
-    assert sequencer is not None
-    first = await sequencer.commit(bulk(numbers("a", 3)), Mark("", "w", 1))
-    again = await sequencer.commit(bulk(numbers("a", 3)), Mark("", "w", 1))
-    assert (first[1], again) == (True, (first[0], False))
-    assert take(subscriber) == b"publish a 0\npublish a 1\npublish a 2\n"
-
-
-async def test_data_with_line_ends_keeps_its_ids(hub: Hub, history: History) -> None:
     subscriber = join(hub, "a")
     await subscriber.receive(b"ids on\n")
-    sequencer = hub.sequencer
-    assert sequencer is not None
-    mixed = bulk(numbers("a", 2, framable=False), numbers("a", 2), numbers("b", 1))
-    await sequencer.commit(mixed, Mark("", "w", 1))
-    assert take(subscriber) == b"message 3 a 0\nmessage 4 a 1\n"
-    assert [m.data for m in (await history.read()).messages()] == [b"0\n", b"1\n", b"0", b"1", b"0"]
+    with monkeypatch.context() as patch:
+        patch.setattr(hub.broker, "publish", fail)
+        assert await hub.store_all([(A, b"1"), (A, b"2")]) == 1
+    assert await hub.store(A, b"3") == 3
+    assert take(subscriber) == b"message 3 a 3\n"
+    assert hub.broker.statistics().failures == {"delivery": 1}
 
 
-@pytest.mark.parametrize("error", [HistoryUnavailable("full"), OSError("gone")])
-async def test_a_batch_that_fails_is_told_and_tried_again(hub: Hub, error: Exception) -> None:
+async def test_a_task_that_raises_is_counted(hub: Hub) -> None:
+    async def task() -> None:
+        fail()
+
+    await hub.store(A, b"0")  # it runs
+    sequencer_of(hub).start_soon(task)
+    await trio.testing.wait_all_tasks_blocked()
+    assert hub.broker.statistics().failures == {"task": 1}
+    assert await hub.store(A, b"1") == 2
+
+
+async def test_what_can_not_be_stored_is_refused_alone(hub: Hub, history: History) -> None:
+    gate = Gate(history)
     subscriber = join(hub, "a")
-    sequencer = hub.sequencer
-    assert sequencer is not None
-    rows = make_blocks([numbers("a", 3)])
+    outcomes: list[object] = []
 
-    def fail() -> Iterator[Row]:
-        yield rows[0]
-        raise error
+    async def store(data: bytes) -> None:
+        try:
+            outcomes.append((data, await hub.store(A, data)))
+        except HistoryUnavailable:
+            outcomes.append((data, None))
 
-    with pytest.raises(type(error)):
-        await sequencer.commit(Bulk(fail, 3), Mark("", "w", 1))
-    assert sequencer.failing == isinstance(error, HistoryUnavailable)
-    assert take(subscriber) == b""
-    done, fresh = await sequencer.commit(Bulk(lambda: iter(rows), 3), Mark("", "w", 1))
-    assert (done.first, fresh, sequencer.failing) == (1, True, False)
-    assert take(subscriber).count(b"\n") == 3
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(store, b"held")
+        await trio.testing.wait_all_tasks_blocked()
+        for data in (b"1", b"bad", b"2"):
+            if data == b"bad":  # as nothing that the hub lets pass could be
+                envelope = Envelope(audience="?")  # type: ignore[arg-type]
+                batch = Batch.of_runs([(b"a", record(b"a", data), 1)], envelope=envelope)
+                (accepted,) = hub.broker.validate(batch)
+                assert isinstance(accepted, Accepted)
+                bad = Submission([accepted], lambda _, outcome: outcomes.append(outcome))
+                sequencer_of(hub).submit(bad)
+            else:
+                nursery.start_soon(store, data)
+            await trio.testing.wait_all_tasks_blocked()
+        gate.open.set()
+    assert outcomes[0] == (b"held", 1)
+    assert {(b"1", 2), (b"2", 3)} < {each for each in outcomes if isinstance(each, tuple)}
+    assert [each for each in outcomes if isinstance(each, HistoryUnavailable)]
+    assert take(subscriber) == b"publish a held\npublish a 1\npublish a 2\n"
+    assert hub.broker.statistics().failures == {"append": 1}
+    assert not sequencer_of(hub).failing
+
+
+# misuse
+
+
+async def test_a_batch_that_can_not_be_is_refused_in_the_call(hub: Hub) -> None:
+    sequencer = sequencer_of(hub)
+    with pytest.raises(ValueError, match="at least one message"):
+        Submission([], lambda _, outcome: None)
+    with pytest.raises(TypeError):
+        sequencer.submit([])  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        await sequencer.commit(None, Mark("", "w", 1))  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        await sequencer.commit(bulk(numbers("a", 1)), None)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="less than no"):
+        await sequencer.commit(Bulk(lambda: iter(()), -1), Mark("", "w", 1))
+    with pytest.raises(ValueError, match="another number"):
+        await sequencer.commit(Bulk(lambda: iter(()), 3), Mark("", "w", 1))
+    assert await hub.store(A, b"1") == 1
+
+
+async def test_a_batch_of_nothing_leaves_its_mark_and_no_id(hub: Hub) -> None:
+    sequencer = sequencer_of(hub)
+    done, fresh = await sequencer.commit(Bulk(lambda: iter(()), 0), Mark("", "w", 1))
+    assert (done.count, fresh) == (0, True)
+    assert (await sequencer.commit(Bulk(lambda: iter(()), 0), Mark("", "w", 1)))[1] is False
     await sequencer.settled()
+    assert await hub.store(A, b"1") == 1
 
 
-async def test_where_the_batch_can_not_be_read_again_the_history_has_it(
-    hub: Hub, history: History, caplog: pytest.LogCaptureFixture
+# the end
+
+
+@attrs.define
+class Stopping:
+    """A sequencer with a hub, and how to stop it."""
+
+    hub: Hub
+    sequencer: Sequencer
+    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    crashed: bool = False
+
+    async def run(self) -> None:
+        try:
+            with self.scope:
+                await self.sequencer.run()
+        except* ZeroDivisionError:
+            self.crashed = True
+
+
+@pytest.fixture
+async def stopping(history: History, nursery: trio.Nursery) -> Stopping:
+    hub = Hub(await open_registry("memory://"))
+    hub.sequencer = await Sequencer.over(hub.broker, history)
+    stopping = Stopping(hub, hub.sequencer)
+    nursery.start_soon(stopping.run)
+    await trio.testing.wait_all_tasks_blocked()
+    return stopping
+
+
+def requests(hub: Hub) -> dict[str, Callable[[], Awaitable[object]]]:
+    """All that waits for a sequencer, by name."""
+    sequencer = sequencer_of(hub)
+    key = Key(bytes(32), bytes(32))
+    return {
+        "store": lambda: hub.store(A, b"1"),
+        "commit": lambda: sequencer.commit(bulk(numbers("a", 3)), Mark("", "w", 1)),
+        "once": lambda: sequencer.keys_in_flight.once(
+            key, lambda: hub.store_all([(A, b"1")], key=key)
+        ),
+    }
+
+
+@pytest.mark.parametrize("first", ["store", "commit", "once"])
+async def test_all_that_waits_is_told_when_the_sequencer_stops(
+    stopping: Stopping,
+    history: History,
+    monkeypatch: pytest.MonkeyPatch,
+    first: str,
 ) -> None:
-    subscriber = join(hub, "a")
-    sequencer = hub.sequencer
-    assert sequencer is not None
-    rows = make_blocks([numbers("a", 6_000)])
-    readings = 0
+    hub, sequencer = stopping.hub, stopping.sequencer
+    Gate(history)  # which nobody opens
+    ready = trio.Event()
+    commit = history.commit
 
-    def blocks() -> Iterator[Row]:
-        nonlocal readings
-        readings += 1
-        yield rows[0]
-        if readings > 1:
-            raise OSError("gone")
-        yield from rows[1:]
+    async def held(*arguments: object) -> object:
+        await ready.wait()
+        return await commit(*arguments)  # type: ignore[arg-type]
 
-    await sequencer.commit(Bulk(blocks, 6_000), Mark("", "w", 1))
-    assert "can't be read again" in caplog.text
-    data = b""
-    while chunk := take(subscriber):
-        data += chunk
-    assert data.splitlines() == [b"publish a %d" % n for n in range(6_000)]
-    assert sequencer.newest == 6_000
+    monkeypatch.setattr(history, "commit", held)
+    told: list[str] = []
+    publisher = Publisher(sequencer, Outbox(PLAIN, OutboxLimits(), hub.broker.ready))
+    errors: list[object] = []
+
+    async def ask(name: str, request: Callable[[], Awaitable[object]]) -> None:
+        with pytest.raises(HistoryUnavailable):
+            await request()
+        told.append(name)
+
+    async def wait(name: str, waiting: Callable[[], Awaitable[None]]) -> None:
+        await waiting()
+        told.append(name)
+
+    with trio.fail_after(5):
+        async with trio.open_nursery() as nursery:
+            asked = requests(hub)
+            nursery.start_soon(ask, first, asked.pop(first))  # which is under way,
+            await trio.testing.wait_all_tasks_blocked()
+            for name, request in asked.items():  # and these are queued behind it
+                nursery.start_soon(ask, name, request)
+            await publisher.publish(Batch.of(A, b"1"), "", errors.append)
+            for _ in range(2):
+                nursery.start_soon(wait, "settled", sequencer.settled)
+                nursery.start_soon(wait, "settle", publisher.settle)
+                await trio.testing.wait_all_tasks_blocked()
+            assert told == []
+            stopping.scope.cancel()
+    assert sorted(told) == ["commit", "once", "settle", "settle", "settled", "settled", "store"]
+    assert [type(each) for each in errors] == [HistoryUnavailable]
+
+
+async def test_all_that_waits_is_told_when_the_sequencer_crashes(
+    stopping: Stopping, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = 0
+    monkeypatch.setattr(stopping.sequencer, "_next_group", fail)
+
+    async def ask(request: Callable[[], Awaitable[object]]) -> None:
+        nonlocal told
+        with pytest.raises(HistoryUnavailable):
+            await request()
+        told += 1
+
+    with trio.fail_after(5):
+        stopping.hub.publish(A, b"0")
+        async with trio.open_nursery() as nursery:
+            for request in requests(stopping.hub).values():
+                nursery.start_soon(ask, request)
+            nursery.start_soon(stopping.sequencer.settled)
+    assert told == 3
+    await trio.testing.wait_all_tasks_blocked()
+    assert stopping.crashed
+
+
+async def test_a_sequencer_that_has_stopped_refuses(stopping: Stopping) -> None:
+    hub, sequencer = stopping.hub, stopping.sequencer
+    stopping.scope.cancel()
+    await trio.testing.wait_all_tasks_blocked()
+    with trio.fail_after(5):
+        for request in requests(hub).values():
+            with pytest.raises(HistoryUnavailable):
+                await request()
+        with pytest.raises(HistoryUnavailable):
+            hub.publish(A, b"1")
+        with pytest.raises(HistoryUnavailable):
+            sequencer.start_soon(sequencer.settled)
+        await sequencer.settled()
+        session = join(hub)
+        await session.receive(b"publish a 1\nstore a 2\nping\n")
+        assert take(session) == b"error History is unavailable\n" * 2 + b"pong\n"
+    with pytest.raises(RuntimeError):
+        await sequencer.run()
+
+
+async def test_a_sequencer_that_does_not_run_yet_refuses_tasks(history: History) -> None:
+    hub = Hub(await open_registry("memory://"))
+    hub.sequencer = await Sequencer.over(hub.broker, history)
+    with pytest.raises(HistoryUnavailable), trio.fail_after(5):
+        await requests(hub)["once"]()
+
+
+@pytest.mark.parametrize("name", ["store", "commit", "once"])
+async def test_one_who_gives_up_leaves_nothing_behind(
+    hub: Hub, history: History, name: str
+) -> None:
+    gate = Gate(history)
+    gate.open.set()
+    with trio.move_on_after(0):
+        await requests(hub)[name]()
+    with trio.move_on_after(0):
+        await sequencer_of(hub).settled()
+    with trio.fail_after(5):
+        await sequencer_of(hub).settled()
+        await hub.store(A, b"2")
+        while (await history.position()).newest != sequencer_of(hub).newest:
+            await trio.lowlevel.checkpoint()
+
+
+async def test_all_who_wait_hear_that_everything_is_settled(hub: Hub, history: History) -> None:
+    gate = Gate(history)
+    with trio.fail_after(5):
+        async with trio.open_nursery() as nursery:
+            hub.publish(A, b"1")
+            for _ in range(3):
+                nursery.start_soon(sequencer_of(hub).settled)
+                await trio.testing.wait_all_tasks_blocked()
+            gate.open.set()
 
 
 async def test_a_drain_waits_for_a_batch(hub: Hub, history: History) -> None:
-    sequencer = hub.sequencer
-    assert sequencer is not None
+    sequencer = sequencer_of(hub)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(sequencer.commit, bulk(numbers("a", 3)), Mark("", "w", 1))
-        while not sequencer._batches:
+        while not sequencer._bulks:
             await trio.lowlevel.checkpoint()
         await sequencer.settled()
         assert (await history.position()).newest == 3

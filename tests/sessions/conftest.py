@@ -1,0 +1,28 @@
+"""A hub over a history, each kind in turn."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import trio
+
+from mist.auth.opening import open_registry
+from mist.history import History
+from mist.history.opening import open_history
+from mist.sessions.hub import Hub
+from mist.sessions.sequencer import Sequencer
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def history(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[History]:
+    url = "memory://" if request.param == "memory" else f"sqlite:///{tmp_path}/history.db"
+    async with await open_history(url) as history:
+        yield history
+
+
+@pytest.fixture
+async def hub(history: History, nursery: trio.Nursery) -> Hub:
+    hub = Hub(await open_registry("memory://"))
+    hub.sequencer = await Sequencer.over(hub.broker, history)
+    nursery.start_soon(hub.sequencer.run)
+    return hub

@@ -1,0 +1,170 @@
+"""A writer's large batch: stored at once, delivered in order and in turns."""
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import pytest
+import trio
+import trio.testing
+
+from mist.errors import HistoryUnavailable
+from mist.history import Bulk, History, Mark
+from mist.history.commits import make_blocks
+from mist.history.layout import Row
+from mist.sessions.hub import Hub
+from tests.sessions.storing import Gate, bulk, join, numbers, sequencer_of, take
+
+
+async def test_a_large_batch_is_delivered_in_order_behind_and_ahead_of_others(
+    hub: Hub, history: History
+) -> None:
+    gate = Gate(history)
+    subscriber, publisher = join(hub, "a"), join(hub)
+    await subscriber.receive(b"ids on\n")
+    await publisher.receive(b"publish a before\n")
+    await trio.testing.wait_all_tasks_blocked()
+    assert hub.sequencer is not None
+    outcomes = []
+    async with trio.open_nursery() as nursery:
+
+        async def commit() -> None:
+            assert hub.sequencer is not None
+            outcomes.append(await hub.sequencer.commit(bulk(numbers("a", 6_000)), Mark("", "w", 1)))
+
+        nursery.start_soon(commit)
+        await trio.testing.wait_all_tasks_blocked()
+        await publisher.receive(b"publish a behind\n")
+        assert take(subscriber) == b""
+        gate.open.set()
+    await publisher.receive(b"ping\n")
+    ((done, fresh),) = outcomes
+    assert (done.first, done.last, fresh) == (2, 6_001, True)
+    lines = []
+    while chunk := take(subscriber):
+        lines += chunk.splitlines()
+    expected = [b"message 1 a before"]
+    expected += [b"message %d a %d" % (n + 2, n) for n in range(6_000)]
+    expected += [b"message 6002 a behind"]
+    assert lines == expected
+    assert hub.sequencer.newest == 6_002
+    assert gate.groups == [1, 1]
+
+
+async def test_others_have_their_turns_while_a_large_batch_is_handed_out(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mist.sessions.delivery._TURN", 0.0)
+    subscriber = join(hub, "a")
+    sequencer = hub.sequencer
+    assert sequencer is not None
+    seen: list[tuple[int, int]] = []
+    done = trio.Event()
+
+    async def watch() -> None:
+        while not done.is_set():
+            seen.append((sequencer.newest, subscriber.outbox.queued))
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(watch)
+        await sequencer.commit(bulk(numbers("a", 5_000)), Mark("", "w", 1))
+        done.set()
+    # trio runs tasks in an order of its own: between two turns of ours may be two of the other.
+    newest = [0, *(newest for newest, _ in seen), 5_000]
+    assert max(after - before for before, after in pairwise(newest)) <= 2 * 256
+    # Nobody is told of an id that hasn't been queued for them.
+    assert all(newest == queued for newest, queued in seen)
+
+
+async def test_a_repeated_batch_is_delivered_once(hub: Hub) -> None:
+    subscriber = join(hub, "a")
+    sequencer = hub.sequencer
+    assert sequencer is not None
+    first = await sequencer.commit(bulk(numbers("a", 3)), Mark("", "w", 1))
+    again = await sequencer.commit(bulk(numbers("a", 3)), Mark("", "w", 1))
+    assert (first[1], again) == (True, (first[0], False))
+    assert take(subscriber) == b"publish a 0\npublish a 1\npublish a 2\n"
+
+
+async def test_data_with_line_ends_keeps_its_ids(hub: Hub, history: History) -> None:
+    subscriber = join(hub, "a")
+    await subscriber.receive(b"ids on\n")
+    sequencer = hub.sequencer
+    assert sequencer is not None
+    mixed = bulk(numbers("a", 2, framable=False), numbers("a", 2), numbers("b", 1))
+    await sequencer.commit(mixed, Mark("", "w", 1))
+    assert take(subscriber) == b"message 3 a 0\nmessage 4 a 1\n"
+    assert [m.data for m in (await history.read()).messages()] == [b"0\n", b"1\n", b"0", b"1", b"0"]
+
+
+@pytest.mark.parametrize("error", [HistoryUnavailable("full"), OSError("gone")])
+async def test_a_batch_that_fails_is_told_and_tried_again(hub: Hub, error: Exception) -> None:
+    subscriber = join(hub, "a")
+    sequencer = hub.sequencer
+    assert sequencer is not None
+    rows = make_blocks([numbers("a", 3)])
+
+    def fail() -> Iterator[Row]:
+        yield rows[0]
+        raise error
+
+    with pytest.raises(type(error)):
+        await sequencer.commit(Bulk(fail, 3), Mark("", "w", 1))
+    assert sequencer.failing == isinstance(error, HistoryUnavailable)
+    assert take(subscriber) == b""
+    done, fresh = await sequencer.commit(Bulk(lambda: iter(rows), 3), Mark("", "w", 1))
+    assert (done.first, fresh, sequencer.failing) == (1, True, False)
+    assert take(subscriber).count(b"\n") == 3
+    await sequencer.settled()
+
+
+async def test_where_the_batch_can_not_be_read_again_the_history_has_it(
+    hub: Hub, history: History, caplog: pytest.LogCaptureFixture
+) -> None:
+    subscriber = join(hub, "a")
+    sequencer = hub.sequencer
+    assert sequencer is not None
+    rows = make_blocks([numbers("a", 6_000)])
+    readings = 0
+
+    def blocks() -> Iterator[Row]:
+        nonlocal readings
+        readings += 1
+        yield rows[0]
+        if readings > 1:
+            raise OSError("gone")
+        yield from rows[1:]
+
+    await sequencer.commit(Bulk(blocks, 6_000), Mark("", "w", 1))
+    assert "can't be read again" in caplog.text
+    data = b""
+    while chunk := take(subscriber):
+        data += chunk
+    assert data.splitlines() == [b"publish a %d" % n for n in range(6_000)]
+    assert sequencer.newest == 6_000
+
+
+async def test_a_slice_that_raises_costs_that_slice(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subscriber = join(hub, "a")
+    publish = hub.broker.publish
+    slices = 0
+
+    def publish_some(*arguments: object, **options: object) -> int:
+        nonlocal slices
+        slices += 1
+        if slices == 2:
+            raise ZeroDivisionError
+        return publish(*arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(hub.broker, "publish", publish_some)
+    _, fresh = await sequencer_of(hub).commit(bulk(numbers("a", 1_000)), Mark("", "w", 1))
+    assert fresh
+    data = b""
+    while chunk := take(subscriber):
+        data += chunk
+    expected = [b"publish a %d" % n for n in range(1_000) if not 256 <= n < 512]
+    assert data.splitlines() == expected
+    assert sequencer_of(hub).newest == 1_000
+    assert hub.broker.statistics().failures == {"delivery": 1}
