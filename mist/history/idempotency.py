@@ -1,27 +1,29 @@
-"""Keys: what tells a repeated publication from a new one.
+"""Idempotency: a publication is done once, however often it is asked for.
 
-A publisher that has lost an answer asks again with the same key. It is kept with what the first
-attempt came to, in the log and by the same append, so that a crash leaves both or neither; or
-in memory where there is no log.
+A publisher that has lost an answer asks again with the same key. The key is stored with what the
+first attempt came to, in the log and by the same append, so that a crash leaves both or neither;
+or in memory where there is no log. With the key stands a digest of what was published: the same
+key with something else is a conflict, whether the first is stored or still in flight.
 
-    Key         what a publication is marked with
-    Kept        what is known of one afterwards
-    Keys        those kept in memory; `KeysInMemory` is all there is where no log is
-    Repeats     carries a publication out once, however often it is asked for, also at once
+    Key, KeyRecord  what marks a publication, and what is known of it afterwards
+    KeyRecords      records in memory
+    KeysInMemory    once, where there is no log
+    KeysInFlight    once, where there is: a repeat waits for an attempt that is in flight
 
-So many keys are kept of each owner, and so many in all: one who is busy loses the oldest of
-their own, long before others lose any.
+So many records are kept of each owner, and so many in all: an owner who publishes much loses its
+own oldest, long before others lose any.
 """
 
 import hashlib
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from itertools import islice
 from typing import Final
 
 import attrs
-import trio
 
+from mist.change import Change
 from mist.errors import HistoryUnavailable
 from mist.history import History
 from mist.history.record import Key, KeyRecord
@@ -62,36 +64,36 @@ class KeyRecords:
     """Keys in memory, oldest first. Their `first` ascends."""
 
     def __init__(self) -> None:
-        self._kept: dict[bytes, KeyRecord] = {}
+        self._records: dict[bytes, KeyRecord] = {}
         self._by_owner: dict[bytes, dict[bytes, None]] = {}  # names, oldest first
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._records)
 
-    def add(self, kept: KeyRecord) -> None:
+    def add(self, record: KeyRecord) -> None:
         """Keep one, in the place of an older one of that name."""
-        if kept.name in self._kept:
-            self._drop(kept.name)  # so that it stands last
-        self._kept[kept.name] = kept
-        self._by_owner.setdefault(kept.name[:OWNER_BYTES], {})[kept.name] = None
+        if record.name in self._records:
+            self._drop(record.name)  # so that it stands last
+        self._records[record.name] = record
+        self._by_owner.setdefault(record.name[:OWNER_BYTES], {})[record.name] = None
 
     def get(self, name: bytes) -> KeyRecord | None:
         """The one with that name."""
-        return self._kept.get(name)
+        return self._records.get(name)
 
     def outdated(self, before: int, most: int, step: int) -> int:
         """See `BlockStore.outdated`."""
-        excess = len(self._kept) - most
+        excess = len(self._records) - most
         upto = 0
-        for place, kept in enumerate(islice(self._kept.values(), step)):
-            if kept.time >= before and place >= excess:
+        for place, record in enumerate(islice(self._records.values(), step)):
+            if record.time >= before and place >= excess:
                 break
-            upto = kept.first
+            upto = record.first
         return upto
 
     def crowding(self, most: int, step: int) -> tuple[bytes, int] | None:
         """See `BlockStore.crowding`. O(owners), where there are more than `most` keys."""
-        if len(self._kept) <= most:
+        if len(self._records) <= most:
             return None
         for owner, names in self._by_owner.items():
             if len(names) > most:
@@ -106,19 +108,19 @@ class KeyRecords:
 
     def forget(self, upto: int, owner: bytes = b"") -> None:
         """See `BlockStore.forget`."""
-        names = self._by_owner.get(owner, {}) if owner else self._kept
+        names = self._by_owner.get(owner, {}) if owner else self._records
         while names:
             name = next(iter(names))
-            if self._kept[name].first > upto:
+            if self._records[name].first > upto:
                 break
             self._drop(name)
 
     def _excess(self, names: dict[bytes, None], most: int, step: int) -> int:
         last = min(len(names) - most, step) - 1
-        return self._kept[next(islice(names, last, None))].first
+        return self._records[next(islice(names, last, None))].first
 
     def _drop(self, name: bytes) -> None:
-        del self._kept[name]
+        del self._records[name]
         owner = name[:OWNER_BYTES]
         names = self._by_owner[owner]
         del names[name]
@@ -128,14 +130,24 @@ class KeyRecords:
 
 @attrs.define
 class _Attempt:
-    digest: bytes
-    done: trio.Event = attrs.field(factory=trio.Event)
+    """A publication in flight.
+
+    Attributes:
+        digest: of what is stored under its key, or is being stored; None until the log was asked.
+        done: whether there is an outcome.
+        first, error: the outcome, one of them.
+        changed: notified of each step.
+    """
+
+    digest: bytes | None = None
+    done: bool = False
     first: int | None = None
     error: Exception | None = None
+    changed: Change = attrs.field(factory=Change)
 
 
 class KeysInMemory:
-    """Carries out what has a key once, where there is no history: for as long as the process.
+    """Publishes once what has a key, where there is no history: for as long as the process lives.
 
     Args:
         clock: Unix seconds.
@@ -166,9 +178,9 @@ class KeysInMemory:
         now = self._clock()
         oldest = round((now - KEY_SECONDS) * 1_000_000)
         self._keys.forget(self._keys.outdated(oldest, self._most, _STEP))
-        kept = self._keys.get(key.name)
-        if kept is not None and kept.time >= oldest:
-            return kept.digest == key.digest
+        record = self._keys.get(key.name)
+        if record is not None and record.time >= oldest:
+            return record.digest == key.digest
         publish()
         self._count += 1
         self._keys.add(KeyRecord(self._count, round(now * 1_000_000), key.name, key.digest))
@@ -181,11 +193,11 @@ class KeysInMemory:
 
 
 class KeysInFlight:
-    """See the module.
+    """Stores once what has a key, also where it is asked for several times at once.
 
     Args:
-        history: where the keys are kept.
-        start_soon: runs a task that outlives whoever asked. A publication that is on its way
+        history: where the records are kept.
+        start_soon: runs a task that outlives the request. A publication that is in flight
             is stored although its publisher has gone, and its repeat has to know of it.
         clock: Unix seconds.
     """
@@ -199,10 +211,12 @@ class KeysInFlight:
         self._history = history
         self._start_soon = start_soon
         self._clock = clock
-        self._underway: dict[bytes, _Attempt] = {}
+        self._in_flight: dict[bytes, _Attempt] = {}
 
     async def once(self, key: Key, store: Callable[[], Awaitable[int]]) -> int | None:
         """Store a publication unless that was done within the last day.
+
+        Cancelled, it is stored all the same.
 
         Args:
             store: marks it with the key, and returns the first id. What it raises is passed on,
@@ -214,37 +228,44 @@ class KeysInFlight:
         Raises:
             HistoryUnavailable: nobody can tell whether it was done.
         """
-        while (attempt := self._underway.get(key.name)) is not None:
-            if attempt.digest != key.digest:
-                return None
-            await attempt.done.wait()
-            if attempt.first is not None:
-                return attempt.first
-        attempt = self._underway[key.name] = _Attempt(key.digest)
-
-        async def run() -> None:
-            try:
-                kept = await self._recall(key.name)
-                if kept is None:
-                    attempt.first = await store()
-                else:
-                    attempt.digest, attempt.first = kept.digest, kept.first
-            except Exception as error:
-                attempt.error = error  # for the one who asked
-            finally:
-                if attempt.first is None and attempt.error is None:  # cancelled: the end of all
-                    attempt.error = HistoryUnavailable()
-                del self._underway[key.name]
-                attempt.done.set()
-
-        self._start_soon(run)
-        await attempt.done.wait()
+        while (attempt := self._in_flight.get(key.name)) is not None:
+            # First what the log has under the key: it may be what this one asks for, though
+            # the attempt is another.
+            while attempt.digest is None and not attempt.done:
+                await attempt.changed.wait()
+            while attempt.digest == key.digest and not attempt.done:
+                await attempt.changed.wait()
+            if not attempt.done or attempt.first is not None:
+                return attempt.first if attempt.digest == key.digest else None
+        attempt = _Attempt()
+        self._start_soon(partial(self._run, attempt, key, store))
+        self._in_flight[key.name] = attempt
+        while not attempt.done:
+            await attempt.changed.wait()
         if attempt.error is not None:
             raise attempt.error
         return attempt.first if attempt.digest == key.digest else None
 
+    async def _run(self, attempt: _Attempt, key: Key, store: Callable[[], Awaitable[int]]) -> None:
+        try:
+            record = await self._recall(key.name)
+            if record is None:
+                attempt.digest = key.digest
+                attempt.changed.notify()
+                attempt.first = await store()
+            else:
+                attempt.digest, attempt.first = record.digest, record.first
+        except Exception as error:
+            attempt.error = error  # for the one who asked
+        finally:
+            if attempt.first is None and attempt.error is None:  # cancelled: the server stops
+                attempt.error = HistoryUnavailable()
+            attempt.done = True
+            del self._in_flight[key.name]
+            attempt.changed.notify()
+
     async def _recall(self, name: bytes) -> KeyRecord | None:
-        kept = await self._history.recall(name)
-        if kept is None or kept.time < (self._clock() - KEY_SECONDS) * 1_000_000:
+        record = await self._history.recall(name)
+        if record is None or record.time < (self._clock() - KEY_SECONDS) * 1_000_000:
             return None
-        return kept
+        return record

@@ -2,6 +2,7 @@
 
 import pytest
 import trio
+import trio.testing
 
 from mist.errors import HistoryUnavailable
 from mist.history import Key
@@ -90,6 +91,71 @@ async def test_repeats_at_once_wait_for_the_first(shop, autojump_clock):
         shop.let_go.set()
     assert answers == [None] + [1] * 10
     assert texts(await replay(shop.history)) == ["1"]
+
+
+class SlowLog:
+    """Holds back what the log says of keys."""
+
+    def __init__(self, history, monkeypatch):
+        self.let_go = trio.Event()
+        recall = history.recall
+
+        async def slow(name):
+            await self.let_go.wait()
+            return await recall(name)
+
+        monkeypatch.setattr(history, "recall", slow)
+
+
+@pytest.mark.parametrize("asked", [["other", "other"], ["other", "d"], ["d", "other"], ["d", "d"]])
+async def test_two_at_once_are_compared_with_what_is_stored_not_with_each_other(
+    shop, history, monkeypatch, asked
+):
+    assert await shop.store("1", key()) == 1
+    log = SlowLog(history, monkeypatch)
+    answers = {}
+
+    async def ask(place, digest):
+        answers[place] = await shop.store("2", key(digest=digest))
+
+    with trio.fail_after(5):
+        async with trio.open_nursery() as nursery:
+            for place, digest in enumerate(asked):
+                nursery.start_soon(ask, place, digest)
+                await trio.testing.wait_all_tasks_blocked()
+            log.let_go.set()
+    assert answers == {n: 1 if digest == "d" else None for n, digest in enumerate(asked)}
+    assert texts(await replay(history)) == ["1"]
+
+
+async def test_another_publication_in_flight_is_a_conflict_once_the_log_knows_of_none(
+    shop, history, monkeypatch
+):
+    log = SlowLog(history, monkeypatch)
+    answers = {}
+
+    async def ask(name):
+        answers[name] = await shop.store(name, key(digest=name))
+
+    with trio.fail_after(5):
+        async with trio.open_nursery() as nursery:
+            for name in ("first", "second"):
+                nursery.start_soon(ask, name)
+                await trio.testing.wait_all_tasks_blocked()
+            assert answers == {}
+            log.let_go.set()
+    assert answers == {"first": 1, "second": None}
+    assert texts(await replay(history)) == ["first"]
+
+
+async def test_where_no_task_can_be_started_nothing_is_in_flight(history, nursery):
+    def refuse(task):
+        raise HistoryUnavailable
+
+    keys_in_flight = KeysInFlight(history, refuse)
+    for _ in range(2):
+        with trio.fail_after(5), pytest.raises(HistoryUnavailable):
+            await keys_in_flight.once(key(), trio.sleep_forever)
 
 
 async def test_where_the_first_fails_a_repeat_tries_again(shop, autojump_clock):

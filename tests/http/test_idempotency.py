@@ -112,6 +112,35 @@ async def test_what_could_not_be_stored_has_not_used_its_key(
     assert await stored(server) == [b"1"]
 
 
+async def test_two_at_once_with_another_body_are_both_a_conflict(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert (await post(server, ONE)).status == 200
+    assert server.hub.sequencer is not None
+    history = server.hub.sequencer.history
+    recall, let_go = history.recall, trio.Event()
+
+    async def held(name: bytes) -> object:
+        await let_go.wait()
+        return await recall(name)
+
+    monkeypatch.setattr(history, "recall", held)
+    answers = []
+
+    async def ask(body: object) -> None:
+        answered = await post(server, body)
+        answers.append((answered.status, answered.json().get("id")))
+
+    with trio.fail_after(20):
+        async with trio.open_nursery() as nursery:
+            for body in (TWO, TWO, ONE):
+                nursery.start_soon(ask, body)
+                await trio.testing.wait_all_tasks_blocked(0.05)
+            let_go.set()
+    assert sorted(answers, key=str) == [(200, 1), (422, None), (422, None)]
+    assert await stored(server) == [b"1"]
+
+
 @pytest.mark.parametrize("first_goes", [False, True])
 async def test_repeats_at_once_publish_once_whichever_listener_they_come_to(
     server: Server, monkeypatch: pytest.MonkeyPatch, first_goes: bool
