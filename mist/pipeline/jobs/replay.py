@@ -5,28 +5,36 @@ and the publisher that does this. Subscribers see them like any others.
 
 At once: Spark's tasks stage the rows and one commit publishes them, all or nothing
 (`mist.pipeline.source.sink`). At a rate: the driver does the same with a tenth of a second's
-messages at a time, one after the other. Under a name (`txn`) each of these commits is done once,
-however often the same command is run: what was interrupted goes on where it was.
+messages at a time, one after the other.
+
+Under a name (`txn`) each message is published once, however often the same command is run. A
+batch that goes out at a rate is numbered by the id of its last message, and the server keeps the
+number of the name's last batch. So a run that resumes asks for that number and goes on above it,
+whatever has been trimmed or published at its source meanwhile.
+
+Refused: to number batches by their place in the selection. Where retention has trimmed the
+selection since, another batch has that place, and the server takes it for a repeat.
 """
 
 import json
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import islice
+from itertools import groupby, islice
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import pyarrow as pa
 
 from mist.archive.schema import MESSAGES
-from mist.pipeline.errors import BadInput
+from mist.history.record import MAX_ID
+from mist.pipeline.errors import BadInput, JobFailed
 from mist.pipeline.failures import translated
 from mist.pipeline.origin import Origin
 from mist.pipeline.progress import Progress, silent
 from mist.pipeline.source.address import Address
 from mist.pipeline.source.client import FIRST_TIMEOUT, Client
-from mist.pipeline.source.errors import InvalidOption
+from mist.pipeline.source.errors import InvalidOption, ServerRefused
 from mist.pipeline.source.options import WriteOptions
 from mist.pipeline.source.sink import ARROW_STREAM, ATTEMPTS
 from mist.pipeline.source.staging import parts
@@ -37,9 +45,11 @@ if TYPE_CHECKING:
 __all__ = ["Result", "Target", "run"]
 
 COLUMNS: Final = ("tags", "data", "audience", "meta")
+ID: Final = "id"
 SCHEMA: Final = pa.schema([MESSAGES.field(name) for name in COLUMNS])
 SHARE: Final = 10  # parts of a second that are published together
 MOST: Final = 10_000  # messages published together, at a rate
+_NOBODYS: Final = MAX_ID  # number of an attempt that stages nothing
 
 
 @attrs.frozen
@@ -139,10 +149,10 @@ def run(
     name = f"replay-{secrets.token_hex(8)}" if txn is None else txn
     options = target.options(name)
     began = clock()
-    frame = origin.frame(spark).select(*COLUMNS)
+    frame = origin.frame(spark)
     with translated():
         if rate is None:
-            done, repeated = _at_once(frame, options), 0
+            done, repeated = _at_once(frame.select(*COLUMNS), options), 0
         else:
             pace = _Pace(rate, clock, sleep)
             done, repeated = _paced(frame, target, name, pace, progress)
@@ -165,7 +175,7 @@ def _at_once(frame: "DataFrame", options: Mapping[str, str]) -> int:
 
 @attrs.frozen
 class _Pace:
-    """Holds back whoever is faster than a rate.
+    """Keeps to a rate.
 
     Attributes:
         rate: a second.
@@ -177,7 +187,7 @@ class _Pace:
 
     @property
     def together(self) -> int:
-        """How many go out at a time: the same for each run, since a name counts them."""
+        """Messages that go out at a time."""
         return max(1, min(MOST, int(self.rate / SHARE)))
 
     def wait(self, began: float, done: int) -> None:
@@ -190,33 +200,100 @@ class _Pace:
 def _paced(
     frame: "DataFrame", target: Target, txn: str, pace: _Pace, progress: Progress
 ) -> tuple[int, int]:
-    # Another rate cuts otherwise, so it has to be another name.
-    txn = f"{txn}.{pace.together}"
+    # Another name than that of batches numbered by their place, which earlier versions made.
+    txn = f"{txn}.id"
     target.options(txn)  # it is longer now
     done = repeated = 0
     began = told = pace.clock()
     with Client(target.address) as client:
-        for number, batch in enumerate(_batches(frame, pace.together)):
-            if _publish(client, txn, number, batch):
-                done += len(batch)
+        published = _last_batch(client, txn)
+        for batch in _batches(frame.select(ID, *COLUMNS), pace.together, published):
+            if batch.is_repeat:
+                repeated += len(batch.rows)
+            elif _publish(client, txn, batch):
+                done += len(batch.rows)
                 pace.wait(began, done)
-            else:
-                repeated += len(batch)
+            else:  # by another run under that name, at this moment
+                repeated += len(batch.rows)
             if pace.clock() - told >= 1:
                 told = pace.clock()
                 progress(f"{done:,} messages published")
     return done, repeated
 
 
-def _batches(frame: "DataFrame", size: int) -> Iterator[pa.RecordBatch]:
-    rows: Iterable[Any] = frame.toLocalIterator(prefetchPartitions=True)
-    rows = iter(rows)
-    while some := list(islice(rows, size)):
+@attrs.frozen
+class _Batch:
+    """Messages that are published together.
+
+    Attributes:
+        number: the id of the last.
+        is_repeat: whether a run before has published all of them.
+    """
+
+    rows: list[Any]
+    number: int
+    is_repeat: bool
+
+    def record_batch(self) -> pa.RecordBatch:
+        """The same as columns."""
         columns = [
-            pa.array([_plain(row[name]) for row in some], SCHEMA.field(name).type)
+            pa.array([_plain(row[name]) for row in self.rows], SCHEMA.field(name).type)
             for name in COLUMNS
         ]
-        yield pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+        return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+def _batches(frame: "DataFrame", size: int, published: int) -> Iterator[_Batch]:
+    """Up to `size` messages at a time, in the order of ids; repeats and others apart."""
+    rows: Iterable[Any] = frame.toLocalIterator(prefetchPartitions=True)
+    for is_repeat, stretch in groupby(_ascending(rows), lambda row: row[ID] <= published):
+        while some := list(islice(stretch, size)):
+            yield _Batch(some, some[-1][ID], is_repeat)
+
+
+def _ascending(rows: Iterable[Any]) -> Iterator[Any]:
+    """The same rows.
+
+    Raises:
+        JobFailed: an id isn't above the one before it. What comes behind would count as a repeat.
+    """
+    last = 0
+    for row in rows:
+        if row[ID] <= last:
+            raise JobFailed("messages came out of the order of their ids")
+        last = row[ID]
+        yield row
+
+
+def _last_batch(client: Client, txn: str) -> int:
+    """The number of the last batch published under a name; 0 where there is none.
+
+    The server doesn't tell it. But it says of any number whether that is a repeat, before it
+    looks for what was staged. So the number is found by bisection, with a part that nobody has
+    staged: nothing is committed. One question where nothing was published, else about twice
+    the number's bits.
+    """
+    known, unknown = 0, 1
+    while unknown <= MAX_ID and _is_repeat(client, txn, unknown):
+        known, unknown = unknown, min(2 * unknown, MAX_ID + 1)
+    while unknown - known > 1:
+        middle = (known + unknown) // 2
+        if _is_repeat(client, txn, middle):
+            known = middle
+        else:
+            unknown = middle
+    return known
+
+
+def _is_repeat(client: Client, txn: str, number: int) -> bool:
+    """Whether a batch of that number would be a repeat, which isn't published again."""
+    try:
+        _commit(client, txn, number, _NOBODYS, 1)
+    except ServerRefused as error:
+        if error.problem != "part_missing":
+            raise
+        return False
+    return True
 
 
 def _plain(value: Any) -> Any:
@@ -229,14 +306,22 @@ def _plain(value: Any) -> Any:
             return value
 
 
-def _publish(client: Client, txn: str, number: int, batch: pa.RecordBatch) -> bool:
+def _publish(client: Client, txn: str, batch: _Batch) -> bool:
     """Whether it was published now, and not by a run before."""
     attempt = secrets.randbelow(ATTEMPTS)
     count = 0
-    for body in parts([batch], COLUMNS):
-        path = f"/v1/log/stage/{txn}/{number}/0/{attempt}/{count}"
+    for body in parts([batch.record_batch()], COLUMNS):
+        path = f"/v1/log/stage/{txn}/{batch.number}/0/{attempt}/{count}"
         client.request("PUT", path, body=body, content_type=ARROW_STREAM)
         count += 1
+    if not _commit(client, txn, batch.number, attempt, count):
+        return True
+    client.request("DELETE", f"/v1/log/stage/{txn}/{batch.number}")
+    return False
+
+
+def _commit(client: Client, txn: str, number: int, attempt: int, count: int) -> bool:
+    """Have the server publish what was staged; whether that was a repeat."""
     attempts = [{"partition": 0, "attempt": attempt, "parts": count}]
     answer = client.request(
         "POST",
@@ -244,7 +329,4 @@ def _publish(client: Client, txn: str, number: int, batch: pa.RecordBatch) -> bo
         body=json.dumps({"txn": txn, "batch": number, "attempts": attempts}).encode(),
         content_type="application/json",
     )
-    if not answer.json()["repeated"]:
-        return True
-    client.request("DELETE", f"/v1/log/stage/{txn}/{number}")
-    return False
+    return bool(answer.json()["repeated"])

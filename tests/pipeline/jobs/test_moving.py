@@ -21,7 +21,7 @@ from mist.pipeline.jobs import erase, export, replay, stream
 from mist.pipeline.origin import Origin
 from mist.pipeline.source.address import Address
 from mist.pipeline.source.client import Client
-from tests.processes import Process, serving
+from tests.processes import Process, mist, serving
 
 LISTEN = ("--listen", "tcp://127.0.0.1:0", "--listen", "http://127.0.0.1:0")
 MESSAGES = 300
@@ -127,6 +127,43 @@ def test_a_replay_at_a_rate_is_no_faster_and_goes_on_where_it_was(spark: Any, pl
     assert (rest.messages, rest.repeated) == (100, 200)
     assert now == pytest.approx(0.3)
     assert place.numbers(spark, "in", str(before + 1)) == list(range(MESSAGES))
+
+
+def test_a_replay_that_was_interrupted_goes_on_though_its_source_was_trimmed_and_grew(
+    spark: Any, place: Place
+) -> None:
+    before = place.newest
+    target = replay.Target(place.url)
+    data = place.folder / "source"
+    lines = [b"publish in,trimmed %d x\n" % n for n in range(330)]
+
+    def run(source: Place, rate: float, end: int | None = None) -> replay.Result:
+        origin = Origin(url=source.url, subscribe="trimmed", end=end and str(end))
+        return replay.run(
+            spark, origin, target, rate=rate, txn="trimmed", sleep=lambda seconds: None
+        )
+
+    with serving(data, listen=LISTEN) as process:
+        source = Place(place.folder, process)
+        for start in range(0, 300, 30):  # small blocks, since retention takes whole ones
+            source.publish(lines[start : start + 30])
+        first = run(source, 1000.0, end=171)
+        assert (first.messages, first.repeated) == (170, 0)
+        process.stop()
+    url = f"sqlite:///{data / 'history.db'}"
+    trimmed = mist("history", "trim", "--history", url, "--keep-count", "250")
+    assert trimmed.returncode == 0, trimmed.stderr
+    with serving(data, listen=LISTEN) as process:
+        source = Place(place.folder, process)
+        kept = source.numbers(spark, "trimmed")
+        assert 170 < len(kept) < 300
+        assert kept[-1] == 299
+        source.publish(lines[300:])
+        rest = run(source, 700.0)
+        assert (rest.messages, rest.repeated) == (160, len(kept) - 130)
+        again = run(source, 700.0)
+        assert (again.messages, again.repeated) == (0, len(kept) + 30)
+    assert place.numbers(spark, "trimmed", str(before + 1)) == list(range(330))
 
 
 def test_a_replay_keeps_what_a_message_says(spark: Any, place: Place) -> None:
