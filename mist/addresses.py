@@ -1,13 +1,13 @@
-"""Addresses: topics, channels and subjects, written as tags and compiled to tags.
+"""Addresses: topics, channels and subjects with wildcards, written as tags and compiled to tags.
 
-    /foo/bar     a topic, or channel: levels, parted by slashes
-    =/foo/bar    asked for: that channel alone, nothing below it
-    .foo.bar     a subject: tokens, parted by dots
-    .foo.*.baz   asked for: one token of any kind; `.foo.>`: one or more at the end
-    *            asked for: everything, which is for services alone
+    /foo/bar     a topic, or channel: levels, separated by slashes
+    =/foo/bar    subscribed to: that channel alone, nothing below it
+    .foo.bar     a subject: tokens, separated by dots
+    .foo.*.baz   subscribed to: one token of any kind; `.foo.>`: one or more at the end
+    *            subscribed to: everything, which is for services alone
 
-A message that carries an address also carries tags *derived* from it, and a subscription asks
-for these; S ⊆ T is all that matching knows, live, in the history and on Spark:
+A message that carries an address also carries tags *derived* from it, and a subscription to a
+pattern is compiled to these; S ⊆ T is all that matching knows, live, in the history and on Spark:
 
     address      a message carries, too              a subscription asks for
     /foo/bar     ../  ../foo  ../foo/bar             ../foo/bar: it, and all below
@@ -43,7 +43,7 @@ MAX_TOKENS: Final = 20  # of a subject
 MAX_LEVELS: Final = 32  # of a topic; each is a derived tag of every message to it
 
 EVERYTHING: Final = frozenset({"*"})
-"""What is asked for by who wants every message."""
+"""The tag set of a subscription to every message."""
 
 _ADDRESSES: Final = ("/", ".")
 _ASKED: Final = ("/", ".", "=/")
@@ -51,7 +51,7 @@ _REMEMBERED: Final = 4096  # addresses, at up to 10 KB
 
 
 def is_topic(tag: str) -> bool:
-    """Whether a published tag is a topic, or channel."""
+    """Whether a published tag is a topic (channel)."""
     return tag.startswith("/")
 
 

@@ -130,7 +130,7 @@ class TagList:
     def __init__(self, tags: TagSet) -> None:
         self.tags = tags
         self.canonical = format_tags(tags).encode()
-        self.head = b"publish %b " % self.canonical
+        self.head = record_head(self.canonical)
         self.derived: dict[object, Any] = {}
 
     def rewrite(self, prefix: bytes, wire: bytes, count: int) -> bytes:

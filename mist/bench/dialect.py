@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 from mist.bench.errors import UnexpectedBytes
 from mist.protocols.rfc6455 import text_frame
+from mist.wire import record
 
 __all__ = ["Dialect", "Frames", "Line", "masked_frame"]
 
@@ -109,7 +110,7 @@ class Line(Dialect):
         return b"subscribe %b 0\n" % ",".join(tags).encode()
 
     def publish(self, tags: Sequence[str], data: bytes) -> bytes:
-        return b"publish %b %b\n" % (",".join(tags).encode(), data)
+        return record(",".join(tags).encode(), data)
 
     def delivery(self, tags: Sequence[str], data: bytes) -> bytes:
         return self.publish(sorted(tags), data)

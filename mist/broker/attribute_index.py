@@ -1,9 +1,9 @@
-"""Who has which attributes: what a message with an audience is addressed by.
+"""The attribute index, for targeted delivery: which sessions have which attributes.
 
-The live index leads from tags to subscriptions; this one leads from an attribute, `user=1` or
-`groups=a`, to the sessions that have it. A message for one user among a million subscribers
-looks at that user's sessions, and not at the subscribers: whichever is fewer, of what the
-audience names and what the tags match, is gone through, and the other is asked about each.
+The live index finds subscriptions by tags; this one finds sessions by an attribute, `user=1` or
+`groups=a`. A message for one user among a million subscribers looks at that user's sessions, not
+at all subscribers: of those whom the audience names and those whom the tags match, the smaller
+set is walked, and each in it is looked up in the other.
 
 A posting is one session where there is one, and a dict where there are more. Sessions without
 attributes are in none, and nothing here is touched for messages that have no audience.
@@ -27,22 +27,22 @@ _SITE: Final = "site"
 
 
 class Addressee(Protocol):
-    """What can be addressed: it has attributes."""
+    """What a message can be targeted at: it has attributes."""
 
     @property
     def attributes(self) -> Attributes:
-        """Of the session it belongs to."""
+        """Those of its session."""
 
 
 def is_global(tags: TagSet) -> bool:
-    """Whether a message with these tags is for every site, whichever it comes from."""
+    """Whether a message with these tags is for every site, whatever site it comes from."""
     return any(tag.startswith(_GLOBAL) for tag in tags)
 
 
 def reaches(audience: Audience | None, attributes: Attributes, everywhere: bool) -> bool:
     """Whether a session with these attributes may get a message.
 
-    One that is bound to a site gets what is for that site, and what is for every site.
+    A session that is bound to a site gets what is for that site, and what is for every site.
 
     Args:
         audience: None is everyone.
@@ -56,7 +56,7 @@ def reaches(audience: Audience | None, attributes: Attributes, everywhere: bool)
 
 
 def for_site(audience: Audience | None, site: str) -> Audience:
-    """An audience, or everyone, of one site; whatever site it said."""
+    """An audience, or everyone, restricted to one site; a site that it had is replaced."""
     if audience is None:
         return Audience(others=((_SITE, site),))
     others = {**dict(audience.others), _SITE: site}
@@ -84,7 +84,7 @@ class AttributeIndex:
         self._postings: dict[str, Addressee | dict[Addressee, None]] = {}
 
     def enter(self, addressee: Addressee) -> None:
-        """Take somebody in. Its attributes stay what they are until `leave`."""
+        """Add a session's outbox, or a named subscription; its attributes stay until `leave`."""
         attributes = addressee.attributes
         self.bound += bool(attributes.site)
         for key in _keys(attributes):
@@ -110,20 +110,20 @@ class AttributeIndex:
                 del self._postings[key]
 
     def __len__(self) -> int:
-        """Distinct attributes that anybody has."""
+        """Distinct attributes."""
         return len(self._postings)
 
     def named(
         self, audience: Audience, everywhere: bool
     ) -> tuple[int, Callable[[], Iterator[Any]]]:
-        """Those among whom everybody is whom an audience admits, and some more perhaps.
+        """Candidates: all whom an audience admits, and perhaps some more.
 
         Args:
             everywhere: as for `reaches`.
 
         Returns:
-            How many they are at most, and what gives them, each once. An audience that names
-            nobody, but some exceptions, could be anybody: -1.
+            How many they are at most, and what yields them, each once. -1 for an audience that
+            only excludes: it could be anybody.
         """
         clauses: list[Sequence[str]] = [
             [f"{name}={value}"]

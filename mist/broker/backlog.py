@@ -1,7 +1,7 @@
-"""What is queued for one peer: bytes and messages, bounded, first in, first out.
+"""The backlog of a send queue: bytes and messages for one peer, bounded, first in, first out.
 
     put     deliveries; refused where they don't fit
-    append  whatever else has to go out; the bounds are the caller's affair
+    append  what has to go out in any case; the caller minds the bounds
     peek    the next bytes to write, joined
     sent    so many of them were written
 
@@ -25,9 +25,8 @@ class Backlog:
     """See the module.
 
     Args:
-        max_bytes, max_messages: bounds of what `put` takes. Whoever makes them negative has
-            it take nothing.
-        ready: a list of what is derived from this; it enters when it has something to flush.
+        max_bytes, max_messages: bounds of what `put` takes. Negative ones have it take nothing.
+        ready: the list that this enters when it has something to flush.
 
     Attributes:
         is_ready: whether it is in there.

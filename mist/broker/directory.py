@@ -1,11 +1,11 @@
-"""Which groups there are, and which of them a message leads to.
+"""The directory of groups: found by tag set, or by the tags of a message through the index.
 
-Subscriptions are asked for in tags as people write them; what the index holds is what these
-compile to (`mist.addresses`), and everything shown is as it was asked for. A tag list leads to
-a `Match`, and is remembered with it by its bytes as written.
+Subscriptions are asked for in tags as people write them; the index holds what these compile to
+(`mist.addresses`), and everything shown is as it was asked for. What a message's tag list matched
+is cached by its bytes as written, in the memo (`mist.index.Memo`).
 
-Who wants every message asks for no tag by which it could be found: its group stands beside the
-index, and when it comes or goes, all that is remembered is forgotten.
+A subscription to everything names no tag by which it could be found: its group stands beside the
+index, and when it comes or goes, the whole memo is cleared.
 """
 
 from collections import Counter
@@ -24,7 +24,7 @@ class Directory:
     """See the module.
 
     Attributes:
-        matches: those remembered, by the tag list as written. For looking up only.
+        matches: those cached, by the tag list as written. For looking up only.
     """
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class Directory:
         return self._everything
 
     def close(self, group: Group) -> None:
-        """Let go of a group. O(tags)."""
+        """Remove a group. O(tags)."""
         tags = group.tags
         if tags == EVERYTHING:
             self._everything = None
@@ -92,7 +92,7 @@ class Directory:
         return groups
 
     def remember(self, tag_list: bytes, tags: TagSet, match: Match) -> None:
-        """Offer what a tag list as written was just resolved to; see `Memo.admit`."""
+        """Offer the memo what a tag list as written just matched; see `Memo.admit`."""
         self._memo.admit(tag_list, expand(tags), match)
 
     # what there is

@@ -88,8 +88,7 @@ class Match(TagList):
 
     def __init__(self, written: bytes, tags: TagSet, groups: Sequence[Group]) -> None:
         super().__init__(tags)
-        head = record_head(written)
-        self.written = None if head == self.head else head
+        self.written = None if written == self.canonical else record_head(written)
         self.groups = groups
         self.everywhere = is_global(tags)
         self.recipients: Recipients | None = None

@@ -1,8 +1,8 @@
-"""What a server measures of itself, at a cost that nobody notices.
+"""Meters: latency histograms and tag rates of a server, from samples.
 
-Counts are no business of this module: they lie where things happen, as plain numbers. Here is
-what takes a clock or a table: how long something took (`Histogram`), and which tags messages
-carry (`TagRates`). Both look at samples, never at each message.
+Plain counts stand where things happen, as numbers. Here is what takes a clock or a table: how long
+something took (`Histogram`), and which tags messages carry (`TagRates`). Both look at samples,
+never at each message, so that their cost doesn't grow with the traffic.
 
 No clock is read here but the one that is given.
 """
@@ -75,15 +75,15 @@ class TagRates:
     and for as many tags as it has; so what is told is right on average however the messages
     come, and what it costs depends neither on their number nor on that of their tags.
 
-    What was fades by a third in four seconds and counts for nothing after a minute. Of tags
-    that are too many to keep, the rarest makes room and leaves its count to the new one, so
-    that no frequent tag is ever missed (Metwally et al., Efficient Computation of Frequent and
+    A count fades by a third in four seconds, and is nothing after a minute. Where there are too
+    many tags to keep, the rarest makes room and leaves its count to the new one, so that no
+    frequent tag is ever missed (Metwally et al., Efficient Computation of Frequent and
     Top-k Elements in Data Streams, 2005).
 
     Args:
         clock: seconds.
         most: tags kept.
-        chance: what chooses.
+        chance: the source of randomness.
     """
 
     _SPAN: Final = 10.0  # seconds after which an e-th of a message is left
@@ -132,7 +132,7 @@ class TagRates:
     def top(self, most: int) -> list[tuple[str, float]]:
         """The most frequent tags and their rates, messages a second, highest first."""
         now = self._clock()
-        # Since the beginning there was less to be counted than in the long run.
+        # In the first seconds there was less to count than in the long run.
         whole = self._SPAN * -math.expm1(-max(now - self._started, 0.1) / self._SPAN)
         scale = self._growth(now) * whole
         rates = [(tag, weight / scale) for tag, weight in self._weights.items()]

@@ -1,4 +1,4 @@
-"""Named subscriptions of one outbox, and the queue groups that share their messages.
+"""Named subscriptions, and the queue groups whose members share messages.
 
 A session usually gets a message once, however many of its subscriptions match. Where its
 dialect gives each subscription a name that deliveries carry (a subject's `sid`), each gets
@@ -6,7 +6,8 @@ its own copy in a form of its own. Such a subscription is a `NamedSubscription`:
 looks like an outbox, and what is put into it goes to the session's.
 
 A `QueueGroup` is many named subscriptions of which one gets each message: the members of a queue
-group, over all sessions. It is a subscriber like any other, and deals what it is given.
+group, over all sessions. It is a subscriber like any other; the fan-out draws the member that gets
+a message.
 """
 
 import random
@@ -65,7 +66,7 @@ class NamedSubscription:
         self._on_done: Callable[[], None] = _nothing
 
     def put(self, wire: bytes, count: int) -> bool:
-        """As `Outbox.put`. Refuses what would be more than it is to take, if not all of it."""
+        """As `Outbox.put`. Refuses a delivery that only in part it may still take."""
         if 0 <= self._most < self.taken + count:
             # None of these, or not all: one by one, then.
             return self.taken >= self._most
@@ -80,7 +81,7 @@ class NamedSubscription:
         """Take no more than so many messages, those before this call counted.
 
         Args:
-            on_done: called when that is so. It may be so already, and this doesn't call it.
+            on_done: called when it has taken that many. It may have already: then it isn't called.
         """
         self._most = most
         self._on_done = on_done
@@ -104,7 +105,7 @@ class NamedSubscription:
                 raise
             self.failures.note("callback", error)
 
-    # What else the broker asks of a subscriber is the session's.
+    # What else the fan-out asks of a receiver is the session's.
 
     @property
     def attributes(self) -> Attributes:
@@ -146,10 +147,10 @@ class NamedSubscription:
 
 
 class QueueGroup:
-    """A queue group: each message goes to one of its named subscriptions, chosen at random.
+    """A queue group: each message goes to one of its members, chosen at random.
 
-    One whose outbox is full is passed over for one that has room, and where none has, the
-    message is dropped by the first that was chosen.
+    A member whose outbox is full is passed over for one that has room; where none has, the
+    message counts as dropped by the first that was chosen.
 
     Attributes:
         group: of the broker's, that it is in.
@@ -172,13 +173,13 @@ class QueueGroup:
         return True
 
     def add(self, named: NamedSubscription) -> None:
-        """Take a named subscription in."""
+        """Add a member."""
         self._places[named] = len(self.members)
         self.members.append(named)
         named.queue = self
 
     def discard(self, named: NamedSubscription) -> None:
-        """Let a named subscription go. O(1)."""
+        """Remove a member. O(1)."""
         place = self._places.pop(named)
         last = self.members.pop()
         if last is not named:

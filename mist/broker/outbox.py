@@ -1,13 +1,16 @@
-"""A session's outbox: what is queued for one peer, bounded, in order.
+"""The outbox: the send queue of one session, bounded and in order; what a slow consumer costs.
 
 Everything a peer is sent goes through its one outbox: deliveries, replies to commands, and
 below a WebSocket also pongs and close frames. So nothing overtakes anything, and one number
 says how far behind a peer is.
 
-Publishing never waits for a subscriber: `put` appends or refuses, and does nothing else. An
-outbox that goes from empty to queued enters itself into a `ready` list; whoever published
-flushes that list once, at the end of a chunk. What the flush can't write stays queued for
-the transport's drain task. Queued bytes are shared between outboxes: a message has one bytes
+Publishing never waits for a subscriber: `put` appends or refuses, and does nothing else. So a slow
+consumer exerts no backpressure on publishers: when its outbox is full it loses messages, or its
+session (`SlowConsumer`), or is moved back to the history (`on_behind`).
+
+An outbox that goes from empty to queued enters itself into a `ready` list, which the publisher's
+side flushes once, at the end of a chunk. What the flush can't write stays queued for the
+transport's drain task. Queued bytes are shared between outboxes: a message has one bytes
 object for a wire form, however many get it.
 
     put     deliveries; refused when full, and then the policy decides
@@ -70,7 +73,7 @@ class OutboxStatistics:
         sent: wholly handed to the kernel.
         sent_bytes: likewise, replies included.
         dropped_full: dropped because the outbox was full.
-        dropped_unframable: withheld because the peer's protocol can't carry the data.
+        dropped_unframable: dropped because the peer's protocol can't carry the data.
     """
 
     queued: int
@@ -104,8 +107,8 @@ class Outbox(Backlog):
         attributes: what an audience chooses by; `Broker.describe` sets it.
         echo: whether the peer receives what it publishes itself.
         on_behind: where set, called instead of dropping when a delivery doesn't fit, with the
-            id of the last message before it: deliveries are then withheld, and whoever set
-            this brings what is missing from the history.
+            id of the last message before it: deliveries are then paused, and what is missing
+            is to be replayed from the history by who set this.
         on_room: where set, called also when nothing more will be written.
     """
 
@@ -160,7 +163,7 @@ class Outbox(Backlog):
 
     @property
     def muted(self) -> bool:
-        """Whether no deliveries are taken: ended by `mute` or `close`, or withheld."""
+        """Whether no deliveries are taken: they ended by `mute` or `close`, or are paused."""
         return self._max_messages < 0
 
     @property
@@ -201,26 +204,26 @@ class Outbox(Backlog):
         return taken
 
     def pause(self) -> None:
-        """Take no deliveries for now: they will be brought from the history (`replay`)."""
+        """Take no deliveries for now: they will be replayed from the history (`replay`)."""
         self._max_messages = -1
         self._held = None
 
     def hold(self) -> None:
-        """While deliveries are withheld, keep those that come from now on, until `resume_live`."""
+        """While deliveries are paused, keep those that come from now on, until `resume_live`."""
         self._held = []
         self._held_size = 0
 
     @property
     def holding(self) -> bool:
-        """Whether all deliveries since `hold` are here, so that none need be brought."""
+        """Whether all deliveries since `hold` are here, so that none need be replayed."""
         return self._held is not None
 
     def let_go(self) -> None:
-        """Forget what was held: it will be brought, where it is still wanted."""
+        """Forget what was held: it will be replayed, where it is still wanted."""
         self._held = None
 
     def keep(self, wire: bytes, count: int, on_resumed: Callable[[], None] = _nothing) -> bool:
-        """What becomes of a delivery that `put` refused because deliveries are withheld.
+        """Deal with a delivery that `put` refused because deliveries are paused.
 
         Args:
             on_resumed: called if it is held and queued at last.
@@ -255,7 +258,7 @@ class Outbox(Backlog):
 
     @property
     def replay_bytes(self) -> int:
-        """Bytes to bring at a time, at most: so much that replies fit in beside it."""
+        """Bytes to replay at a time, at most: so much that replies fit in beside it."""
         return self._limits.bytes // 4 + 1
 
     @property

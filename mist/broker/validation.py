@@ -1,7 +1,7 @@
-"""Checks what is to be published before any of it is stored or delivered.
+"""Validation of a batch's tag lists, before any of it is stored or delivered.
 
 With a history, a message is stored before anyone gets it, and what is stored must keep the
-rules. So a batch is taken apart into what can be published and what can't, in order.
+rules. So a batch is parted into what can be published and what is rejected, in order.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ class Accepted:
 
 @attrs.frozen
 class Rejected:
-    """What can't: the error, and the number of messages that it concerns."""
+    """What can't be published: the error, and the number of messages that it concerns."""
 
     error: CommandError
     count: int

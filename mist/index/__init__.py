@@ -1,8 +1,8 @@
-"""Which subscriptions does this tag set satisfy?
+"""The index: which subscriptions does a message's tag set satisfy?
 
-Given a message's tags T, find every subscription S with S ⊆ T, among a million or ten. The
-index knows tag sets and the group behind each; who is in a group is the broker's affair. So
-ten thousand subscribers of one tag set are one entry.
+Given a message's tags T, find every subscription S with S ⊆ T, among a million or ten: an inverted
+index, with bitmaps where they pay, and a memo before it. The index knows tag sets and the group
+behind each, and not who is in a group. So ten thousand subscribers of one tag set are one entry.
 
     Index   tag set -> group, and the match. `tree` narrows a message down to the few entries
             that share its rare tags; where many entries share popular tags only, `chunk`

@@ -1,10 +1,10 @@
-"""The memo: from the wire bytes of a tag list to what it resolved to last time.
+"""The memo, a cache with exact invalidation: a tag list as written → what it matched last time.
 
 Publishers repeat themselves: a sensor sends the same tag list a thousand times an hour. For
 a list seen before, one dict lookup replaces decoding, checking, and the walk of the tree.
 
     key (as it came)        value
-    b"room:1,temperature"   what {room:1, temperature} resolves to
+    b"room:1,temperature"   what {room:1, temperature} matches
     b"temperature,room:1"   the same, kept a second time: keys are bytes, never parsed
 
 *Exact.* A new tag set S changes the answer for the keys whose tags are a superset of S, and

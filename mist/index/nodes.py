@@ -1,4 +1,4 @@
-"""What a tag leads to: nothing, a few entries, or a node. The shapes that `tree` is built of.
+"""The nodes of the tree, by what is filed under a tag: nothing, a few entries, or a node.
 
     Leaf      a tag under which few entries are filed, or none: they are compared one by one
     Branch    a tag that has a node, and is that node
@@ -15,7 +15,8 @@ these shapes are made for few places:
   would have to be fetched to be told apart. That and looking a message's tags up in a node,
   never the node's in them (`Tree.match`), made it 12.4 / 29.
 
-Where all is in the caches a match takes 4.7 µs this way, 4.2 before: entries are larger.
+Where everything is in the processor's caches a match takes 4.7 µs this way, 4.2 before: entries
+are larger.
 """
 
 from __future__ import annotations

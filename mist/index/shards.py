@@ -1,4 +1,4 @@
-"""Many small dicts in the place of a large one, so that no insertion pauses.
+"""Sharded dicts: many small ones in the place of a large one, so that no insertion pauses.
 
 A dict that is full is copied into a larger one within a single insertion: 60 ms at a million
 keys, and growing with them, during which a server does nothing else. A shard's copy takes a

@@ -4,7 +4,7 @@ Over a small vocabulary most subsets of a narrow message are entries, and bitmap
 others are a detour. A message of seven tags has 91 subsets of two to four; at a million entries
 over 100 tags 63 of them are there, in chunks of 100,000 slots together. How many subsets there
 are depends on how many tags entries have, so that is counted here. The answer is the same
-either way: whoever asks takes the one with less to do.
+either way: the tree takes the one with less to do.
 
     entries of 2, 3, 4 tags; message of     3    5    7    10    20
     subsets to look up                      4   25   91   375  6175
@@ -20,14 +20,14 @@ __all__ = ["Subsets"]
 
 G = TypeVar("G")
 
-_ABSENT: Final = object()  # None may well be somebody's group
+_ABSENT: Final = object()  # None may be a group
 
 
 class Subsets(Generic[G]):
     """The entries among all subsets of a message's tags that are as long as entries are.
 
     Args:
-        groups: entry -> its group. Only read; whoever changes it calls `count` or `discount`.
+        groups: entry -> its group. Only read; who changes it calls `count` or `discount`.
     """
 
     __slots__ = ("_entries", "_groups")

@@ -22,6 +22,7 @@ from mist.bench.pipeline.measuring import timed
 from mist.bench.process import cpu_seconds, start_server
 from mist.pipeline.jobs import stream
 from mist.pipeline.origin import Origin
+from mist.wire import record
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -96,8 +97,7 @@ def _publish(server: _Server, count: int, vocabulary: int) -> None:
         for size in (chance.randint(3, 10) for _ in range(LISTS))
     ]
     lines = b"".join(
-        b"publish %b %b\n" % (chance.choice(lists), bytes(chance.choices(_LETTERS, k=DATA)))
-        for _ in range(_CHUNK)
+        record(chance.choice(lists), bytes(chance.choices(_LETTERS, k=DATA))) for _ in range(_CHUNK)
     )
     try:
         with socket.create_connection(server.tcp, _STALL_TIMEOUT) as peer:
