@@ -4,6 +4,7 @@ With `-n`, pytest-xdist runs a file's tests in one process, so that what they sh
 and everything that may share the one Spark (tests/pipeline/conftest.py) as if it were one file.
 """
 
+import logging
 import os
 import signal
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -38,6 +39,18 @@ async def server(tmp_path: Path, server_settings: Mapping[str, Any]) -> AsyncIte
     async with running(tmp_path, **server_settings) as server:
         with trio.fail_after(120):
             yield server
+
+
+@pytest.fixture
+def no_warnings(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Nothing is logged as a warning or worse, neither by the test nor by its server's end.
+
+    An async fixture could not do that for all tests of a module: pytest-trio runs only those
+    which a test names.
+    """
+    yield
+    records = caplog.get_records("call")
+    assert [record for record in records if record.levelno >= logging.WARNING] == []
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,5 @@
 """Requests and responses between a connection and an application that knows more than ASGI."""
 
-import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -18,6 +17,8 @@ from mist.protocols.line.forms import PLAIN
 from mist.transports.connection_limiter import ConnectionLimiter
 from mist.transports.http1 import chunk
 from tests.http.client import Client
+
+pytestmark = pytest.mark.usefixtures("no_warnings")
 
 LISTEN = Listen("http", "127.0.0.1", 8080)
 EVENTS = [(b"content-type", b"text/event-stream")]
@@ -57,13 +58,6 @@ async def serving(app: App, *, sockets: bool) -> AsyncIterator[Client]:
 @pytest.fixture(params=[True, False], ids=["socket", "memory"])
 def sockets(request: pytest.FixtureRequest) -> bool:
     return bool(request.param)
-
-
-@pytest.fixture(autouse=True)
-async def quiet(caplog: pytest.LogCaptureFixture) -> AsyncIterator[None]:
-    with trio.fail_after(60):
-        yield
-    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
 # a session's outbox

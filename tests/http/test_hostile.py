@@ -3,7 +3,6 @@
 Over real sockets, since what a kernel tells of a reset comes in no other way.
 """
 
-import logging
 import socket
 import struct
 from collections.abc import AsyncIterator
@@ -18,6 +17,8 @@ from tests.http.client import http_address, request
 from tests.servers import listeners
 from tests.waiting import until
 
+pytestmark = pytest.mark.usefixtures("no_warnings")
+
 TOKEN = "t0ken"
 HEAD = b"POST /v1/messages HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 POLL = (
@@ -27,14 +28,7 @@ POLL = (
 
 
 @pytest.fixture
-async def no_warnings(caplog: pytest.LogCaptureFixture) -> AsyncIterator[None]:
-    yield
-    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
-
-
-@pytest.fixture
-def server_settings(no_warnings: None) -> dict[str, Any]:
-    # It depends on that check, so what is logged is checked after the server has ended.
+def server_settings() -> dict[str, Any]:
     return {
         "listen": listeners("tcp", "http"),
         "history": "memory://",
@@ -43,10 +37,10 @@ def server_settings(no_warnings: None) -> dict[str, Any]:
     }
 
 
-@pytest.fixture(autouse=True)
-async def sound(server: Server) -> AsyncIterator[None]:
-    """After each test the server still answers, and has no connection left."""
-    yield
+@pytest.fixture
+async def server(server: Server) -> AsyncIterator[Server]:
+    """The shared one, which still answers after each test, and has no connection left."""
+    yield server
     assert (await request(server, "GET", "/healthz")).status == 200
     await until(lambda: not server.hub.sessions.connected)
 
