@@ -43,19 +43,19 @@ class Protocol(abc.ABC):
     echoes: ClassVar[bool] = True
     """Whether a peer receives what it publishes itself, unless it says otherwise."""
     pulse: ClassVar[float | None] = None
-    """Seconds without a byte from the peer after which it is asked for one (`beat`); None where
-    the network's own ways are enough."""
+    """The heartbeat's interval: seconds without a byte from the peer after which `beat` is sent;
+    None for no heartbeat of the dialect's own."""
     keeps_up: ClassVar[bool] = False
-    """Whether who is too slow for what is live is brought it from the history, where there is
-    one, and told so (`notice` of a `Behind`, and of a `CaughtUp`). Else that is done for those
-    only who have asked for what was, and nothing is said."""
+    """Whether a slow consumer is replayed what it missed, where there is a history, and told so
+    (`notice` of a `Behind`, and of a `CaughtUp`). Otherwise only peers that have asked for recovery
+    are, and get no notice."""
 
     def greeting(self) -> bytes:
-        """What the server says first; empty where it waits to be spoken to."""
+        """What the server sends first; empty where the peer begins."""
         return b""
 
     def beat(self) -> bytes | None:
-        """What a peer is sent that has been silent for a `pulse`; None ends its session."""
+        """The heartbeat for a peer that has sent nothing for a `pulse`; None ends its session."""
         return b""
 
     @abc.abstractmethod
@@ -63,16 +63,16 @@ class Protocol(abc.ABC):
         """Commands in what has arrived, in order.
 
         A generator on purpose: a command takes effect before what stands behind it is
-        looked at, so `auth` can change what the next line may be. Whoever stops early
-        (because the session ends) just stops.
+        read, so `auth` can change what the next line may be. A caller may stop early, where
+        the session ends.
         """
 
     @abc.abstractmethod
     def reply(self, command: Command, reply: Reply) -> bytes:
-        """The wire form of a reply; empty where the dialect says nothing."""
+        """The wire form of a reply; empty where the dialect has none."""
 
     def notice(self, notice: Reply) -> bytes:
-        """The wire form of something nobody asked for; empty where the dialect has none."""
+        """The wire form of a notice, which answers no command; empty where there is none."""
         return b""
 
     def authenticated(self) -> None:

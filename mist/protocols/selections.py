@@ -1,12 +1,12 @@
-"""What is wanted of the log, as people and programs write it: by tags, and from a time.
+"""Selections of the log as people and programs write them: by tags, and from a time.
 
     a,b; c                  what carries a and b, or c
     /foo; .a.*              what is published to a topic or below it, or to such a subject
     2026-11-21T12:00:00Z    a moment
     1795262400000           the same
 
-The server's `GET /v1/log` and what reads archives take the same, so that whoever has tried it on
-the one can use it on the other.
+`GET /v1/log` of a server and the jobs that read archives take the same text, so that what was tried
+on one works on the other.
 """
 
 from datetime import UTC, datetime, timedelta

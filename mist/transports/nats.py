@@ -125,7 +125,7 @@ class NatsTransport(Transport):
                 session.end(CloseReason(4408, "no auth in time"))
             session.end(DISCONNECTED)
             assert session.ended is not None
-            session.outbox.reply(protocol.farewell(session.ended.code))
+            session.outbox.reply(protocol.close_error(session.ended.code))
             await connection.finish(session.ended.grace, linger=session.ended is not DISCONNECTED)
         finally:
             del self._open[session]

@@ -331,7 +331,7 @@ def _goodbye(session: CommandSession) -> bytes:
     """What answers the peer's close frame; empty where none came."""
     protocol = session.protocol
     assert isinstance(protocol, FrameProtocol | JsonFrameProtocol | TopicProtocol)
-    return protocol.goodbye
+    return protocol.close_reply
 
 
 def _refuse(session: CommandSession, refusal: Refusal) -> int:

@@ -1,7 +1,7 @@
 """mist's own WebSocket frames: JSON objects in text messages, for browsers.
 
 What a client may send and what it gets is the table in the README. Publishing is not possible
-here: a browser's token says what it may see, nothing else.
+here: a browser's token says what it may subscribe to, nothing else.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ from mist.wire import WireForm
 
 __all__ = ["JSON_FRAMES", "FrameProtocol"]
 
-STRANGER_MESSAGE: Final = 4_096  # bytes of a message of a peer that has not authenticated
+UNAUTHENTICATED_MESSAGE: Final = 4_096  # bytes of a message of a peer that has not authenticated
 
 
 class FrameProtocol(Protocol):
@@ -34,12 +34,12 @@ class FrameProtocol(Protocol):
             only.
 
     Attributes:
-        goodbye: what the peer's close frame is to be answered with, once it came.
+        close_reply: the answer to the peer's close frame, once that came.
     """
 
     def __init__(self, limits: Limits, *, unauthenticated: bool = False) -> None:
         self.form: WireForm = JSON_FRAMES
-        self.goodbye = b""
+        self.close_reply = b""
         self._limits = limits
         self._unauthenticated = unauthenticated
         self._frames = FrameReader(limits.frame)
@@ -51,7 +51,7 @@ class FrameProtocol(Protocol):
         for event in self._frames.receive(data):
             match event:
                 case Text(data=message):
-                    if self._unauthenticated and len(message) > STRANGER_MESSAGE:
+                    if self._unauthenticated and len(message) > UNAUTHENTICATED_MESSAGE:
                         yield Hangup("first frame too long", 1009)
                         return
                     yield self.command(message)
@@ -60,7 +60,7 @@ class FrameProtocol(Protocol):
                 case Pinged():
                     yield Ping(ref=event)
                 case Closed(answer=answer):
-                    self.goodbye = answer
+                    self.close_reply = answer
                     yield Bye()
                 case Broken(code=code, reason=reason):
                     yield Hangup(reason, code)
@@ -115,7 +115,7 @@ def _error_text(error: MistError) -> str:
     match error:
         case UnknownCommand():
             return "unknown command"
-        case HistoryUnavailable():  # its text is for whoever looks after the server
+        case HistoryUnavailable():  # its text is for the operator
             return HistoryUnavailable.message
         case _:
             return str(error)

@@ -9,8 +9,9 @@ from, this was decided:
   skipped. Nor does a field of the wrong type: it has an error of its own.
 * Of a key that comes twice, the last one counts. Null is as good as nothing, and what else is
   in an object means nothing. A number is nowhere right, however large.
-* With a secret set, the first object is looked at for its `data` whatever its command is, and
-  carried out if that is the secret; else nothing is said. `auth` on its own says nothing, too.
+* With a secret set, the first object authenticates the peer if its `data` is the secret, whatever
+  its command is, and is then handled; otherwise it gets no answer. Neither does an `auth` that
+  succeeds.
 * A WebSocket message holds whole objects, one or several, in text or in binary; an answer or
   a delivery is a text message of its own, LF and all.
 
@@ -159,7 +160,7 @@ class JsonDialect(Protocol):
             case Revoked(tags=tags):
                 return self._answer("revoked", sorted(tags), error=NotGranted.message)
             case Resumed():
-                return b""  # nobody asks for what was
+                return b""  # nothing here asks for a replay
             case _:
                 return b""
 
@@ -247,7 +248,7 @@ def _error_text(error: MistError) -> str:
             return "Token not found\n"
         case UnknownCommand():
             return "Unknown Command"
-        case HistoryUnavailable():  # its text is for whoever looks after the server
+        case HistoryUnavailable():  # its text is for the operator
             return HistoryUnavailable.message
         case _:
             return str(error)

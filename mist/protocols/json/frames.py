@@ -20,13 +20,13 @@ class JsonFrameProtocol(JsonDialect):
     """One WebSocket's side of the JSON dialect. Commands on tokens are none here.
 
     Attributes:
-        goodbye: what the peer's close frame is to be answered with, once it came.
+        close_reply: the answer to the peer's close frame, once that came.
     """
 
     def __init__(self, limits: Limits, *, unauthenticated: bool = False) -> None:
         super().__init__(limits, unauthenticated=unauthenticated)
         self.form: WireForm = JSON_OBJECT_FRAMES
-        self.goodbye = b""
+        self.close_reply = b""
         self._frames = FrameReader(limits.frame)
 
     def _requests(self, data: bytes) -> Iterator[Said]:
@@ -40,7 +40,7 @@ class JsonFrameProtocol(JsonDialect):
                 case Pinged():
                     yield Ping(ref=event)
                 case Closed(answer=answer):
-                    self.goodbye = answer
+                    self.close_reply = answer
                     yield Bye()
                 case Broken(code=code, reason=reason):
                     yield Hangup(reason, code)

@@ -12,8 +12,8 @@ three of its demands:
   new bytes are searched for its end. Past the limit it is dropped, and the rest of the line
   is skipped.
 * *A command may change how the next line is read* (`auth` lifts the limit for unauthenticated
-  peers), so `receive` is a generator that looks at a line only after the command before it was
-  carried out.
+  peers), so `receive` is a generator that reads a line only after the command before it was
+  handled.
 """
 
 import re
@@ -127,7 +127,7 @@ class LineProtocol(Protocol):
                 yield self._hangup(start) or Invalid(LineTooLong())
 
     def _take(self, data: bytes) -> tuple[bytes, bytes]:
-        """What has ended, with what was held before it; and what has not."""
+        """The lines that are complete, with what was held of the first; and the rest."""
         end = data.rfind(b"\n") + 1
         rest = data[end:]
         if not end:

@@ -6,18 +6,19 @@ r"""Subjects: the text protocol of NATS core, and rtmb's, which is nearly the sa
     > PUB foo.bar 5\r\nhello
     < MSG foo.bar 1 5\r\nhello
 
-A subject is a tag with a dot before it (`mist.addresses`), so that a subscriber to tags hears of
-it as well, and the other way round. Where commands end is `subject_framing`'s, what their lines
-say `subject_commands`'s; here they become commands of a session, and its replies bytes.
+A subject is a tag with a dot before it (`mist.addresses`), so that a subscription by tags matches
+it as well, and the other way round. `framing` finds where commands end, `commands` parses their
+lines, and `replies` writes the answers; here they become commands of a session.
 
-* *Consecutive publishes are one batch*, cut in bulk where they come so. Those with a subject for
-  answers, or with headers, are one each: both are the envelope's.
-* *A verbose client counts answers.* Publishes of one subject are one batch all the same; the
-  fence behind it, a `Ping`, is answered by as many `+OK`, or by none where the batch was refused.
-* *The peer is an unauthenticated peer until its CONNECT was carried out*, whether there is a secret
-  or not. Nothing that it announces before is waited for.
-* *A line that can't be meant is answered, and the next one read.* Where it can't be told any more
-  what is a command and what is payload, and where a web page seems to be speaking, it ends.
+* *Consecutive publishes are one batch*, cut in bulk where they come so. One with a reply subject or
+  with headers is a batch of its own: both are part of the envelope.
+* *A verbose client counts acknowledgements.* Publishes of one subject are one batch all the same;
+  the fence behind it, a `Ping`, is answered by as many `+OK`, or by none where the batch was
+  refused.
+* *The peer is unauthenticated until its CONNECT has been handled*, whether there is a secret or
+  not. Nothing that it announces before is waited for.
+* *A line that is no valid command is answered, and the next one read.* Where commands can't be told
+  from payloads any more, and where the peer speaks HTTP, the session ends.
 """
 
 import re
@@ -25,8 +26,6 @@ from collections.abc import Callable, Iterator
 from itertools import groupby
 from operator import itemgetter
 from typing import ClassVar, Final
-
-import attrs
 
 from mist.commands import (
     Auth,
@@ -39,7 +38,7 @@ from mist.commands import (
     SubscribeNamed,
     UnsubscribeNamed,
 )
-from mist.errors import CommandError, NotGranted, Unauthorized, UnknownCommand, WrongArguments
+from mist.errors import CommandError, Unauthorized, UnknownCommand, WrongArguments
 from mist.message import Envelope, Limits, TagSet
 from mist.protocols import Protocol
 from mist.protocols.subjects.commands import (
@@ -47,7 +46,6 @@ from mist.protocols.subjects.commands import (
     InvalidField,
     Options,
     are_headers,
-    error_text,
     parse_options,
     parse_subscribe,
     parse_unsubscribe,
@@ -55,6 +53,14 @@ from mist.protocols.subjects.commands import (
 from mist.protocols.subjects.forms import HEADERS, REPLY, message, subject_form, subject_of
 from mist.protocols.subjects.framing import PUBLISHING, Cut, Framing, FramingLost, cut_batch
 from mist.protocols.subjects.names import Names
+from mist.protocols.subjects.replies import (
+    Mixed,
+    Owed,
+    acknowledgement,
+    close_error,
+    error_line,
+    failure,
+)
 from mist.replies import Done, Failed, Reply, Revoked
 from mist.wire import Batch, Run, WireForm
 
@@ -63,48 +69,11 @@ __all__ = ["PULSE", "SubjectProtocol"]
 PULSE: Final = 120.0  # seconds
 _MAX_BEATS: Final = 2  # that may stay unanswered
 
-_OK: Final = b"+OK\r\n"
 _NO_RESPONDERS: Final = b"NATS/1.0 503\r\n\r\n"
 _QUIET: Final = "quiet"  # the `ref` of a command that the client didn't send
 _OPEN: Final = frozenset({b"CONNECT", b"PING", b"PONG", b"+OK", b""})  # to unauthenticated peers
 _KNOWN: Final = PUBLISHING | _OPEN | {b"SUB", b"UNSUB"}
-_FAREWELLS: Final = {
-    4008: "Slow Consumer",
-    4401: "User Authentication Revoked",
-    4408: "Stale Connection",
-}
-_STRANGERS_FAREWELLS: Final = {  # 4401 has been told
-    4408: "Authentication Timeout",
-    4429: "maximum connections exceeded",
-}
 _HTTP: Final = re.compile(rb"[A-Za-z]+ [^ ]* HTTP/|[Hh][Oo][Ss][Tt]:")
-
-
-@attrs.define
-class _Owed:
-    """What a verbose client is owed for a batch.
-
-    Attributes:
-        count: messages in it.
-        failed: whether it was refused, which was answered instead.
-        instead: of as many `+OK`, what the next fence is answered with.
-    """
-
-    count: int
-    failed: bool = False
-    instead: bytes = b""
-
-
-@attrs.define
-class _Mixed:
-    """A batch of several subjects.
-
-    Attributes:
-        refused: whether the token doesn't allow all of them. Then none was published, and it
-            shall not matter what came in one read: they are tried one by one.
-    """
-
-    refused: bool = False
 
 
 class SubjectProtocol(Protocol):
@@ -113,7 +82,7 @@ class SubjectProtocol(Protocol):
     Args:
         limits: of data; control lines have a limit of their own.
         greeting: what the server says first: see `subject_info`.
-        listens: whether anybody would get a message with these tags, now.
+        listens: whether a message with these tags would have a recipient now.
     """
 
     pulse: ClassVar[float | None] = PULSE
@@ -143,16 +112,13 @@ class SubjectProtocol(Protocol):
         self._beats += 1
         return b"PING\r\n" if self._beats <= _MAX_BEATS else None
 
-    def farewell(self, code: int) -> bytes:
-        """What is said last, where clients know words for it.
-
-        Nothing where the server goes: a client that hears an error may not come back to the next.
+    def close_error(self, code: int) -> bytes:
+        """The last line to the peer, where NATS clients know one for why the session ended.
 
         Args:
-            code: why the session ended; see `mist.sessions.session.CloseReason`.
+            code: see `mist.sessions.close_reason.CloseReason`.
         """
-        text = (_STRANGERS_FAREWELLS if self._unauthenticated else _FAREWELLS).get(code)
-        return _refusal(text) if text else b""
+        return close_error(code, unauthenticated=self._unauthenticated)
 
     def authenticated(self) -> None:
         self._unauthenticated = False
@@ -165,7 +131,7 @@ class SubjectProtocol(Protocol):
 
     @property
     def _verbose(self) -> bool:
-        return self._options.verbose is not False
+        return self._options.is_verbose
 
     # reading
 
@@ -198,7 +164,7 @@ class SubjectProtocol(Protocol):
         yield from self._flush()
 
     def _gathers(self, cut: Cut) -> bool:
-        """Take a publish along with those before it; False where it can't go with them."""
+        """Add a publish to those gathered; False where it can't be in one batch with them."""
         announced = cut.announced
         if not isinstance(announced, Announced) or not announced.plain:
             return False
@@ -218,7 +184,7 @@ class SubjectProtocol(Protocol):
                 return iter((invalid,))
 
     def _flush(self) -> Iterator[Command]:
-        """Hand on what was gathered."""
+        """The publishes gathered so far, as one batch."""
         if self._runs:
             runs, framable = self._runs, self._framable
             self._runs, self._framable = [], True
@@ -226,19 +192,19 @@ class SubjectProtocol(Protocol):
 
     def _publish(self, batch: Batch, count: int) -> Iterator[Command]:
         if self._verbose:
-            owed = _Owed(count)
+            owed = Owed(count)
             yield Publish(batch, ref=owed)
             yield Ping(ref=owed)
         elif len(batch.tag_lists) == 1:
             yield Publish(batch)
         else:
-            mixed = _Mixed()
+            mixed = Mixed()
             yield Publish(batch, ref=mixed)
             if mixed.refused:
                 yield from map(Publish, _by_subject(batch))
 
     def _special(self, announced: Announced, payload: bytes) -> Iterator[Command]:
-        """A publish with something beside its data, or with something wrong about it."""
+        """A publish that has headers or a reply subject, or isn't valid."""
         headers, data = payload[: announced.headers], payload[announced.headers :]
         error = announced.error
         if error is None and announced.name == "HPUB" and not are_headers(headers):
@@ -252,22 +218,22 @@ class SubjectProtocol(Protocol):
         run = announced.tag_list, b"%b%b\n" % (announced.head, data), 1
         framable = b"\n" not in data
         batch = Batch.of_runs([run], framable=framable, envelope=Envelope(meta=meta))
-        owed = _Owed(1)
+        owed = Owed(1)
         yield Publish(batch, ref=owed)
         if self._verbose:
             yield Ping(ref=owed)
         if announced.reply and self._options.no_responders:
-            yield from self._answer_in_vain(announced, owed)
+            yield from self._no_responders(announced, owed)
 
-    def _answer_in_vain(self, announced: Announced, owed: _Owed) -> Iterator[Command]:
-        """Tell who asks that nobody is there to answer, where that is so."""
+    def _no_responders(self, announced: Announced, owed: Owed) -> Iterator[Command]:
+        """Answer a request with status 503 where nobody is subscribed to its subject."""
         if self._listens(frozenset((announced.tag_list.decode(),))):
             return
         sid = self._names.awaiting(announced.reply)
         if sid is not None:
             owed.instead = message(announced.reply, sid, b"", b"", _NO_RESPONDERS)
             yield Ping(ref=owed)
-            # To the client such a subscription has ended.
+            # The client counts the answer, and takes such a subscription for ended.
             if self._names.is_last(sid) and not owed.failed:
                 self._names.forget(sid)
                 yield UnsubscribeNamed(sid, ref=_QUIET)
@@ -302,12 +268,12 @@ class SubjectProtocol(Protocol):
         except CommandError as error:
             yield Invalid(error, "CONNECT")
             return
-        # Set before it is carried out: whether that is answered is an option, too.
+        # Set before it is handled: whether it is acknowledged is an option, too.
         self._options = options.without_credential()
         if self._unauthenticated or options.credential:
             yield Auth(options.credential)
         elif options.verbose:
-            yield Ping(ref=_Owed(1))
+            yield Ping(ref=Owed(1))
         if options.echo is not None:
             yield Echo(options.echo)
 
@@ -329,49 +295,18 @@ class SubjectProtocol(Protocol):
     def reply(self, command: Command, reply: Reply) -> bytes:
         match reply:
             case Failed(error):
-                return self._refusal(command, error)
+                if isinstance(command, SubscribeNamed):
+                    self._names.forget(command.name)
+                return failure(command, error)
             case Done():
-                return self._consent(command)
+                return acknowledgement(command, self._options)
             case _:
                 raise AssertionError(f"no line for {reply!r}")
-
-    def _refusal(self, command: Command, error: Exception) -> bytes:
-        match command:
-            case Invalid(error=wrong, name=name):
-                return _refusal(error_text(wrong, name))  # to an unauthenticated peer as well
-            case Publish(ref=_Mixed() as mixed) if isinstance(error, NotGranted):
-                mixed.refused = True
-                return b""
-            case Publish(batch=batch, ref=owed):
-                if isinstance(owed, _Owed):
-                    owed.failed = True
-                text = error_text(error, "PUB", batch.tag_lists[0][1:].decode())
-                # Told once of all of them, where of other errors it is told of each.
-                count = sum(run[2] for run in batch.runs) if isinstance(error, NotGranted) else 1
-                return _refusal(text) * count
-            case SubscribeNamed(tags=tags, name=sid):
-                self._names.forget(sid)
-                return _refusal(error_text(error, "SUB", subject_of(tags)))
-            case _:
-                return _refusal(error_text(error, None))
-
-    def _consent(self, command: Command) -> bytes:
-        match command:
-            case Ping(ref=_Owed(count=count, failed=failed, instead=instead)):
-                return b"" if failed else instead or _OK * count
-            case Ping():
-                return b"PONG\r\n"
-            case Auth():
-                return _OK if self._options.verbose else b""
-            case SubscribeNamed() | UnsubscribeNamed(ref=None):
-                return _OK if self._verbose else b""
-            case _:
-                return b""
 
     def notice(self, notice: Reply) -> bytes:
         match notice:
             case Revoked(tags=tags):
-                return _refusal(f'Permissions Violation for Subscription to "{subject_of(tags)}"')
+                return error_line(f'Permissions Violation for Subscription to "{subject_of(tags)}"')
             case _:
                 return b""
 
@@ -380,7 +315,3 @@ def _by_subject(batch: Batch) -> Iterator[Batch]:
     """The same messages in batches of one subject each, in order."""
     for _, runs in groupby(batch.runs, key=itemgetter(0)):
         yield Batch.of_runs(list(runs), framable=batch.framable)
-
-
-def _refusal(text: str) -> bytes:
-    return b"-ERR '%b'\r\n" % text.encode()

@@ -65,16 +65,16 @@ class InvalidField(CommandError):
 
 
 class Options(msgspec.Struct, frozen=True):
-    """What a CONNECT says; all else in it is of no concern here.
+    """The options of a CONNECT; others are ignored.
 
     Attributes:
-        verbose: whether commands are answered with `+OK`. None, which is unsaid, is yes too, but
-            then the CONNECT itself isn't.
+        verbose: whether commands are acknowledged with `+OK`. Where it isn't given, they are, but
+            the CONNECT itself isn't.
         echo: whether the client gets what it publishes itself.
         headers: whether it understands headers.
-        no_responders: whether it is told that a request has reached nobody.
+        no_responders: whether it is told that a request had no recipients.
         auth_token: the secret or a token.
-        password: the same, where a user stands beside it, who is of no concern.
+        password: the same, from a client that sends a user with it; the user is ignored.
     """
 
     verbose: bool | None = None
@@ -85,12 +85,17 @@ class Options(msgspec.Struct, frozen=True):
     password: str | None = msgspec.field(default=None, name="pass")
 
     @property
+    def is_verbose(self) -> bool:
+        """Whether the commands after the CONNECT are acknowledged."""
+        return self.verbose is not False
+
+    @property
     def credential(self) -> str:
-        """What proves who the client is; empty where it brought nothing."""
+        """The secret or token; empty where there is none."""
         return self.auth_token or self.password or ""
 
     def without_credential(self) -> "Options":
-        """The same, to be kept."""
+        """The same without secret or token, which are not kept."""
         return msgspec.structs.replace(self, auth_token=None, password=None)
 
 
@@ -277,7 +282,7 @@ remembered_announcement: Final = lru_cache(_REMEMBERED)(_parse_announcement)
 
 
 def are_headers(block: bytes) -> bool:
-    """Whether these bytes are a block of headers, so far as whoever gets them relies on it."""
+    """Whether these bytes are a block of headers, as far as its recipients rely on that."""
     return _HEAD.match(block) is not None and block.endswith(b"\r\n\r\n")
 
 
@@ -315,7 +320,7 @@ def error_text(error: Exception, name: str | None, subject: str = "") -> str:
         case LineTooLong():
             return "maximum control line exceeded"
         case HistoryUnavailable():
-            return HistoryUnavailable.message  # its text is for whoever looks after the server
+            return HistoryUnavailable.message  # its text is for the operator
         case _:
             return str(error)
 

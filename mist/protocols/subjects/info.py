@@ -1,4 +1,4 @@
-"""The greeting of the NATS protocol: what a server says of itself, before anything else."""
+"""The greeting of the NATS protocol: INFO, which describes the server to a new client."""
 
 import attrs
 import msgspec
@@ -8,14 +8,14 @@ __all__ = ["ServerInfo"]
 
 @attrs.frozen
 class ServerInfo:
-    """What a server says of itself to whoever connects.
+    """A server, as INFO describes it.
 
     Attributes:
         server_id: another one for each server and start.
         version: of mist.
         host, port: of the listener.
         max_payload: bytes.
-        auth_required: whether a secret or a token has to be brought.
+        auth_required: whether clients need a secret or a token.
         tls_required: whether TLS begins behind this line.
     """
 

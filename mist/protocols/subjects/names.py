@@ -1,8 +1,8 @@
-"""What a NATS client calls its subscriptions: sids by subject, and subjects by sid. No I/O.
+"""The names of a NATS client's subscriptions: sids by subject, and subjects by sid. No I/O.
 
-The session has the subscriptions themselves. This is for what it need not know: that rtmb's
-clients end one by its subject, and that whoever asks in vain is told so by way of the
-subscription on which it awaits an answer.
+The session has the subscriptions themselves. This is for what only the dialect knows: that rtmb's
+clients unsubscribe by subject, and that a request without recipients is answered on the
+subscription on which the client awaits the answer.
 """
 
 from typing import Final

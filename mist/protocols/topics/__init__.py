@@ -7,16 +7,15 @@ r"""Topics: guble's protocol, in the messages of a WebSocket.
     < #fetch-done /foo
     < #subscribed-to /foo
 
-A path is a topic, which is a tag (`mist.addresses`), and stands for all below it. What messages
-say is `topic_commands`', how deliveries look `topic_forms`'. Beyond the page that it comes from,
-this was decided:
+A path is a topic, which is a tag (`mist.addresses`), and stands for all below it. `commands` parses
+messages, `forms` writes deliveries. Where the original leaves it open, this was decided:
 
-* *Where a start or a max is missing, the topic is subscribed to*; with both, what was comes, and
-  no more. A max of 0 brings nothing, and a start beyond the newest message, too.
-* *More may be published while what was is being brought.* That is a fetch of its own, with a
-  start and an end, before the subscription; and so is what a client was too slow for, which with
-  a history it always gets. A message that comes for several topics is counted for the first of
-  those subscribed to, and comes once.
+* *Where a start or a max is missing, the topic is subscribed to*; with both, stored messages are
+  replayed, and no more. A max of 0 replays nothing, and so does a start beyond the newest message.
+* *More may be published during a replay.* That is a fetch of its own, with a start and an end,
+  before the subscription; and so is what a client was too slow for, which with a history is always
+  replayed. A message that matches several topics is counted for the first of those subscribed to,
+  and comes once.
 * *A topic that can't be subscribed to is an `!error-subscribed-to`*, also when its token loses
   it later; `!error-server-internal` is said where the history can't be read.
 * *`#send` is said when a message is durable*, where there is a history, and when it is queued for
@@ -75,7 +74,7 @@ class TopicProtocol(Protocol):
         stores: whether there is a history, that is whether what is published gets an id.
 
     Attributes:
-        goodbye: what the peer's close frame is to be answered with, once it came.
+        close_reply: the answer to the peer's close frame, once that came.
     """
 
     keeps_up: ClassVar[bool] = True
@@ -92,7 +91,7 @@ class TopicProtocol(Protocol):
     ) -> None:
         self.form = form
         self._user = user
-        self.goodbye = b""
+        self.close_reply = b""
         self._application = application
         self._clock = clock
         self._stores = stores
@@ -125,7 +124,7 @@ class TopicProtocol(Protocol):
                 case Pinged():
                     yield Ping(ref=event)
                 case Closed(answer=answer):
-                    self.goodbye = answer
+                    self.close_reply = answer
                     yield Bye()
                 case Broken(code=code, reason=reason):
                     yield Hangup(reason, code)
@@ -237,7 +236,7 @@ def _failed(path: str, error: MistError) -> bytes:
 
 
 def _text(error: MistError) -> str:
-    # What it says beyond its message is for whoever looks after the server.
+    # What it says beyond its message is for the operator.
     return error.message if isinstance(error, HistoryUnavailable) else str(error)
 
 

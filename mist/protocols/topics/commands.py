@@ -1,9 +1,9 @@
 r"""One message of a guble client to one command.
 
     > /foo id\n{"Key":"value"}\n\nbody     publish; id, headers and body may be missing
-    + /foo 42 20                           what was, from an id on or the last so many, and what
-                                           comes
-    - /foo                                 no more of it
+    + /foo 42 20                           subscribe, with a replay from an id on or of the last
+                                           so many
+    - /foo                                 unsubscribe
 
 The last argument of `+` is how many messages come at most; with it nothing comes live. A start
 is inclusive, a negative one counts from the end; with both, the oldest of these come.

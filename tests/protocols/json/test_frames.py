@@ -84,7 +84,7 @@ def test_control_frames_keep_their_place() -> None:
     assert protocol.reply(found[0], Done()) == text_frame(b'{"command":"ping","data":"pong"}\n')
     assert protocol.reply(found[1], Done()) == b"\x8a\x02hi"
     assert isinstance(found[2], Bye)
-    assert protocol.goodbye == b"\x88\x02\x03\xe8"
+    assert protocol.close_reply == b"\x88\x02\x03\xe8"
 
 
 def test_what_is_too_long_or_broken_ends_it_with_its_code() -> None:

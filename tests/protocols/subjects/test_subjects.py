@@ -614,8 +614,8 @@ def test_the_greeting_says_what_a_client_wants_to_know() -> None:
 def test_the_last_word_is_one_that_clients_know(
     code: int, unauthenticated: bytes, friend: bytes
 ) -> None:
-    assert SubjectProtocol(LIMITS).farewell(code) == unauthenticated
-    assert open_protocol().farewell(code) == friend
+    assert SubjectProtocol(LIMITS).close_error(code) == unauthenticated
+    assert open_protocol().close_error(code) == friend
 
 
 def test_two_silent_pings_and_it_is_over() -> None:

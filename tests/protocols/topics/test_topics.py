@@ -229,7 +229,7 @@ def test_control_frames_keep_their_place() -> None:
     commands = list(peer.receive(data))
     assert [type(each) for each in commands] == [Resume, Ping, Bye]
     assert peer.reply(commands[1], Done()) == b"\x8a\x02hi"
-    assert peer.goodbye == b"\x88\x02\x03\xe8"
+    assert peer.close_reply == b"\x88\x02\x03\xe8"
 
 
 def test_what_is_too_long_or_broken_ends_it_with_its_code() -> None:
