@@ -72,7 +72,7 @@ async def bind(listen: Listen, context: ssl.SSLContext | None) -> Listening:
         context: as `tls_context` gave it.
 
     Raises:
-        StartupError: the address can't be had.
+        StartupError: the address can't be bound.
     """
     try:
         sock = _unix_socket(listen.path) if listen.is_unix else await _tcp_socket(listen)
@@ -101,7 +101,7 @@ async def _tcp_socket(listen: Listen) -> socket.socket:
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
-            # [::] beside 0.0.0.0 shall be two listeners, whatever the system's default is.
+            # [::] beside 0.0.0.0 are two listeners, whatever the system's default is.
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         sock.bind(address)
         sock.listen(_BACKLOG)

@@ -114,7 +114,7 @@ class Server:
                     async with trio.open_nursery() as accepting:
                         for each in self._listening:
                             transport = self._transport(each)
-                            # HTTP answers to the end: whoever asks hears that it isn't ready.
+                            # HTTP answers to the end: load balancers are told that it isn't ready.
                             is_http = isinstance(transport, HttpTransport)
                             sweeping = (
                                 transport.websocket

@@ -21,6 +21,8 @@ from mist.sessions.hub import Hub
 __all__ = ["Access", "Caller"]
 
 _BEARER: Final = "bearer "
+_TOKEN: Final = b"x-auth-token"  # a header, not a token
+_CREDENTIALS: Final = frozenset({b"authorization", _TOKEN})
 
 
 @attrs.frozen
@@ -63,14 +65,14 @@ class Access:
             Problem: there is no credential where one is needed (401), there are two (400), a
                 wrong one (401, after a while), or a token is used too often (429).
         """
-        secrets = request.headers.getlist("authorization")
-        tokens = request.headers.getlist("x-auth-token")
-        if len(secrets) + len(tokens) > 1:
+        headers: list[tuple[bytes, bytes]] = request.scope["headers"]
+        found = [header for header in headers if header[0] in _CREDENTIALS]
+        if len(found) > 1:
             raise Problem(400, "two_credentials", "give one credential")
-        if tokens:
-            return await self._client(tokens[0])
-        if secrets:
-            return await self._service(secrets[0])
+        if found:
+            name, value = found[0]
+            is_token = name == _TOKEN
+            return await (self._client if is_token else self._service)(value.decode("latin-1"))
         if self._hub.needs_secret:
             raise _unauthorized("give the secret or a token")
         if not _is_local(request):

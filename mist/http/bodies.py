@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from typing import Final, TypeVar
 
 import msgspec
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from mist.http.problems import Problem
 
-__all__ = ["ARROW", "FORM", "JSON", "NDJSON", "answer", "read_body"]
+__all__ = ["ARROW", "FORM", "JSON", "NDJSON", "answer", "read_body", "whole_body"]
 
 T = TypeVar("T")
 
@@ -27,6 +27,22 @@ def _whole(text: str) -> int | float:
 _decode_whole: Final = msgspec.json.Decoder(float_hook=_whole).decode
 
 
+async def whole_body(request: Request) -> bytes:
+    """All of a request's body, as `request.body()` gives it at several times the cost.
+
+    Raises:
+        ClientDisconnect: the peer is gone.
+    """
+    pieces: list[bytes] = []
+    while True:
+        message = await request.receive()
+        if message["type"] != "http.request":
+            raise ClientDisconnect
+        pieces.append(message.get("body", b""))
+        if not message.get("more_body", False):
+            return b"".join(pieces)
+
+
 async def read_body(request: Request, kind: type[T]) -> T:
     """A request's JSON body, of exactly that type; 5.0 is an integer, as JSON Schema has it.
 
@@ -36,7 +52,7 @@ async def read_body(request: Request, kind: type[T]) -> T:
     Raises:
         Problem: it is not JSON, or not of that type (400).
     """
-    body = await request.body()
+    body = await whole_body(request)
     try:
         try:
             return msgspec.json.decode(body, type=kind)

@@ -3,7 +3,7 @@
 A connection is one task: it reads a request, runs the application, writes the response and
 begins again. It reads ahead only where the application waits for more of the body or for the end
 of the connection, and then within a bound, so that a peer that sends faster than it is answered
-waits itself. HTTP/1.1 only: who wants HTTP/2 has a proxy in front.
+waits itself. HTTP/1.1 only: HTTP/2 is for a proxy in front.
 
 Time limits: a request's head has to arrive within some seconds of the connection's beginning, or
 of the response before; a response must be taken at some pace. Those of a body are the guard's.
@@ -35,6 +35,8 @@ App = Callable[[Any, Any, Any], Awaitable[None]]
 
 _READ: Final = 16_384  # bytes read of a head at a time
 _MAX_LATE: Final = 64  # connections at a time that are answered while draining
+_MAX_EXCESS: Final = 64  # connections at a time that are listened to only to be refused
+_BRIEF: Final = 1.0  # seconds for that, and for the answer
 _CODES: Final = {
     429: ("too_many_connections", "too many connections"),
     431: ("headers_too_large", "a request's line and headers are too long"),
@@ -49,7 +51,7 @@ class HttpTransport:
     Args:
         app: an ASGI application. In its `scope["state"]` are `listen`, the listener, and
             `peer`, the address; see `mist.http.exchange` for its extension.
-        limiter: who may connect.
+        limiter: limits connections.
         listen: the listener.
         websocket: what answers WebSocket handshakes; where None they are requests like others,
             whose offer to change the protocol is ignored (RFC 9110, section 7.8).
@@ -81,6 +83,7 @@ class HttpTransport:
         self._limiter = limiter
         self._handshake_seconds = handshake_seconds
         self._late = 0  # connections that came while draining
+        self._excess = 0  # connections that are being refused
 
     async def handle(self, stream: trio.abc.Stream, nursery: trio.Nursery) -> None:
         """Serve one connection until it ends. Raises nothing but `trio.Cancelled`.
@@ -93,11 +96,18 @@ class HttpTransport:
         late = self.draining
         self._late += late
         ticket = None if late else self._limiter.enter(address)
+        crowded = self._late > _MAX_LATE if late else ticket is None
         try:
-            if self._late > _MAX_LATE if late else ticket is None:
-                await _refuse(ByteStream(stream), 429)
+            if crowded:
+                await self._turn_away(stream, address, nursery)
             elif await ready_stream(stream, self._handshake_seconds):
-                await _Connection(self, stream, address, nursery).run()
+                connection = _Connection(self, stream, address, nursery)
+                head = await connection.run()
+                if head is not None:
+                    early = connection.reader.buffered > 0
+                    del connection  # a WebSocket may stay for long
+                    assert self.websocket is not None
+                    await self.websocket.upgrade(stream, head, address, nursery, early=early)
         except Exception:
             # Our own mistake, not the peer's: told in full, and it costs this connection only.
             log.exception("connection failed")
@@ -107,11 +117,37 @@ class HttpTransport:
                 self._limiter.leave(ticket)
             await trio.aclose_forcefully(stream)
 
+    async def _turn_away(
+        self, stream: trio.abc.Stream, address: str, nursery: trio.Nursery
+    ) -> None:
+        """Say that there are too many: to a WebSocket's client in its own way."""
+        self._excess += 1
+        try:
+            if self.websocket is not None and self._excess <= _MAX_EXCESS:
+                reader, head = RequestReader(self.max_header), None
+                with trio.move_on_after(_BRIEF):
+                    while data := await ByteStream(stream).receive(_READ):
+                        reader.receive_data(data)
+                        head = reader.next_head()
+                        if head is not None:
+                            break
+                if head is not None and is_upgrade(head):
+                    early = reader.buffered > 0
+                    await self.websocket.upgrade(
+                        stream, head, address, nursery, early=early, crowded=True
+                    )
+                    return
+            await _refuse(ByteStream(stream), 429)
+        except BadRequest as error:
+            await _refuse(ByteStream(stream), error.status, bodiless=error.bodiless)
+        finally:
+            self._excess -= 1
+
     async def drain(self) -> None:
         """Close connections that wait for a request, and each after the response it is at.
 
-        A few that come now are answered, once each, and nobody waits for them: a load balancer
-        shall hear that the server is not ready, and not guess it from refused connections.
+        A few that connect now are answered, once each, and nothing waits for them: a load
+        balancer is told that the server is not ready, rather than refused.
         """
         self.draining = True
         for scope in list(self.waiting):
@@ -120,9 +156,13 @@ class HttpTransport:
 
 
 class _Connection:
-    """One connection, from its first byte to the last."""
+    """One connection, from its first byte to the last request's response.
 
-    __slots__ = ("_address", "_nursery", "_reader", "_scope", "_stream", "_transport")
+    Attributes:
+        reader: what has arrived, and was not read.
+    """
+
+    __slots__ = ("_address", "_nursery", "_scope", "_stream", "_transport", "reader")
 
     def __init__(
         self,
@@ -135,26 +175,28 @@ class _Connection:
         self._stream = ByteStream(stream)
         self._address = address
         self._nursery = nursery
-        self._reader = RequestReader(transport.max_header)
+        self.reader = RequestReader(transport.max_header)
         self._scope = trio.CancelScope()  # cancelled where a request takes too long to come
 
-    async def run(self) -> None:
+    async def run(self) -> RequestHead | None:
+        """Answer requests until the connection is closed.
+
+        Returns:
+            A WebSocket's handshake, which has not been answered; then it is not closed.
+        """
+        websocket = self._transport.websocket
         try:
             with self._scope:
                 while (head := await self._next_head()) is not None:
-                    websocket = self._transport.websocket
                     if head.upgrade and websocket is not None and is_upgrade(head):
-                        early = self._reader.buffered > 0
-                        await websocket.upgrade(
-                            self._stream.stream, head, self._address, self._nursery, early=early
-                        )
-                        return
+                        return head
                     if not await self._answer(head):
                         break
         except BadRequest as error:
             await _refuse(self._stream, error.status, bodiless=error.bodiless)
-            return
-        await self._stream.aclose()
+        else:
+            await self._stream.aclose()
+        return None
 
     async def _next_head(self) -> RequestHead | None:
         """The next request's; None where the connection is to end.
@@ -162,7 +204,7 @@ class _Connection:
         Raises:
             BadRequest: it is none.
         """
-        head = self._reader.next_head()
+        head = self.reader.next_head()
         if head is not None:
             await trio.lowlevel.checkpoint()  # others have their turn between two of a pipeline
             return head
@@ -174,8 +216,8 @@ class _Connection:
                 data = await self._stream.receive(_READ)
                 if not data:
                     return None
-                self._reader.receive_data(data)
-                head = self._reader.next_head()
+                self.reader.receive_data(data)
+                head = self.reader.next_head()
         finally:
             del transport.waiting[scope]
         scope.deadline = float("inf")
@@ -186,7 +228,7 @@ class _Connection:
         transport = self._transport
         exchange = Exchange(
             self._stream,
-            self._reader,
+            self.reader,
             head,
             self._nursery,
             keep_alive=not transport.draining,
@@ -235,7 +277,7 @@ async def _refuse(stream: ByteStream, status: int, *, bodiless: bool = False) ->
     headers = {"Connection": "close", **({"Retry-After": "5"} if status == 429 else {})}
     response = Problem(status, code, detail, headers).response()
     wire = response_head(status, response.raw_headers)
-    with trio.move_on_after(1.0):
+    with trio.move_on_after(_BRIEF):
         try:
             await stream.send(wire if bodiless else wire + bytes(response.body))
         except trio.BrokenResourceError:

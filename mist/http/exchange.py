@@ -75,7 +75,7 @@ class Exchange:
             framed wrongly. It may still read.
         broken: whether nothing more can be written.
         response: as far as it has come.
-        handed_over: whom the response was handed over to.
+        handed_over: set where an outbox writes the response.
     """
 
     __slots__ = (

@@ -283,7 +283,7 @@ async def _answer_preflight(send: Send, status: int) -> None:
 
 
 def too_often(wait: float) -> Problem:
-    """The answer to one who asks too often.
+    """The answer where the rate limit is exceeded.
 
     Args:
         wait: seconds after which it may be tried again.

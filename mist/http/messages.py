@@ -23,7 +23,7 @@ from mist.history import Key, Selection, StoredMessage
 from mist.history.admission import admitted
 from mist.history.cursor import Cursor
 from mist.http.access import Caller
-from mist.http.bodies import NDJSON, answer
+from mist.http.bodies import NDJSON, answer, whole_body
 from mist.http.context import Context
 from mist.http.idempotency import KEY, conflict, key_of
 from mist.http.openapi import EITHER, NO_HISTORY, Answer, Operation, Operations
@@ -99,7 +99,7 @@ def routes(context: Context) -> Sequence[BaseRoute]:
     async def publish(request: Request) -> Response:
         caller = await context.access.caller(request)
         check_room(context.hub)
-        body = await request.body()
+        body = await whole_body(request)
         kind = request.headers["content-type"].partition(";")[0].strip().lower()
         found = read_publications(body, context.hub.limits, lines=kind == NDJSON)
         key = key_of(request, caller, body, kind)

@@ -28,7 +28,7 @@ tell. What it was called with is what the protocol then receives.
 """
 
 _BLANK: Final = b" \t\r\n"
-_MOST_BLANK: Final = 4096  # bytes; who says nothing for longer is taken at its word, for lines
+_MOST_BLANK: Final = 4096  # bytes of white space, after which the peer is taken to speak lines
 
 
 def line_or_json(first: bytes, limits: Limits, unauthenticated: bool) -> Protocol | None:

@@ -17,8 +17,8 @@ _STEP: Final = 0.05  # seconds
 async def end_sessions(hub: Hub, seconds: float) -> None:
     """End every session, and those that are made meanwhile. Runs until cancelled.
 
-    One after the other, in random order, a thousand a second or faster: clients that come back,
-    here or elsewhere, shall not all come at once. A few end at once.
+    One after the other, in random order, a thousand a second or faster: clients reconnect,
+    here or elsewhere, and must not all do so at once. A few sessions end at once.
 
     Args:
         seconds: until connections are cut. Half of it at most is used here; each session has

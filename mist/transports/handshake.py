@@ -1,4 +1,4 @@
-"""WebSocket handshakes: who asks, from which page, with which token, and the answer. No I/O.
+"""WebSocket handshakes: the offer, its origin and credential, and the answer. No I/O.
 
 A browser page can't set headers on a WebSocket, so a token may come in several ways; all of
 them lead to the same check. A browser also shows its scripts nothing of a refused handshake,
@@ -93,7 +93,7 @@ class Offer:
             whose messages have no name of a subprotocol, are given back one of their own, a
             token only where there is nothing else.
         client: the id that the client chose, `?client=`; None where it chose none.
-        user: whom the path names, where it is that of guble's clients; None elsewhere.
+        user: the user that the path names, where it is one of guble's; None elsewhere.
     """
 
     path: str

@@ -64,7 +64,7 @@ class Transport(ABC):
 
     @abstractmethod
     async def _serve(self, stream: trio.abc.Stream, address: str, nursery: trio.Nursery) -> None:
-        """Serve who was let in, and is ready to speak."""
+        """Serve a connection that was accepted, its stream ready."""
 
     @abstractmethod
     async def _turn_away(

@@ -13,7 +13,7 @@ second. That holds for refused handshakes too.
 
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import attrs
@@ -127,20 +127,11 @@ class WebSocketTransport(Transport):
         self._excess += 1
         try:
             if await ready_stream(stream, self._handshake_seconds):
-                await self._serve(stream, address, nursery, handshake.TOO_MANY)
+                await self._serve(stream, address, nursery, refusal=handshake.TOO_MANY)
         finally:
             self._excess -= 1
 
-    async def _serve(
-        self,
-        stream: trio.abc.Stream,
-        address: str,
-        nursery: trio.Nursery,
-        refusal: Refusal | None = None,
-    ) -> None:
-        await self._run(stream, address, nursery, refusal=refusal)
-
-    async def upgrade(
+    def upgrade(
         self,
         stream: trio.abc.Stream,
         head: RequestHead,
@@ -148,7 +139,8 @@ class WebSocketTransport(Transport):
         nursery: trio.Nursery,
         *,
         early: bool,
-    ) -> None:
+        crowded: bool = False,
+    ) -> Awaitable[None]:
         """Answer a handshake that arrived at another listener, and serve the WebSocket.
 
         Args:
@@ -156,10 +148,15 @@ class WebSocketTransport(Transport):
             head: `mist.transports.handshake.is_upgrade` holds of it.
             address, nursery: as for `handle`.
             early: whether anything has arrived behind the head.
+            crowded: whether it is to be refused since there are too many connections.
         """
-        await self._run(stream, address, nursery, head=head, early=early)
+        refusal = None
+        if crowded:
+            refusal = handshake.TOO_MANY
+            self._hub.sessions.refused[self._name] += 1
+        return self._serve(stream, address, nursery, head=head, early=early, refusal=refusal)
 
-    async def _run(
+    async def _serve(
         self,
         stream: trio.abc.Stream,
         address: str,

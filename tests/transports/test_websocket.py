@@ -4,6 +4,7 @@ import base64
 import json
 import logging
 import os
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,11 +16,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from trio_websocket import ConnectionClosed, ConnectionRejected, WebSocketConnection
 
+from mist.commands import Register
 from mist.config import Listen
 from mist.server import Server
-from tests.http.client import connect, request
+from tests.http.client import Client, connect, request
 from tests.servers import running
 from tests.transports.lines import Lines, talk
+from tests.transports.test_tcp import certificate
 from tests.transports.websockets import open_websocket
 
 PATH = "/subscribe/websocket"
@@ -581,3 +584,38 @@ async def test_a_slow_first_frame_and_silence_end_it_there_too(tmp_path: Path) -
                 rest = await silent.rest()
         assert b"\x89\x00" in rest
         assert b"\x88" in rest
+
+
+async def test_where_there_are_too_many_a_page_is_told_there_too(tmp_path: Path) -> None:
+    listen = (Listen("tcp", "127.0.0.1", 0), Listen("http", "127.0.0.1", 0))
+    async with running(tmp_path, listen=listen, max_connections=1) as server:
+        async with talk(server) as admin:
+            await admin.ask(f"register a {TOKEN}\n".encode())
+            assert await status(server, ours=False) == 429
+            assert await code(server) == 4429
+            answered = await request(server, "GET", "/healthz")
+            assert (answered.status, answered.json()["code"]) == (429, "too_many_connections")
+            assert server.hub.sessions.refused["ws"] == 2
+
+
+async def test_tls_carries_requests_and_websockets(tmp_path: Path) -> None:
+    authority, files = certificate(tmp_path)
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    listen = (Listen("https", "127.0.0.1", 0),)
+    async with running(tmp_path / "data", listen=listen, **files) as server:
+        port = int(server.urls[0].rpartition(":")[2])
+        await server.hub.registry.execute([Register(TOKEN, frozenset({"a"}))])
+        with trio.fail_after(30):
+            stream = await trio.open_ssl_over_tcp_stream(
+                "127.0.0.1", port, ssl_context=context, https_compatible=True
+            )
+            client = Client(stream, "localhost")
+            found = (await client.request("GET", "/v1/endpoints")).json()
+            assert found["websocket"] == f"wss://localhost{PATH}"
+            await client.connection.send_all(handshake())
+            assert (await client.receive_some()).startswith(b"HTTP/1.1 101 ")
+            await client.connection.send_all(b"\x89\x82\x00\x00\x00\x00hi")
+            assert await client.receive_some() == b"\x8a\x02hi"
+            assert server.hub.sessions.accepted == {"wss": 1}
+            await trio.aclose_forcefully(stream)

@@ -225,7 +225,7 @@ def _parse_head(text: bytes) -> RequestHead:
     except httptools.HttpParserError:
         raise BadRequest(_status_of(text, sink)) from None
     finally:
-        del sink.parser, parser  # they know each other, and shall not wait for the collector
+        del sink.parser, parser  # a reference cycle, which would wait for the collector
     if not sink.complete:
         raise BadRequest(400)
     target, headers = line[1], sink.headers
