@@ -9,8 +9,14 @@
    with the same outboxes share one `Recipients` object, so that "same destination" is an identity
    check, and consecutive messages with the same destination are joined and queued once (`fanout`).
 
-What a publish costs is therefore a dict lookup a message, and an append for each run of
-messages and subscriber. Nothing here waits, locks, or allocates for a delivery.
+So the walk of a publish is: match each tag list (memo, else index), take its recipients (kept, else
+resolved), deliver. There are three ways to walk it, by what a batch has in common:
+
+    whole      matches cached, one destination: looks at distinct tag lists, never at messages
+    runs       anything else: a dict lookup a message, an append for each run and subscriber
+    targeted   has an audience: recipients are resolved for each run, and kept by nobody
+
+Nothing here waits, locks, or allocates for a delivery.
 
 A message reaches an outbox once, however many of its subscriptions match, and messages reach
 an outbox in the order published.
@@ -87,6 +93,7 @@ class Broker(Subscriptions):
         self.meters = meters
         self._matches = self._directory.matches
         self._resolver = Resolver(self._matches, self._attribute_index, self._queues)
+        self._nobody = self._resolver.nobody
         self._fan_out = FanOut(self._matches, self._attribute_index, self.failures)
         self._sampler = TagSampler(None if meters is None else meters.tags)
         self.ready = self._fan_out.ready
@@ -154,7 +161,6 @@ class Broker(Subscriptions):
         if batch.whole is None:
             return 0
         find = self._matches.get
-        resolve = self._resolver.resolve
         common: Recipients | None = None
         canonical = True
         for tag_list in set(batch.tag_lists):
@@ -162,13 +168,13 @@ class Broker(Subscriptions):
             if match is None:
                 return 0
             canonical = canonical and match.written is None
-            recipients = match.recipients or resolve(match)
+            recipients = match.recipients or self._resolver.resolve(match)
             if recipients is not common:
                 if common is not None:
                     return 0
                 common = recipients
         count = batch.whole[1]
-        if common is self._resolver.nobody:
+        if common is self._nobody:
             self._unmatched += count
         elif common is not None:
             entries = None if canonical else self._fan_out.entries_of(batch)
@@ -180,7 +186,7 @@ class Broker(Subscriptions):
     ) -> int:
         """Deliver a batch run by run, those that follow each other to one destination joined."""
         find = self._matches.get
-        resolve, nobody = self._resolver.resolve, self._resolver.nobody
+        resolve, nobody = self._resolver.resolve, self._nobody
         deliver = self._fan_out.deliver
         entries: list[Matched] = []  # found and not delivered yet, all for `current`
         current = nobody
@@ -228,7 +234,7 @@ class Broker(Subscriptions):
         Recipients are found for each run and not kept, so there is nothing to join by.
         """
         find = self._matches.get
-        resolve, nobody = self._resolver.resolve_targeted, self._resolver.nobody
+        resolve, nobody = self._resolver.resolve_targeted, self._nobody
         accepted = 0
         for tag_list, wire, count in batch.runs:
             try:

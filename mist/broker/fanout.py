@@ -1,8 +1,8 @@
 """The fan-out: a batch's messages into the send queues of their recipients.
 
 `deliver` writes a run of messages once for each wire form that a recipient wants, and puts the same
-bytes into each outbox (`Outbox.put`, which never waits). What was queued is written when somebody
-says so (`flush`): at the end of a chunk of work, or here, once a burst of it has come together.
+bytes into each outbox (`Outbox.put`, which never waits). `flush` has what was queued written: it is
+called at the end of a chunk of work, or here, once a burst has come together.
 
 What an outbox refuses, since its peer is a slow consumer or is replayed the history, takes the
 slow path; so does what a wire form can't carry. What raises there is contained: it costs one

@@ -73,7 +73,7 @@ class Recipients:
 
 
 class Match(TagList):
-    """A tag list as somebody wrote it, and the groups it matches.
+    """A tag list as a publisher wrote it, and the groups it matches.
 
     Attributes:
         written: the head of a record that has this tag list as written, where that isn't the

@@ -158,7 +158,7 @@ class Outbox(Backlog):
 
     @property
     def outbox(self) -> "Outbox":
-        """Itself; of a `NamedSubscription`, the one that it leads to."""
+        """Itself; of a `NamedSubscription`, that of its session."""
         return self
 
     @property
