@@ -7,7 +7,7 @@
                             session ends with code 1001 and has a while to take what is queued
 
 `Server` is the part to embed: it takes a nursery of yours, or makes one. `serve` is what the
-command line runs: a server, signals, a lock on the data folder.
+command line runs: a server, signals, a lock on the data directory.
 """
 
 import fcntl
@@ -152,7 +152,7 @@ class Server:
                 await self.hub.sealer.seal_now()
 
     def drain(self) -> None:
-        """Stop being ready, stop accepting, and have every session end: see `departures`."""
+        """Stop being ready, stop accepting, and have every session end: see `graceful_shutdown`."""
         self.hub.ending = True
         self._accepting.cancel()
 
@@ -360,20 +360,20 @@ def _open_companions(sealer: "Sealer", hub: Hub) -> "SideTables":
 
 @contextmanager
 def _locked_folder(config: Config) -> Iterator[None]:
-    """The data folder, made where it is missing, for this server alone."""
+    """Create the data directory if missing, and lock it for this server."""
     folder = config.data
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise StartupError(f"data folder {folder}: {reason(error)}") from error
+        raise StartupError(f"data directory {folder}: {reason(error)}") from error
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise StartupError(f"data folder {folder}: another server uses it") from None
+            raise StartupError(f"data directory {folder}: another server uses it") from None
         except OSError as error:
-            raise StartupError(f"data folder {folder}: {reason(error)}") from error
+            raise StartupError(f"data directory {folder}: {reason(error)}") from error
         yield
     finally:
         os.close(handle)

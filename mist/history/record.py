@@ -1,4 +1,4 @@
-"""Records of a history: publications as appended, stored messages as read, positions.
+"""Records of a history: publications as appended, messages as read, positions in an epoch.
 
 All are made of `mist.wire.Entry`, as the fan-out is: a run of messages with one tag list
 is one thing on its way in, on the disk, and on its way out again. An entry read from a log

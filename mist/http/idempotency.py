@@ -1,4 +1,4 @@
-"""`Idempotency-Key`: a publish that is asked for again, since its answer was lost.
+"""Idempotency keys (`Idempotency-Key`): a publish that is retried, because its answer was lost.
 
 For 24 hours a repeat publishes nothing and is answered as the first was. A key belongs to the
 credential it came with, so nobody can find out, or use up, another's. What is kept of both is a

@@ -1,4 +1,4 @@
-"""How often somebody may ask: token buckets, as many as there are askers, and no more."""
+"""Rate limits of HTTP requests: a token bucket per client."""
 
 from collections.abc import Callable
 from typing import Final
@@ -7,8 +7,8 @@ import attrs
 
 __all__ = ["Rates"]
 
-_MOST: Final = 10_000  # askers remembered; beyond that those that asked longest ago are forgotten
-_BURST: Final = 2.0  # seconds' worth that may come at once
+_MOST: Final = 10_000  # clients; above it, the least recently active ones are evicted
+_BURST: Final = 2.0  # seconds' worth of requests that may come at once
 
 
 @attrs.define
@@ -18,10 +18,10 @@ class _Bucket:
 
 
 class Rates:
-    """Limits by asker. A forgotten asker begins anew, with a full bucket.
+    """Limits by client: an address or a token. An evicted one starts with a full bucket.
 
     Args:
-        per_second: requests of one asker.
+        per_second: requests of one client.
         clock: seconds.
     """
 
@@ -31,17 +31,17 @@ class Rates:
         self._clock = clock
         self._buckets: dict[str, _Bucket] = {}
 
-    def take(self, asker: str) -> float:
+    def take(self, client: str) -> float:
         """Count one request.
 
         Returns:
-            0 where it may be; else the seconds after which it may.
+            0 if it is allowed; otherwise seconds until it would be.
         """
         now = self._clock()
-        bucket = self._buckets.pop(asker, None) or _Bucket(self._burst, now)
+        bucket = self._buckets.pop(client, None) or _Bucket(self._burst, now)
         bucket.left = min(self._burst, bucket.left + (now - bucket.at) * self._per_second)
         bucket.at = now
-        self._buckets[asker] = bucket  # last, so that the first is who asked longest ago
+        self._buckets[client] = bucket  # last, so that the first is the least recently active
         if len(self._buckets) > _MOST:
             del self._buckets[next(iter(self._buckets))]
         if bucket.left < 1.0:

@@ -1,4 +1,4 @@
-"""Where staged parts wait for their commit: files below the data folder.
+"""Where staged parts wait for their commit: files in the data directory.
 
     stage/service/t.QUERY/17/0.3.0          batch 17, partition 0, attempt 3, part 0
     stage/token.ID/t.QUERY/17/0.3.0

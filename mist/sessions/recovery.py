@@ -1,4 +1,4 @@
-"""A session reads from the history until it has caught up with what is live.
+"""Recovery: a session replays the history until it has caught up with live messages.
 
 There are two reasons to: it asked for what was (`resume`), or it fell behind, having asked
 before, and would rather be late than miss something (`catch_up`). Meanwhile its deliveries

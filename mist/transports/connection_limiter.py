@@ -1,4 +1,4 @@
-"""Who may connect: counts of connections, in all and by address."""
+"""The connection limiter: connections in total and by address."""
 
 from collections import Counter
 from collections.abc import Iterable

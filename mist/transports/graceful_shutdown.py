@@ -1,4 +1,4 @@
-"""How a server that goes away sees its sessions off."""
+"""Graceful shutdown: end all sessions, spread over time, and let them take what is queued."""
 
 import random
 from typing import Final

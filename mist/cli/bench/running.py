@@ -1,4 +1,4 @@
-"""Measuring, with a bar for whoever waits; then tables, or one JSON object."""
+"""Run benchmarks with a progress bar; print tables or one JSON object."""
 
 import json
 import os
