@@ -96,7 +96,7 @@ class Server:
         config, limiter = self._config, self._limiter
         async with trio.open_nursery() as background:
             background.start_soon(self.hub.report_drops)
-            background.start_soon(self._streams.send_heartbeats)
+            background.start_soon(self._streams.watch)
             sequencer = self.hub.sequencer
             if sequencer is not None:
                 background.start_soon(sequencer.run)

@@ -17,11 +17,10 @@ from contextlib import asynccontextmanager
 import trio
 
 from mist.audience import Audience
-from mist.broker.outbox import Outbox
 from mist.bus.feed import Feed, Reader
 from mist.bus.messages import MARK, BusMessage, json_of, mark_of, written
 from mist.bus.shown import BacklogLimits, Window, backlog_meta
-from mist.bus.wakeups import NUDGES, Nudged
+from mist.bus.wakeups import WAKEUPS, WakeupOutbox
 from mist.errors import HistoryOff, InvalidTag
 from mist.history import Selection
 from mist.history.admission import envelope_of
@@ -198,13 +197,12 @@ class Bus:
         """
         sequencer = self._sequencer
         hub = self._hub
-        outbox = Outbox(NUDGES, hub.outbox_limits, hub.broker.ready)
-        nudged = Nudged(outbox)
+        outbox = WakeupOutbox(WAKEUPS, hub.outbox_limits, hub.broker.ready)
         group = hub.broker.subscribe(outbox, frozenset({f"={check_channel(channel)}"}))
         try:
             feed = self._feed(channel, last_id)
             await feed.begin()
-            yield _Messages(feed, nudged, sequencer)
+            yield _Messages(feed, outbox, sequencer)
         finally:
             outbox.discard()
             hub.broker.unsubscribe(outbox, group)
@@ -245,9 +243,9 @@ class Bus:
 class _Messages:
     """A channel's messages, as an async iterator. Cancellation loses none."""
 
-    def __init__(self, feed: Feed, nudged: Nudged, sequencer: Sequencer) -> None:
+    def __init__(self, feed: Feed, outbox: WakeupOutbox, sequencer: Sequencer) -> None:
         self._feed = feed
-        self._nudged = nudged
+        self._outbox = outbox
         self._sequencer = sequencer
         self._found: deque[BusMessage] = deque()
 
@@ -257,14 +255,15 @@ class _Messages:
     async def __anext__(self) -> BusMessage:
         await trio.lowlevel.checkpoint()
         while not self._found:
-            self._nudged.arm()
+            self._outbox.arm()
             newest = self._sequencer.newest
             more = await self._feed.read()
             self._found += self._feed.take()[0]
             if more or self._found:
                 continue
-            # What is for somebody nudges only them: so a look now and then, whether there is any.
+            # A message for some recipients wakes only those: so a look now and then, whether
+            # there is any.
             while self._sequencer.newest == newest:
-                if await self._nudged.wait(trio.current_time() + _TICK):
+                if await self._outbox.wait(trio.current_time() + _TICK):
                     break
         return self._found.popleft()

@@ -1,22 +1,22 @@
-"""Deliveries that bring nothing but word that there is something to read in the history."""
+"""Deliveries that wake a reader of the history, and bring nothing themselves."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import trio
 
-from mist.broker.outbox import Outbox
+from mist.broker.outbox import Outbox, OutboxLimits
 from mist.change import Change
 from mist.message import Envelope
 from mist.wire import Entry, WireForm
 
-__all__ = ["NUDGES", "Nudged"]
+__all__ = ["WAKEUPS", "WakeupOutbox"]
 
 
-class _Nudges(WireForm):
-    """No message at all, only that there are some."""
+class _WakeupForm(WireForm):
+    """No bytes for any message, only their number."""
 
-    name = "nudges"
+    name = "wakeups"
 
     def pieces(
         self,
@@ -38,37 +38,60 @@ class _Nudges(WireForm):
         return b"", sum(entry[2] for entry in entries)
 
 
-NUDGES: Final = _Nudges()
+WAKEUPS: Final = _WakeupForm()
+"""The form of a `WakeupOutbox`."""
 
 
-class Nudged:
-    """Waits for an outbox whose form is `NUDGES`. For one task.
+class WakeupOutbox(Outbox):
+    """An outbox whose deliveries wake a task that reads them in the history. For one task.
+
+        outbox.arm()
+        ...                     read what there is
+        await outbox.wait()     more has come since `arm`
+
+    Nothing of a delivery is queued, so it is never full of them; what the task has read is
+    queued as in any other outbox.
 
     Args:
-        outbox: nothing but this writes from it.
+        form: `WAKEUPS`.
+        limits, ready, on_dropping, on_overrun: as for every outbox.
     """
 
-    def __init__(self, outbox: Outbox) -> None:
-        self._outbox = outbox
-        self._nudged = False
-        self._changed = Change()
-        outbox.flush = self.nudge
-        # More than fits is no more than a nudge either.
-        outbox.on_behind = lambda after: self.nudge()
+    __slots__ = ("_changed", "_room", "_woken")
 
-    def nudge(self) -> None:
-        """Wake up the task that waits."""
-        self._outbox.sent(0)  # which is all there is: none of it has a byte
-        self._outbox.resume_live()
-        self._nudged = True
+    def __init__(
+        self,
+        form: WireForm,
+        limits: OutboxLimits,
+        ready: list[Outbox],
+        *,
+        on_dropping: Callable[[Outbox], None] = lambda outbox: None,
+        on_overrun: Callable[[str], None] = lambda reason: None,
+    ) -> None:
+        super().__init__(form, limits, ready, on_dropping=on_dropping, on_overrun=on_overrun)
+        self._woken = False
+        self._changed = Change()
+        self._room = Change()
+        self.on_room = self._room.notify
+
+    def put(self, wire: bytes, count: int) -> bool:
+        """Take note that there are messages, unless deliveries have ended."""
+        if self.muted:
+            return False
+        self.wake()
+        return True
+
+    def wake(self) -> None:
+        """Wake the task, as a delivery does."""
+        self._woken = True
         self._changed.notify()
 
     def arm(self) -> None:
         """From now on, `wait` is for what comes. Call it ahead of reading what there is."""
-        self._nudged = False
+        self._woken = False
 
     async def wait(self, deadline: float = float("inf")) -> bool:
-        """Wait for a nudge since `arm`.
+        """Wait for a delivery since `arm`. A checkpoint.
 
         Args:
             deadline: on trio's clock.
@@ -78,6 +101,12 @@ class Nudged:
         """
         with trio.move_on_at(deadline):
             await trio.lowlevel.checkpoint()
-            while not self._nudged:
+            while not self._woken:
                 await self._changed.wait()
-        return self._nudged
+        return self._woken
+
+    async def wait_for_room(self) -> None:
+        """Wait until the peer has taken most of what is queued, or is gone. A checkpoint."""
+        await trio.lowlevel.checkpoint()
+        while not self.has_room_to_replay:
+            await self._room.wait()

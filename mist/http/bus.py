@@ -1,20 +1,20 @@
 """`POST /message-bus/{client_id}/poll`: channels, for MessageBus's own client in a browser.
 
-A poll is a session, as a stream is; it reads as `mist.bus.feed` does. What is particular here is
-the form of questions and answers, which that client expects to the byte:
+Long polling. A poll is a session, as a stream is, and reads the history with `mist.bus.feed`. Its
+answers are what that client expects, to the byte:
 
     plain       one JSON array, as soon as there is something; `[]` where nothing comes
-    chunked     arrays as they come, a separator behind each, to the end of the poll's time
+    chunked     arrays as they come, a separator behind each, to the end of the poll's time;
+                written by the session's outbox, as deliveries to a WebSocket are
 
 A client has one poll at a time. Its polls are numbered, and a lower number is an older one,
-whose answer nobody waits for any more.
+whose answer the client does not wait for any more.
 """
 
 import time
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-import msgspec
 import trio
 from starlette.requests import Request
 from starlette.responses import Response
@@ -24,14 +24,16 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from mist.bus.feed import Feed, Reader
 from mist.bus.messages import BusMessage
 from mist.bus.shown import BacklogLimits, Window
-from mist.bus.wakeups import NUDGES, Nudged
+from mist.bus.wakeups import WakeupOutbox
 from mist.errors import HistoryUnavailable
+from mist.http.bus_answers import NOTHING_YET, ChunkForm, encode_answer
 from mist.http.bus_polls import SUPERSEDED, Polls
 from mist.http.bus_questions import MAX_BODY, MAX_CHANNELS, Question, read_question
 from mist.http.context import Context
+from mist.http.exchange import HandedOver, HandsOver
 from mist.http.openapi import EITHER, Answer, Body, Operation, Operations, parameter
 from mist.http.problems import Problem
-from mist.http.subscribers import StreamSession, opened, until_gone, why_refused
+from mist.http.subscribers import PollSession, disconnected, open_poll, refusal_of
 from mist.replies import Resumed, Revoked
 from mist.sessions.close_reason import DISCONNECTED, HISTORY_LOST, CloseReason
 from mist.sessions.sequencer import Sequencer
@@ -39,60 +41,63 @@ from mist.sessions.sequencer import Sequencer
 __all__ = ["OPERATIONS", "routes"]
 
 _PATH: Final = "/message-bus/{client_id}/poll"
-_LONGEST: Final = 25.0  # seconds
+_MAX_SECONDS: Final = 25.0
+_GRACE: Final = 10.0  # seconds for a client to take the rest of a chunked answer
 _FIRST_CHUNK: Final = 1.0  # seconds; the client takes three for a proxy that holds chunks back
-_SEPARATOR: Final = b"\r\n|\r\n"
-_ESCAPED: Final = b"\r\n||\r\n"
 _HEADERS: Final = {
     "cache-control": "must-revalidate, private, max-age=0",
     "pragma": "no-cache",
     "expires": "0",
 }
 _PLAIN: Final = "application/json; charset=utf-8"  # the client drops anything else in silence
-_CHUNKED: Final = "text/plain; charset=utf-8"
+_CHUNKED_HEADERS: Final = [
+    *((name.encode(), value.encode()) for name, value in _HEADERS.items()),
+    (b"content-type", b"text/plain; charset=utf-8"),
+    (b"x-accel-buffering", b"no"),  # nginx would hold chunks back
+]
 _ANSWERED: Final = CloseReason(1000, "answered")
 
 
-def _encode(messages: Sequence[BusMessage], status: Mapping[str, int]) -> bytes:
-    """An answer, to the byte."""
-    pieces = [message.json for message in messages]
-    if status:
-        pieces.append(
-            b'{"global_id":-1,"message_id":-1,"channel":"/__status","data":%b}'
-            % msgspec.json.encode(status)
-        )
-    return b"[%b]" % b",".join(pieces)
+class _ChunkedAnswer:
+    """A chunked answer, which the outbox of its session writes.
 
+    Args:
+        outbox: with nothing queued.
+        form: shared by all polls.
+        exchange: of the request.
 
-class _Chunks:
-    """A chunked answer on its way."""
+    Attributes:
+        body: None until the answer has started.
+    """
 
-    def __init__(self, send: Send) -> None:
-        self.started = False
-        self._send = send
-        self._turn = trio.Lock()
+    def __init__(self, outbox: WakeupOutbox, form: ChunkForm, exchange: HandsOver) -> None:
+        self.body: HandedOver | None = None
+        self._outbox = outbox
+        self._form = form
+        self._exchange = exchange
 
-    async def start(self) -> None:
+    def start(self) -> None:
         """Say that there is nothing yet, unless something was said."""
-        if not self.started:
-            await self.give(b"[]")
+        if self.body is None:
+            self._queue(NOTHING_YET, 0)
 
-    async def give(self, json: bytes) -> None:
-        """Send an array."""
-        async with self._turn:
-            if not self.started:
-                headers = {**_HEADERS, "content-type": _CHUNKED}
-                pairs = [(name.encode(), value.encode()) for name, value in headers.items()]
-                pairs.append((b"x-accel-buffering", b"no"))  # nginx would hold chunks back
-                await self._send({"type": "http.response.start", "status": 200, "headers": pairs})
-                self.started = True  # not before: who is cancelled in there has not started
-            body = json.replace(_SEPARATOR, _ESCAPED) + _SEPARATOR
-            await self._send({"type": "http.response.body", "body": body, "more_body": True})
+    async def start_in_time(self) -> None:
+        """Start, though it may take the history longer to find something."""
+        await trio.sleep(_FIRST_CHUNK)
+        self.start()
 
-    async def finish(self) -> None:
-        """Say that this is all."""
-        async with self._turn:
-            await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+    def queue(self, messages: Sequence[BusMessage], status: Mapping[str, int]) -> None:
+        """Queue an array, however much is queued; mind `WakeupOutbox.wait_for_room`."""
+        if messages or status:
+            self._queue(self._form.join(messages, status), len(messages))
+
+    def _queue(self, wire: bytes, count: int) -> None:
+        outbox = self._outbox
+        if self.body is None:
+            self.body = self._exchange.hand_over(outbox, _CHUNKED_HEADERS, chunked=True)
+        if not outbox.closed:
+            outbox.append(wire, count)
+            outbox.flush()
 
 
 class _Poll:
@@ -113,7 +118,7 @@ class _Poll:
         # No await from here on until the token's changes reach the session.
         caller = context.access.again(caller, request)
         if context.is_draining():
-            raise why_refused(CloseReason(1001, ""))
+            raise refusal_of(CloseReason(1001, ""))
         sequencer = context.hub.sequencer
         if sequencer is None:
             raise Problem(503, "history_off", "this server keeps no history, so no channels either")
@@ -121,117 +126,101 @@ class _Poll:
             await _answer(b"[]")(scope, receive, send)
             return
         waits = request.query_params.get("dlp") != "t"
-        is_chunked = (
-            waits and scope["http_version"] == "1.1" and not request.headers.get("dont-chunk")
-        )
-        chunks = _Chunks(send) if is_chunked else None
-        nudges: list[Nudged] = []
 
         def notify(notice: Revoked | Resumed) -> bytes:
-            for each in nudges:
-                each.nudge()
+            session.outbox.wake()
             return b""
 
-        async with opened(context, request, caller, NUDGES, notify, transport="bus") as session:
-            nudges.append(Nudged(session.outbox))
+        async with open_poll(context, request, caller, notify, transport="bus") as session:
             session.set_client_id(request.path_params["client_id"])
             client = (caller.name, request.path_params["client_id"])
+            chunks = self._chunks(session) if waits else None
             with self._endpoint.polls.only(client, question.number, session):
                 session.subscribe_all([frozenset({f"={name}"}) for name in question.places])
                 feed = self._endpoint.feed(sequencer, session, question)
-                started = trio.current_time()
-                deadline = started + (_LONGEST if waits else 0.0)
-                await self._run(session, feed, nudges[0], deadline, chunks, receive)
+                deadline = trio.current_time() + (_MAX_SECONDS if waits else 0.0)
+                await self._run(session, feed, deadline, chunks, receive)
             session.outbox.mute()
-            await self._end(session, feed, chunks, scope, receive, send)
+            if chunks is None or chunks.body is None:
+                response = self._answer_at_once(session, feed)
+                if response is not None:
+                    await response(scope, receive, send)
+            elif session.ended is None:
+                chunks.queue(*feed.take(final=True))
+                await chunks.body.finish(_GRACE)
+            elif session.ended is not DISCONNECTED:
+                await chunks.body.finish(session.ended.grace)
             session.end(_ANSWERED)
+
+    def _chunks(self, session: PollSession) -> _ChunkedAnswer | None:
+        """What a client is answered with that understands chunks; None for others."""
+        scope = self._request.scope
+        if scope["http_version"] != "1.1" or self._request.headers.get("dont-chunk"):
+            return None
+        exchange = scope["extensions"]["mist.connection"]
+        return _ChunkedAnswer(session.outbox, self._endpoint.form, exchange)
 
     async def _run(
         self,
-        session: StreamSession,
+        session: PollSession,
         feed: Feed,
-        nudged: Nudged,
         deadline: float,
-        chunks: _Chunks | None,
+        chunks: _ChunkedAnswer | None,
         receive: Receive,
     ) -> None:
         """Read until there is an answer, time is over, or the session has ended."""
         with session.scope:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(_end_when_gone, session, receive)
+                nursery.start_soon(_end_when_disconnected, session, receive)
                 if chunks is not None:
-                    nursery.start_soon(_start_in_time, chunks)
+                    nursery.start_soon(chunks.start_in_time)
                 try:
                     await feed.begin()
-                    await self._read(session, feed, nudged, deadline, chunks)
+                    await self._read(session, feed, deadline, chunks)
                 except HistoryUnavailable:
                     session.end(HISTORY_LOST)
                 nursery.cancel_scope.cancel()
 
     async def _read(
-        self,
-        session: StreamSession,
-        feed: Feed,
-        nudged: Nudged,
-        deadline: float,
-        chunks: _Chunks | None,
+        self, session: PollSession, feed: Feed, deadline: float, chunks: _ChunkedAnswer | None
     ) -> None:
+        outbox = session.outbox
         while True:
-            nudged.arm()
+            outbox.arm()
             more = await feed.read()
             if feed.full or (feed.has_news and not more):
                 if chunks is None:
                     return
-                await self._give(session, feed, chunks)
+                chunks.queue(*feed.take())
+                await outbox.wait_for_room()
             if more:
-                if trio.current_time() >= deadline + _LONGEST:  # it never ends
+                if trio.current_time() >= deadline + _MAX_SECONDS:  # it never ends
                     return
                 continue
             if trio.current_time() >= deadline:
                 return
             if chunks is not None:
-                await chunks.start()
-            await nudged.wait(deadline)
+                chunks.start()
+            await outbox.wait(deadline)
 
-    async def _give(
-        self, session: StreamSession, feed: Feed, chunks: _Chunks, *, final: bool = False
-    ) -> None:
-        messages, status = feed.take(final=final)
-        if messages or status:
-            json = _encode(messages, status)
-            await chunks.give(json)
-            session.outbox.sent_messages += len(messages)
-            session.outbox.sent_bytes += len(json)
+    def _answer_at_once(self, session: PollSession, feed: Feed) -> Response | None:
+        """A plain answer; None where nobody waits for one.
 
-    async def _end(
-        self,
-        session: StreamSession,
-        feed: Feed,
-        chunks: _Chunks | None,
-        scope: Scope,
-        receive: Receive,
-        send: Send,
-    ) -> None:
-        ending = session.ended
-        if ending is DISCONNECTED:
-            if chunks is not None and chunks.started:
-                await chunks.finish()
-            return
-        if chunks is not None and chunks.started:
-            if ending is None:
-                await self._give(session, feed, chunks, final=True)
-            await chunks.finish()
-            return
-        if ending is SUPERSEDED:
-            await _answer(b"[]", {"connection": "close"})(scope, receive, send)
-            return
-        if ending is not None and ending.code != 1001:
-            raise why_refused(ending)
+        Raises:
+            Problem: the session has ended for a reason that the client has to know.
+        """
+        reason = session.ended
+        if reason is DISCONNECTED:
+            return None
+        if reason is SUPERSEDED:
+            return _answer(b"[]", {"connection": "close"})
+        if reason is not None and reason.code != 1001:
+            raise refusal_of(reason)
         messages, status = feed.take(final=True)
-        response = _answer(_encode(messages, status))
+        response = _answer(encode_answer(messages, status))
         session.outbox.sent_messages += len(messages)
         session.outbox.sent_bytes += len(response.body)
-        await response(scope, receive, send)
+        return response
 
 
 class _Endpoint:
@@ -245,12 +234,13 @@ class _Endpoint:
         config = context.config
         self.context = context
         self.polls = Polls()
+        self.form = ChunkForm()
         self._limits = BacklogLimits(
             config.bus_backlog_size, config.bus_backlog_total, config.bus_backlog_age
         )
         self._window: Window | None = None
 
-    def feed(self, sequencer: Sequencer, session: StreamSession, question: Question) -> Feed:
+    def feed(self, sequencer: Sequencer, session: PollSession, question: Question) -> Feed:
         """What answers a question."""
         if self._window is None:
             self._window = Window(sequencer.history, self._limits.total)
@@ -269,7 +259,7 @@ def _answer(json: bytes, headers: Mapping[str, str] | None = None) -> Response:
 
 
 async def _body(receive: Receive) -> bytes | None:
-    """A request's body; None where the client is gone.
+    """A request's body; None where the client has disconnected.
 
     Raises:
         Problem: it is too long (413).
@@ -288,14 +278,9 @@ async def _body(receive: Receive) -> bytes | None:
             return b"".join(pieces)
 
 
-async def _end_when_gone(session: StreamSession, receive: Receive) -> None:
-    await until_gone(receive)
+async def _end_when_disconnected(session: PollSession, receive: Receive) -> None:
+    await disconnected(receive)
     session.end(DISCONNECTED)
-
-
-async def _start_in_time(chunks: _Chunks) -> None:
-    await trio.sleep(_FIRST_CHUNK)
-    await chunks.start()
 
 
 def routes(context: Context) -> Sequence[BaseRoute]:

@@ -1,18 +1,41 @@
-"""Open event streams and waiting polls: how many a token has, and heartbeats of quiet streams."""
+"""Open event streams and waiting polls: how many a token has; heartbeats; stalled readers."""
 
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
+import attrs
 import trio
 
 from mist.auth import Record
-from mist.broker.outbox import Outbox
+from mist.http.event_chunks import ChunkedEventForm
 from mist.http.problems import Problem
 from mist.protocols.event_forms import COMMENT, EventForm
+from mist.sessions.close_reason import DISCONNECTED
 from mist.sessions.hub import Hub
+from mist.sessions.session import Session
 
 __all__ = ["Streams"]
+
+_STALLED: Final = 30.0  # seconds in which a reader took nothing of what is queued
+
+
+@attrs.define
+class _Progress:
+    """What a stream's client has done lately, in trio's seconds.
+
+    Attributes:
+        form: of the stream.
+        beaten: when it was last sent a heartbeat.
+        taken: bytes that it had taken when that was last looked at.
+        moved: when that was more than before, or nothing was queued.
+    """
+
+    form: EventForm
+    beaten: float
+    taken: int
+    moved: float
 
 
 class Streams:
@@ -22,18 +45,17 @@ class Streams:
         hub: what all sessions share.
         most_of_token: streams and waiting polls of one token at a time.
         heartbeat_seconds: between heartbeats on a quiet stream: comments, which browsers ignore.
-
-    Attributes:
-        form: of deliveries; one for all streams, so that each is encoded once.
     """
 
     def __init__(self, hub: Hub, *, most_of_token: int, heartbeat_seconds: float = 15.0) -> None:
-        self.form = EventForm(None if hub.sequencer is None else hub.sequencer.epoch)
+        epoch = None if hub.sequencer is None else hub.sequencer.epoch
+        self._chunked = ChunkedEventForm(epoch)
+        self._unchunked = EventForm(epoch)
         self._hub = hub
         self._most_of_token = most_of_token
         self._heartbeat_seconds = heartbeat_seconds
         self._by_token: Counter[str] = Counter()
-        self._quiet: dict[Outbox, float] = {}  # time of the last heartbeat, by trio's clock
+        self._open: dict[Session, _Progress] = {}
 
     @contextmanager
     def counted(self, record: Record | None) -> Iterator[None]:
@@ -56,24 +78,38 @@ class Streams:
             if not self._by_token[record.id]:
                 del self._by_token[record.id]
 
-    @contextmanager
-    def heartbeats(self, outbox: Outbox) -> Iterator[None]:
-        """Send heartbeats to a stream while the block runs."""
-        self._quiet[outbox] = trio.current_time()
-        try:
-            yield
-        finally:
-            del self._quiet[outbox]
+    def form_for(self, http_version: str) -> EventForm:
+        """The form of a stream; one for all of an HTTP version, so that each event is encoded once.
 
-    async def send_heartbeats(self) -> None:
-        """Send heartbeats to all quiet streams, in one task. Runs until cancelled."""
+        HTTP/1.0 knows no chunks.
+        """
+        return self._unchunked if http_version == "1.0" else self._chunked
+
+    def add(self, session: Session, form: EventForm) -> None:
+        """Send heartbeats to a stream that was answered, and end it once its client stalls."""
+        now = trio.current_time()
+        self._open[session] = _Progress(form, beaten=now, taken=0, moved=now)
+
+    def remove(self, session: Session) -> None:
+        """Undo `add`, if there was one."""
+        self._open.pop(session, None)
+
+    async def watch(self) -> None:
+        """Look after all streams, in one task. Runs until cancelled."""
         while True:
             await trio.sleep(self._heartbeat_seconds / 5)
             now = trio.current_time()
-            for outbox, since in self._quiet.items():
-                if now - since < self._heartbeat_seconds * 0.99:  # sleep isn't exact
-                    continue
-                self._quiet[outbox] = now
-                if not outbox.size:  # else it isn't quiet, or its client doesn't read
-                    outbox.reply(COMMENT)
+            for session, progress in self._open.items():
+                self._look_after(session, progress, now)
             self._hub.broker.flush()
+
+    def _look_after(self, session: Session, progress: _Progress, now: float) -> None:
+        outbox = session.outbox
+        if not outbox.size or outbox.sent_bytes != progress.taken:
+            progress.taken, progress.moved = outbox.sent_bytes, now
+        elif now - progress.moved >= _STALLED:
+            session.end(DISCONNECTED)
+        if now - progress.beaten >= self._heartbeat_seconds * 0.99:  # sleep isn't exact
+            progress.beaten = now
+            if not outbox.size:  # else it isn't quiet, or its client doesn't read
+                outbox.reply(progress.form.frame(COMMENT))

@@ -1,9 +1,9 @@
 """`GET /v1/poll`: what has come since a place in the history, or what comes next.
 
-For networks that break streams. Each answer says where the next question goes on, and what it
-brings is read from the history: so nothing is lost between two polls, and nothing comes twice.
-A poll that waits is a session, as a stream is: it ends with its token, and with the server.
-Its outbox holds no message; it only wakes whoever reads the history.
+Long polling, for networks that break streams. Each answer says where the next poll goes on, and
+its messages are read from the history: so nothing is lost between two polls, and nothing comes
+twice. A poll that waits is a session, as a stream is: it ends with its token, and with the
+server. Deliveries only wake it (`mist.bus.wakeups`).
 """
 
 import re
@@ -17,7 +17,6 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 from starlette.types import Receive, Scope, Send
 
-from mist.bus.wakeups import NUDGES, Nudged
 from mist.commands import Since
 from mist.errors import HistoryOff, HistoryUnavailable
 from mist.http.bodies import answer
@@ -37,12 +36,12 @@ from mist.http.queries import CLIENT_ID, LAST, SINCE, TAGS, Query, Wanted
 from mist.http.search import Search
 from mist.http.subscribers import (
     UNAVAILABLE,
-    StreamSession,
-    asker,
-    opened,
+    PollSession,
+    authenticated,
+    disconnected,
+    open_poll,
+    refusal_of,
     subscriber_route,
-    until_gone,
-    why_refused,
 )
 from mist.message import TagSet
 from mist.replies import Resumed, Revoked
@@ -50,8 +49,8 @@ from mist.sessions.close_reason import DISCONNECTED, HISTORY_LOST, CloseReason
 
 __all__ = ["OPERATIONS", "routes"]
 
-_LONGEST: Final = 60.0  # seconds
-_USUAL: Final = 25.0  # seconds
+_MAX_TIMEOUT: Final = 60.0  # seconds
+_DEFAULT_TIMEOUT: Final = 25.0  # seconds
 _SEARCHED: Final = 1.0  # seconds that a search may take, however short the timeout
 _SECONDS: Final = re.compile(r"[0-9]{1,2}(\.[0-9]{1,6})?")
 
@@ -85,7 +84,7 @@ class _Poll:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         context = self._context
-        caller = await asker(context, self._request, receive)
+        caller = await authenticated(context, self._request, receive)
         if caller is None:
             return
         # No await from here on until the token's changes reach the session.
@@ -97,12 +96,10 @@ class _Poll:
         def notify(notice: Revoked | Resumed) -> bytes:
             if isinstance(notice, Revoked):
                 self._revoked.append(notice.tags)
-                session.outbox.flush()  # which wakes whoever waits
+                session.outbox.wake()
             return b""
 
-        async with opened(
-            context, self._request, caller, NUDGES, notify, transport="poll"
-        ) as session:
+        async with open_poll(context, self._request, caller, notify, transport="poll") as session:
             wanted.describe(session)
             session.subscribe_all(wanted.tag_sets)
             search = Search(
@@ -118,7 +115,7 @@ class _Poll:
 
     async def _search(
         self,
-        session: StreamSession,
+        session: PollSession,
         search: Search,
         since: Since | None,
         timeout: float,
@@ -128,7 +125,7 @@ class _Poll:
         deadline = trio.current_time() + timeout
         with session.scope:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(_end_when_gone, session, receive)
+                nursery.start_soon(_end_when_disconnected, session, receive)
                 try:
                     await search.begin(since)
                     await self._wait_for_news(session, search, deadline)
@@ -136,11 +133,10 @@ class _Poll:
                     session.end(HISTORY_LOST)
                 nursery.cancel_scope.cancel()
 
-    async def _wait_for_news(self, session: StreamSession, search: Search, deadline: float) -> None:
-        nudged = Nudged(session.outbox)
+    async def _wait_for_news(self, session: PollSession, search: Search, deadline: float) -> None:
         started = trio.current_time()
         while True:
-            nudged.arm()
+            session.outbox.arm()
             more = await search.read()
             if search.messages:
                 return
@@ -154,7 +150,7 @@ class _Poll:
                 continue
             if self._tells(search):
                 return
-            if not await nudged.wait(deadline):
+            if not await session.outbox.wait(deadline):
                 search.skip()
                 return
 
@@ -162,11 +158,11 @@ class _Poll:
         """Whether there is something to say, messages aside."""
         return not search.recovered or bool(self._revoked)
 
-    def _answer(self, session: StreamSession, search: Search) -> Response:
+    def _answer(self, session: PollSession, search: Search) -> Response:
         ending = session.ended
         # A client that is sent away shall know its place, to go on from there elsewhere.
         if ending is not None and (ending.code != 1001 or search.place is None):
-            raise why_refused(ending)
+            raise refusal_of(ending)
         sequencer = self._context.hub.sequencer
         assert sequencer is not None
         assert search.place is not None
@@ -187,17 +183,17 @@ class _Poll:
 _ANSWERED: Final = CloseReason(1000, "answered")
 
 
-async def _end_when_gone(session: StreamSession, receive: Receive) -> None:
-    await until_gone(receive)
+async def _end_when_disconnected(session: PollSession, receive: Receive) -> None:
+    await disconnected(receive)
     session.end(DISCONNECTED)
 
 
 def _timeout(query: Query) -> float:
     text = query.one("timeout")
     if text is None:
-        return _USUAL
-    if not _SECONDS.fullmatch(text) or float(text) > _LONGEST:
-        raise Problem(400, "invalid_timeout", f"timeout is 0 to {_LONGEST:g} seconds")
+        return _DEFAULT_TIMEOUT
+    if not _SECONDS.fullmatch(text) or float(text) > _MAX_TIMEOUT:
+        raise Problem(400, "invalid_timeout", f"timeout is 0 to {_MAX_TIMEOUT:g} seconds")
     return float(text)
 
 

@@ -1,11 +1,11 @@
 """`GET /v1/stream`: Server-Sent Events.
 
-A stream is a session like any other: its deliveries, bounds and rights are those of a
-WebSocket, and so is the way back through the history. Only its bytes go another way: ASGI's
-`send` writes them, so there is a task that hands it what is queued, a piece at a time.
+A stream is a session like any other: its deliveries, limits and rights are those of a
+WebSocket, and so is its recovery from the history. Its outbox writes on the connection as a
+WebSocket's does, without a task and without a copy: an event is encoded once for all streams.
 
-How it ends: with a word that says why (`event: end`) where the server ends it, and with the
-connection in any case.
+A stream that the server ends says why in its last event (`event: end`). Its connection ends with
+it.
 """
 
 from collections.abc import Sequence
@@ -16,99 +16,33 @@ from starlette.requests import Request
 from starlette.routing import BaseRoute
 from starlette.types import Receive, Scope, Send
 
-from mist.broker.outbox import Outbox
 from mist.errors import CommandError, HistoryUnavailable
 from mist.http.context import Context
+from mist.http.exchange import HandedOver, HandsOver
 from mist.http.openapi import CLIENT, NO_HISTORY, Answer, Operation, Operations
 from mist.http.queries import CLIENT_ID, LAST, SINCE, TAGS, Wanted
 from mist.http.subscribers import (
     REFUSED,
     UNAVAILABLE,
-    asker,
-    opened,
+    StreamSession,
+    authenticated,
+    disconnected,
+    open_stream,
+    refusal_of,
     subscriber_route,
-    until_gone,
-    why_refused,
 )
 from mist.protocols.event_forms import end_event, notice_event, ready_event
-from mist.replies import Resumed
+from mist.replies import Resumed, Revoked
 from mist.sessions.close_reason import DISCONNECTED, HISTORY_LOST
-from mist.sessions.session import Session
 
 __all__ = ["OPERATIONS", "routes"]
 
-_PIECE: Final = 65_536  # bytes handed on at a time: what is handed on can't be taken back
 _HEADERS: Final = [
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-store, no-transform"),
     (b"x-accel-buffering", b"no"),  # nginx would hold events back
     (b"connection", b"close"),
 ]
-
-
-class _Writer:
-    """Hands on what is queued.
-
-    Args:
-        outbox: whose `flush` this becomes.
-        send: takes ASGI messages, and returns when the kernel has them.
-
-    Attributes:
-        begun: whether there is something to answer.
-        started: whether the answer's beginning is written.
-    """
-
-    def __init__(self, outbox: Outbox, send: Send) -> None:
-        self.begun = self.started = False
-        self._outbox = outbox
-        self._send = send
-        self._ending = self._abandoned = False
-        self._wanted = trio.Event()
-        self._done = trio.Event()
-        outbox.flush = self._wake
-
-    def begin(self) -> None:
-        """There is an answer: from now on, write."""
-        self.begun = True
-        self._wake()
-
-    def _wake(self) -> None:
-        if self.begun:
-            self._wanted.set()
-
-    async def run(self) -> None:
-        """Write until `finish`."""
-        outbox = self._outbox
-        await self._wanted.wait()
-        await self._send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
-        self.started = True
-        while True:
-            while outbox.size:
-                piece = bytes(outbox.peek()[:_PIECE])
-                await self._send({"type": "http.response.body", "body": piece, "more_body": True})
-                if self._abandoned:  # and the outbox emptied
-                    return
-                outbox.sent(len(piece))
-            if self._ending:
-                break
-            self._wanted = trio.Event()
-            await self._wanted.wait()
-        self._done.set()
-
-    async def finish(self, grace: float) -> None:
-        """Write what is queued, and no more than that.
-
-        Args:
-            grace: seconds for the peer to take it.
-        """
-        self._ending = True
-        self._wake()
-        with trio.move_on_after(grace):
-            await self._done.wait()
-
-    def abandon(self) -> None:
-        """Hand on nothing any more. What was is the connection's, which has its own patience."""
-        self._abandoned = True
 
 
 class _EventStream:
@@ -122,54 +56,52 @@ class _EventStream:
     def __init__(self, context: Context, request: Request) -> None:
         self._context = context
         self._request = request
+        self._form = context.streams.form_for(request.scope["http_version"])
+        self._body: HandedOver | None = None  # until there is an answer
+        self._early: list[Revoked | Resumed] = []  # notices from before there was one
         self._failure: CommandError | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         context = self._context
-        caller = await asker(context, self._request, receive)
+        caller = await authenticated(context, self._request, receive)
         if caller is None:
             return
         # No await from here on until the token's changes reach the session.
         wanted = Wanted.of(self._request, context.hub.limits)
-        form = context.streams.form
-        async with opened(
-            context, self._request, caller, form, notice_event, transport="sse"
-        ) as session:
-            writer = _Writer(session.outbox, send)
-            await self._serve(session, wanted, writer, receive)
-        assert session.ended is not None
-        if writer.started:
-            # Even where the client is gone: the connection is not used again then.
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
-        elif session.ended is not DISCONNECTED:
-            raise self._failure or why_refused(session.ended)
-
-    async def _serve(
-        self, session: Session, wanted: Wanted, writer: _Writer, receive: Receive
-    ) -> None:
-        async with trio.open_nursery() as writing:
-            writing.start_soon(writer.run)
-            with session.scope, self._context.streams.heartbeats(session.outbox):
-                async with trio.open_nursery() as reading:
-                    reading.start_soon(self._subscribe, session, wanted, writer)
-                    await until_gone(receive)
-                    reading.cancel_scope.cancel()
+        async with open_stream(context, self._request, caller, self._form, self._notify) as session:
+            try:
+                with session.scope:
+                    await self._serve(session, wanted, receive)
+            finally:
+                context.streams.remove(session)
             session.end(DISCONNECTED)
-            ending = session.ended
-            assert ending is not None
-            if writer.begun and ending is not DISCONNECTED:
-                session.outbox.reply(end_event(ending.code, ending.reason))
+            reason = session.ended
+            assert reason is not None
+            if self._body is not None and reason is not DISCONNECTED:
+                form = self._form
+                event = end_event(reason.code, reason.reason)
+                session.outbox.reply(form.frame(event) + form.ending)
                 session.outbox.close()
-                await writer.finish(ending.grace)
-            writer.abandon()
-            # Now: the nursery may have to wait for a peer that has stopped reading.
-            await session.aclose()
-            writing.cancel_scope.cancel()
+                await self._body.finish(reason.grace)
+        if self._body is None and reason is not DISCONNECTED:
+            raise self._failure or refusal_of(reason)
 
-    async def _subscribe(self, session: Session, wanted: Wanted, writer: _Writer) -> None:
+    async def _serve(self, session: StreamSession, wanted: Wanted, receive: Receive) -> None:
+        """Subscribe, and wait until the client has disconnected."""
+        if wanted.since is None:
+            await self._subscribe(session, wanted)
+            await disconnected(receive)
+            return
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._subscribe, session, wanted)
+            await disconnected(receive)
+            nursery.cancel_scope.cancel()
+
+    async def _subscribe(self, session: StreamSession, wanted: Wanted) -> None:
+        """Subscribe; where the stream begins in the history, replay that first."""
+
         def answer(resumed: Resumed | None) -> None:
-            session.outbox.reply(ready_event(resumed, is_place=wanted.since is None))
-            writer.begin()
+            self._begin(session, ready_event(resumed, is_place=wanted.since is None))
 
         try:
             wanted.describe(session)
@@ -182,11 +114,29 @@ class _EventStream:
                 answer(None)
             else:
                 answer(Resumed(sequencer.epoch, sequencer.newest, True, 0))
-        except HistoryUnavailable:  # its text is for whoever looks after the server
+        except HistoryUnavailable:  # its text is for those who run the server
             session.end(HISTORY_LOST)
         except CommandError as error:
             self._failure = error
             session.end(REFUSED)
+
+    def _begin(self, session: StreamSession, ready: bytes) -> None:
+        """Answer. From now on the outbox, in which nothing is queued yet, writes the body."""
+        exchange: HandsOver = self._request.scope["extensions"]["mist.connection"]
+        self._body = exchange.hand_over(session.outbox, _HEADERS, chunked=self._form.is_chunked)
+        session.outbox.reply(self._form.frame(ready))
+        for notice in self._early:
+            session.outbox.reply(self._notify(notice))
+        self._context.streams.add(session, self._form)
+        session.outbox.flush()
+
+    def _notify(self, notice: Revoked | Resumed) -> bytes:
+        """See `Session`. The head of the answer comes first."""
+        if self._body is None:
+            self._early.append(notice)
+            return b""
+        event = notice_event(notice)
+        return self._form.frame(event) if event else b""
 
 
 def routes(context: Context) -> Sequence[BaseRoute]:

@@ -9,24 +9,27 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive
 
 from mist.auth import Record
+from mist.bus.wakeups import WAKEUPS, WakeupOutbox
 from mist.http.access import Caller
 from mist.http.context import Context
 from mist.http.problems import Problem
 from mist.http.tickets import bearer
+from mist.protocols.event_forms import EventForm
 from mist.replies import Resumed, Revoked
 from mist.sessions.close_reason import CloseReason
 from mist.sessions.session import Session
-from mist.wire import WireForm
 
 __all__ = [
     "REFUSED",
     "UNAVAILABLE",
+    "PollSession",
     "StreamSession",
-    "asker",
-    "opened",
+    "authenticated",
+    "disconnected",
+    "open_poll",
+    "open_stream",
+    "refusal_of",
     "subscriber_route",
-    "until_gone",
-    "why_refused",
 ]
 
 UNAVAILABLE: Final = "The server is going away, or the history can't be read."
@@ -46,6 +49,15 @@ class StreamSession(Session):
             self.end(REFUSED)
 
 
+class PollSession(StreamSession):
+    """A session that reads the history when its outbox says that there is something to read."""
+
+    __slots__ = ()
+
+    outbox_type = WakeupOutbox
+    outbox: WakeupOutbox
+
+
 def subscriber_route(path: str, serve: Callable[[Request], ASGIApp]) -> Route:
     """The route of a subscription.
 
@@ -54,15 +66,15 @@ def subscriber_route(path: str, serve: Callable[[Request], ASGIApp]) -> Route:
     """
 
     async def answer(request: Request) -> ASGIApp:
-        if request.method == "HEAD":  # which starlette takes for a GET, and may have no end here
+        if request.method == "HEAD":  # starlette takes it for a GET, which has no end here
             raise Problem(405, "method_not_allowed", "method not allowed", {"Allow": "GET"})
         return serve(request)
 
     return Route(path, answer, methods=["GET"])
 
 
-async def asker(context: Context, request: Request, receive: Receive) -> Caller | None:
-    """Who wants to subscribe; None where the client is gone.
+async def authenticated(context: Context, request: Request, receive: Receive) -> Caller | None:
+    """Authenticate a subscriber; None where the client has disconnected.
 
     Open its session without an await, so that no change of the token comes in between.
 
@@ -77,61 +89,89 @@ async def asker(context: Context, request: Request, receive: Receive) -> Caller 
 
 
 @asynccontextmanager
-async def opened(
+async def open_stream(
     context: Context,
     request: Request,
     caller: Caller,
-    form: WireForm,
+    form: EventForm,
     notify: Callable[[Revoked | Resumed], bytes],
-    *,
-    transport: str,
 ) -> AsyncIterator[StreamSession]:
-    """A session for as long as the block runs. Nothing else runs before the block does.
+    """The session of an event stream, for as long as the block runs.
+
+    Nothing else runs before the block does.
 
     Args:
-        form, notify, transport: see `Session`.
+        form, notify: see `Session`.
 
     Raises:
         Problem: the token has too many (429).
     """
+    peer = request.state.peer
+    session = StreamSession(context.hub, form, notify, transport="sse", peer=peer)
+    async with _attached(context, caller, session):
+        yield session
+
+
+@asynccontextmanager
+async def open_poll(
+    context: Context,
+    request: Request,
+    caller: Caller,
+    notify: Callable[[Revoked | Resumed], bytes],
+    *,
+    transport: str,
+) -> AsyncIterator[PollSession]:
+    """The session of a poll, likewise.
+
+    Args:
+        notify, transport: see `Session`.
+
+    Raises:
+        Problem: the token has too many (429).
+    """
+    peer = request.state.peer
+    session = PollSession(context.hub, WAKEUPS, notify, transport=transport, peer=peer)
+    async with _attached(context, caller, session):
+        yield session
+
+
+@asynccontextmanager
+async def _attached(context: Context, caller: Caller, session: Session) -> AsyncIterator[None]:
     with context.streams.counted(caller.record):
-        session = StreamSession(
-            context.hub, form, notify, transport=transport, peer=request.state.peer
-        )
         if caller.record is None:
             context.hub.sessions.attach(session)
         else:
             session.adopt(caller.record)
         try:
-            yield session
+            yield
         finally:
             await session.aclose()
 
 
-def why_refused(ending: CloseReason) -> Problem:
-    """What a request is told whose session ended before there was an answer."""
-    match ending.code:
+def refusal_of(reason: CloseReason) -> Problem:
+    """The answer to a request whose session ended before there was another."""
+    match reason.code:
         case 4401:
-            return Problem(401, "unauthorized", ending.reason, {"WWW-Authenticate": "Bearer"})
+            return Problem(401, "unauthorized", reason.reason, {"WWW-Authenticate": "Bearer"})
         case 1000:
-            return Problem(403, "not_granted", ending.reason)
+            return Problem(403, "not_granted", reason.reason)
         case 1011:
-            return Problem(503, "history_unavailable", ending.reason, {"Retry-After": "1"})
+            return Problem(503, "history_unavailable", reason.reason, {"Retry-After": "1"})
         case _:
             return _draining()
 
 
-async def until_gone(receive: Receive) -> None:
-    """Wait until the client has hung up; what it sends meanwhile is dropped."""
+async def disconnected(receive: Receive) -> None:
+    """Wait until the client has disconnected; what it sends meanwhile is dropped."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
 async def _take_body(receive: Receive) -> bool:
-    """Read a body that means nothing, so that no bound of it strikes later.
+    """Read and drop a request's body, within the bounds that bodies have.
 
     Returns:
-        Whether the client is still there.
+        Whether the client is still connected.
     """
     while True:
         message = await receive()
@@ -142,5 +182,5 @@ async def _take_body(receive: Receive) -> bool:
 
 
 def _draining() -> Problem:
-    """The answer of a server that goes away."""
+    """The answer while the server shuts down."""
     return Problem(503, "draining", "the server is going away", {"Retry-After": "1"})

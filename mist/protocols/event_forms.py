@@ -39,17 +39,27 @@ class EventForm(WireForm):
     Args:
         epoch: of the history, whose ids the events carry; None where there is none.
 
+    Attributes:
+        is_chunked: whether they stand in chunks of an HTTP/1.1 body.
+        ending: what ends a stream of them.
+
     Raises:
         ValueError: the epoch can't stand in an event.
     """
 
     name = "events"
     numbered = True
+    is_chunked = False
+    ending = b""
 
     def __init__(self, epoch: str | None) -> None:
         if epoch is not None and not _PLACE.fullmatch(epoch):
             raise ValueError("an epoch is 1 to 255 printable characters, no colon among them")
         self._head = b"" if epoch is None else b"id: %b:" % epoch.encode()
+
+    def frame(self, event: bytes) -> bytes:
+        """An event that is no message, or a comment, as it stands in a stream of this form."""
+        return event
 
     def pieces(
         self,

@@ -14,7 +14,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import ClassVar, Final
 
 import attrs
 import trio
@@ -67,6 +67,7 @@ class Session:
         subscriptions, named_subscriptions: what it is subscribed to.
         recovery: its replay from the history; None where there is no history.
         unauthenticated: whether the peer has yet to authenticate.
+        outbox_type: of what its outbox is made.
         ended: why it ended; None while it lives.
         scope: cancelled when the session ends; the transport reads inside it. Where it is
             cancelled by its own deadline, an unauthenticated peer took too long.
@@ -88,6 +89,8 @@ class Session:
         "transport",
         "unauthenticated",
     )
+
+    outbox_type: ClassVar[type[Outbox]] = Outbox
 
     def __init__(
         self,
@@ -113,7 +116,7 @@ class Session:
         if auth_timeout is not None:
             self.scope.deadline = trio.current_time() + auth_timeout
             hub.sessions.add_pending(self)
-        self.outbox = Outbox(
+        self.outbox = self.outbox_type(
             form,
             hub.outbox_limits,
             hub.broker.ready,

@@ -20,7 +20,15 @@ import trio
 
 from mist.server import Server
 
-__all__ = ["Client", "Response", "Streamed", "connect", "http_address", "request"]
+__all__ = [
+    "Client",
+    "Response",
+    "Streamed",
+    "connect",
+    "http_address",
+    "request",
+    "stalled_connection",
+]
 
 
 @attrs.frozen
@@ -173,6 +181,16 @@ async def connect(server: Server) -> AsyncIterator[Client]:
     host, port = http_address(server)
     async with await trio.open_tcp_stream(host, port) as stream:
         yield Client(stream, f"{host}:{port}")
+
+
+@asynccontextmanager
+async def stalled_connection(server: Server) -> AsyncIterator[Client]:
+    """Likewise, with a small window, so that what is not read stays at the server."""
+    host, port = http_address(server)
+    with trio.socket.socket() as sock:
+        sock.setsockopt(trio.socket.SOL_SOCKET, trio.socket.SO_RCVBUF, 4_096)
+        await sock.connect((host, port))
+        yield Client(trio.SocketStream(sock), f"{host}:{port}")
 
 
 async def request(

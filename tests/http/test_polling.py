@@ -406,6 +406,21 @@ async def test_a_poll_that_outgrows_its_outbox_wakes_all_the_same(tmp_path: Path
             assert server.hub.broker.statistics().dropped == {}
 
 
+async def test_messages_of_a_poll_count_once_as_delivered(server: Server) -> None:
+    answers: list[Any] = []
+
+    async def wait() -> None:
+        answers.append(await poll(server, "tags=a"))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait)
+        await waiting(server)
+        await server.hub.store(A, b"1")
+    assert len(answers[0]["messages"]) == 1
+    await until(lambda: not server.hub.sessions.connected)
+    assert server.hub.sessions.gone_messages["poll"] == 1
+
+
 # who gets in
 
 

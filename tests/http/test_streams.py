@@ -25,7 +25,7 @@ from mist.server import Server
 from mist.sessions.hub import Hub
 from mist.transports.connection_limiter import ConnectionLimiter
 from mist.transports.handshake import Origins
-from tests.http.client import Client, connect, http_address, request
+from tests.http.client import Client, connect, request, stalled_connection
 from tests.http.events import EventReader, Events, listen
 from tests.processes import serving
 from tests.servers import listeners, port_of, running
@@ -406,6 +406,23 @@ async def test_a_revocation_in_the_middle_of_a_replay_takes_one_of_two_subscript
         assert ids == [id_ for id_ in sorted(of_a) if id_ >= ids[0]]
 
 
+async def test_a_subscription_revoked_before_the_answer_is_told_behind_it(server: Server) -> None:
+    assert server.hub.sequencer is not None
+    history = server.hub.sequencer.history
+    position = history.position
+
+    async def slow_position() -> object:
+        await server.hub.registry.execute([RemoveTags(TOKEN, frozenset("b"))])
+        return await position()
+
+    await server.hub.store(A, b"x")
+    history.position = slow_position  # type: ignore[method-assign,assignment]
+    async with listen(server, "tags=a&tags=b&since=0", WITH_TOKEN) as events:
+        await events.get("ready")
+        assert await events.get("revoked") == {"tags": ["b"]}
+        assert (await events.get())["data"] == "x"
+
+
 async def test_a_revocation_between_request_and_answer_is_a_refusal(server: Server) -> None:
     assert server.hub.sequencer is not None
     history = server.hub.sequencer.history
@@ -454,14 +471,40 @@ async def test_two_hundred_streams_at_once_get_everything_in_order(server: Serve
     assert server.hub.broker.tag_sets() == 0
 
 
+async def test_an_event_is_one_bytes_object_for_all_streams(server: Server) -> None:
+    async with (
+        listen(server, "tags=a", WITH_TOKEN) as one,
+        listen(server, "tags=a&tags=b", WITH_TOKEN) as other,
+    ):
+        for events in (one, other):
+            await events.get("ready")
+        outboxes = [session.outbox for session in server.hub.sessions]
+        for outbox in outboxes:
+            outbox.flush = lambda: None
+        await server.hub.store(A, b"shared")
+        first, second = [outbox.peek() for outbox in outboxes]
+        assert first is second
+        assert b'"shared"' in first
+
+
+async def test_an_idle_stream_has_one_task(server: Server) -> None:
+    async with AsyncExitStack() as stack:
+        opened = [await stack.enter_async_context(listen(server, "tags=a", WITH_TOKEN))]
+        await opened[0].get("ready")
+        before = trio.lowlevel.current_statistics().tasks_living
+        for _ in range(10):
+            opened.append(await stack.enter_async_context(listen(server, "tags=a", WITH_TOKEN)))
+            await opened[-1].get("ready")
+        await server.hub.store(A, b"x")
+        for events in opened:
+            assert (await events.get())["data"] == "x"
+        assert trio.lowlevel.current_statistics().tasks_living - before == 10
+
+
 @asynccontextmanager
 async def stalled(server: Server, query: str) -> AsyncIterator[Events]:
     """A stream whose client has a small window and doesn't read yet."""
-    host, port = http_address(server)
-    with trio.socket.socket() as sock:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
-        await sock.connect((host, port))
-        client = Client(trio.SocketStream(sock), f"{host}:{port}")
+    async with stalled_connection(server) as client:
         async with client.stream("GET", f"/v1/stream?{query}", WITH_TOKEN) as response:
             yield Events(response)
 
@@ -639,7 +682,7 @@ async def endpoint(hub: Hub, *, stalling: bool = False) -> AsyncIterator[Client]
     else:
         ours, theirs = trio.testing.memory_stream_pair()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(streams.send_heartbeats)
+        nursery.start_soon(streams.watch)
         nursery.start_soon(transport.handle, theirs, nursery)
         yield Client(ours, "127.0.0.1:8080")
         nursery.cancel_scope.cancel()

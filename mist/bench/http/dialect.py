@@ -7,17 +7,19 @@ from urllib.parse import quote
 
 from mist.bench.dialect import Dialect
 from mist.bench.errors import UnexpectedBytes
+from mist.transports.http1 import chunk
 
 __all__ = ["Http"]
 
-_COMMENT: Final = b":\n\n"
+_COMMENT: Final = chunk(b":\n\n")
 
 
 class Http(Dialect):
     """mist's HTTP endpoint.
 
     A stream can't be asked whether all has left, so there is no fence: a run is over when
-    everything has come, or nothing more does.
+    everything has come, or nothing more does. Each event is a chunk of the answer (RFC 9112,
+    section 7.1), as mist writes them.
 
     Args:
         authority: `host:port`, as the Host header has it.
@@ -26,7 +28,7 @@ class Http(Dialect):
     """
 
     fence = b""
-    fenced = b"\n\n"  # ends an event, and stands at the beginning of none
+    fenced = b"\n\n\r\n"  # ends an event's chunk, and stands at the beginning of none
     refusal = b"event: end\n"
 
     def __init__(self, authority: str, token: str | None = None, secret: str | None = None) -> None:
@@ -46,14 +48,11 @@ class Http(Dialect):
         super().check(answer)
 
     def subscribe(self, tags: Sequence[str], *, wider: bool = False) -> bytes:
-        """A request for an event stream, which makes a connection one.
-
-        In HTTP/1.0, which knows no chunks: so events come as they are, and can be compared.
-        """
+        """A request for an event stream, which makes a connection one."""
         query = quote(",".join(tags))
         return (
-            f"GET /v1/stream?tags={query} HTTP/1.0\r\n"
-            f"Host: {self._authority}\r\n{self._subscriber}\r\n"
+            f"GET /v1/stream?tags={query} HTTP/1.1\r\n"
+            f"Host: {self._authority}\r\n{self._subscriber}Connection: close\r\n\r\n"
         ).encode()
 
     def publish(self, tags: Sequence[str], data: bytes) -> bytes:
@@ -76,7 +75,7 @@ class Http(Dialect):
 
     def delivery(self, tags: Sequence[str], data: bytes) -> bytes:
         keys = json.dumps(sorted(tags), separators=(",", ":"))
-        return b'data: {"keys":%b,"data":"%b"}\n\n' % (keys.encode(), data)
+        return chunk(b'data: {"keys":%b,"data":"%b"}\n\n' % (keys.encode(), data))
 
     def control(self, data: bytes, start: int) -> tuple[int, bytes] | None:
         """A comment, which keeps a quiet stream alive."""

@@ -29,8 +29,8 @@ def test_requests_carry_the_credential_that_is_theirs() -> None:
     )
     assert b"\r\nConnection: close\r\n" in both.post(["a"], b"hi", close=True)
     assert both.subscribe(["a", "b&c"]) == (
-        b"GET /v1/stream?tags=a%2Cb%26c HTTP/1.0\r\nHost: example.org:8080\r\n"
-        b"X-Auth-Token: T0ken\r\n\r\n"
+        b"GET /v1/stream?tags=a%2Cb%26c HTTP/1.1\r\nHost: example.org:8080\r\n"
+        b"X-Auth-Token: T0ken\r\nConnection: close\r\n\r\n"
     )
     assert b"Authorization: Bearer s3cret\r\n" in Http("h", None, "s3cret").subscribe(["a"])
     assert b"Auth" not in Http("h").subscribe(["a"]) + Http("h").publish(["a"], b"hi")
@@ -38,7 +38,7 @@ def test_requests_carry_the_credential_that_is_theirs() -> None:
 
 def test_a_stream_that_begins_is_told_from_a_refusal() -> None:
     http = Http("h")
-    http.check(b"HTTP/1.1 200 \r\n\r\nevent: ready\ndata: {}\n\n")
+    http.check(b"HTTP/1.1 200 \r\n\r\n17\r\nevent: ready\ndata: {}\n\n\r\n")
     http.check(b"")
     for wrong in (b"HTTP/1.1 401 \r\n\r\n{}", b"HTTP/1.1 200 \r\n\r\nevent: end\ndata: {}\n\n"):
         with pytest.raises(UnexpectedBytes):
@@ -46,9 +46,9 @@ def test_a_stream_that_begins_is_told_from_a_refusal() -> None:
 
 
 def test_a_comment_is_passed_over() -> None:
-    assert Http("h").control(b"data: x\n\n:\n\n", 9) == (3, b"")
-    assert Http("h").control(b":\n", 0) is None
-    assert Http("h").control(b"data: x\n\n", 0) is None
+    assert Http("h").control(b"data: x\n\n\r\n3\r\n:\n\n\r\n", 11) == (8, b"")
+    assert Http("h").control(b"3\r\n:\n", 0) is None
+    assert Http("h").control(b"9\r\ndata: x\n\n\r\n", 0) is None
 
 
 def test_an_answer_is_whole_however_it_comes(pair: tuple[socket.socket, socket.socket]) -> None:

@@ -28,7 +28,7 @@ from tests.http.bus.polls import (
     told,
     waiting,
 )
-from tests.http.client import connect, request
+from tests.http.client import connect, request, stalled_connection
 from tests.servers import running
 from tests.waiting import until
 
@@ -237,7 +237,7 @@ async def test_poll_waits_for_what_comes(server, nursery):
 
 
 async def test_chunks_come_until_time_is_over(server, monkeypatch):
-    monkeypatch.setattr("mist.http.bus._LONGEST", 3.0)
+    monkeypatch.setattr("mist.http.bus._MAX_SECONDS", 3.0)
     async with Polling(server, {"/foo": -1}) as chunked:
         assert told(await chunked.chunk()) == [status(foo=0)]
         for number in range(3):
@@ -247,7 +247,7 @@ async def test_chunks_come_until_time_is_over(server, monkeypatch):
 
 
 async def test_plain_poll_ends_with_nothing(server, monkeypatch):
-    monkeypatch.setattr("mist.http.bus._LONGEST", 0.2)
+    monkeypatch.setattr("mist.http.bus._MAX_SECONDS", 0.2)
     assert await poll(server, {"/foo": 0}, dlp=False) == []
 
 
@@ -294,12 +294,56 @@ async def test_one_who_hangs_up_is_forgotten(server):
 
 
 async def test_connection_can_be_used_again_after_chunks(server, monkeypatch):
-    monkeypatch.setattr("mist.http.bus._LONGEST", 0.1)
+    monkeypatch.setattr("mist.http.bus._MAX_SECONDS", 0.1)
     async with connect(server) as client:
         for _ in range(3):
             path = "/message-bus/c1/poll"
             response = await client.request("POST", path, WITH_TOKEN, json={"/foo": 0})
             assert response.body == b"[]\r\n|\r\n"
+
+
+async def test_polls_that_are_told_the_same_share_its_bytes(server, monkeypatch):
+    async with (
+        Polling(server, {"/foo": 0}, client="c1") as one,
+        Polling(server, {"/foo": 0}, client="c2") as other,
+    ):
+        assert await one.chunk() == await other.chunk() == []
+        await waiting(server)
+        outboxes = [session.outbox for session in server.hub.sessions]
+        for outbox in outboxes:
+            outbox.flush = lambda: None
+        await store(server, "/foo", b"shared")
+        await until(lambda: all(outbox.size for outbox in outboxes))
+        first, second = [outbox.peek() for outbox in outboxes]
+        assert first is second
+        assert b'"shared"' in first
+
+
+async def test_poll_whose_client_does_not_read_is_bounded(tmp_path):
+    async with running(tmp_path, **SETTINGS, outbox_bytes=1_048_576 + 100) as server:
+        async with stalled_connection(server) as client:
+            await client.send_request("POST", "/message-bus/c1/poll", SECRET, json={"/foo": 0})
+            assert (await client.receive_head()).status == 200
+            await waiting(server)
+            (session,) = server.hub.sessions
+            most = 0
+            for _ in range(100):
+                await store(server, "/foo", b"y" * 100_000)
+                most = max(most, session.outbox.size)
+        assert 0 < most < 2_500_000  # an answer beyond what is queued
+
+
+async def test_messages_told_count_once_as_delivered(server, monkeypatch):
+    monkeypatch.setattr("mist.http.bus._MAX_SECONDS", 0.2)
+    async with Polling(server, {"/foo": 0}) as chunked:
+        assert await chunked.chunk() == []
+        await store(server, "/foo", b"1")
+        assert len(await chunked.chunk()) == 1
+        assert await chunked.ended()
+    await store(server, "/foo", b"2")
+    assert numbers(await poll(server, {"/foo": 0})) == [1, 2]
+    await until(lambda: not server.hub.sessions.connected)
+    assert server.hub.sessions.gone_messages["bus"] == 3
 
 
 # one poll a client
@@ -430,7 +474,7 @@ async def test_messages_are_for_their_audience(server):
 
 
 async def test_withheld_messages_are_passed_over_with_a_status(server, monkeypatch):
-    monkeypatch.setattr("mist.http.bus._LONGEST", 2.0)
+    monkeypatch.setattr("mist.http.bus._MAX_SECONDS", 2.0)
     others = {"audience": Audience.of(users=["x"])}
     await store(server, "/foo", b"1", **others)
     assert told(await poll(server, {"/foo": 0}, dlp=False)) == [status(foo=1)]
