@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterable, Iterator
 import attrs
 
 from mist.audience import Audience
+from mist.broker.contained_observer import ContainedObserver
 from mist.broker.fanout import FanOut
 from mist.broker.groups import Group
 from mist.broker.matches import Match, Matched, Recipients, Resolver
@@ -104,8 +105,11 @@ class Broker(Subscriptions):
         self._unmatched = 0
 
     def observe(self, observer: DeliveryObserver) -> None:
-        """Tell an observer who gets what. Call it before the first subscription and message."""
-        self.observer = self._fan_out.observer = observer
+        """Tell an observer who gets what. Call it before the first subscription and message.
+
+        What it raises is contained.
+        """
+        self.observer = self._fan_out.observer = ContainedObserver(observer, self.failures)
 
     # publishing
 

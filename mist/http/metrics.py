@@ -41,7 +41,7 @@ __all__ = ["OPERATIONS", "routes"]
 
 # Series that are there from the beginning: an increase from nothing to one is no increase.
 _DROPS: Final = ("full", "unframable", "error")
-_FAILURES: Final = ("delivery", "flush", "callback")
+_FAILURES: Final = ("append", "callback", "delivery", "flush", "observer", "task")
 _REASONS: Final = ("secret", "token", "ticket", "other")
 _RECOVERIES: Final = ("recovered", "lost", "failed")
 

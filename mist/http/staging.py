@@ -97,7 +97,7 @@ class Commits:
         key = mark.owner, mark.writer
         while (other := self._turns.get(key)) is not None:
             await other.done.wait()
-        turn = self._turns[key] = _Turn()
+        turn = _Turn()
 
         async def run() -> None:
             try:
@@ -109,6 +109,7 @@ class Commits:
                 turn.done.set()
 
         self._sequencer.start_soon(run)
+        self._turns[key] = turn  # not before that: where it can't be run, it is nobody's turn
         await turn.done.wait()
         if isinstance(turn.outcome, Exception):
             raise turn.outcome

@@ -1,9 +1,9 @@
 """Recovery: a session replays the history until it has caught up with live messages.
 
-There are two reasons to: it asked for what was (`resume`), or it fell behind, having asked
-before, and would rather be late than miss something (`catch_up`). Meanwhile its deliveries
-are withheld, all of them, whichever subscription they are for: each is in the history too, and
-so it comes from there, once and in order.
+There are two reasons for it: the session asked for earlier messages (`resume`), or it fell behind,
+having asked before, and would rather be late than miss something (`catch_up`). Meanwhile its
+deliveries are paused, all of them, for all of its subscriptions: each message is in the history
+too, and so it comes from there, once and in order.
 
 The hand-over needs no lock. Messages are delivered in the order of their ids, and the sequencer
 knows the highest that has been (`newest`). A session reads up to there, and what is delivered
@@ -18,6 +18,7 @@ from typing import Final
 import trio
 
 from mist.broker.outbox import Outbox
+from mist.change import Change
 from mist.commands import Since
 from mist.errors import HistoryUnavailable
 from mist.history import Page, Selection, Stored
@@ -62,6 +63,7 @@ class Recovery:
         "_sequencer",
         "_subscriptions",
         "_turn",
+        "_written",
         "announce",
     )
 
@@ -78,18 +80,18 @@ class Recovery:
         self._on_gap = on_gap
         self._turn = trio.Lock()
         self._owed: list[Callable[[], None]] = []
-        self._live: trio.Event | None = None
+        self._live = Change()
+        self._written = Change()
         self.announce: Callable[[Behind | CaughtUp], None] | None = None
 
     @property
     def behind(self) -> bool:
-        """Whether the session's deliveries are withheld, and come from the history for now."""
+        """Whether the session's deliveries are paused, and come from the history for now."""
         return self._outbox.paused
 
     async def caught_up(self) -> None:
         """Wait until the session is live. One that ends on the way stays here: cancel it."""
         while self._outbox.paused:
-            self._live = trio.Event()
             await self._live.wait()
 
     @property
@@ -107,13 +109,12 @@ class Recovery:
         else:
             act()
 
-    def _admit(self) -> None:
+    def _resume_live(self) -> None:
         self._outbox.resume_live()
         owed, self._owed = self._owed, []
         for act in owed:
             act()
-        if self._live is not None:
-            self._live.set()
+        self._live.notify()
 
     async def resume(
         self,
@@ -124,7 +125,7 @@ class Recovery:
         *,
         counted: bool = False,
     ) -> None:
-        """Subscribe, bring what was since then, and go live.
+        """Subscribe, replay what was published since then, and go live.
 
         Args:
             since: where to begin.
@@ -135,12 +136,12 @@ class Recovery:
             counted: whether the answer is to say how many there are.
 
         Raises:
-            HistoryUnavailable: it can't be read. Where deliveries are still withheld then, the
+            HistoryUnavailable: it can't be read. Where deliveries are still paused then, the
                 session has missed some and has to end.
         """
         async with self._turn:
             wanted = frozenset(subscribe())
-            # From here on without an await: what is delivered live and what is brought meet
+            # From here on without an await: what is delivered live and what is replayed meet
             # at one id.
             self._outbox.pause()
             start = self._sequencer.newest
@@ -151,10 +152,10 @@ class Recovery:
                 )
             except HistoryUnavailable:
                 if self._sequencer.newest == start:
-                    self._admit()
+                    self._resume_live()
                 raise
             answer(answered)
-            await self._bring(
+            await self._replay(
                 cursor, start, lambda: frozenset(filter(self._subscriptions.__contains__, wanted))
             )
             cursor.place = start
@@ -163,7 +164,7 @@ class Recovery:
             await self._go_live(cursor, caught_up)
 
     async def catch_up(self, after: int) -> None:
-        """Bring everything above an id, and go live. Deliveries are withheld already.
+        """Replay everything above an id, and go live. Deliveries are paused already.
 
         Raises:
             HistoryUnavailable: it can't be read; the session has to end.
@@ -194,17 +195,17 @@ class Recovery:
         allowed: Callable[[], bool],
         answer: Callable[[Fetched], None],
     ) -> None:
-        """Bring what was, without subscribing. What is live comes in between.
+        """Replay earlier messages, without subscribing. What is live comes in between.
 
         Args:
             since: where to begin.
             most: messages.
             tags: that they carry.
-            allowed: asked before each piece; where it says no, nothing more is brought.
+            allowed: asked before each piece; where it says no, nothing more is replayed.
             answer: called before the first message.
 
         Raises:
-            HistoryUnavailable: it can't be read. Some may have been brought.
+            HistoryUnavailable: it can't be read. Some may have been replayed.
         """
         async with self._turn:
             selection = Selection.asked([tags])
@@ -283,16 +284,16 @@ class Recovery:
             # that all before it has been read, so what comes on this last stretch is held.
             self._outbox.hold()
             announced = await self._announce(cursor.place, newest)
-            await self._bring(cursor, newest, lambda: frozenset(self._subscriptions.tag_sets()))
+            await self._replay(cursor, newest, lambda: frozenset(self._subscriptions.tag_sets()))
             cursor.place = newest
             if announced and self.announce is not None:
                 self.announce(CaughtUp())
             if self._outbox.holding:
                 break
         caught_up()
-        self._admit()
+        self._resume_live()
 
-    async def _bring(
+    async def _replay(
         self, cursor: Cursor, upto: int, wanted: Callable[[], frozenset[TagSet]]
     ) -> None:
         """Queue what is wanted of the messages behind the cursor up to `upto`, as there is room."""
@@ -330,12 +331,17 @@ class Recovery:
             stored = admitted(whole, outbox.attributes)
             if stored is None:
                 continue
-            wire, count = outbox.form.join(
-                stored.entries,
-                framable=stored.framable,
-                firsts=stored.firsts,
-                envelope=envelope_of(stored),
-            )
+            try:
+                wire, count = outbox.form.join(
+                    stored.entries,
+                    framable=stored.framable,
+                    firsts=stored.firsts,
+                    envelope=envelope_of(stored),
+                )
+            except Exception as error:  # a session that ended for it would resume here for ever
+                broker.failures.note("delivery", error)
+                broker.dropped["error"] += stored.count
+                continue
             outbox.replay(wire, count)
             total += stored.count
             replayed.append((stored.entries, stored.firsts, count))
@@ -351,10 +357,11 @@ class Recovery:
         """Wait until the peer has taken most of what is queued, or is gone."""
         outbox = self._outbox
         await trio.lowlevel.checkpoint()
-        while not outbox.has_room_to_replay:
-            changed = trio.Event()
-            outbox.on_room = changed.set
-            try:
-                await changed.wait()
-            finally:
-                outbox.on_room = None
+        if outbox.has_room_to_replay:
+            return
+        outbox.on_room = self._written.notify
+        try:
+            while not outbox.has_room_to_replay:
+                await self._written.wait()
+        finally:
+            outbox.on_room = None

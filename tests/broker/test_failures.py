@@ -1,7 +1,7 @@
 """What raises in a delivery costs that delivery, or that subscriber's session, and no other."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -198,6 +198,57 @@ def test_what_a_form_lost_is_on_the_account() -> None:
     broker.publish(batch("3"))
     delivered = [row for rows, _ in usage.close() for row in rows]
     assert [(row.sent, row.dropped) for row in delivered] == [(1, 2)]
+
+
+class Broken(UsageAccounting):
+    """Raises whatever it is told."""
+
+    joined = left = changing = published = published_whole = fail  # type: ignore[assignment]
+    delivered = dropped = missed = held = replayed = fail  # type: ignore[assignment]
+
+
+def test_an_observer_that_raises_costs_nobody_a_message() -> None:
+    broker = Broker()
+    broker.observe(Broken())
+    plain, faulty, full = (
+        Subscriber(broker),
+        Subscriber(broker, FAULTY),
+        Subscriber(broker, messages=1),
+    )
+    behind = Subscriber(broker, messages=1)
+    behind.outbox.on_behind = lambda after: behind.outbox.hold()
+    outbox = Outbox(PLAIN, OutboxLimits(), broker.ready)
+    broker.add_named(NamedSubscription(outbox, PLAIN, b"1"), A, "queue")
+    broker.publish(batch("1", "bad"), first=1)
+    broker.publish(batch("3"), first=3)
+    assert plain.take().count(b"\n") == 3
+    assert faulty.take() == b"publish a 3\n"
+    assert full.take() == b"publish a 1\n"
+    assert take(outbox).count(b"\n") == 3
+    behind.outbox.resume_live()
+    assert behind.take() == b"publish a 3\n"
+    broker.note_replayed(behind.outbox, [])
+    broker.unsubscribe(plain.outbox, broker.find(A))  # type: ignore[arg-type]
+    failures = broker.statistics().failures
+    assert failures.pop("delivery") == 1
+    assert list(failures) == ["observer"]
+
+
+def test_what_an_observer_does_later_is_contained_too() -> None:
+    broker = Broker()
+
+    class Late(UsageAccounting):
+        def held(self, *_: object) -> Callable[[], None]:
+            return fail
+
+    broker.observe(Late())
+    behind = Subscriber(broker)
+    behind.outbox.pause()
+    behind.outbox.hold()
+    broker.publish(batch("1"), first=1)
+    behind.outbox.resume_live()
+    assert behind.take() == b"publish a 1\n"
+    assert broker.statistics().failures == {"observer": 1}
 
 
 def test_the_same_failure_is_logged_ever_more_rarely(caplog: pytest.LogCaptureFixture) -> None:

@@ -16,11 +16,14 @@ from mist.errors import HistoryUnavailable
 from mist.history import History, Policy
 from mist.history.opening import open_history
 from mist.protocols.line import LineProtocol
+from mist.protocols.line.forms import PLAIN
 from mist.replies import Behind, CaughtUp, Reply
-from mist.sessions.close_reason import DISCONNECTED
+from mist.sessions.close_reason import DISCONNECTED, INTERNAL_ERROR
 from mist.sessions.dispatch import CommandSession
 from mist.sessions.hub import Hub
+from mist.sessions.recovery import Recovery
 from mist.sessions.sequencer import Sequencer
+from mist.wire import Entry
 
 
 @asynccontextmanager
@@ -567,3 +570,50 @@ async def test_a_literal_place_beyond_the_newest_is_where_nothing_is_yet(hub: Hu
     assert Since(after=99, literal=True).start("e", 7) == 7
     assert Since(after=99, epoch="other", literal=True).start("e", 7) == 0
     assert Since(after=99).start("e", 7) == 0
+
+
+async def test_a_form_that_raises_in_a_replay_loses_what_it_can_not_write(hub: Hub) -> None:
+    for message in ("a 1", "a bad", "a 3"):
+        await publish(hub, message)
+
+    class Faulty(type(PLAIN)):  # type: ignore[misc]
+        def join(self, entries: Sequence[Entry], **options: object) -> tuple[bytes, int]:
+            if any(b"bad" in wire for _, wire, _ in entries):
+                raise ZeroDivisionError
+            joined: tuple[bytes, int] = super().join(entries, **options)
+            return joined
+
+    session = join(hub)
+    session.outbox.form = Faulty()
+    await session.receive(b"subscribe a 0\nping\n")
+    assert take(session) == b"publish a 1\npublish a 3\npong\n"
+    assert hub.broker.statistics().dropped == {"error": 1}
+    assert session.ended is None
+
+
+async def test_a_catch_up_that_raises_ends_its_session_and_no_other(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(recovery: Recovery, after: int) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Recovery, "catch_up", fail)
+    await publish(hub, "a 1")
+    session, other = join(hub), join(hub)
+    session._fell_behind(0)
+    await other.receive(b"subscribe a 0\nping\n")
+    assert session.ended is INTERNAL_ERROR
+    assert take(other) == b"publish a 1\npong\n"
+    assert hub.broker.statistics().failures == {"task": 1}
+
+
+async def test_all_who_wait_hear_that_a_session_has_caught_up(hub: Hub) -> None:
+    session = join(hub)
+    assert session.recovery is not None
+    session.outbox.pause()
+    with trio.fail_after(5):
+        async with trio.open_nursery() as nursery:
+            for _ in range(3):
+                nursery.start_soon(session.recovery.caught_up)
+                await trio.testing.wait_all_tasks_blocked()
+            await session.recovery.catch_up(0)
