@@ -144,9 +144,10 @@ def _parse_since(text: str) -> int:
 async def show(
     log: History, tags: tuple[str, ...], since: int, limit: int | None, as_json: bool
 ) -> None:
-    """Print messages that carry all of TAGS (joined by commas); with several TAGS, any of them.
+    """Print messages that carry all of TAGS.
 
-    Formatted on a terminal; JSON lines in a pipe.
+    TAGS are joined by commas; several TAGS mean any of them. Formatted on a terminal; JSON lines
+    in a pipe.
     """
     printer = _Printer(as_json or not sys.stdout.isatty(), limit)
     await _replay(log, _selection(tags), since, printer)
@@ -161,7 +162,10 @@ async def show(
 async def tail(
     log: History, tags: tuple[str, ...], lines: int, follow: bool, as_json: bool
 ) -> None:
-    """Print the last messages that carry all of TAGS; with --follow, new ones too."""
+    """Print the last messages that carry all of TAGS.
+
+    With --follow, new ones too.
+    """
     printer = _Printer(as_json or not sys.stdout.isatty(), None)
     selection = _selection(tags)
     after = await log.last(selection, lines)
@@ -309,9 +313,10 @@ async def trim(
     keep_count: int | None,
     rules: tuple[Rule, ...],
 ) -> None:
-    """Apply retention limits once: remove older messages, and free their space.
+    """Apply retention limits once.
 
-    A limit that is not given does not apply. The server must not be running.
+    Removes older messages and frees their space. A limit that is not given does not apply. The
+    server must not be running.
     """
     if (keep_age, keep_bytes, keep_count) == (None, None, None):
         raise click.UsageError("give --keep-age, --keep-bytes or --keep-count")

@@ -127,10 +127,11 @@ async def subscribe(
     since: int | tuple[str, int] | None,
     as_json: bool,
 ) -> None:
-    """Print messages that carry all of TAGS (joined by commas); with several TAGS, any of them.
+    """Print messages that carry all of TAGS.
 
-    Formatted on a terminal; JSON lines in a pipe: {"tags": […], "data": "…"}, or "data64" where
-    the data is not UTF-8, and "id" where the server has a history.
+    TAGS are joined by commas; several TAGS mean any of them. Formatted on a terminal; JSON lines in
+    a pipe: {"tags": […], "data": "…"}, or "data64" where the data is not UTF-8, and "id" where the
+    server has a history.
     """
     as_json = as_json or not sys.stdout.isatty()
     printer = _Printer(as_json, count)

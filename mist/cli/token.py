@@ -27,7 +27,10 @@ Examples:
   mist token unregister - < token.txt"""
 )
 def token() -> None:
-    """Create, change and revoke tokens, the credentials that browsers subscribe with."""
+    """Create, change and revoke tokens.
+
+    Tokens are the credentials that browsers subscribe with.
+    """
 
 
 def _read(text: str) -> str:
@@ -81,7 +84,10 @@ async def set_tags(server: Server, tags: str, text: str) -> None:
 @click.argument("text", metavar="TOKEN")
 @client_command
 async def unset(server: Server, tags: str, text: str) -> None:
-    """Remove TAGS from TOKEN; subscriptions that it no longer allows end at once."""
+    """Remove TAGS from TOKEN.
+
+    Subscriptions that it no longer allows end at once.
+    """
     async with server.connect(reconnect=False) as client:
         await client.unset(tags.split(","), _read(text))
 
@@ -94,10 +100,10 @@ async def unset(server: Server, tags: str, text: str) -> None:
 async def set_attributes(
     server: Server, text: str, pairs: tuple[str, ...], unset: tuple[str, ...]
 ) -> None:
-    """Set attributes of TOKEN: client, user, groups (joined by commas), site, or any other KEY.
+    """Set attributes of TOKEN.
 
-    Attributes that aren't named stay as they are. For connected clients, targeted delivery
-    follows the change at once.
+    KEY is client, user, groups (joined by commas), site, or any other name. Attributes that aren't
+    named stay as they are. For connected clients, targeted delivery follows the change at once.
     """
     attributes: dict[str, object] = {}
     for name, value in [*map(_pair, pairs), *((name, None) for name in unset)]:
@@ -121,7 +127,7 @@ def _pair(text: str) -> tuple[str, object]:
 @click.argument("text", metavar="TOKEN")
 @client_command
 async def show(server: Server, text: str) -> None:
-    """Print the tags that TOKEN grants, and below them its attributes, if any."""
+    """Print the tags of TOKEN, and its attributes if any."""
     text = _read(text)
     async with server.connect(reconnect=False) as client:
         tags, attributes = await client.tags(text), await client.attributes(text)

@@ -111,11 +111,12 @@ def erase(
     receipt: Path | None,
     secret: str | None,
 ) -> None:
-    """Erase messages everywhere: log, archive, and the exports recorded in the archive.
+    """Erase messages everywhere.
 
-    Give --url if a server runs; otherwise the log's file is changed directly. Files are removed
-    at once, without a grace period: a job that reads them fails and must be run again. Exit code
-    1 if something could not be searched; the receipt says what.
+    That is in the log, the archive, and the exports recorded in the archive. Give --url if a server
+    runs; otherwise the log's file is changed directly. Files are removed at once, without a grace
+    period: a job that reads them fails and must be run again. Exit code 1 if something could not be
+    searched; the receipt says what.
     """
     if sum(each is not None for each in (tag, publisher, token)) != 1:
         raise click.UsageError("give --tag, --publisher or --token: one of them")

@@ -100,11 +100,12 @@ def match(
     overwrite: bool,
     html: Path | None,
 ) -> None:
-    """Which messages each subscription would have received: counts, or all pairs.
+    """Match messages with subscriptions.
 
-    Matches as the server does: targeted messages (users=1&groups=a) count for a subscriber with
-    --attributes, by default one without attributes. --out holds subscription string, messages
-    int64; with --pairs id int64, subscription string.
+    Counts the messages that each subscription would have received, or lists all pairs. Matches as
+    the server does: targeted messages (users=1&groups=a) count for a subscriber with --attributes,
+    by default one without attributes. --out holds subscription string, messages int64; with --pairs
+    id int64, subscription string.
     """
     if pairs and out is None:
         raise click.UsageError("--pairs needs --out; there may be very many")

@@ -155,9 +155,10 @@ def stream(
     every: float,
     most: int | None,
 ) -> None:
-    """Stream from a live server into a lake until interrupted, each message exactly once.
+    """Stream from a live server into a lake.
 
-    Run again, it resumes where it stopped.
+    Each message is written exactly once, until interrupted. Run again, it resumes where it
+    stopped.
 
     The lake is a directory of Parquet files by day, for DuckDB, pandas and Spark; it is also an
     archive, for the other commands here: --archive DIR. Each batch adds a few files, so a short
