@@ -1,10 +1,10 @@
-"""What the tags of a column stand for: numbers of themselves, and of all that is derived from them.
+"""Derived tags of a column: the numbers of its tags, and of all tags derived from addresses.
 
     names       /a/b  x  .c           wanted    ../a  ..#1  x
     own           -1  2  -1           numbers      0     1  2
     found        [0] [2] [1]
 
-Addresses are looked at once for each that is different, in Python; rows are numbers by then.
+Tags are derived in Python once for each distinct address; rows are numbers by then.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ Numbers = np.ndarray[Any, np.dtype[Any]]
 
 
 def is_derived(tag: str) -> bool:
-    """Whether a tag, as matching knows it, is one that no peer says."""
+    """Whether a compiled tag is a derived one, which no peer can publish."""
     return tag.startswith(_MARK)
 
 
@@ -39,7 +39,7 @@ class Derived:
     counts: Numbers
 
     def spread(self, names: Numbers) -> tuple[Numbers, Numbers]:
-        """For names one behind the other: their numbers likewise, and how many each has."""
+        """The numbers of a sequence of names, concatenated, and how many each has."""
         counts = self.counts[names]
         before = np.cumsum(counts) - counts
         places = np.arange(counts.sum()) + np.repeat(self.starts[names] - before, counts)
@@ -49,12 +49,12 @@ class Derived:
 def find_derived(
     names: pa.Array, own: Numbers, find: Callable[[list[str]], Numbers]
 ) -> Derived | None:
-    """What names stand for.
+    """The numbers of names and of the tags derived from them.
 
     Args:
-        names: array<string>, published tags; nulls stand for nothing.
-        own: for each the number that it has itself; -1 for none.
-        find: from tags to their numbers likewise.
+        names: array<string>, published tags; nulls have no numbers.
+        own: the number of each name itself; -1 for none.
+        find: maps tags to their numbers; -1 for none.
 
     Returns:
         None where nothing derived from any of them has a number.
@@ -81,7 +81,7 @@ def find_derived(
 
 
 def grouped(owners: Numbers, numbers: Numbers, count: int) -> Derived:
-    """Numbers, each beside the name that it belongs to, by name; those of one ascending."""
+    """Group numbers by the name that each belongs to; those of one name ascend."""
     counts = np.bincount(owners, minlength=count)
     order = np.lexsort((numbers, owners))
     return Derived(numbers[order], np.cumsum(counts) - counts, counts)

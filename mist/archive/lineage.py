@@ -1,19 +1,18 @@
-"""Whether an archive is of this log, found out before either is added to.
+"""The lineage check: whether an archive is of this log, before either is added to.
 
-An id must not mean two things. Archive and log have an epoch each; where that is the same, one
-was made of the other, unless a backup was put back. Where it is another, they may still be of
-one kin: the machine stopped uncleanly, or somebody began a new epoch. So what both hold is
-compared, a few of the log's messages with those rows:
+An id must not mean two messages. Archive and log have an epoch each; where it is the same, one
+was made from the other, unless a backup was restored. Where it differs, they may still share
+history: the machine stopped uncleanly, or an operator began a new epoch. So what both hold is
+compared, a few of the log's messages with the same rows of the archive:
 
     epoch      what both hold      the archive
-    same       differs             is another log's, or one of the two was put back
+    same       differs             is another log's, or one of the two was restored
     same       agrees, or nothing  goes on
     another    differs, or nothing is another log's
     another    agrees              goes on, in the new epoch
 
-Where the archive knows higher ids than a log of its kin, as after that was put back from a
-backup, the log goes on above them, in a new epoch. An archive without a row means nothing yet
-and becomes that of any log.
+Where the archive has higher ids than its log, as after that was restored from a backup, the log
+continues above them, in a new epoch. An archive without rows can become that of any log.
 """
 
 import logging
@@ -26,13 +25,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import trio
 
-from mist.archive.manifest import Archive, ArchiveError, Manifest
+from mist.archive.manifest import ArchiveError, Manifest
 from mist.archive.segments import iter_batches
+from mist.archive.table import Archive
 from mist.errors import HistoryDamaged
 from mist.history import Durability, History, StoredMessage
 from mist.history.layout import MICROSECONDS
 
-__all__ = ["settle"]
+__all__ = ["check_lineage"]
 
 log = logging.getLogger("mist.archive")
 
@@ -40,10 +40,10 @@ _COMPARED: Final = 100  # messages
 _COLUMNS: Final = ("id", "time", "tags", "data")
 
 
-async def settle(archive: Archive, history: History) -> Manifest:
-    """Make sure that the archive is of this log, and that the log goes on above it.
+async def check_lineage(archive: Archive, history: History) -> Manifest:
+    """Check that the archive is of this log, and have the log continue above it.
 
-    To be called before anything is published: it may have the log begin a new epoch.
+    Called before anything is published: it may begin a new epoch of the log.
 
     Returns:
         The manifest, of the log's epoch.
@@ -56,7 +56,7 @@ async def settle(archive: Archive, history: History) -> Manifest:
     manifest = await trio.to_thread.run_sync(table.current)
     position = await history.position()
     if not manifest.segments and manifest.epoch != position.epoch:
-        # What has left the log before is no loss to this archive.
+        # What retention removed before counts as no loss of this archive.
         changes: dict[str, Any] = {"sealed": position.first - 1, "lost": ()}
     else:
         await _compare(archive, manifest, history)
@@ -94,9 +94,9 @@ async def _compare(archive: Archive, manifest: Manifest, history: History) -> No
             return
     durability = (await history.statistics()).durability
     advice = (
-        "memory:// is a new one at each start, and needs a new folder each time"
+        "memory:// is a new one at each start, and needs a new directory each time"
         if durability is Durability.NOTHING
-        else "put that one back, or use another folder for this one"
+        else "restore that one, or use another directory for this one"
     )
     raise ArchiveError(f"archive {archive.folder}: of another history; {advice}")
 

@@ -1,4 +1,4 @@
-"""Which rows carry all tags of one of some tag sets: a subscription's rule over a column."""
+"""Matching over columns: which rows carry all tags of one of some tag sets."""
 
 from collections.abc import Collection
 from typing import Any, Final
@@ -13,15 +13,15 @@ from mist.message import TagSet
 
 __all__ = ["carrying", "matching"]
 
-_WORD: Final = 64  # tags that one word tells apart
+_WORD: Final = 64  # tags, one bit each, in a word
 
 
 def matching(tags: pa.Array, alternatives: Collection[TagSet]) -> Any:
-    """Which rows of a column of tags are wanted by one of the alternatives.
+    """Which rows of a column of tags match one of the alternatives.
 
     Args:
         tags: see `carrying`.
-        alternatives: as subscriptions ask for them; empty wants everything.
+        alternatives: as subscriptions name them; empty matches everything.
 
             {/foo}      matches rows with /foo, and with /foo/bar
             {=/foo}     those with /foo alone
@@ -29,7 +29,7 @@ def matching(tags: pa.Array, alternatives: Collection[TagSet]) -> Any:
             {*}         all, also one without tags
 
     Returns:
-        A numpy array of bool, one a row; None where all are wanted because nothing was asked.
+        A numpy array of bool, one a row; None where all match because there is no alternative.
     """
     if not alternatives:
         return None
@@ -43,15 +43,15 @@ def carrying(tags: pa.Array, alternatives: Collection[TagSet]) -> Any:
 
     Every distinct tag of the alternatives is a bit; the bits of a row's tags are joined, and
     an alternative matches where all of its bits are there. O(tags of all rows), and O(hits)
-    for what comes after the lookup. What an address stands for is found once for each that
-    is different, and only where something derived is asked for.
+    for what comes after the lookup. Tags are derived from each distinct address once,
+    and only where the alternatives have derived tags.
 
     Args:
         tags: list<string> or large_list<string>, the strings perhaps dictionary encoded; as
             published. No matter in which order, nor how often a tag stands in a row. A null
             row matches nothing.
-        alternatives: as matching knows tags: `/foo` is that topic alone, `../foo` all below it,
-            too. At least one, none empty.
+        alternatives: compiled: `/foo` is that topic alone, `../foo` all below it, too. At least
+            one, none empty.
 
     Returns:
         A numpy array of bool, one a row.

@@ -1,4 +1,4 @@
-"""Rows as what can be published: the way back from `rows`."""
+"""Rows as publications: the inverse of `rows`."""
 
 from collections.abc import Mapping
 from itertools import chain, repeat
@@ -39,19 +39,19 @@ def to_publications(
     known: dict[tuple[str, ...], TagList] | None = None,
     site: str = "",
 ) -> list[Publication]:
-    """Rows as what can be published, in their order.
+    """Convert rows to publications, in their order.
 
     Args:
         batch: `tags` list<string> and `data` binary; `audience` and `meta` may be there, with
-            the types of `MESSAGES`. Other columns count for nothing.
+            the types of `MESSAGES`. Other columns are ignored.
         time, publisher: of all of them, see `Publication`.
         limits: of tags and data.
-        known: tag lists that have been checked, to be shared by the batches of a stream.
-        site: of the publisher: its messages are for that one, whatever rows say. Empty is none.
+        known: a cache of validated tag lists, shared by the batches of a stream.
+        site: of the publisher: messages are restricted to it, whatever the rows say. Empty is none.
 
     Returns:
-        Rows that stand together and have the same audience and meta are one publication.
-        Audiences are written canonically.
+        Neighbouring rows with the same audience and meta are one publication. Audiences are
+        in canonical form.
 
     Raises:
         InvalidRow: for the first row that breaks a rule.
@@ -96,7 +96,7 @@ def to_publications(
 
 
 def _audience(text: str | None, site: str) -> str | None:
-    """As it is stored. `Audience.parse` remembers what it has seen."""
+    """The audience in canonical form. `Audience.parse` caches its results."""
     audience = None if text is None else Audience.parse(text)
     if site:
         audience = for_site(audience, site)

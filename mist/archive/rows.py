@@ -1,9 +1,8 @@
-"""Messages of a log as rows.
+"""Messages of a log as Arrow rows.
 
-A log stores columns, and so does Arrow: `parts_to_batch` goes from the ones to the others with
-numpy, and nothing is done by Python for each message. What a log calls a list, a section or a
-run becomes a number that is repeated; data has its line ends taken out, and where they were
-are the offsets.
+A log stores columns, and so does Arrow: `parts_to_batch` converts them with numpy, without Python
+code for each message. Lists, sections and runs of a log become repeated numbers; line ends are
+removed from the data, and their places become the offsets.
 """
 
 from collections.abc import Sequence
@@ -23,7 +22,7 @@ _TAGS: Final = MESSAGES.field("tags").type
 _META: Final = MESSAGES.field("meta").type
 _LF: Final = 10
 _COMMA: Final = 44
-_PIECE: Final = 256 * 1024  # bytes worked on at a time, with the interpreter held
+_PIECE: Final = 256 * 1024  # bytes processed at a time while holding the interpreter lock
 _MOST: Final = 2**31 - 1  # bytes of data in a batch: its offsets have 32 bits
 
 Numbers = np.ndarray[Any, np.dtype[Any]]

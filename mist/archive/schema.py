@@ -1,8 +1,7 @@
-"""The columns of each table of an archive, and how they are written.
+"""Schemas: the columns of each table of an archive, and how they are written.
 
-Every column is nullable, as Spark has it whatever it reads from a file; what is never null is
-said here. Names inside of lists and maps are Spark's, so that a batch can be handed to it as
-it is.
+Every column is nullable, as for any file that Spark reads; comments tell which are never null.
+Names inside lists and maps are Spark's, so that it can take a batch unchanged.
 """
 
 from typing import Any, Final
@@ -79,9 +78,9 @@ ROW_GROUP: Final = 100_000  # rows
 def writer_options(schema: pa.Schema) -> dict[str, Any]:
     """How a table is written: arguments of `pyarrow.parquet.ParquetWriter`.
 
-    What repeats gets a dictionary, what counts up is kept as differences. Lowest and highest
-    values are kept of what readers skip by; those of tags and data would say nothing, and
-    finding them is a tenth of the writing.
+    Repeating values get a dictionary, ascending ones are delta-encoded. Minimum and maximum are
+    stored for columns that readers skip by; those of tags and data are of no use, and computing
+    them takes a tenth of the writing time.
     """
     counting = [field.name for field in schema if field.type in (pa.int64(), TIME)]
     repeating = {
@@ -91,15 +90,15 @@ def writer_options(schema: pa.Schema) -> dict[str, Any]:
         "token": "token",
         "subscription": "subscription",
     }
-    sought = [field.name for field in schema if not _holds_anything(field.type)]
+    with_statistics = [field.name for field in schema if not _is_opaque(field.type)]
     return {
         "compression": "zstd",
         "use_dictionary": [path for name, path in repeating.items() if name in schema.names],
         "column_encoding": dict.fromkeys(counting, "DELTA_BINARY_PACKED"),
-        "write_statistics": sought,
+        "write_statistics": with_statistics,
         "write_page_index": True,
     }
 
 
-def _holds_anything(kind: pa.DataType) -> bool:
+def _is_opaque(kind: pa.DataType) -> bool:
     return bool(pa.types.is_nested(kind) or pa.types.is_binary(kind))

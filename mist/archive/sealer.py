@@ -1,19 +1,18 @@
-"""The sealer: it moves what the log holds into segments, a while after it was published.
+"""The sealer: moves the messages of the log into segments, some minutes after publication.
 
-What comes is read from the log again, in pieces, and written to a segment that stays open. It
-is finished and entered in the manifest when it is full, when its oldest message has waited long
-enough, or when the next message is of another day. So work is spread over time, memory holds a
-row group at most, and a crash costs what was written of the open segment: its messages are
-still in the log, and are read from there once more.
+Messages are read from the log again, in pages, and written to an open segment. It is finished
+and listed in the manifest when it is full, when its oldest message has waited long enough, or
+when the next message is of another day. So work is spread over time, memory holds at most a row
+group, and a crash costs only the open segment: its messages are still in the log, and are read
+again.
 
-Nothing is entered that the log could still lose: before each entry the log is brought to the
-disk (`History.sync`), whatever its durability. And retention leaves in the log what isn't
-sealed yet, as far as the log's bound in bytes allows (`Policy.sealed`); what it has to take
-nevertheless, and what is damaged, is entered as lost. See `kinship` for an archive and a log
-that don't fit.
+Nothing is listed that the log could still lose: the log is synced to the disk before
+(`History.sync`), whatever its durability. And retention leaves in the log what is not sealed yet,
+as far as the log's limit in bytes allows (`Policy.sealed`); what it has to remove nevertheless,
+and what is damaged, is listed as lost. `lineage` handles an archive and a log that don't match.
 
-All work on files and columns is a worker thread's. While a backlog is sealed, the thread rests
-for as long as it worked, so that whoever publishes keeps most of the interpreter.
+All work on files and columns runs in a worker thread. While a backlog is sealed, the thread
+sleeps for as long as it worked, so that publishers get most of the interpreter.
 """
 
 import fcntl
@@ -27,11 +26,11 @@ from typing import Final, TypeVar
 import msgspec
 import trio
 
-from mist.archive.filling import Filling, Piece, SealPolicy, cut
-from mist.archive.lineage import settle
-from mist.archive.manifest import Archive, ArchiveError, Manifest, Segment
-from mist.archive.ranges import joined
+from mist.archive.lineage import check_lineage
+from mist.archive.manifest import ArchiveError, Manifest, Segment, join_ranges
+from mist.archive.open_segment import OpenSegment, Piece, SealPolicy, cut
 from mist.archive.rows import parts_to_batch
+from mist.archive.table import Archive
 from mist.errors import HistoryDamaged, HistoryUnavailable
 from mist.history import ColumnPage, Erased, Erasure, History
 
@@ -41,27 +40,27 @@ log = logging.getLogger("mist.archive")
 
 T = TypeVar("T")
 
-_LOOK: Final = 1.0  # seconds between two looks at the log, at most
+_LOOK: Final = 1.0  # seconds between two polls of the log, at most
 _PAGE: Final = 10_000  # messages read at a time
 _RETRY: Final = 10.0  # seconds
 _SWEEP: Final = 600.0  # seconds between two sweeps
 _GRACE: Final = 3600.0  # seconds
-_MAX_LOST: Final = 1_000  # ranges that are told apart
+_MAX_LOST: Final = 1_000  # ranges in a manifest
 
 
 class Sealer:
     """Seals one log into one archive. Made by `open_sealer`.
 
     Args:
-        forgiven: ids that are missing up to this one are no loss: they left the log before
-            there was an archive.
-        lock: descriptor to close at the end.
+        forgiven: missing ids up to this one are no loss: retention removed them before there
+            was an archive.
+        lock: descriptor of the lock file, closed by `aclose`.
 
     Attributes:
         archive, history: as given.
-        manifest: the newest that is known.
+        manifest: the newest known.
         failing: whether the last attempt failed.
-        failures: attempts that did.
+        failures: failed attempts.
     """
 
     def __init__(
@@ -85,17 +84,17 @@ class Sealer:
         self._thread = trio.CapacityLimiter(1)
         self._after = manifest.sealed  # read up to here
         self._lost: list[tuple[int, int]] = []
-        self._open: Filling | None = None
-        self._broken = False  # whether the last attempt was cut short
-        self._hurried = 0  # who waits for everything to be sealed
+        self._open: OpenSegment | None = None
+        self._broken = False  # whether the last attempt was interrupted
+        self._seal_now_calls = 0  # under way
 
     @property
     def sealed(self) -> int:
-        """The highest id that is taken care of; see `Manifest`."""
+        """The highest id that was handled; see `Manifest`."""
         return self.manifest.sealed
 
     async def run(self) -> None:
-        """Seal until cancelled. A failure is logged, once until it is over, and tried again."""
+        """Seal until cancelled. A failure is logged once until it is over, and retried."""
         look = min(_LOOK, max(self._policy.seconds / 4, 0.01))
         next_sweep = trio.current_time()
         while True:
@@ -107,42 +106,43 @@ class Sealer:
                         await self._finish(self._after)
                     if trio.current_time() >= next_sweep:
                         next_sweep = trio.current_time() + _SWEEP
-                        # Not what is open: it may be written to once in a while only.
+                        # Longer than a segment stays open: it may be written to rarely.
                         grace = max(_GRACE, 2 * self._policy.seconds)
                         await self._in_thread(partial(self.archive.messages.sweep, grace=grace))
-                        await self._look_again()
+                        await self._refresh()
             except (ArchiveError, HistoryUnavailable):
                 pause = _RETRY
-            except Exception:  # a mistake of ours; that is no reason to end a server
+            except Exception:  # a bug of ours must not stop the server
                 log.exception("sealing failed")
                 self.failures += 1
                 pause = _RETRY
             await trio.sleep(pause)
 
     async def seal_now(self) -> int:
-        """Seal all that the log holds at this moment.
+        """Seal all that the log holds now.
 
         Returns:
-            `sealed`, then.
+            `sealed` afterwards.
 
         Raises:
-            ArchiveError, HistoryUnavailable: it can't be done now.
+            ArchiveError, HistoryUnavailable: it failed; a later call may succeed.
         """
-        self._hurried += 1
+        self._seal_now_calls += 1
         try:
             async with self._attempt():
                 await self._take()
                 await self._finish(self._after)
         finally:
-            self._hurried -= 1
+            self._seal_now_calls -= 1
         return self.sealed
 
     async def erase(self, erasure: Erasure) -> Erased:
-        """Take messages out of the log, for good, and see that none of them is sealed from now
-        on; see `History.erase`. Segments that are there already are for others to rewrite.
+        """Erase messages from the log, and keep them from being sealed; see `History.erase`.
+
+        Existing segments are rewritten by the pipeline, not here.
         """
         async with self._turn:
-            self._broken = True  # so that what was read of the log is read anew
+            self._broken = True  # so that the log is read again from what is sealed
             try:
                 return await self.history.erase(erasure)
             finally:
@@ -150,7 +150,7 @@ class Sealer:
                     await self._abandon()
 
     async def aclose(self) -> None:
-        """Let go of the archive. What is not sealed will be when it is opened again."""
+        """Release the archive. What is not sealed will be when it is opened again."""
         with trio.CancelScope(shield=True):
             async with self._turn:
                 self._broken = True
@@ -163,12 +163,12 @@ class Sealer:
 
     @asynccontextmanager
     async def _attempt(self) -> AsyncIterator[None]:
-        """One at a time. Where the last was cut short, by an error or by being cancelled, what
-        it left is dropped, and this one begins at what is sealed."""
+        """Run one attempt at a time. Where the last one was interrupted, by an error or
+        cancellation, its open segment is dropped, and this one starts from what is sealed."""
         async with self._turn:
             try:
                 if self._broken:
-                    await self._begin_anew()
+                    await self._restart()
                 self._broken = True
                 yield
             except (ArchiveError, HistoryUnavailable) as error:
@@ -180,7 +180,7 @@ class Sealer:
                 raise
             self._broken = self.failing = False
 
-    async def _begin_anew(self) -> None:
+    async def _restart(self) -> None:
         await self._abandon()
         manifest = await self._in_thread(self.archive.messages.current)
         if manifest.epoch != (await self.history.position()).epoch:
@@ -194,16 +194,16 @@ class Sealer:
         if current is not None:
             await self._in_thread(current.abandon)
 
-    async def _look_again(self) -> None:
-        """Others change the archive as well: what is told of it isn't much older than that."""
+    async def _refresh(self) -> None:
+        """Read the manifest again: the pipeline changes the archive as well."""
         manifest = await self._in_thread(self.archive.messages.current)
         if (manifest.epoch, manifest.sealed) == (self.manifest.epoch, self.manifest.sealed):
             self.manifest = manifest
 
-    # reading on
+    # reading the log
 
     async def _take(self) -> None:
-        """Read on to the end of the log, and finish what is full."""
+        """Read to the end of the log, and finish segments that are full."""
         newest = (await self.history.position()).newest
         while self._after < newest:
             began = trio.current_time()
@@ -212,26 +212,26 @@ class Sealer:
             except HistoryDamaged as damage:
                 if damage.last <= self._after:
                     raise
-                # Nothing is left ahead of the block, or it would have been read.
+                # Everything ahead of the block has been read, so what is missing has expired.
                 expired = (await self.history.position()).expired
-                self._miss(self._after + 1, min(damage.first - 1, expired))
+                self._note_lost(self._after + 1, min(damage.first - 1, expired))
                 last = min(damage.last, newest)
-                self._miss(max(damage.first, self._after + 1), last)
+                self._note_lost(max(damage.first, self._after + 1), last)
                 self._after = last
             else:
                 await self._add(page)
                 self._after = page.after
-            if not self._hurried:
+            if not self._seal_now_calls:
                 await trio.sleep(trio.current_time() - began)
 
     async def _add(self, page: ColumnPage) -> None:
-        # Asked after it was read: what went before is known to have gone.
+        # Read after the page: what was removed before the page was read is included.
         expired = (await self.history.position()).expired
         if expired <= self._forgiven:
             expired = 0
         pieces, gaps = await self._in_thread(partial(cut, page, self._after, expired))
         for first, last in gaps:
-            self._miss(max(first, self._forgiven + 1), last)
+            self._note_lost(max(first, self._forgiven + 1), last)
         for piece in pieces:
             await self._fill(piece)
 
@@ -243,12 +243,12 @@ class Sealer:
             if self._open is None:
                 first = rest.column("id")[0].as_py()
                 table = self.archive.messages
-                self._open = Filling(table, self._policy, piece.day, first, trio.current_time())
+                self._open = OpenSegment(table, self._policy, piece.day, first, trio.current_time())
             rest = rest.slice(await self._in_thread(partial(self._open.add, rest)))
             if self._open.full:
                 await self._finish(self._open.last)
 
-    def _miss(self, first: int, last: int) -> None:
+    def _note_lost(self, first: int, last: int) -> None:
         if first <= last:
             log.warning("lost to the archive", extra={"first": first, "last": last})
             self._lost.append((first, last))
@@ -261,20 +261,20 @@ class Sealer:
         return trio.current_time() - self._open.since >= self._policy.seconds
 
     async def _finish(self, upto: int) -> None:
-        """Enter the open segment, and that all up to an id is taken care of."""
+        """List the open segment in the manifest, and that all ids up to `upto` were handled."""
         current = self._open
         if current is None and upto <= self.sealed:
             return
         segments = [] if current is None else [await self._in_thread(current.finish)]
         lost = [each for each in self._lost if each[0] <= upto]
         await self.history.sync()
-        self.manifest = await self._in_thread(partial(self._enter, segments, lost, upto))
+        self.manifest = await self._in_thread(partial(self._list, segments, lost, upto))
         self._lost = self._lost[len(lost) :]
         self._open = None
         for segment in segments:
             log.info("sealed", extra={"file": segment.file, "rows": segment.rows})
 
-    def _enter(
+    def _list(
         self, segments: Sequence[Segment], lost: Sequence[tuple[int, int]], upto: int
     ) -> Manifest:
         expected = self.manifest
@@ -285,7 +285,7 @@ class Sealer:
             return msgspec.structs.replace(
                 manifest.plus(*segments),
                 sealed=upto,
-                lost=joined([*manifest.lost, *lost], _MAX_LOST),
+                lost=join_ranges([*manifest.lost, *lost], _MAX_LOST),
             )
 
         return self.archive.messages.change(edit)
@@ -304,9 +304,9 @@ class Sealer:
 async def open_sealer(
     archive: Archive, history: History, policy: SealPolicy | None = None
 ) -> Sealer:
-    """A sealer of a log that goes on where the archive stands. Close it after use.
+    """Open a sealer that continues where the archive ends. Close it after use.
 
-    To be called before anything is published: it may have the log begin a new epoch.
+    Called before anything is published: it may begin a new epoch of the log.
 
     Raises:
         ArchiveError: one line that says why not: the archive is another log's, in use by
@@ -315,11 +315,11 @@ async def open_sealer(
     """
     lock = await trio.to_thread.run_sync(_lock, archive)
     try:
-        # With its first array, pyarrow imports pandas where there is one. That takes half a
-        # second, and better now than beside peers.
+        # With its first array, pyarrow imports pandas if it is installed. That takes half a
+        # second, which is better spent before there are peers.
         await trio.to_thread.run_sync(parts_to_batch, [])
-        manifest = await settle(archive, history)
-        # Of an archive in which nothing is yet, the log may have rules, and so gaps, of before.
+        manifest = await check_lineage(archive, history)
+        # Before the first segment the log may have gaps already, left by retention rules.
         forgiven = 0 if manifest.segments else (await history.position()).expired
         return Sealer(archive, history, policy or SealPolicy(), manifest, forgiven, lock)
     except BaseException:
@@ -328,7 +328,7 @@ async def open_sealer(
 
 
 def _lock(archive: Archive) -> int:
-    """Be the one server that seals into it."""
+    """Lock the archive for this server. Returns the descriptor to close when done."""
     path = archive.folder / "_manifest" / "server-lock"
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

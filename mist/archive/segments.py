@@ -1,4 +1,4 @@
-"""One Parquet file of a table: written so that it is whole, or isn't there."""
+"""Segments: one Parquet file of a table, written atomically."""
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from mist.archive.manifest import ArchiveDamaged, ArchiveError, Segment, Table, sync_directory
+from mist.archive.manifest import ArchiveDamaged, ArchiveError, Segment
 from mist.archive.schema import ROW_GROUP, TIME, writer_options
+from mist.archive.table import Table, sync_directory
 
 __all__ = [
     "SegmentWriter",
@@ -33,16 +34,16 @@ def day_of(microseconds: int) -> date:
 
 
 class SegmentWriter:
-    """A segment that is being written, batch by batch, each small enough to hold in memory.
+    """A segment that is being written, batch by batch, each small enough for memory.
 
-    It is on the disk for certain when `finish` returns, and not yet entered in the manifest.
-    One that isn't finished leaves a file that nobody asks for; `abandon` deletes it.
+    It is durable when `finish` returns, and not yet listed in the manifest. One that isn't
+    finished leaves an unused file; `abandon` deletes it.
 
     Args:
-        table: what it is to belong to.
+        table: the table it will belong to.
         schema: of the table.
         day: of every row (UTC).
-        part: tells two files of the same ids apart, as when one is written anew.
+        part: distinguishes two files of the same ids, as when one is rewritten.
 
     Attributes:
         day: as given.
@@ -64,7 +65,7 @@ class SegmentWriter:
 
     @property
     def bytes(self) -> int:
-        """Written so far; what the open row group holds isn't."""
+        """Bytes written so far, without the open row group."""
         if self._path is None:
             return 0
         return self._path.stat().st_size
@@ -73,7 +74,7 @@ class SegmentWriter:
         """Add rows, as one row group or several.
 
         Raises:
-            ArchiveError: the disk is full, the folder gone.
+            ArchiveError: the disk is full, the directory is gone.
         """
         if not rows.num_rows:
             return
@@ -91,13 +92,13 @@ class SegmentWriter:
         self.rows += rows.num_rows
 
     def finish(self, first: int, last: int) -> Segment:
-        """Close it and have it survive a power cut.
+        """Close the file, durably.
 
         Args:
             first, last: see `Segment`.
 
         Raises:
-            ArchiveError: the disk is full, the folder gone.
+            ArchiveError: the disk is full, the directory is gone.
             ValueError: it has no row.
         """
         if self._writer is None or self._path is None or self._oldest is None:
@@ -118,7 +119,7 @@ class SegmentWriter:
         )
 
     def abandon(self) -> None:
-        """Delete what there is of it."""
+        """Delete the file."""
         if self._writer is not None and self._path is not None:
             with suppress(OSError, pa.ArrowException):
                 self._writer.close()
@@ -126,7 +127,7 @@ class SegmentWriter:
 
     def _begin(self) -> pq.ParquetWriter:
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        # Hidden from whoever lists the folder, and from Spark; unique, since two may try.
+        # Hidden from Spark; unique, since two processes may write the same segment.
         self._path = self._folder / f".{os.getpid()}-{id(self):x}.parquet.tmp"
         return pq.ParquetWriter(self._path, self._schema, **writer_options(self._schema))
 
@@ -191,8 +192,8 @@ def iter_batches(
     """A segment's rows, a batch at a time.
 
     Args:
-        within: first and last id of a range: row groups that can't hold one of these are left
-            out, and read by nobody. None leaves none out.
+        within: first and last id of a range: row groups that can't hold any of these are
+            skipped. None reads all.
 
     Raises:
         ArchiveDamaged: it can't be read, or isn't there.

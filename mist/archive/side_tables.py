@@ -1,22 +1,22 @@
-"""The tables beside the messages: who got how much, who subscribed to what, who may.
+"""Side tables: usage accounting, subscriptions and token grants, as tables of the archive.
 
-A task of the server (`run`) has the accounts (`mist.broker.usage`) closed at the end of each minute
-and looks at the token registry; what that comes to is kept as Arrow, and becomes segments of
-the tables `deliveries`, `subscriptions` and `tokens` when ten minutes have passed, when it is
-many rows, and at the end. A segment has the rows of many minutes, and of one day.
+A task of the server (`run`) closes the accounts (`mist.broker.usage`) at the end of each minute
+and reads changes of the token registry. The rows are buffered as Arrow, and become segments of
+the tables `deliveries`, `subscriptions` and `tokens` after ten minutes, at many rows, and when
+the server stops. A segment has the rows of many minutes, all of one day.
 
-For whoever reads them:
+For readers:
 
-- Rows add up: a minute may have several for one account, as when it had so many accounts that
-  it was closed early.
-- Accounts of a minute have what was published in it, give or take the moment of its end.
-- `tokens` has a token's grants as they stood at the end of a minute in which they changed, and
-  all tokens once a day and at each start of the server. No tags: the token is gone.
+- Rows are summed: a minute may have several for one account, for instance when there were so
+  many accounts that it was closed early.
+- The accounts of a minute have what was published in it, give or take the moment of its end.
+- `tokens` has a token's grants at the end of a minute in which they changed, and all tokens once
+  a day and at each start of the server. No tags: the token was removed.
 - Subscriptions that end because the server does are not counted as closed.
 
-What a crash loses is the minutes that were not written yet, ten at most, of all three tables.
-Messages are never touched by that. Where the disk is full, rows are kept for as long as there
-is memory set aside for them; beyond that the oldest are lost, which is logged.
+A crash loses the minutes that were not written yet, at most ten, of all three tables, and no
+messages. While the disk is full, rows are buffered up to a limit; beyond that the oldest are
+lost, which is logged.
 """
 
 import logging
@@ -32,9 +32,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import trio
 
-from mist.archive.manifest import Archive, ArchiveError, Table
+from mist.archive.manifest import ArchiveError
 from mist.archive.schema import DELIVERIES, SUBSCRIPTIONS, TABLES, TOKENS
 from mist.archive.segments import day_of, write_segment
+from mist.archive.table import Archive, Table
 from mist.auth import Record
 from mist.auth.registry import Registry
 from mist.broker.usage import UsageAccounting
@@ -44,7 +45,7 @@ __all__ = ["SideTables", "SideTablesPolicy"]
 log = logging.getLogger("mist.archive")
 
 _MINUTE: Final = 60_000_000  # microseconds
-_PAGE: Final = 500  # tokens looked at between two checkpoints
+_PAGE: Final = 500  # tokens read between two checkpoints
 _SWEEP: Final = 3600.0  # seconds
 _Batches = list[tuple[str, pa.RecordBatch]]
 
@@ -54,9 +55,9 @@ class SideTablesPolicy:
     """When rows are written.
 
     Attributes:
-        seconds: for which a row waits at most.
-        rows: of all tables, with which nothing waits any longer.
-        most_rows: kept while the disk takes none: some 100 bytes each.
+        seconds: for which a row is buffered at most.
+        rows: buffered of all tables at which they are written.
+        most_rows: buffered while writing fails: some 100 bytes each.
     """
 
     seconds: float = 600.0
@@ -68,16 +69,16 @@ class SideTables:
     """See the module.
 
     Args:
-        archive: whose tables they are; made where there are none.
-        accounts: of the broker. It is this one that closes them.
-        registry: whose tokens are listed.
+        archive: where the tables are; created where missing.
+        accounts: of the broker; closed by this task alone.
+        registry: of the tokens.
         policy: when rows are written.
         clock: Unix seconds.
 
     Attributes:
         waiting: rows not written yet.
-        lost: rows given up, ever since.
-        failures: attempts to write that failed, ever since.
+        lost: rows dropped since the start.
+        failures: failed attempts to write since the start.
     """
 
     def __init__(
@@ -106,14 +107,14 @@ class SideTables:
         self._turn = trio.Lock()
         self._thread = trio.CapacityLimiter(1)
         self._tokens: dict[str, tuple[str, ...]] = {}  # that have changed
-        self._listed: date | None = None  # the day for which all tokens are listed
-        self._looked = 0.0  # when the registry was looked through last
+        self._listed: date | None = None  # the day for which all tokens were added
+        self._looked = 0.0  # when the registry was last read
         self._changes = -1  # of the registry, by then
-        accounts.on_full = self._hurry
+        accounts.on_full = self._close_early
         registry.watch(self._token_changed)
 
     async def run(self) -> None:
-        """Take the accounts each minute, and write them, until cancelled; then call `aclose`."""
+        """Collect and write rows each minute, until cancelled; then call `aclose`."""
         while True:
             await self._minute_ends()
             try:
@@ -123,12 +124,12 @@ class SideTables:
                     await self.flush()
             except ArchiveError:
                 pass  # logged; the rows wait for the next minute
-            except Exception:  # a mistake of ours; that is no reason to end a server
+            except Exception:  # a bug of ours must not stop the server
                 log.exception("accounts could not be kept")
                 self.failures += 1
 
     async def aclose(self) -> None:
-        """Write what there is. Done even where it is cancelled; what fails is logged, and lost."""
+        """Write what is buffered, even when cancelled; what fails is logged, and lost."""
         with trio.CancelScope(shield=True):
             try:
                 await self.collect()
@@ -137,9 +138,9 @@ class SideTables:
                 log.warning("accounts are lost", extra={"rows": self.waiting})
 
     async def collect(self) -> None:
-        """Have the accounts of the present minute, or of what there is of it, wait as rows.
+        """Buffer the accounts of the current minute, or of its part so far, as rows.
 
-        Finishes even where it is cancelled.
+        Completes even when cancelled.
         """
         async with self._turn:
             with trio.CancelScope(shield=True):
@@ -149,13 +150,14 @@ class SideTables:
                     self._add("deliveries", DELIVERIES, minute, delivered)
                     self._add("subscriptions", SUBSCRIPTIONS, minute, changed)
                     await trio.lowlevel.checkpoint()
-                await self._look_at_tokens(minute)
+                await self._collect_tokens(minute)
 
     async def flush(self) -> None:
-        """Write what waits. Finishes even where it is cancelled.
+        """Write what is buffered. Completes even when cancelled.
 
         Raises:
-            ArchiveError: the disk is full, the folder gone. What isn't written still waits.
+            ArchiveError: the disk is full, the directory is gone. What isn't written stays
+                buffered.
         """
         async with self._turn:
             with trio.CancelScope(shield=True):
@@ -188,7 +190,7 @@ class SideTables:
         with trio.move_on_after(60 - self._clock() % 60):
             await self._full.wait()
 
-    def _hurry(self) -> None:
+    def _close_early(self) -> None:
         self._full.set()
 
     # rows
@@ -209,29 +211,29 @@ class SideTables:
         self._batches.append((name, pa.record_batch(arrays, schema)))
         self.waiting += len(rows)
         if self.waiting > self._policy.most_rows:
-            self._give_up()
+            self._drop_oldest()
 
-    def _give_up(self) -> None:
-        """Let go of the oldest rows, a tenth of what may be kept, so that it isn't each time."""
-        given_up = 0
+    def _drop_oldest(self) -> None:
+        """Drop the oldest rows, down to nine tenths of the limit, to do so less often."""
+        dropped = 0
         while self.waiting > 0.9 * self._policy.most_rows:
             _, batch = self._batches.pop(0)
-            given_up += batch.num_rows
+            dropped += batch.num_rows
             self.waiting -= batch.num_rows
-        self.lost += given_up
-        log.warning("accounts are lost", extra={"rows": given_up})
+        self.lost += dropped
+        log.warning("accounts are lost", extra={"rows": dropped})
 
     # tokens
 
     def _token_changed(self, old: Record, new: Record | None) -> None:
         self._tokens[old.id] = () if new is None else _tags(new)
 
-    async def _look_at_tokens(self, minute: int) -> None:
-        """Note the tokens that have changed or come; once a day, all."""
+    async def _collect_tokens(self, minute: int) -> None:
+        """Add the tokens that were changed or registered; once a day, all."""
         tokens, self._tokens = self._tokens, {}
         today, changes = day_of(minute), self._registry.statistics().changes
         if today != self._listed or changes != self._changes:
-            # A token's registration is announced to nobody, but is a change.
+            # A registration calls no watcher, but is a change.
             since = -math.inf if today != self._listed else self._looked
             self._listed, self._looked, self._changes = today, self._clock(), changes
             after = ""
@@ -247,7 +249,7 @@ class SideTables:
     # in a thread
 
     def _write(self, batches: _Batches, sweep: bool) -> tuple[_Batches, ArchiveError | None]:
-        """Write a segment for each table and day, as far as that goes.
+        """Write a segment for each table and day, until one fails.
 
         Returns:
             What isn't written, and why.
@@ -283,7 +285,7 @@ class SideTables:
             bounds["min"] // _MINUTE,
             bounds["max"] // _MINUTE,
             day=day,
-            part=f"-{secrets.token_hex(4)}",  # a minute may come to be in several
+            part=f"-{secrets.token_hex(4)}",  # a minute may be in several segments
         )
         table.change(lambda manifest: manifest.plus(segment))
 

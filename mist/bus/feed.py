@@ -23,8 +23,8 @@ from mist.broker.attribute_index import is_global, reaches
 from mist.bus.messages import BusMessage, json_of, mark_of
 from mist.bus.shown import BacklogLimits, Window
 from mist.history import ChannelPosition, Page, Selection, Stored
-from mist.history.admission import envelope_of
 from mist.history.cursor import Cursor
+from mist.history.visibility import envelope_of
 from mist.sessions.client_filters import ClientFilters
 from mist.sessions.sequencer import Sequencer
 

@@ -23,7 +23,7 @@ from mist.bus.shown import BacklogLimits, Window, backlog_meta
 from mist.bus.wakeups import WAKEUPS, WakeupOutbox
 from mist.errors import HistoryOff, InvalidTag
 from mist.history import Selection
-from mist.history.admission import envelope_of
+from mist.history.visibility import envelope_of
 from mist.message import ASK, PUBLISH, Envelope, check_tag
 from mist.sessions.client_filters import ClientFilters
 from mist.sessions.hub import Hub

@@ -1,4 +1,4 @@
-"""A block that is read: which of its messages are wanted, and those with the wires they had."""
+"""Reading a block: which of its messages are selected, and their wires as published."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
@@ -21,23 +21,23 @@ from mist.wire import Entry, TagList
 
 __all__ = ["Block", "TagLists"]
 
-_FEW_LISTS: Final = 16  # compared one by one rather than looked up
-_FEW_SCANS: Final = 4  # tag lists whose runs are searched one after the other
+_FEW_LISTS: Final = 16  # up to here, lists are compared instead of looked up
+_FEW_SCANS: Final = 4  # up to here, the runs of each tag list are searched separately
 _MAX_KNOWN: Final = 64 * 1024 * 1024  # bytes of tag lists kept for the next block
-_LIST_COST: Final = 1_000  # bytes of a tag list beside its text, which is there four times
+_LIST_COST: Final = 1_000  # bytes of a tag list beside its text, which it holds four times
 
 
 class TagLists:
-    """Checked tag lists by their canonical bytes, so that blocks share them."""
+    """A cache of tag lists by their canonical bytes, shared by blocks."""
 
     __slots__ = ("_known", "_size")
 
     def __init__(self) -> None:
         self._known: dict[bytes, TagList] = {}
-        self._size = 0  # of what is known, in bytes, roughly
+        self._size = 0  # of what is cached, in bytes, roughly
 
     def get(self, canonical: bytes) -> TagList:
-        """The tag list. One lookup where it was met before."""
+        """The tag list. One lookup where it is cached."""
         found = self._known.get(canonical)
         if found is None:
             if self._size >= _MAX_KNOWN:
@@ -80,12 +80,12 @@ class Block:
         self._hashes = row.hashes
         self._tag_lists = tag_lists
         if checksum(row.hashes, row.body) != row.checksum:
-            raise HistoryDamaged(row.head.first, "its checksum is another", row.head.last)
+            raise HistoryDamaged(row.head.first, "its checksum differs", row.head.last)
         try:
             self.columns = body = Columns(decode_body(row.body))
         except (msgspec.MsgspecError, ValueError) as error:
             raise HistoryDamaged(
-                row.head.first, f"it can't be read: {error}", row.head.last
+                row.head.first, f"it can't be decoded: {error}", row.head.last
             ) from error
         self._lists = body.lists
         self._longest = max(map(len, body.lists))
@@ -118,17 +118,17 @@ class Block:
         *,
         numbers: Sequence[Numbers] | None = None,
     ) -> list[Stored]:
-        """The messages of a `part`, by ascending ids, with the wires they came with."""
+        """The messages of a `part`, by ascending ids, with their wires as published."""
         part = self.part(selection, after, upto, limit, max_bytes)
         return [] if part is None else self.stored(part, numbers)
 
     @property
     def has_channels(self) -> bool:
-        """Whether some of its messages have numbers."""
+        """Whether some of its messages carry a channel, and so have numbers."""
         return has_channels(self.columns.text)
 
     def numbers(self, packed: bytes) -> list[Numbers]:
-        """The numbers of each run, as `numbering` has packed them. O(runs).
+        """Unpack the channel numbers of each run. O(runs).
 
         Raises:
             HistoryDamaged: they aren't what was written.
@@ -147,14 +147,14 @@ class Block:
         limit: int = MAX_ID,
         max_bytes: int = MAX_ID,
     ) -> Part | None:
-        """What is wanted of the messages in `(after, upto]`; None where nothing is.
+        """The selected part of the messages in `(after, upto]`; None where nothing is selected.
 
-        O(runs) where few are wanted, in C where it is one or two tag lists.
+        O(runs) where few are selected, in C for one or two tag lists.
 
         Args:
-            selection: None wants all.
+            selection: None selects all.
             limit: most messages, at least 1.
-            max_bytes: of wires; the run that reaches it is the last, and comes whole.
+            max_bytes: of wires; the run that reaches it is the last, and is included whole.
         """
         runs = self._choose(selection, after, upto)
         if not runs:
@@ -164,7 +164,7 @@ class Block:
         runs = self._fit(runs, skip + limit, max_bytes)
         messages = sum(pick(counts, runs)) - skip
         end = firsts[runs[-1]] + counts[runs[-1]] - 1
-        # Only the runs at both ends can be there in part.
+        # Only the first and the last run can be cut.
         beyond = max(end - upto, messages - limit, 0)
         return Part(
             self.head,
@@ -182,7 +182,7 @@ class Block:
         """A part of this block as publications. O(runs).
 
         Args:
-            numbers: of each run of the block, to be given out with it.
+            numbers: of each run of the block, to be returned with it.
         """
         firsts = list(pick(self._firsts, part.runs))
         firsts[0] += part.skip
@@ -202,7 +202,7 @@ class Block:
         return self.columns.data[self._offsets[run] : self._offsets[run + 1]]
 
     def _fit(self, chosen: Sequence[int], limit: int, max_bytes: int) -> Sequence[int]:
-        """As many of the runs as it takes to reach one of the bounds."""
+        """The runs up to the one that reaches a bound."""
         body = self.columns
         if limit < self.head.messages:
             reached = accumulate([body.counts[run] for run in chosen])
@@ -220,7 +220,7 @@ class Block:
         return chosen
 
     def _entries(self, part: Part) -> list[Entry]:
-        """Runs with the wires they came with."""
+        """The runs of a part with their wires as published."""
         runs, columns = part.runs, self.columns
         numbers = pick(columns.run_lists, runs)
         counts = pick(columns.counts, runs)
@@ -238,7 +238,7 @@ class Block:
         known = {number: self._tag_lists.get(self._lists[number]) for number in set(numbers)}
         tag_lists = [known[number] for number in numbers]
         data = columns.data
-        # Written out for runs of one: most of a replay is spent in this line.
+        # Special-cased for runs of one: most of a replay is spent in this line.
         if max(counts) == 1:
             return [
                 (tag_list, tag_list.head + data[start:end], 1)
@@ -279,25 +279,25 @@ class Block:
         return result
 
     def has_publisher(self, publisher: str | None) -> bool:
-        """Whether something in it may be of that publisher; None asks for no particular one."""
+        """Whether it holds messages of that publisher; None is any."""
         return publisher is None or publisher in self.columns.publishers
 
     def check(self) -> str | None:
-        """What is wrong with it beyond what would keep it from being read; None if nothing is."""
+        """What is inconsistent in a block that can be read; None if nothing is."""
         hashes, _ = pack_postings(self._lists, len(self._lists))
         stored = self.select()
         head = self.head
         times = [round(each.time * MICROSECONDS) for each in stored]
         if hashes != self._hashes:
-            return "its tags are not those that it is found by"
+            return "its tags differ from those it is indexed by"
         if times != sorted(times) or (times[0], times[-1]) != (head.oldest, head.newest):
             return "its times are out of order"
         if not head.first <= stored[0].firsts[0] == head.start:
-            return "its ids are not those that it is found by"
+            return "its ids differ from those it is indexed by"
         return None
 
     def _choose(self, selection: Selection | None, after: int, upto: int) -> Sequence[int]:
-        """Numbers of the runs that are wanted and have ids in `(after, upto]`."""
+        """Numbers of the runs that are selected and have ids in `(after, upto]`."""
         if after >= upto:
             return ()
         low = max(bisect_right(self._firsts, after + 1) - 1, 0)
@@ -315,14 +315,14 @@ class Block:
         found = []
         for number in wanted:
             run = low - 1
-            with suppress(ValueError):  # that it is not in the rest
+            with suppress(ValueError):  # not found in the rest
                 while True:
                     run = column.index(number, run + 1, high)
                     found.append(run)
         return sorted(found)
 
     def _find(self, selection: Selection) -> set[int]:
-        """Numbers of the tag lists that are wanted."""
+        """Numbers of the tag lists that are selected."""
         lists, lookups = self._lists, selection.lookups
         candidates: Iterable[int] = range(len(lists))
         if lookups is not None and len(lists) > _FEW_LISTS:

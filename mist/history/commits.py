@@ -1,15 +1,14 @@
-"""Transactions of writers that may lose an answer, and ask again.
+"""Commits: batches that are stored exactly once, from writers that may retry.
 
-A writer such as a Spark query numbers its batches, and has to find each in the log once,
-whatever crashes on the way. So with a batch its number is stored, by the same transaction; one
-that isn't above it was stored before, and is left alone. The number of the last batch is all
-that has to be kept of a writer, for as long as it may come again: unlike a publication's key
-(see `keys`) it has no age, only company. Each owner has room for so many writers, and the
-one that was silent for longest goes first.
+A writer such as a Spark query numbers its batches, and each must be in the log once, whatever
+crashes on the way. So the number of a batch is stored in the same transaction; a batch whose
+number is not higher was stored before, and is ignored. The number of the last batch is all that
+has to be kept of a writer. Unlike a publication's key (see `idempotency`) it does not expire; but
+an owner has a bounded number of writers, and the one idle for longest is forgotten first.
 
-    Mark        what tells a batch
-    Commit      what became of the last one
-    Bulk        the messages of a batch, made into blocks before it is known where they go
+    Mark        identifies a batch
+    Commit      the result of a writer's last batch
+    Bulk        the messages of a batch, encoded as blocks before their ids are known
 """
 
 from collections.abc import Callable, Iterable
@@ -28,18 +27,18 @@ __all__ = ["MAX_WRITERS", "Bulk", "Commit", "Mark", "make_blocks", "pack_blocks"
 
 MAX_WRITERS: Final = 10_000  # of an owner, of which the last batch is known
 
-_BLOCK_MESSAGES: Final = 2_500  # so few that an event loop can hand them out in one turn or two
+_BLOCK_MESSAGES: Final = 2_500  # so few that the event loop can fan them out in a turn or two
 _BLOCK_BYTES: Final = 256 * 1024
 
 
 @attrs.frozen
 class Mark:
-    """What tells a batch from others.
+    """The identity of a batch.
 
     Attributes:
-        owner: whose writer it is, as in `Publication.publisher`: no other can use up its numbers.
+        owner: the writer's owner, as in `Publication.publisher`: no other can use its numbers.
         writer: its name.
-        batch: number of the batch; a writer's ascend.
+        batch: number of the batch; ascending for each writer.
     """
 
     owner: str
@@ -49,7 +48,7 @@ class Mark:
 
 @attrs.frozen
 class Commit:
-    """What became of a writer's last batch.
+    """The result of a writer's last batch.
 
     Attributes:
         batch: its number.
@@ -70,9 +69,9 @@ class Bulk:
     """The messages of a batch.
 
     Attributes:
-        blocks: gives them, each time it is called, in a thread; as `make_blocks` made them.
-            What it raises ends the commit, with nothing stored, and is passed on.
-        count: how many messages these are.
+        blocks: called in a thread, perhaps several times; returns the blocks as `make_blocks` makes
+            them. What it raises ends the commit, with nothing stored, and is passed on.
+        count: how many messages they hold.
     """
 
     blocks: Callable[[], Iterable[Row]]
@@ -80,9 +79,9 @@ class Bulk:
 
 
 def make_blocks(publications: Iterable[Publication]) -> list[Row]:
-    """Publications as blocks, small ones, whose ids begin at 1 in each and whose time is 0.
+    """Encode publications as small blocks, in each of which ids begin at 1 and time is 0.
 
-    `Row.placed` makes them blocks of a log.
+    `Row.placed` gives them their ids and time in a log.
     """
     rows: list[Row] = []
     block: list[tuple[Publication, Entry]] = []
@@ -103,7 +102,7 @@ def make_blocks(publications: Iterable[Publication]) -> list[Row]:
 
 
 def _cut_long(entries: Iterable[Entry]) -> Iterable[Entry]:
-    """The same, message by message where a run is more than a block holds."""
+    """The same entries, split into single messages where a run exceeds a block."""
     for entry in entries:
         tag_list, wire, count = entry
         if count == 1 or (count <= _BLOCK_MESSAGES and len(wire) <= _BLOCK_BYTES):
@@ -160,7 +159,7 @@ def unpack_blocks(packed: bytes | memoryview) -> list[Row]:
     rows = []
     for messages, hashes, check, body in values:
         if messages < 1 or checksum(hashes, body) != check:
-            raise ValueError("its checksum is another")
+            raise ValueError("its checksum differs")
         size = len(hashes) + len(body)
         rows.append(Row(Head(1, messages, 1, messages, 0, 0, size), hashes, check, body))
     return rows

@@ -1,4 +1,4 @@
-"""Publications to blocks: ids, times, and the row that is stored; see `layout`."""
+"""Encoding: publications to blocks, with ids, times, and the row that is stored; see `layout`."""
 
 from collections.abc import Hashable, Iterable, Sequence
 from operator import add, sub
@@ -30,7 +30,7 @@ from mist.history.part import Columns
 from mist.history.postings import pack_postings
 from mist.history.record import Publication, Stored
 
-__all__ = ["assign", "counted", "encode"]
+__all__ = ["assign", "encode", "with_channel_counts"]
 
 K = TypeVar("K", bound=Hashable)
 
@@ -43,7 +43,7 @@ def assign(publications: Iterable[Publication], first: int, clock: Clock) -> lis
             continue
         firsts = []
         if not each.framable and any(count > 1 for _, _, count in each.entries):
-            raise ValueError("data that may hold LF can't stand in a run")
+            raise ValueError("data that may contain LF can't be in a run")
         for _, _, count in each.entries:
             firsts.append(first)
             first += count
@@ -62,7 +62,7 @@ def assign(publications: Iterable[Publication], first: int, clock: Clock) -> lis
 
 
 class _Numbering(dict[K, int]):
-    """Distinct things, numbered in the order met."""
+    """Distinct values, numbered in order of appearance."""
 
     def __missing__(self, key: K) -> int:
         number = self[key] = len(self)
@@ -70,14 +70,14 @@ class _Numbering(dict[K, int]):
 
 
 def encode(stored: Sequence[Stored], *, first: int | None = None, last: int | None = None) -> Row:
-    """One block of publications with ids, ascending and at least one message.
+    """Encode publications with ids, ascending and at least one message, as one block.
 
     O(entries + tags of distinct tag lists), and bytes at the speed of memory.
 
     Args:
-        stored: with numbers where it is written anew, and its messages have some; those of
-            all of them are known, or none is kept.
-        first, last: the ids the block answers for, where retention took messages at its ends.
+        stored: with numbers where the block is rewritten and its messages have some. Numbers are
+            stored only if those of all messages are known.
+        first, last: the ids that the block covers, where retention removed messages at its ends.
     """
     lists: _Numbering[bytes] = _Numbering()
     run_lists: list[int] = []
@@ -142,8 +142,8 @@ def encode(stored: Sequence[Stored], *, first: int | None = None, last: int | No
     return attrs.evolve(row, numbers=pack_numbers(lists, run_lists, counts, numbers))
 
 
-def counted(row: Row) -> Row:
-    """A block that came as bytes, with what it adds to its channels.
+def with_channel_counts(row: Row) -> Row:
+    """A block that was received as bytes, with the counts of its channels.
 
     Raises:
         ValueError: it can't be read.

@@ -1,9 +1,9 @@
-"""Erasure: messages that somebody has a right to see gone.
+"""Erasure on request: messages that have to be deleted for good.
 
-Unlike retention it looks into the messages, so it goes over the log in steps, each a plan made
-on a block store that is only read and one short change. The blocks concerned are written anew
-without them; a block that can't be read any more goes as a whole, since nobody can tell what is in
-it. That no byte stays where they were is the block store's to see to (`BlockStore.wipe`).
+Unlike retention it reads the messages, so it works through the log in steps, each a plan made on
+a block store that is only read and one short change. The blocks concerned are rewritten without
+the messages; a damaged block is removed whole, since its content is unknown. The block store
+overwrites the bytes where they were stored (`BlockStore.wipe`).
 """
 
 from contextlib import closing
@@ -24,20 +24,20 @@ from mist.message import TagSet
 __all__ = ["Erased", "Erasure", "Plan", "make_plan"]
 
 _LOOKED_AT: Final = 64  # blocks read in a step
-_READ: Final = 4 * 1024 * 1024  # bytes of them, likewise
-_CHANGED: Final = 16  # blocks written anew in a step: an append waits meanwhile
+_READ: Final = 4 * 1024 * 1024  # bytes read in a step
+_CHANGED: Final = 16  # blocks rewritten in a step: appends wait meanwhile
 
 
 @attrs.frozen
 class Erasure:
-    """Which messages are to go: those for which all that is said here holds.
+    """Which messages to erase: those that meet all conditions given.
 
     Attributes:
-        tags: they carry all of these; None says nothing.
-        publisher: see `Publication`; None says nothing.
+        tags: they carry all of these; None is no condition.
+        publisher: see `Publication`; None is no condition.
 
     Raises:
-        ValueError: nothing is said, or no tag.
+        ValueError: no condition, or an empty tag set.
     """
 
     tags: TagSet | None = None
@@ -50,17 +50,17 @@ class Erasure:
             raise ValueError("an erasure needs tags")
 
     def selection(self) -> Selection | None:
-        """What has to be looked at."""
+        """The messages that have to be read."""
         return None if self.tags is None else Selection([self.tags])
 
 
 @attrs.frozen
 class Erased:
-    """What an erasure did.
+    """The result of an erasure.
 
     Attributes:
-        messages: how many went.
-        first, last: the lowest and the highest id of theirs; 0 where none did.
+        messages: how many were erased.
+        first, last: the lowest and the highest id erased; 0 where none was.
     """
 
     messages: int = 0
@@ -68,7 +68,7 @@ class Erased:
     last: int = 0
 
     def plus(self, other: "Erased") -> "Erased":
-        """This, and a later step."""
+        """The sum of this and a later step."""
         return Erased(
             self.messages + other.messages, self.first or other.first, other.last or self.last
         )
@@ -76,13 +76,13 @@ class Erased:
 
 @attrs.define
 class Plan:
-    """A step.
+    """One step of an erasure.
 
     Attributes:
-        after: where the next one goes on; None where there is none.
-        before, put: blocks that go, and those that come in their place.
-        erased: what went.
-        damaged: the highest id of blocks that went unread; 0 where none did.
+        after: where the next step starts; None where this is the last.
+        before, put: blocks to remove, and those that replace them.
+        erased: the result.
+        damaged: the highest id of damaged blocks that are removed unread; 0 where none is.
     """
 
     after: int | None = None
@@ -106,7 +106,7 @@ def make_plan(
         selection: of the erasure, made once.
 
     Raises:
-        HistoryDamaged: and nobody can tell which block it is.
+        HistoryDamaged: without telling which block it is.
     """
     plan = Plan()
     read = 0

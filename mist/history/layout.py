@@ -1,11 +1,11 @@
-"""A block: publications as one row of bytes, and back.
+"""Block layout: publications as one row of bytes.
 
-A statement a message would starve beside a busy event loop, since each waits for the
-interpreter lock. So what is queued when the writer is free becomes one block, one row, one
-statement. Inside it everything that repeats is written once:
+One SQL statement for each message would starve beside a busy event loop, since each waits for
+the interpreter lock. So what is queued when the writer is free becomes one block, one row, one
+statement. Inside it everything that repeats is stored once:
 
     lists        the distinct tag lists, canonical; messages name them by number
-    sections     what is common to a publication: time, publisher, audience, meta
+    sections     what a publication's messages share: time, publisher, audience, meta
     runs         tag list, number of messages, bytes, id
     postings     tag -> tag lists; see `postings`
     data         the messages' data end to end, LF behind each
@@ -14,10 +14,10 @@ A run's wire is stored without its heads, `publish a,b `, and gets them back wit
 in C: a thousand messages with one tag list are a handful of operations in both directions.
 
 Numbers stand in columns (see `columns`), the whole is one MessagePack array, which takes
-further fields at its end. Its CRC stands in the row beside it: what a disk returns is not
-always what it was given.
+further fields at its end. Its CRC is in the row beside it, since disks may return other bytes than
+were written.
 
-Ids in a block ascend. As appended they are consecutive; what retention leaves has gaps.
+Ids in a block ascend. As appended they are consecutive; what retention leaves may have gaps.
 """
 
 from typing import Final
@@ -26,7 +26,7 @@ from zlib import crc32
 import attrs
 import msgspec
 
-from mist.history.numbering import Tally
+from mist.history.numbering import ChannelCounts
 from mist.history.postings import Packed
 
 __all__ = [
@@ -52,10 +52,10 @@ Extra = tuple[str | None, tuple[tuple[str, bytes], ...] | None]
 
 @attrs.frozen
 class Head:
-    """What is known of a block without reading it.
+    """The head of a block: what is known without reading it.
 
     Attributes:
-        first: its key: no id in it is lower. Stays when retention takes messages out.
+        first: its key: no id in it is lower. Does not change when retention removes messages.
         last: no id in it is higher, and none of the next block's is lower or equal.
         start: the lowest id that is in it.
         messages: how many it holds.
@@ -78,19 +78,18 @@ class Row:
 
     Attributes:
         hashes: of every tag in it, sorted, 32 bits each; tells without reading `body`
-            whether it can hold what somebody looks for.
+            whether it may hold a tag.
         checksum: CRC-32 of hashes and body.
-        tally: what it adds to its channels, where it is to be put behind all others; None
-            where that is nothing.
-        numbers: those of its messages in their channels, where it is to be put in the place of
-            others; see `numbering`. None where they have none.
+        tally: what it adds to its channels, where it is appended; None where that is nothing.
+        numbers: of its messages in their channels, where it replaces other blocks; see
+            `numbering`. None where they have none.
     """
 
     head: Head
     hashes: bytes
     checksum: int
     body: bytes
-    tally: Tally | None = None
+    tally: ChannelCounts | None = None
     numbers: bytes | None = None
 
     def moved(self, by: int) -> "Row":
@@ -111,7 +110,7 @@ class Row:
 
 
 class Body(msgspec.Struct, array_like=True, frozen=True):
-    """What is in `Row.body`, in this order. New fields go to the end, with a default."""
+    """The fields of `Row.body`, in this order. New fields go to the end, with a default."""
 
     lists: bytes
     publishers: list[str]
@@ -136,5 +135,5 @@ decode_body = msgspec.msgpack.Decoder(Body).decode
 
 
 def checksum(hashes: bytes, body: bytes) -> int:
-    """What `Row.checksum` has to be."""
+    """The CRC-32 for `Row.checksum`."""
     return crc32(body, crc32(hashes))

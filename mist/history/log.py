@@ -22,7 +22,7 @@ from mist.history.block import TagLists
 from mist.history.block_store import BlockStore, Executor, Totals
 from mist.history.channels import find_number
 from mist.history.commits import Bulk, Commit, Mark
-from mist.history.encoding import assign, counted, encode
+from mist.history.encoding import assign, encode, with_channel_counts
 from mist.history.erasing import Erased, Erasure
 from mist.history.inspection import inspect
 from mist.history.layout import MICROSECONDS, Head, Row
@@ -333,7 +333,7 @@ def _place(bulk: Bulk, newest: int, moment: int, heads: list[Head]) -> Iterator[
     heads.clear()
     end = newest + bulk.count
     for row in bulk.blocks():
-        placed = counted(row).placed(newest, moment)
+        placed = with_channel_counts(row).placed(newest, moment)
         newest = placed.head.last
         heads.append(placed.head)
         yield placed

@@ -1,8 +1,8 @@
-"""`memory://`: a log that lasts as long as its process. For tests, and for replays of what
-just happened. Every start begins a new epoch.
+"""`memory://`: a log that ends with its process. For tests, and for replays of what just
+happened. Every start begins a new epoch.
 
-Blocks are kept encoded, as on a disk: a message in a block takes a fraction of what it would
-take as objects, and what is read is what was written.
+Blocks are kept encoded, as on a disk: a message in a block takes a fraction of its size as
+objects, and what is read is what was written.
 """
 
 from bisect import bisect_right
@@ -21,8 +21,8 @@ from mist.history.layout import Head, Row
 from mist.history.log import Log
 from mist.history.log_metadata import LogMetadata, random_epoch
 from mist.history.numbering import (
+    ChannelCounts,
     ChannelPosition,
-    Tally,
     advanced,
     channel_key,
     pack_befores,
@@ -35,7 +35,7 @@ __all__ = ["MemoryBlockStore", "open_memory"]
 
 T = TypeVar("T")
 
-_READERS: Final = 1  # threads; what they do is all Python, so more would only take turns
+_READERS: Final = 1  # threads; their work is all Python, so more would not run in parallel
 
 
 def may_match(row: Row, selection: Selection | None) -> bool:
@@ -57,10 +57,10 @@ class MemoryBlockStore(BlockStore):
         self._rows: dict[int, Row] = {}
         self._channels: dict[str, ChannelPosition] = {}
         self._keys = KeyRecords()
-        self._commits: dict[tuple[str, str], Commit] = {}  # that of the longest silence first
+        self._commits: dict[tuple[str, str], Commit] = {}  # the longest idle first
 
     def copy(self) -> "MemoryBlockStore":
-        """What is here now but the keys, to be read beside what changes it. O(blocks)."""
+        """A copy of everything but the keys, to be read by another thread. O(blocks)."""
         copy = MemoryBlockStore(self._state)
         copy._tracked = self._tracked.copy()
         copy._firsts = self._firsts.copy()
@@ -79,7 +79,7 @@ class MemoryBlockStore(BlockStore):
         for kept in keys:
             self._keys.add(kept)
 
-    def _numbered(self, row: Row, tally: Tally) -> Row:
+    def _numbered(self, row: Row, tally: ChannelCounts) -> Row:
         befores = []
         for name, added in tally.items():
             key = channel_key(name)
@@ -135,7 +135,7 @@ class MemoryBlockStore(BlockStore):
             self._state = change.state
 
     def snapshot(self) -> AbstractContextManager[None]:
-        return nullcontext()  # nothing runs in between
+        return nullcontext()  # nothing else runs meanwhile
 
     def ascend(
         self, after: int, upto: int, selection: Selection | None
@@ -191,8 +191,8 @@ class MemoryBlockStore(BlockStore):
         self._rows.clear()
 
 
-class _Here(Executor):
-    """Work is done at once, by whoever asks; what takes long in a thread, on a copy."""
+class _Inline(Executor):
+    """Runs work at once on the event loop; what takes long in a thread, on a copy."""
 
     def __init__(self, store: MemoryBlockStore) -> None:
         self._store = store
@@ -220,4 +220,4 @@ async def open_memory() -> History:
     """A new, empty log."""
     await trio.lowlevel.checkpoint()
     store = MemoryBlockStore(State(random_epoch()))
-    return Log(_Here(store), LogMetadata.of(store), Durability.NOTHING)
+    return Log(_Inline(store), LogMetadata.of(store), Durability.NOTHING)

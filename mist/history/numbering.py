@@ -1,18 +1,18 @@
-"""Numbers of messages in their channels: each counts from 1, and never again.
+"""Channel numbering: the messages of each channel are numbered from 1, without reuse.
 
-A channel is a tag that begins with `/`. A message that carries one is the next in it, whatever
-becomes of those before; one that carries two has a number in each. Two things are kept for it:
+A channel is a tag that begins with `/`. A message that carries one gets its next number, even if
+earlier messages were removed; one that carries two has a number in each. Two things are stored:
 
-    of a channel    how many there ever were; a row that each append to it writes anew
-    of a block      how many there had been of each of its channels, ahead of the block
+    of a channel    how many messages it ever had; a row that each append to it rewrites
+    of a block      for each of its channels, how many messages there were before the block
 
-The second is a number for each channel and block, a few bytes. The messages' own follow by
-counting, since a block knows what its runs carry; where retention took some of a channel from
-the middle of a block, it is kept beside how many. So a number is found by a look into one block,
-and no message is written for another's sake. Messages without a channel cost nothing at all.
+The second is a few bytes for each channel and block. The messages' own numbers follow by counting,
+since a block knows the tags of its runs; where retention removed some from the middle of a
+block, their number is stored as a gap. So finding a number reads one block, and numbering never
+rewrites messages. Messages without a channel cost nothing.
 
-Channels are known by a digest of 16 bytes: their rows are alike, and none of them keeps a
-name that an erasure was to take.
+Channels are stored under a digest of 16 bytes: rows have a fixed size, and none of them keeps a
+name that had to be erased.
 """
 
 from collections import Counter
@@ -32,9 +32,9 @@ __all__ = [
     "BACKLOG_AGE",
     "BACKLOG_SIZE",
     "Added",
+    "ChannelCounts",
     "ChannelPosition",
     "Numbers",
-    "Tally",
     "add_up",
     "advanced",
     "bound_of",
@@ -49,8 +49,8 @@ __all__ = [
 
 BACKLOG_SIZE: Final = "bus.backlog_size"
 BACKLOG_AGE: Final = "bus.backlog_age"
-"""Names in a publication's meta: how much of their channels shall be shown once it is there, in
-messages, and for how many seconds after it. Decimal digits."""
+"""Names in a publication's meta that bound the backlog of its channels: how many messages are
+shown after it, and for how many seconds. Decimal digits."""
 
 _CHECK: Final = 4  # bytes
 _MOST_DIGITS: Final = 12
@@ -58,14 +58,14 @@ _MOST_DIGITS: Final = 12
 
 @attrs.frozen
 class ChannelPosition:
-    """Where a channel stands.
+    """The position of a channel.
 
     Attributes:
-        last: the number of its last message, which is how many there ever were; 0 before.
+        last: the number of its last message, which is how many it ever had; 0 before the first.
         id: that message's id.
-        time: when it came, or shortly after, microseconds since 1970.
-        floor: messages up to this number were taken from what shall be shown, by `BACKLOG_SIZE`.
-        age: for how many seconds after `time` it shall be shown; None where nobody said.
+        time: when it arrived, or shortly after, microseconds since 1970.
+        floor: messages up to this number are not shown, by `BACKLOG_SIZE`.
+        age: for how many seconds after `time` the backlog is shown; None is unbounded.
     """
 
     last: int = 0
@@ -81,8 +81,8 @@ class Added(NamedTuple):
     Attributes:
         messages: how many.
         offset: the last one's id, from the block's first.
-        floor: see `ChannelPosition`, from the channel's last number before the block; None where
-            nothing is said.
+        floor: see `ChannelPosition`, relative to the channel's last number before the block; None
+            where it is unchanged.
         age: of the last message.
     """
 
@@ -92,7 +92,7 @@ class Added(NamedTuple):
     age: int | None = None
 
 
-Tally = Mapping[str, Added]
+ChannelCounts = Mapping[str, Added]
 """What a block adds to its channels, in the order in which its tag lists have them."""
 
 Numbers = Mapping[str, int]
@@ -102,10 +102,10 @@ Numbers = Mapping[str, int]
 def advanced(
     last: int, floor: int, added: Added, first: int, time: int
 ) -> tuple[int, int, int, int, int | None]:
-    """The values of a `ChannelPosition` behind a block.
+    """The values of a `ChannelPosition` after a block.
 
     Args:
-        last, floor: see there; before the block.
+        last, floor: of the position before the block.
         first, time: the block's first id, and the time of its last message.
     """
     if added.floor is not None:
@@ -114,12 +114,12 @@ def advanced(
 
 
 def raised(numbers: Numbers, by: int) -> Numbers:
-    """The numbers of a message further on in a run."""
+    """The numbers of a message `by` further in a run."""
     return {channel: number + by for channel, number in numbers.items()} if by else numbers
 
 
 def has_channels(text: bytes) -> bool:
-    """Whether there is a channel among tag lists that stand one after the other, LF between."""
+    """Whether there is a channel among tag lists that are joined by LF."""
     return text.startswith(b"/") or b",/" in text or b"\n/" in text
 
 
@@ -132,7 +132,7 @@ def channels_of(canonical: bytes) -> list[str]:
 
 @lru_cache(4096)
 def channel_key(name: str) -> str:
-    """What a channel is known by: 32 hexadecimal digits."""
+    """The key that a channel is stored under: 32 hexadecimal digits."""
     return blake2b(name.encode(), digest_size=16).hexdigest()
 
 
@@ -141,18 +141,18 @@ def add_up(
     run_lists: Sequence[int],
     counts: Sequence[int],
     bounds: Sequence[tuple[int, int | None, int | None]] = (),
-) -> Tally:
+) -> ChannelCounts:
     """What a block's messages add to its channels, their ids without gaps. O(tag lists), and
     O(runs) in C, where no bounds are given.
 
     Args:
-        bounds: run, size and age of those runs whose publications say how much shall be shown.
+        bounds: run, size and age of the runs whose publications bound the backlog.
     """
     messages: Counter[int] = Counter(run_lists)
     if max(counts) > 1:
         for number, count in zip(run_lists, counts, strict=True):
             messages[number] += count - 1
-    # Of several with one tag list the last one is what stays.
+    # Of several runs with one tag list the last one counts.
     ends = dict(zip(run_lists, accumulate(counts), strict=True))
     total: dict[str, int] = {}
     last: dict[str, int] = {}
@@ -190,7 +190,7 @@ def _bound(
 
 
 def bound_of(meta: Mapping[str, bytes] | None) -> tuple[int | None, int | None]:
-    """What a publication says of how much of its channels shall be shown: messages, seconds."""
+    """The bounds that a publication sets on the backlog of its channels: messages, seconds."""
     if not meta:
         return None, None
     return _number(meta.get(BACKLOG_SIZE)), _number(meta.get(BACKLOG_AGE))
@@ -202,7 +202,7 @@ def _number(digits: bytes | None) -> int | None:
     return int(digits)
 
 
-# as bytes
+# encoding
 
 _Packed = tuple[int, tuple[str, bytes], int, tuple[str, bytes]]
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -213,7 +213,8 @@ def pack_befores(befores: Sequence[int]) -> bytes:
     """The numbers of a block without gaps.
 
     Args:
-        befores: for each of its channels, how many there had been, in a tally's order.
+        befores: for each of its channels, how many messages there were before, in the order of
+            `ChannelCounts`.
     """
     return _checked(_encode((len(befores), pack(befores), 0, ("0", b""))))
 
@@ -224,7 +225,7 @@ def pack_numbers(
     counts: Sequence[int],
     numbers: Sequence[Numbers],
 ) -> bytes:
-    """The numbers of a block that is written anew, of which messages may have gone.
+    """The numbers of a block that is rewritten, of which messages may have been removed.
 
     Args:
         numbers: of each run.
@@ -258,7 +259,7 @@ def unpack_numbers(
         ValueError: they aren't what was written.
     """
     if int.from_bytes(packed[:_CHECK], "little") != crc32(packed[_CHECK:]):
-        raise ValueError("the numbers of its channels have another checksum")
+        raise ValueError("the checksum of its channel numbers differs")
     try:
         known, (code, raw), length, (gap_code, raw_gaps) = _decode(packed[_CHECK:])
     except msgspec.MsgspecError as error:
@@ -266,7 +267,7 @@ def unpack_numbers(
     by_list = [channels_of(canonical) for canonical in lists]
     names = list(dict.fromkeys(channel for channels in by_list for channel in channels))
     if len(names) != known:
-        raise ValueError("it has other channels than are numbered")
+        raise ValueError("its channels are not those numbered")
     following = dict(zip(names, unpack(code, raw, known), strict=True))
     gaps = iter(unpack(gap_code, raw_gaps, length))
     none: Numbers = {}

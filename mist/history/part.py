@@ -1,7 +1,7 @@
-"""The columns of a block, and what is wanted of them.
+"""The columns of a block, and parts of it that a read selects.
 
-A `Part` is numbers of runs and where the first and last of them are cut. That is all there is
-to choosing; who wants wires has them made of it (`block`), who wants columns has them already.
+A `Part` is the numbers of the selected runs and where the first and last of them are cut.
+`block` makes wires of it; a reader of columns needs nothing more.
 """
 
 from collections.abc import Sequence
@@ -17,11 +17,11 @@ from mist.wire import record_head
 
 __all__ = ["HEAD_LENGTH", "ColumnPage", "Columns", "Part", "pick"]
 
-HEAD_LENGTH: Final = len(record_head(b""))  # what a message's wire has beside tags and data
+HEAD_LENGTH: Final = len(record_head(b""))  # bytes of a message's wire beside tags and data
 
 
 class Columns:
-    """A body, unpacked: what every run and every section has, each kind in one column.
+    """The unpacked columns of a body: one for each property of its runs and its sections.
 
     Numbers are arrays of the width they are stored in, or bytes where all of them are 0.
 
@@ -93,14 +93,14 @@ class Columns:
 
 @attrs.frozen
 class Part:
-    """What is wanted of a block, as its columns have it: some runs, the outer ones maybe cut.
+    """The selected part of a block: some of its runs, the first and last perhaps cut.
 
     Attributes:
         head, columns: of the whole block.
         runs: the numbers of the runs, ascending; at least one.
         count: messages.
         last: the highest id.
-        skip, beyond: messages of the first run, and of the last, that don't belong to it.
+        skip, beyond: messages of the first run, and of the last, that are not selected.
         skipped, unreached: bytes of their data, with the LF.
     """
 
@@ -128,12 +128,12 @@ class Part:
 
 @attrs.frozen
 class ColumnPage:
-    """A piece of a replay, as columns.
+    """A page of a replay, as columns.
 
     Attributes:
-        parts: what matched, by ascending ids. May be none, as with `Page`.
+        parts: what matched, by ascending ids. May be empty, as with `Page`.
         after, complete: see `Page`.
-        size: bytes of the wires they would be.
+        size: bytes of the messages as wires.
     """
 
     parts: Sequence[Part]

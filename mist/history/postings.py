@@ -1,4 +1,4 @@
-"""Postings: which of a block's tag lists hold a tag? The index turned round.
+"""Postings: the inverted index of a block, from a tag to the tag lists that hold it.
 
 Live, a message asks which subscriptions it satisfies; in the log, a subscription asks which
 messages satisfy it. A block numbers its distinct tag lists, and for each tag there is a
@@ -10,8 +10,8 @@ messages satisfy it. A block numbers its distinct tag lists, and for each tag th
 A posting is kept in the smaller of two shapes: a list of numbers, or one bit for each list.
 {a, b} is then [0] ∧ bitmap of a. That is exact up to one thing: a tag stands for itself by
 32 bits of its CRC, so that all tags of a block are one sorted column of numbers, searched in
-O(log tags) without decoding a string. Two tags with one CRC share a posting; whoever asks
-compares the tag lists found, which costs nothing beside what it saves.
+O(log tags) without decoding a string. Two tags with one CRC share a posting; the
+caller compares the tag lists found, which costs little beside what it saves.
 
 Postings are over tag lists and not over messages, since what one publisher sends in a moment
 has few of them: a thousand readings of one sensor are one bit.
@@ -38,7 +38,7 @@ _LIST_COST = 16  # bits that a number takes in a list, roughly; one bit in a bit
 
 
 def terms(canonical: bytes) -> list[bytes]:
-    """What a tag list is found by: its tags, and those derived from addresses among them."""
+    """The terms of a tag list: its tags, and those derived from addresses among them."""
     found = canonical.split(b",")
     if canonical.startswith(_ADDRESSES) or b",/" in canonical or b",." in canonical:
         for tag in canonical.decode().split(","):

@@ -1,4 +1,4 @@
-"""A selection: which messages a reader wants, as alternatives of tag sets.
+"""Selections: which messages a read returns, as alternatives of tag sets.
 
 {a} or {b, c} selects every message that holds a, and every one that holds both b and c. One
 alternative is a subscription; several resume together, so that a message that satisfies two
@@ -14,29 +14,29 @@ from mist.message import TagSet
 
 __all__ = ["Selection"]
 
-_FEW = 32  # alternatives that are looked up; above, it is cheaper to look at everything
+_FEW = 32  # alternatives that are looked up; with more it is cheaper to scan everything
 _MAX_VERDICTS = 4 * 1024 * 1024  # bytes of tag lists remembered
 _VERDICT_COST = 150  # bytes of one beside its text
-_FULL = 64  # alternatives under one tag that are tried one by one
+_FULL = 64  # alternatives under one tag that are compared one by one
 
 _Bucket = TagSet | list[TagSet] | Index[None]
 
 
 class Selection:
-    """Which tag lists are wanted. Holds no position, and may be used for any number of reads,
-    also at once.
+    """Which tag lists match. Holds no position, and may be used by any number of reads, also at
+    once.
 
         {a, b}   selects a,b,c
         {a, b}   doesn't select a
         {a}      looks as if it should select ab, but doesn't: tags are compared whole
 
-    Making one is cheap where the alternatives are a frozenset already. Their index, a
-    fifth of a second's work where they are 100,000, is built by the first `matches`, in
-    whichever thread that is: a session that catches up makes its selection on the event loop.
+    Making one is cheap where the alternatives are a frozenset already. Their index takes 0.2 s
+    for 100,000, and is built by the first `matches`, in the thread that reads: a session that
+    recovers makes its selection on the event loop.
 
     Args:
-        alternatives: tag sets as matching knows them, at least one, none empty. `asked`
-            takes them as subscriptions ask for them.
+        alternatives: compiled tag sets, at least one, none empty. `asked` takes them as
+            subscriptions name them.
 
     Attributes:
         lookups: for each alternative, the hashes of its tags; None where there are so many
@@ -64,7 +64,7 @@ class Selection:
 
     @classmethod
     def asked(cls, alternatives: Iterable[TagSet]) -> "Selection | None":
-        """What subscriptions to these would get; None is everything."""
+        """The selection of what these subscriptions match; None is everything."""
         asked = frozenset(alternatives)
         if EVERYTHING in asked:
             return None
@@ -72,15 +72,18 @@ class Selection:
 
     @property
     def is_large(self) -> bool:
-        """Whether there are so many alternatives that no event loop should wait for them."""
+        """Whether there are too many alternatives to match on the event loop."""
         return self.lookups is None
 
     def matches(self, canonical: bytes) -> bool:
-        """Whether a message with this tag list is wanted. A lookup for one seen before."""
+        """Whether a message with this tag list matches.
+
+        Cached: one lookup for a list seen before.
+        """
         verdict = self._verdicts.get(canonical)
         if verdict is None:
             index = self._index or _build(self.alternatives)
-            self._index = index  # two threads may both have built it; either's will do
+            self._index = index  # two threads may both build it; either result will do
             tags = frozenset(tag.decode() for tag in terms(canonical))
             verdict = any(_holds(index[tag], tags) for tag in tags if tag in index)
             if self._size >= _MAX_VERDICTS:
@@ -94,13 +97,13 @@ class Selection:
 def _build(alternatives: frozenset[TagSet]) -> dict[str, _Bucket]:
     """Each alternative under the rarest of its tags.
 
-    Mostly it is there alone, or with few others. An `Index` for all of them would take three
-    times as long, and it makes so many objects that the collector stops the event loop for
-    a tenth of a second to walk them, whatever thread they are made in.
+    Mostly it is alone there, or with few others. An `Index` for all of them would take three times
+    as long, and would make so many objects that the garbage collector stops the event loop for
+    0.1 s to walk them, whatever thread they are made in.
     """
     counts: dict[str, int] = {}
     for tags in alternatives:
-        # Not a Counter over all of them: that is one call in C, which lets nothing else run.
+        # Not a Counter over all of them: one call in C would hold the interpreter lock.
         for tag in tags:
             counts[tag] = counts.get(tag, 0) + 1
     index: dict[str, _Bucket] = {}

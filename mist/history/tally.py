@@ -1,4 +1,4 @@
-"""How many messages come for each of some subscriptions, a message counted once."""
+"""Message counts by subscription, each message counted once."""
 
 from collections.abc import Sequence
 
@@ -10,17 +10,17 @@ __all__ = ["Tally"]
 
 
 class Tally:
-    """Counts what is read. A message that several subscriptions match counts for the first.
+    """Counts messages by subscription. One that several match counts for the first.
 
     Args:
-        tag_sets: of the subscriptions, as asked for.
+        tag_sets: of the subscriptions, as requested.
     """
 
     def __init__(self, tag_sets: Sequence[TagSet]) -> None:
         self._tag_sets = tag_sets
         self._found = [0] * len(tag_sets)
-        self._by_tag: dict[str, int] = {}  # those of one tag, which are looked up
-        self._others: list[tuple[TagSet, int]] = []  # those that are tried one by one
+        self._by_tag: dict[str, int] = {}  # of one tag, looked up
+        self._others: list[tuple[TagSet, int]] = []  # compared one by one
         for place, tags in enumerate(tag_sets):
             compiled = frozenset[str]() if tags == EVERYTHING else compile_asked(tags)
             if len(compiled) == 1:
@@ -29,7 +29,10 @@ class Tally:
                 self._others.append((compiled, place))
 
     def note(self, stored: Stored) -> None:
-        """Count what is in there. O(its tags + subscriptions of several tags) for each entry."""
+        """Count the messages of a publication.
+
+        O(its tags + subscriptions of several tags) for each entry.
+        """
         for tag_list, _, count in stored.entries:
             tags = expand(tag_list.tags)
             places = [self._by_tag[tag] for tag in tags if tag in self._by_tag]
@@ -39,6 +42,6 @@ class Tally:
 
     @property
     def counts(self) -> Sequence[tuple[TagSet, int]]:
-        """As they stand, in the order of the subscriptions, zeros left out."""
+        """The counts in the order of the subscriptions, without zeros."""
         found = zip(self._tag_sets, self._found, strict=True)
         return [(tags, count) for tags, count in found if count]

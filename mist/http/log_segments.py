@@ -18,10 +18,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from mist.archive import ArchiveDamaged, Manifest, Segment, Table
-from mist.archive.admission import admitted
 from mist.archive.matching import matching
 from mist.archive.schema import MESSAGES
 from mist.archive.segments import older_than
+from mist.archive.visibility import visible_rows
 from mist.attributes import Attributes
 from mist.message import TagSet
 
@@ -137,7 +137,7 @@ def admit(rows: pa.RecordBatch, attributes: Attributes | None) -> pa.RecordBatch
     """Of rows of `MESSAGES` those that are for somebody with these attributes."""
     if attributes is None:
         return rows
-    mask = admitted(rows.column("audience"), rows.column("tags"), attributes)
+    mask = visible_rows(rows.column("audience"), rows.column("tags"), attributes)
     return rows if mask is None else rows.filter(pa.array(mask))
 
 

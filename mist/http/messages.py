@@ -20,8 +20,8 @@ from mist.broker.attribute_index import for_site
 from mist.commands import Since
 from mist.errors import HistoryOff, NotGranted
 from mist.history import Key, Selection, StoredMessage
-from mist.history.admission import admitted
 from mist.history.cursor import Cursor
+from mist.history.visibility import visible_to
 from mist.http.access import Caller
 from mist.http.bodies import NDJSON, answer, whole_body
 from mist.http.context import Context
@@ -193,7 +193,7 @@ async def _read(
         recovered = recovered and piece.missing is None
         cursor.take(piece)
         for stored in piece.page.stored:
-            may = stored if caller.record is None else admitted(stored, caller.record.attributes)
+            may = stored if caller.record is None else visible_to(stored, caller.record.attributes)
             if may is not None:
                 messages += [_told(each, caller) for each in may.messages()]
     position = await sequencer.history.position()

@@ -8,8 +8,8 @@ import trio
 from mist.attributes import Attributes
 from mist.commands import Since
 from mist.history import Page, Selection
-from mist.history.admission import admitted
 from mist.history.cursor import Cursor
+from mist.history.visibility import visible_to
 from mist.message import TagSet
 from mist.protocols.event_forms import json_messages
 from mist.sessions.sequencer import Sequencer
@@ -100,7 +100,7 @@ class Search:
         """Keep what an answer may hold, and say up to where that is."""
         size, last = 0, page.after
         for whole in page.stored:
-            stored = admitted(whole, self._attributes())
+            stored = visible_to(whole, self._attributes())
             if stored is None:
                 continue
             pieces = json_messages(stored.entries, stored.firsts)

@@ -26,8 +26,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mist.addresses import EVERYTHING, is_pattern
-from mist.archive.manifest import Archive, Segment, Table
+from mist.archive.manifest import Segment
 from mist.archive.schema import ROW_GROUP, SPARK_MESSAGES
+from mist.archive.table import Archive, Table
 from mist.pipeline.errors import BadInput
 from mist.pipeline.selection import Alternatives, Range, Selection, parse_alternatives
 

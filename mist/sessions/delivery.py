@@ -19,9 +19,9 @@ import trio
 from mist.broker.broker import Broker
 from mist.errors import HistoryUnavailable
 from mist.history import Bulk, Commit, History, Stored
-from mist.history.admission import envelope_of
 from mist.history.block import Block, TagLists
 from mist.history.layout import Row
+from mist.history.visibility import envelope_of
 from mist.sessions.submission import Submission
 from mist.wire import Batch
 

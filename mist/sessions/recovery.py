@@ -22,9 +22,9 @@ from mist.change import Change
 from mist.commands import Since
 from mist.errors import HistoryUnavailable
 from mist.history import Page, Selection, Stored
-from mist.history.admission import admitted, envelope_of
 from mist.history.cursor import Cursor
 from mist.history.tally import Tally
+from mist.history.visibility import envelope_of, visible_to
 from mist.message import TagSet
 from mist.replies import Behind, CaughtUp, Fetched, Resumed
 from mist.sessions.sequencer import Sequencer
@@ -253,7 +253,7 @@ class Recovery:
         while cursor.place < upto and not enough():
             piece = await cursor.read(selection, upto)
             for stored in piece.page.stored:
-                may = admitted(stored, self._outbox.attributes)
+                may = visible_to(stored, self._outbox.attributes)
                 if may is not None:
                     note(may)
             cursor.take(piece)
@@ -328,7 +328,7 @@ class Recovery:
         outbox, broker = self._outbox, self._sequencer.broker
         replayed: list[tuple[Sequence[Entry], Sequence[int] | None, int]] = []
         for whole in page.stored:
-            stored = admitted(whole, outbox.attributes)
+            stored = visible_to(whole, outbox.attributes)
             if stored is None:
                 continue
             try:

@@ -18,7 +18,7 @@ import trio
 from trio.testing import MockClock
 
 from mist.archive import Archive, ArchiveError
-from mist.archive.filling import Filling
+from mist.archive.open_segment import OpenSegment
 from mist.archive.sealer import Sealer, SealPolicy, open_sealer
 from mist.archive.segments import SegmentWriter, read_segment
 from mist.errors import HistoryUnavailable
@@ -306,18 +306,18 @@ async def test_an_attempt_that_is_cancelled_leaves_nothing_twice(
     archive: Archive, history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await history.append([some(9_000), some(500, time=NOON + DAY)])
-    real = Filling.add
+    real = OpenSegment.add
     scope = trio.CancelScope()
     added = 0
 
-    def add(filling: Filling, batch: pa.RecordBatch) -> int:
+    def add(filling: OpenSegment, batch: pa.RecordBatch) -> int:
         nonlocal added
         added += 1
         if added == deadly:
             trio.from_thread.run_sync(scope.cancel)
         return real(filling, batch)
 
-    monkeypatch.setattr(Filling, "add", add)
+    monkeypatch.setattr(OpenSegment, "add", add)
     async with sealing(archive, history, SealPolicy(rows=700)) as sealer:
         for deadly in range(1, 5):  # noqa: B007  # `add` looks at it
             added, scope = 0, trio.CancelScope()
@@ -370,7 +370,7 @@ async def test_a_log_that_was_put_back_and_went_on_is_refused(
     path.write_bytes(backup.read_bytes())
     async with await open_history(f"sqlite:///{path}") as history:
         await history.append([some(50, "other")])  # with no archive, so nobody noticed
-        with pytest.raises(ArchiveError, match="of another history; put that one back"):
+        with pytest.raises(ArchiveError, match="of another history; restore that one"):
             await open_sealer(archive, history)
 
 
@@ -387,7 +387,7 @@ async def test_an_archive_of_another_log_is_refused(
         if count:  # the very same, but for the time
             await two.append([some(count, time=NOON + 1)])
         epoch = (await two.position()).epoch
-        with pytest.raises(ArchiveError, match="of another history; put that one back") as caught:
+        with pytest.raises(ArchiveError, match="of another history; restore that one") as caught:
             await open_sealer(archive, two)
         assert "\n" not in str(caught.value)
         assert (await two.position()).epoch == epoch

@@ -8,10 +8,11 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from mist.archive.manifest import Archive, ArchiveError
+from mist.archive.manifest import ArchiveError
 from mist.archive.schema import DELIVERIES, SUBSCRIPTIONS, TABLES, TOKENS
 from mist.archive.segments import read_segment
 from mist.archive.side_tables import SideTables, SideTablesPolicy
+from mist.archive.table import Archive
 from mist.auth.memory import MemoryStore
 from mist.auth.registry import Registry
 from mist.broker.broker import Broker

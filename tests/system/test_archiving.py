@@ -86,7 +86,7 @@ def test_an_archive_that_cannot_be_is_told_in_one_line(
     ("history", "says"),
     [
         ("memory://", "memory:// is a new one at each start"),
-        ("sqlite:///{}/other.db", "put that one back, or use another folder for this one"),
+        ("sqlite:///{}/other.db", "restore that one, or use another directory for this one"),
     ],
 )
 def test_an_archive_of_another_history_is_told_in_one_line(

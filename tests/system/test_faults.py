@@ -299,7 +299,7 @@ def test_a_damaged_page_is_named_and_takes_nothing_else_along(tmp_path: Path) ->
     with path.open("r+b") as file:
         file.seek(place)
         file.write(b"\xff" * 512)
-    assert verify(path) == (1, "5-5: its checksum is another\n")
+    assert verify(path) == (1, "5-5: its checksum differs\n")
     with serving(tmp_path) as server:
         with Peer(server.urls[0]) as peer:
             assert peer.replay("a", since=5) == {id_: stored[id_] for id_ in (6, 7, 8, 9)}

@@ -1,16 +1,16 @@
 """`sqlite:///…`: a log in a file that one server writes and others may read.
 
-What it is made of, from the outside in:
+How it is built, from the outside in:
 
-    threads     where the work is done: one that writes, a few that read
-    files       what is open, and the lock of the one who writes
-    block store       blocks over one connection: `rows` writes and reads them, `search` finds them
-    keys        the table of keys
+    threads     the threads that run the work: one that writes, a few that read
+    files       the open files, and the writer's lock
+    block_store blocks over one connection: `rows` writes and reads them, `search` finds them
+    idempotency the table of keys
+    commits     the table of writers
     channels    the tables of channels and of blocks' numbers in them
-directory   which blocks hold a tag
-    chores      housekeeping, in pieces
-    presence    whether the file is still there
-    database    its tables, who may write it, what its errors mean; over `mist.sqlite`
+    directory   which blocks hold a tag
+    maintenance checkpoints, indexing and vacuuming, in steps
+    database    its schema, the writer's lock, what its errors mean; over `mist.sqlite`
 """
 
 import trio
@@ -36,7 +36,7 @@ async def open_sqlite(location: str, durability: Durability, *, read_only: bool)
         raise StartupError("history: a file can't be less durable than process")
     await trio.lowlevel.checkpoint()
     path = LOG.locate(location)
-    # The last await: no cancellation can come between the open files and their owner.
+    # The last await: no cancellation can separate the open files from their owner.
     files = await trio.to_thread.run_sync(lambda: Files(path, durability, read_only=read_only))
     if not read_only:
         lower_switch_interval()

@@ -19,7 +19,7 @@ from mist.history.record import KeyRecord, Problem
 from mist.history.selection import Selection
 from mist.history.sqlite.channels import add, put_numbers, read_channels, read_numbers
 from mist.history.sqlite.commits import put_commit, read_commit
-from mist.history.sqlite.database import translated
+from mist.history.sqlite.database import FileCheck, translated
 from mist.history.sqlite.idempotency import (
     crowding_keys,
     forget_keys,
@@ -27,8 +27,7 @@ from mist.history.sqlite.idempotency import (
     outdated_keys,
     read_key,
 )
-from mist.history.sqlite.maintenance import WalUsage, empty_wal, give_back, missing, next_step
-from mist.history.sqlite.presence import Presence
+from mist.history.sqlite.maintenance import WalUsage, empty_wal, missing, next_step, return_space
 from mist.history.sqlite.rows import checked, fetch, insert, read_heads, read_rows
 from mist.history.sqlite.search import condition, find, settled
 from mist.sqlite import DAMAGED, transaction
@@ -44,32 +43,35 @@ class SqliteBlockStore(BlockStore):
     Args:
         connection: to a database that is known to be a log.
         wal_usage: shared by all connections of one log.
-        presence: of the file, where this is to be written.
+        file_check: of the file, where this store is written.
     """
 
     def __init__(
-        self, connection: sqlite3.Connection, wal_usage: WalUsage, presence: Presence | None = None
+        self,
+        connection: sqlite3.Connection,
+        wal_usage: WalUsage,
+        file_check: FileCheck | None = None,
     ) -> None:
         self._connection = connection
         self._wal_usage = wal_usage
-        self._presence = presence
+        self._file_check = file_check
 
-    # what is written
+    # writing
 
     def append(self, row: Row, keys: Sequence[KeyRecord] = ()) -> None:
-        self._require_file()
+        self._check_file()
         with translated():
             if keys or row.tally:
                 with transaction(self._connection):
                     self._add(row)
                     if keys:
                         insert_keys(self._connection, keys)
-            else:  # nearly always: one statement, and one wait for the interpreter lock
+            else:  # the usual case: one statement, and one wait for the interpreter lock
                 insert(self._connection, row)
         self._wal_usage.written += row.head.size
 
     def commit(self, rows: Iterable[Row], mark: Mark, commit: Commit) -> None:
-        self._require_file()
+        self._check_file()
         written = 0
         with translated(), transaction(self._connection):
             for row in rows:
@@ -83,16 +85,16 @@ class SqliteBlockStore(BlockStore):
         if row.tally:
             add(self._connection, row.head, row.tally)
 
-    def _require_file(self) -> None:
-        if self._presence is not None:
-            self._presence.require()
+    def _check_file(self) -> None:
+        if self._file_check is not None:
+            self._file_check.check()
 
     def change(self, change: Change) -> None:
-        self._require_file()
+        self._check_file()
         execute = self._connection.execute
         self._wal_usage.written += sum(row.head.size for row in change.put)
         with translated(), self._wiping(change.wipe), transaction(self._connection):
-            # Lists go in as one parameter: an append is waiting, and statements add up.
+            # Lists are passed as one parameter: an append is waiting, and statements add up.
             if change.remove:
                 for table in ("block", "numbering"):
                     execute(
@@ -136,11 +138,11 @@ class SqliteBlockStore(BlockStore):
             self._connection.execute("PRAGMA secure_delete = OFF").fetchall()
 
     def forget(self, upto: int, owner: bytes = b"") -> None:
-        self._require_file()
+        self._check_file()
         with translated():
             forget_keys(self._connection, upto, owner)
 
-    # what is read
+    # reading
 
     def committed(self, owner: str, writer: str) -> Commit | None:
         return read_commit(self._connection, owner, writer)
@@ -219,7 +221,7 @@ class SqliteBlockStore(BlockStore):
     def _indexed(
         self, lookups: Sequence[Sequence[int]], after: int, upto: int, *, descending: bool
     ) -> Iterator[Row]:
-        """Blocks that the directory leads to."""
+        """Blocks found through the directory."""
         for first in find(self._connection, lookups, after, upto, descending=descending):
             yield from read_rows(self._connection, "WHERE first = ?", (first,))
 
@@ -253,31 +255,31 @@ class SqliteBlockStore(BlockStore):
         return settled(self._connection)
 
     def durability(self) -> Durability:
-        """What the process that wrote last promised."""
+        """The durability chosen by the process that wrote last."""
         try:
             ((value,),) = fetch(self._connection, "SELECT durability FROM log")
             return Durability(value)
-        except ValueError as error:  # another one, or none at all
+        except ValueError as error:  # an unknown value, or no row
             raise HistoryDamaged(0, DAMAGED) from error
 
-    # looking after it
+    # maintenance and verification
 
     def next_maintenance(self) -> Callable[[BlockStore], None] | None:
         with translated():
-            chore = next_step(self._connection, self._wal_usage)
-        if chore is None:
+            step = next_step(self._connection, self._wal_usage)
+        if step is None:
             return None
 
         def work(store: BlockStore) -> None:
             assert isinstance(store, SqliteBlockStore)
             with translated():
-                chore(store._connection)
+                step(store._connection)
 
         return work
 
     def sync(self) -> None:
-        # What isn't in the write-ahead log any more was synced as it was brought home. SQLite
-        # holds no lock on that file, which closing it here would let go of.
+        # What is no longer in the write-ahead log was synced by a checkpoint. SQLite holds no lock
+        # on that file, which closing it here would release.
         path = Path(f"{self._path()}-wal")
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -290,7 +292,7 @@ class SqliteBlockStore(BlockStore):
 
     def wipe(self) -> bool:
         with translated():
-            if give_back(self._connection):
+            if return_space(self._connection):
                 return True
             empty_wal(self._connection)
         self._wal_usage.written = 0
@@ -313,12 +315,12 @@ class SqliteBlockStore(BlockStore):
                     yield Problem(0, 0, f"the database is damaged: {text}")
             with self.snapshot(), translated():
                 for first, last in missing(self._connection):
-                    yield Problem(first, last, "the directory doesn't lead to it")
+                    yield Problem(first, last, "the directory doesn't list it")
         except (HistoryUnavailable, ValueError) as error:
             yield Problem(0, 0, str(error))
 
-    def seal(self) -> None:
-        """Bring everything home, and note that nothing of it can be lost any more."""
+    def mark_clean(self) -> None:
+        """Checkpoint the write-ahead log, and record a clean stop."""
         with translated():
             self._connection.execute("PRAGMA synchronous = FULL")
             self._connection.execute("UPDATE log SET clean = 1")

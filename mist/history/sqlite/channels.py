@@ -1,9 +1,8 @@
 """The tables `channel` and `numbering`: the statements that write and read them; see
 `mist.history.numbering`.
 
-Whatever number of channels a block has, it is one statement to read where they stand and one to
-write where they stand then: each statement, and each row that comes back, is a wait for the
-interpreter lock.
+However many channels a block has, reading their positions is one statement and writing them is
+one: each statement, and each row returned, is a wait for the interpreter lock.
 """
 
 import sqlite3
@@ -12,11 +11,11 @@ from typing import Final
 
 import msgspec
 
-from mist.history.encoding import counted
+from mist.history.encoding import with_channel_counts
 from mist.history.layout import Head, Row
 from mist.history.numbering import (
+    ChannelCounts,
     ChannelPosition,
-    Tally,
     advanced,
     channel_key,
     pack_befores,
@@ -44,7 +43,7 @@ _encode: Final = msgspec.json.Encoder().encode
 def read_channels(
     connection: sqlite3.Connection, keys: Sequence[str]
 ) -> dict[str, ChannelPosition]:
-    """Where channels stand, by their keys."""
+    """Positions of channels by their keys."""
     return {key: ChannelPosition(*values) for key, values in _read(connection, keys).items()}
 
 
@@ -54,11 +53,11 @@ def _read(connection: sqlite3.Connection, keys: Sequence[str]) -> dict[str, _Val
         return dict(_decode(packed))
 
 
-def add(connection: sqlite3.Connection, head: Head, tally: Tally) -> None:
-    """Have channels go on with a block, and keep its numbers. Part of its transaction.
+def add(connection: sqlite3.Connection, head: Head, tally: ChannelCounts) -> None:
+    """Advance the channels of a block and store its numbers. Part of its transaction.
 
     Raises:
-        sqlite3.Error: untranslated, since it is part of something larger.
+        sqlite3.Error: untranslated, since the caller's transaction translates it.
     """
     keys = list(map(channel_key, tally))
     befores = _read(connection, keys)
@@ -72,7 +71,7 @@ def add(connection: sqlite3.Connection, head: Head, tally: Tally) -> None:
 
 
 def put_numbers(connection: sqlite3.Connection, first: int, numbers: bytes) -> None:
-    """Keep the numbers of a block. Part of its transaction; raises as `add`."""
+    """Store the numbers of a block. Part of its transaction; raises as `add`."""
     connection.execute("INSERT INTO numbering VALUES (?, ?)", (first, numbers))
 
 
@@ -83,10 +82,10 @@ def read_numbers(connection: sqlite3.Connection, first: int) -> bytes | None:
 
 
 def number_all(connection: sqlite3.Connection) -> None:
-    """Number what was written by a version that didn't: what is kept of it, from 1.
+    """Number the messages of an older version that had no numbers, from 1.
 
-    Blocks that can't be read stay without. Reads the whole log, which is a matter of seconds for
-    a gigabyte. Part of a transaction; raises as `add`.
+    Blocks that can't be read get none. Reads the whole log, which takes seconds for a gigabyte.
+    Part of a transaction; raises as `add`.
     """
     keys = connection.execute("SELECT first FROM block ORDER BY first").fetchall()
     for (first,) in keys:
@@ -95,8 +94,8 @@ def number_all(connection: sqlite3.Connection) -> None:
         ).fetchall()
         head = Head(first, first, first, 1, newest, newest, 0)
         try:
-            row = counted(Row(head, b"", 0, body))
-        except (ValueError, TypeError):  # `verify` tells
+            row = with_channel_counts(Row(head, b"", 0, body))
+        except (ValueError, TypeError):  # `verify` reports it
             continue
         if row.tally is not None:
             add(connection, head, row.tally)

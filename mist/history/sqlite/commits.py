@@ -13,18 +13,18 @@ __all__ = ["put_commit", "read_commit"]
 
 _CommitValues = tuple[int, int, int, int, int]
 
-# As a rule one is put in the place of its last batch's; this is for owners who name each anew.
-_CROWD_OUT: Final = (
+# Usually a commit replaces the writer's last one; this bounds owners that use many writers.
+_FORGET_IDLE: Final = (
     "DELETE FROM writer WHERE owner = ?1 AND writer IN (SELECT writer FROM writer "
     "WHERE owner = ?1 ORDER BY time DESC, last DESC LIMIT -1 OFFSET ?2)"
 )
 
 
 def put_commit(connection: sqlite3.Connection, mark: Mark, commit: Commit) -> None:
-    """Keep what became of a batch. Part of a transaction.
+    """Store the commit of a batch. Part of a transaction.
 
     Raises:
-        sqlite3.Error: untranslated, since it is part of something larger.
+        sqlite3.Error: untranslated, since the caller's transaction translates it.
     """
     connection.execute(
         "INSERT OR REPLACE INTO writer (batch, first, last, messages, time, owner, writer) "
@@ -35,11 +35,11 @@ def put_commit(connection: sqlite3.Connection, mark: Mark, commit: Commit) -> No
         "SELECT count(*) FROM writer WHERE owner = ?", (mark.owner,)
     ).fetchall()
     if known > MAX_WRITERS:
-        connection.execute(_CROWD_OUT, (mark.owner, MAX_WRITERS))
+        connection.execute(_FORGET_IDLE, (mark.owner, MAX_WRITERS))
 
 
 def read_commit(connection: sqlite3.Connection, owner: str, writer: str) -> Commit | None:
-    """What became of a writer's last batch."""
+    """The last commit of a writer."""
     rows = fetch(
         connection,
         "SELECT batch, first, last, messages, time FROM writer WHERE owner = ? AND writer = ?",

@@ -1,43 +1,56 @@
-"""The database of a `sqlite:///` log: its tables, who may write it, what its errors mean.
+"""The database of a `sqlite:///` log: its schema, the writer's lock, what its errors mean.
 
 One process at a time writes, and holds a lock on a file beside the database for as long as it
-lives; the kernel lets go of it however the process ends. Others may read meanwhile, which is
-what SQLite's write-ahead log is for. The lock is on a file of its own, since SQLite's are lost
-when any descriptor of the database is closed.
+lives; the kernel releases it however the process ends. Others may read meanwhile, through
+SQLite's write-ahead log. The lock is on a file of its own, since a process loses SQLite's locks
+when it closes any descriptor of the database.
 """
 
 import fcntl
 import os
 import sqlite3
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+import attrs
+
 from mist import sqlite
 from mist.errors import HistoryDamaged, HistoryUnavailable, StartupError
-from mist.sqlite import DatabaseKind
+from mist.sqlite import DatabaseKind, FileIdentity
 
-__all__ = ["LOG", "boot_id", "connect", "lock", "prepare", "startup_errors", "translated"]
+__all__ = [
+    "LOG",
+    "FileCheck",
+    "boot_id",
+    "connect",
+    "lock",
+    "prepare",
+    "startup_errors",
+    "translated",
+]
 
 LOG: Final = DatabaseKind("history", application_id=0x6D736869, version=4)  # "mshi": mist history
 
-_BUSY_TIMEOUT: Final = 2.0  # seconds for another process that is reading or recovering
-_PAGE: Final = 8192  # bytes; rows are large, and each page of one is a step
-_CHECKPOINT: Final = 8192  # pages of the write-ahead log, 64 MiB, if nobody does the chores
+_BUSY_TIMEOUT: Final = 2.0  # seconds to wait for another process that reads or recovers
+_PAGE: Final = 8192  # bytes; rows are large, and each page of one is read separately
+_CHECKPOINT: Final = 8192  # pages of the write-ahead log, 64 MiB; without maintenance
 _WAL_LIMIT: Final = 32 * 1024 * 1024  # bytes that its file keeps after a checkpoint
+_CHECK_INTERVAL: Final = 0.1  # seconds; a check is one more wait for the interpreter lock
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
-# What version 2 has and version 1 had not.
+# New in version 2.
 _KEYS: Final = """
     CREATE TABLE key (
-        first INTEGER PRIMARY KEY,   -- see Kept for this and the following
+        first INTEGER PRIMARY KEY,   -- see KeyRecord for this and the following
         time INTEGER NOT NULL,
         name BLOB NOT NULL UNIQUE,
         digest BLOB NOT NULL
     ) STRICT
 """
-# What version 3 has and version 2 had not.
+# New in version 3.
 _COMMITS: Final = """
     CREATE TABLE writer (            -- see Mark and Commit for this and the following
         owner TEXT NOT NULL,
@@ -56,7 +69,7 @@ _ERASURE: Final = """
         upto INTEGER NOT NULL        -- see State.erased, no row where nothing was
     ) STRICT
 """
-# What version 4 has and version 3 had not.
+# New in version 4.
 _CHANNEL: Final = """
     CREATE TABLE channel (           -- see ChannelPosition for this and the following
         name TEXT PRIMARY KEY,       -- its key
@@ -122,7 +135,7 @@ _SCHEMA: Final = f"""
 
 @contextmanager
 def startup_errors(path: Path) -> Iterator[None]:
-    """Turn what goes wrong while opening into one line for whoever starts the server."""
+    """Translate errors of opening into a StartupError of one line."""
     with LOG.startup_errors(path):
         try:
             yield
@@ -134,7 +147,7 @@ def startup_errors(path: Path) -> Iterator[None]:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Turn what goes wrong later into the errors of the contract."""
+    """Translate errors after opening into those of the contract."""
     try:
         yield
     except (sqlite3.Error, UnicodeDecodeError) as error:
@@ -145,9 +158,9 @@ def translated() -> Iterator[None]:
 
 
 def lock(path: Path) -> int:
-    """Be the one process that writes. Returns the descriptor to close when done.
+    """Lock the log for writing by this process. Returns the descriptor to close when done.
 
-    The lock is beside the file itself, as SQLite's own files are, whatever link led there.
+    The lock is beside the real file, as SQLite's own files are, also where the path is a link.
     """
     descriptor = os.open(
         f"{os.path.realpath(path)}-lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
@@ -174,11 +187,11 @@ def prepare(
     epoch: str | None,
     number: Callable[[sqlite3.Connection], None],
 ) -> None:
-    """See that the database is a log, and make it one where it is new.
+    """Check that the database is a log, create its tables where it is new, upgrade an older one.
 
     Args:
-        epoch: of the log, where it has to be made; None where it has to be there.
-        number: numbers what an older version has stored in its channels.
+        epoch: of a new log; None where it must exist.
+        number: numbers the messages in channels of an older version.
     """
     _upgrade(connection, path, number, may_write=epoch is not None)
     is_new = LOG.is_new(connection, path)
@@ -186,7 +199,7 @@ def prepare(
         if is_new:
             raise StartupError(f"history {path}: a database of another program")
         return
-    if is_new:  # both have to be said before there is a table
+    if is_new:  # both must be set before there is a table
         connection.execute(f"PRAGMA page_size = {_PAGE}")
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
     LOG.enable_wal(connection, path)
@@ -211,7 +224,7 @@ def _upgrade(
     *,
     may_write: bool,
 ) -> None:
-    """Make a log of an older version one of this, all at once; leave any other as it is."""
+    """Upgrade a log of an older version in one transaction; leave any other unchanged."""
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if application != LOG.application_id or version not in (1, 2, 3):
@@ -219,7 +232,7 @@ def _upgrade(
     if not may_write:
         raise StartupError(
             f"history {path}: schema version {version}; "
-            f"a server that opens it makes it {LOG.version}"
+            f"a server that opens it upgrades it to {LOG.version}"
         )
     with sqlite.transaction(connection):
         for new, statements in _NEW_IN.items():
@@ -229,8 +242,37 @@ def _upgrade(
         connection.execute(f"PRAGMA user_version = {LOG.version}")
 
 
+@attrs.define
+class FileCheck:
+    """Checks at intervals that the file that is written is still at its path.
+
+    So where the file vanishes, a tenth of a second of appends is lost with it, and no more.
+    """
+
+    _identity: FileIdentity
+    _next: float = 0.0
+    _problem: str = ""
+
+    def check(self) -> None:
+        """Check, if the last check is long enough ago.
+
+        Raises:
+            HistoryUnavailable: the file is not there. It may be back later.
+        """
+        now = time.monotonic()
+        if now >= self._next:
+            self._next = now + _CHECK_INTERVAL
+            try:
+                self._identity.check()
+                self._problem = ""
+            except OSError as error:
+                self._problem = f"its file is gone: {error.strerror}"
+        if self._problem:
+            raise HistoryUnavailable(f"History is unavailable: {self._problem}")
+
+
 def boot_id() -> str:
-    """Which start of this machine it is; empty where the system doesn't tell."""
+    """The id of this boot of the machine; empty where the system has none."""
     try:
         return _BOOT_ID.read_text().strip()
     except OSError:

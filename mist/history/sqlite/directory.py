@@ -1,22 +1,22 @@
-"""The directory: which blocks hold a tag? So that a block that can't match isn't even read.
+"""The directory: an index from tags to blocks, so that blocks without a match are not read.
 
-Every 64 neighbouring blocks that have settled make a *segment*. For each tag in it there is
+Every 64 neighbouring blocks that are no longer joined make a *segment*. For each tag in it there is
 one number of 64 bits, bit i set where block i holds the tag:
 
     blocks of a segment    0: {a, b}    1: {a}    2: {a, c}
     masks                  a: 0b111     b: 0b001     c: 0b100
 
-So blocks that may match {a, b} are mask(a) & mask(b): the index turned round once more, one
-level up. A tag is its CRC here too (see `postings`); what two tags share costs a look into a
-block for nothing, and no more.
+So blocks that may match {a, b} are mask(a) & mask(b): an inverted index like that of a
+block, one level up. A tag is its CRC here too (see `postings`); a collision of two tags
+costs reading a block in vain, and no more.
 
 A segment's tags are split by their hash into parts of a row each. A lookup reads one part of
-each segment, whatever the number of tags, and SQLite itself passes over those where the hash
-doesn't occur: to find a rare tag among ten million messages is one statement, and no wait for
+each segment, whatever the number of tags, and SQLite itself skips those where the hash
+doesn't occur: finding a rare tag among ten million messages is one statement, with no wait for
 the interpreter lock in between.
 
-A segment is never changed. Thinner blocks keep their keys, so what it says stays true enough:
-it may name a block that no longer holds the tag, never leave out one that does.
+A segment is never changed. Thinned blocks keep their keys, so it may name a block that no longer
+holds the tag, but never leaves out one that does.
 """
 
 from bisect import bisect_left

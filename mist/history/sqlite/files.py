@@ -1,4 +1,4 @@
-"""What is open of a log: connections, and the lock of the one who writes."""
+"""The open files of a log: connections, and the writer's lock."""
 
 import logging
 import os
@@ -11,16 +11,15 @@ from mist.history import Durability
 from mist.history.log_metadata import LogMetadata, random_epoch
 from mist.history.sqlite.block_store import SqliteBlockStore
 from mist.history.sqlite.channels import number_all
-from mist.history.sqlite.database import boot_id, connect, lock, prepare, startup_errors
+from mist.history.sqlite.database import FileCheck, boot_id, connect, lock, prepare, startup_errors
 from mist.history.sqlite.maintenance import WalUsage
-from mist.history.sqlite.presence import Presence
 from mist.sqlite import DAMAGED, FileIdentity, create
 
 __all__ = ["Files"]
 
 log = logging.getLogger("mist.history")
 
-_READERS: Final = 4  # threads; each holds a page or so
+_READERS: Final = 4  # threads; each holds about a page
 
 
 class Files:
@@ -28,7 +27,7 @@ class Files:
 
     Args:
         path: the database's.
-        durability: what appends are to survive, where it is opened to be written.
+        durability: what appends survive, where it is opened for writing.
 
     Attributes:
         writer: None where it is opened for reading only, or closed.
@@ -36,7 +35,7 @@ class Files:
         metadata, durability: of the log, as found.
 
     Raises:
-        StartupError: why not, in one line. Nothing stays open then.
+        StartupError: one line that says why not. Nothing stays open then.
     """
 
     def __init__(self, path: Path, durability: Durability, *, read_only: bool) -> None:
@@ -59,17 +58,19 @@ class Files:
                 for _ in range(_READERS):
                     reader = SqliteBlockStore(connect(path, read_only=True), self._wal_usage)
                     self.readers.append(reader)
-                    # Read from each: SQLite opens some of its files only then, and they may
-                    # not be there any more when the first peer asks.
+                    # Read from each: SQLite opens some of its files on the first read, and they
+                    # may be gone when the first peer needs them.
                     self.durability = reader.durability()
                 self.metadata = LogMetadata.of(self.readers[0])
         except BaseException:
-            self._let_go()
+            self._close_all()
             raise
 
     def _open_writer(self, path: Path, durability: Durability) -> None:
         connection = connect(path)
-        self.writer = SqliteBlockStore(connection, self._wal_usage, Presence(FileIdentity.of(path)))
+        self.writer = SqliteBlockStore(
+            connection, self._wal_usage, FileCheck(FileIdentity.of(path))
+        )
         prepare(connection, path, random_epoch(), number_all)
         rows = connection.execute("SELECT durability, boot, clean FROM log").fetchall()
         if not rows:
@@ -78,7 +79,7 @@ class Files:
         now = boot_id()
         if before == Durability.PROCESS.value and not clean and (boot != now or not now):
             # The machine stopped with messages that were acknowledged but not on the disk.
-            # Their ids may be given again, so they must not be taken for the same.
+            # Their ids may be given again, so they need another epoch.
             epoch = random_epoch()
             connection.execute("UPDATE log SET epoch = ?", (epoch,))
             log.warning("the machine stopped uncleanly: new epoch", extra={"epoch": epoch})
@@ -89,13 +90,13 @@ class Files:
             connection.execute("PRAGMA synchronous = NORMAL")
 
     def close(self) -> None:
-        """Let go of everything; note that nothing was lost. Idempotent."""
+        """Close all files; record a clean stop. Idempotent."""
         if self.writer is not None:
             with suppress(HistoryUnavailable):  # then it counts as an unclean stop
-                self.writer.seal()
-        self._let_go()
+                self.writer.mark_clean()
+        self._close_all()
 
-    def _let_go(self) -> None:
+    def _close_all(self) -> None:
         for store in self.readers:
             store.close()
         if self.writer is not None:

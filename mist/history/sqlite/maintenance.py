@@ -1,12 +1,12 @@
-"""Housekeeping of a `sqlite:///` log, in pieces short enough for an append to wait for one.
+"""Maintenance of a `sqlite:///` log, in steps short enough for an append to wait for one.
 
-What is due is found out on a connection that only reads, beside the appends; what comes of it
-is then done on the one that writes:
+The next step is determined on a connection that only reads, beside the appends, and then run on
+the one that writes:
 
-    wal         what stands in SQLite's write-ahead log is brought home, so that it begins anew
-    segment     the oldest blocks that have settled get their directory; see `directory`
-    rest        the directory of blocks that retention has taken is taken as well
-    space       pages that are free are given back to the file system
+    wal         checkpoint of SQLite's write-ahead log, so that its file is reused
+    segment     the oldest blocks without a directory are indexed; see `directory`
+    rest        the directory of blocks that retention has removed is deleted
+    space       free pages are returned to the file system
 """
 
 import sqlite3
@@ -19,29 +19,29 @@ from mist.history.columns import INDEXES, MASKS, fixed, unpack_all
 from mist.history.sqlite.directory import PARTS, WIDTH, build
 from mist.sqlite import transaction
 
-__all__ = ["MaintenanceStep", "WalUsage", "empty_wal", "give_back", "missing", "next_step"]
+__all__ = ["MaintenanceStep", "WalUsage", "empty_wal", "missing", "next_step", "return_space"]
 
 MaintenanceStep = Callable[[sqlite3.Connection], None]
 
-_AHEAD: Final = 32  # blocks that stay without a directory, since neighbours may yet be joined
-_SPARE: Final = 1024  # free pages that are kept for what comes next
-_GIVEN_BACK: Final = 256  # pages at a time: 2 MiB
+_AHEAD: Final = 32  # newest blocks that are not indexed yet, since they may be joined
+_SPARE: Final = 1024  # free pages that are kept for the next appends
+_VACUUMED: Final = 256  # pages at a time: 2 MiB
 _WAL_BYTES: Final = 8 * 1024 * 1024
 
 
 @attrs.define
 class WalUsage:
-    """What a log's connections tell each other.
+    """Use of the write-ahead log, shared by a log's connections.
 
     Attributes:
-        written: bytes written to SQLite's log since it was last brought home.
+        written: bytes written to it since the last checkpoint.
     """
 
     written: int = 0
 
 
 def next_step(connection: sqlite3.Connection, wal_usage: WalUsage) -> MaintenanceStep | None:
-    """The next piece of housekeeping, if there is one."""
+    """The next step of maintenance; None where none is due."""
     return (
         _wal(connection, wal_usage)
         or _segment(connection)
@@ -51,8 +51,8 @@ def next_step(connection: sqlite3.Connection, wal_usage: WalUsage) -> Maintenanc
 
 
 _UNSETTLED: Final = (
-    # Thinned blocks below the floor as well: up to the end of the last segment, no block may
-    # be without one.
+    # Thinned blocks below the floor as well: up to the end of the last segment, every block
+    # must be in one.
     "FROM block WHERE first > (SELECT coalesce(max(last), 0) FROM segment) ORDER BY first LIMIT ?"
 )
 
@@ -86,7 +86,7 @@ def _segment(connection: sqlite3.Connection) -> MaintenanceStep | None:
 
 
 def missing(connection: sqlite3.Connection) -> Iterator[tuple[int, int]]:
-    """First and last id of blocks that their directory would not lead to.
+    """First and last id of blocks that are missing in their directory.
 
     O(tags of all blocks), with one segment in memory at a time.
     """
@@ -139,7 +139,7 @@ def _rest(connection: sqlite3.Connection) -> MaintenanceStep | None:
 def _space(connection: sqlite3.Connection) -> MaintenanceStep | None:
     ((free,),) = connection.execute("PRAGMA freelist_count").fetchall()
     ((pages,),) = connection.execute("PRAGMA page_count").fetchall()
-    # A log in balance frees what it is about to need.
+    # A log of constant size reuses the pages it frees.
     if free <= max(_SPARE, pages // 8):
         return None
 
@@ -147,11 +147,11 @@ def _space(connection: sqlite3.Connection) -> MaintenanceStep | None:
 
 
 def _vacuum(connection: sqlite3.Connection) -> None:
-    connection.execute(f"PRAGMA incremental_vacuum({_GIVEN_BACK})").fetchall()
+    connection.execute(f"PRAGMA incremental_vacuum({_VACUUMED})").fetchall()
 
 
-def give_back(connection: sqlite3.Connection) -> bool:
-    """Give some free pages back to the file system, with whatever still stands in them.
+def return_space(connection: sqlite3.Connection) -> bool:
+    """Return some free pages to the file system, with any data still in them.
 
     Returns:
         Whether there were any.
@@ -163,10 +163,10 @@ def give_back(connection: sqlite3.Connection) -> bool:
 
 
 def empty_wal(connection: sqlite3.Connection) -> None:
-    """Have the write-ahead log hold nothing any more.
+    """Empty the write-ahead log.
 
     Raises:
-        sqlite3.OperationalError: somebody has been reading for too long.
+        sqlite3.OperationalError: a reader has kept it in use for too long.
     """
     ((busy, _, _),) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     if busy:
@@ -177,12 +177,12 @@ def _wal(connection: sqlite3.Connection, wal_usage: WalUsage) -> MaintenanceStep
     if wal_usage.written < _WAL_BYTES:
         return None
     wal_usage.written = 0
-    # The bulk is brought home from here, beside the appends: on the writer's connection it
-    # would keep one of them waiting for a tenth of a second. What came meanwhile is little.
+    # The bulk of the checkpoint is done here, beside the appends: on the writer's connection it
+    # would delay one of them by 0.1 s. Little is left for that one.
     connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
     def write(connection: sqlite3.Connection) -> None:
-        # A reader in the way is waited for no longer than an append may be; next time, then.
+        # Wait for readers no longer than an append may wait; otherwise retry next time.
         ((busy_timeout,),) = connection.execute("PRAGMA busy_timeout").fetchall()
         connection.execute("PRAGMA busy_timeout = 50")
         try:

@@ -25,7 +25,7 @@ _decode_heads: Final = msgspec.json.Decoder(list[_HeadValues]).decode
 
 @contextmanager
 def checked() -> Iterator[None]:
-    """Have values of other types than were written count as damage."""
+    """Treat values of unexpected types as damage."""
     try:
         yield
     except msgspec.MsgspecError as error:
@@ -35,16 +35,16 @@ def checked() -> Iterator[None]:
 def fetch(
     connection: sqlite3.Connection, statement: str, parameters: Sequence[object] = ()
 ) -> list[Sequence[Any]]:
-    """All that a statement returns."""
+    """All rows of a statement."""
     with translated():
         return connection.execute(statement, parameters).fetchall()
 
 
 def insert(connection: sqlite3.Connection, row: Row) -> None:
-    """Add a block. One statement, so a transaction by itself where none is open.
+    """Insert a block. One statement, so a transaction by itself where none is open.
 
     Raises:
-        sqlite3.Error: untranslated, since it is part of something larger.
+        sqlite3.Error: untranslated, since the caller translates it.
     """
     connection.execute(_INSERT, (*attrs.astuple(row.head), row.checksum, row.hashes, row.body))
 
@@ -70,8 +70,8 @@ def read_heads(
 ) -> Sequence[Head]:
     """Heads of blocks, ascending.
 
-    They come as one row that holds them all: each row is a wait for the interpreter lock, and
-    beside a busy event loop five hundred of them take seconds.
+    They are read as one row that holds them all: each row is a wait for the interpreter lock, and
+    beside a busy event loop 500 of them take seconds.
 
     Args:
         which: what follows `FROM block`.

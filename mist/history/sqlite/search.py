@@ -1,7 +1,7 @@
-"""Which blocks may hold what is wanted? Asked of SQLite itself, in a few statements.
+"""Search: which blocks may hold a match, found by SQLite itself in a few statements.
 
-Blocks that have settled are found through their `directory`; the others, the newest few, by
-the hashes in their rows.
+Indexed blocks are found through their `directory`; the others, the newest few, by the hashes in
+their rows.
 """
 
 import heapq
@@ -28,13 +28,13 @@ def settled(connection: sqlite3.Connection) -> int:
 
 
 def condition(lookups: Sequence[Sequence[int]] | None) -> tuple[str, list[bytes]]:
-    """A condition on the hashes of a block that lets every match pass, and mostly only them.
+    """A condition on the hashes of a block that is true for every match, with few false positives.
 
-    `instr` also finds four bytes that two hashes happen to share; what passes wrongly costs a
-    look into the block.
+    `instr` also finds four bytes that straddle two hashes; a false positive costs reading the
+    block.
 
     Args:
-        lookups: see `Selection`; None lets everything pass.
+        lookups: see `Selection`; None is no condition.
     """
     if lookups is None:
         return "TRUE", []
@@ -70,7 +70,7 @@ def find(
 def _blocks(
     connection: sqlite3.Connection, segment: int, mask: int, after: int, upto: int
 ) -> list[int]:
-    """Keys of a segment's blocks that `mask` names and that have ids in `(after, upto]`."""
+    """Keys of a segment's blocks that are in `mask` and have ids in `(after, upto]`."""
     ((packed, last),) = fetch(
         connection, "SELECT blocks, last FROM segment WHERE first = ?", (segment,)
     )

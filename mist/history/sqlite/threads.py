@@ -1,15 +1,15 @@
-"""One thread that writes, a few that read, each with a block store of its own.
+"""Threads that run the work on a log: one that writes, a few that read, each with its own store.
 
 A thread shares the interpreter lock with the event loop and waits for it after every
 statement. So an append is one statement, which is a transaction by itself, and a page of a
-replay is a handful.
+replay takes a few.
 
-How long it waits is the interpreter's *switch interval*, 5 ms by default, and that is more
-than it seems. The interval begins anew whenever the loop lets go of the lock for a moment, as
+How long it waits is the interpreter's *switch interval*, 5 ms by default, and in
+practice longer. The interval starts over whenever the loop releases the lock for a moment, as
 it does each time it polls; and it mostly has it back before the thread has woken up. Beside a
 loop that polls every 0.5 ms, four waits of a thread took 30 s with the default, 4.5 s with an
-interval of 0.5 ms, and 3 ms with 0.1 ms, which is shorter than a busy loop's turns. So who
-opens a log to write it sets the interval to that.
+interval of 0.5 ms, and 3 ms with 0.1 ms, which is shorter than the iterations of a
+busy loop. So opening a log for writing sets the interval to that.
 """
 
 import sys
@@ -30,7 +30,7 @@ _SWITCH_INTERVAL: Final = 0.0001  # seconds; see above
 
 
 def lower_switch_interval() -> None:
-    """Lower the interpreter's switch interval, for the whole process and for good."""
+    """Lower the interpreter's switch interval for the whole process, permanently."""
     sys.setswitchinterval(min(sys.getswitchinterval(), _SWITCH_INTERVAL))
 
 
@@ -45,12 +45,12 @@ class Threads(Executor):
 
     async def write(self, work: Callable[[BlockStore], T]) -> T:
         writer = self._files.writer
-        assert writer is not None, "the log sees to it"
+        assert writer is not None, "only a log opened for writing calls this"
         return await trio.to_thread.run_sync(work, writer, limiter=self._writing)
 
     async def read(self, work: Callable[[BlockStore], T], *, long: bool = False) -> T:
         def run() -> T:
-            store = self._free.pop()  # there is one: the limiter counts them
+            store = self._free.pop()  # never empty: the limiter counts them
             try:
                 return work(store)
             finally:
@@ -60,7 +60,7 @@ class Threads(Executor):
 
     async def supply(self, make: Callable[[], Iterable[Row]]) -> Iterable[Row]:
         await trio.lowlevel.checkpoint()
-        return make()  # one after the other, as the thread that writes takes them
+        return make()  # lazily, in the thread that writes
 
     async def close(self) -> None:
         all_readers = [object() for _ in self._files.readers]

@@ -18,8 +18,8 @@ import attrs
 import msgspec
 
 from mist.archive import ArchiveError, Manifest
-from mist.archive.manifest import sync_directory
-from mist.archive.ranges import joined
+from mist.archive.manifest import join_ranges
+from mist.archive.table import sync_directory
 from mist.pipeline.errors import JobFailed
 from mist.pipeline.ingestion.lake import Lake
 from mist.pipeline.ingestion.tasks import Landed
@@ -73,7 +73,7 @@ def enter(lake: Lake, landed: Iterable[Landed]) -> Entered:
         segments = [segment for part in parts for segment in part.segments]
         _move(lake, parts)
         gone = (each for part in parts for each in part.lost)
-        lost = joined([*manifest.lost, *gone], _MAX_LOST)
+        lost = join_ranges([*manifest.lost, *gone], _MAX_LOST)
         return msgspec.structs.replace(
             manifest.plus(*segments), epoch=first.epoch, sealed=last.upto, lost=lost
         )

@@ -18,10 +18,11 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from mist.archive.filling import Filling, SealPolicy
-from mist.archive.manifest import Segment, Table
+from mist.archive.manifest import Segment
+from mist.archive.open_segment import OpenSegment, SealPolicy
 from mist.archive.schema import MESSAGES
 from mist.archive.segments import day_of
+from mist.archive.table import Table
 from mist.pipeline.ingestion.lake import Lake
 from mist.pipeline.selection import Alternatives
 from mist.pipeline.source.origins import Losses, Origin
@@ -107,7 +108,7 @@ class _Writing:
 
     def __init__(self, folder: Path) -> None:
         self._table = Table(folder)
-        self._open: Filling | None = None
+        self._open: OpenSegment | None = None
         self._done: list[Segment] = []
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -120,7 +121,7 @@ class _Writing:
             while len(rest):
                 if self._open is None:
                     first = rest.column("id")[0].as_py()
-                    self._open = Filling(self._table, SealPolicy(), day, first, since=0.0)
+                    self._open = OpenSegment(self._table, SealPolicy(), day, first, since=0.0)
                 rest = rest.slice(self._open.add(rest))
                 if self._open.full:
                     self._close()

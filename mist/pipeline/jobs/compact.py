@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import pyarrow as pa
 
-from mist.archive.manifest import Archive, Manifest, Segment, Table
+from mist.archive.manifest import Manifest, Segment
+from mist.archive.table import Archive, Table
 from mist.pipeline.jobs.result import Result
 from mist.pipeline.kernels.merging import Group, groups, merge
 from mist.pipeline.progress import Progress, silent

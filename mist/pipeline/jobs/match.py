@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mist.archive.admission import admitted
+from mist.archive.visibility import visible_rows
 from mist.attributes import NO_ATTRIBUTES, Attributes
 from mist.pipeline.jobs.result import LargeResult, Result, write_frame, write_table
 from mist.pipeline.kernels.matching import Matcher
@@ -165,7 +165,7 @@ def received(sent: Sent, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Recor
     """Of batches with `COLUMNS` the rows that may come to who has the subscriptions."""
     who = Attributes.parse(sent.attributes)
     for batch in batches:
-        mask = admitted(batch.column("audience"), batch.column("tags"), who)
+        mask = visible_rows(batch.column("audience"), batch.column("tags"), who)
         yield batch if mask is None else batch.filter(pa.array(mask))
 
 

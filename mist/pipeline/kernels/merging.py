@@ -13,9 +13,10 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mist.archive.manifest import Segment, Table
+from mist.archive.manifest import Segment
 from mist.archive.schema import MESSAGES, ROW_GROUP
 from mist.archive.segments import write_segment
+from mist.archive.table import Table
 from mist.pipeline.errors import BadInput
 
 __all__ = ["groups", "merge"]

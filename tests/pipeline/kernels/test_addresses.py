@@ -5,15 +5,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mist.archive.admission import admitted
 from mist.archive.matching import matching
+from mist.archive.visibility import visible_rows
 from mist.attributes import Attributes
 from mist.audience import Audience
 from mist.broker.broker import Broker
 from mist.broker.outbox import Outbox, OutboxLimits
 from mist.history import Publication, Selection
-from mist.history.admission import admitted as admitted_of_history
 from mist.history.opening import open_history
+from mist.history.visibility import visible_to
 from mist.message import Envelope, TagSet
 from mist.pipeline.kernels.coverage import FANOUT, SUBSCRIPTION, TAG, Coverage
 from mist.pipeline.kernels.matching import Matcher
@@ -114,7 +114,7 @@ async def replayed(wanted: list[TagSet], rows: Messages, who: Attributes) -> lis
         for each in wanted:
             page = await history.read(Selection.asked([each]))
             for stored in page.stored:
-                mine = admitted_of_history(stored, who)
+                mine = visible_to(stored, who)
                 found += [(n - 1, written(each)) for n in (() if mine is None else mine.firsts)]
     return sorted(found)
 
@@ -128,7 +128,7 @@ async def test_live_replayed_selected_and_matched_are_the_same(
     assert await replayed(wanted, rows, who) == live
     tags = column([tags for tags, _ in rows])
     texts = [None if audience is None else audience.text for _, audience in rows]
-    mask = admitted(pa.array(texts, pa.string()), tags, who)
+    mask = visible_rows(pa.array(texts, pa.string()), tags, who)
     may = [True] * len(rows) if mask is None else mask.tolist()
     selected = [
         (n, written(each))

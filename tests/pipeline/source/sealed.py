@@ -2,9 +2,10 @@
 
 import msgspec
 
-from mist.archive.manifest import Manifest, Segment, Table
+from mist.archive.manifest import Manifest, Segment
 from mist.archive.schema import MESSAGES
 from mist.archive.segments import write_segment
+from mist.archive.table import Table
 from tests.pipeline.source.fake import rows
 
 __all__ = ["seal"]

@@ -7,9 +7,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from mist.archive.manifest import Archive, ArchiveMissing, Table
+from mist.archive.manifest import ArchiveMissing
 from mist.archive.schema import MESSAGES
 from mist.archive.segments import read_segment, write_segment
+from mist.archive.table import Archive, Table
 from mist.pipeline.selection import parse_alternatives
 from mist.pipeline.source.errors import DataLoss
 from mist.pipeline.source.origins import LogPosition, Losses

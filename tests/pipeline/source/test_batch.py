@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mist.archive.manifest import Archive
 from mist.archive.schema import MESSAGES, SPARK_MESSAGES
+from mist.archive.table import Archive
 from mist.pipeline.source.shaping import Shape, messages_schema
 from tests.pipeline.source.fake import Fake, faking, rows
 from tests.pipeline.source.sealed import seal

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mist.archive.manifest import Archive
+from mist.archive.table import Archive
 from tests.pipeline.source.fake import Fake, Handler, faking, rows
 from tests.pipeline.source.sealed import seal
 

@@ -17,8 +17,8 @@ import attrs
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mist.archive.manifest import Archive, Table
 from mist.archive.segments import older_than
+from mist.archive.table import Archive, Table
 from mist.pipeline.selection import Alternatives, Bounds, Range, Selection
 from mist.pipeline.source.errors import DataLoss
 from mist.pipeline.source.origins import LogPosition, Losses, Origin

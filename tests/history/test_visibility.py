@@ -2,7 +2,7 @@
 
 from mist.attributes import Attributes
 from mist.history import Stored
-from mist.history.admission import admitted, envelope_of
+from mist.history.visibility import envelope_of, visible_to
 from mist.wire import Entry, TagList
 
 
@@ -17,15 +17,15 @@ def stored(audience: str | None, *tags: str) -> Stored:
 
 def test_an_audience_decides_for_all_of_a_publication() -> None:
     publication = stored("users=1", "a", "b")
-    assert admitted(publication, Attributes(user="1")) is publication
-    assert admitted(publication, Attributes(user="2")) is None
-    assert admitted(stored(None), Attributes(user="2")) is not None
+    assert visible_to(publication, Attributes(user="1")) is publication
+    assert visible_to(publication, Attributes(user="2")) is None
+    assert visible_to(stored(None), Attributes(user="2")) is not None
 
 
 def test_a_site_gets_its_own_and_of_others_what_is_global() -> None:
     red = Attributes(others={"site": "red"})
     mixed = stored(None, "a", "/global/x", "b", "/global/y")
-    found = admitted(mixed, red)
+    found = visible_to(mixed, red)
     assert found is not None
     assert [
         (each[0].canonical, first) for each, first in zip(found.entries, found.firsts, strict=True)
@@ -33,13 +33,13 @@ def test_a_site_gets_its_own_and_of_others_what_is_global() -> None:
         (b"/global/x", 2),
         (b"/global/y", 4),
     ]
-    assert admitted(stored("site=red"), red) is not None
-    assert admitted(stored("site=blue"), red) is None
+    assert visible_to(stored("site=red"), red) is not None
+    assert visible_to(stored("site=blue"), red) is None
 
 
 def test_one_that_cannot_be_read_is_for_nobody() -> None:
     for attributes in (Attributes(), Attributes(client="?"), Attributes(user="1")):
-        assert admitted(stored("no audience"), attributes) is None
+        assert visible_to(stored("no audience"), attributes) is None
 
 
 def test_what_messages_have_beside_goes_with_them() -> None:

@@ -1,4 +1,4 @@
-"""Who may get what is read from a history: the audience that a message was published for."""
+"""Targeted delivery of stored messages: which of them a session may get, by their audience."""
 
 from typing import Final
 
@@ -9,11 +9,11 @@ from mist.errors import InvalidAudience
 from mist.history.record import Stored
 from mist.message import Envelope
 
-__all__ = ["admitted", "envelope_of"]
+__all__ = ["envelope_of", "visible_to"]
 
 
 class _Nobody(Audience):
-    """What an audience admits that nobody can read."""
+    """An audience whose text can't be parsed: it admits nobody."""
 
     def admits(self, attributes: Attributes) -> bool:
         return False
@@ -23,12 +23,12 @@ _NOBODY: Final = _Nobody(clients=frozenset("?"))
 
 
 def envelope_of(stored: Stored) -> Envelope:
-    """What its messages have beside tags and data."""
+    """The envelope of its messages: everything beside tags and data."""
     return Envelope(stored.time, stored.publisher, _audience(stored), stored.meta)
 
 
-def admitted(stored: Stored, attributes: Attributes) -> Stored | None:
-    """What of it a session with these attributes may get; None for nothing."""
+def visible_to(stored: Stored, attributes: Attributes) -> Stored | None:
+    """The part of a publication that a session with these attributes may get; None is nothing."""
     if stored.audience is None and not attributes.site:
         return stored
     audience = _audience(stored)
@@ -45,5 +45,5 @@ def _audience(stored: Stored) -> Audience | None:
         return None
     try:
         return Audience.parse(stored.audience)
-    except InvalidAudience:  # of another version's making: rather nobody than everyone
+    except InvalidAudience:  # from another version: admit nobody rather than everyone
         return _NOBODY

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mist.archive.admission import admitted
+from mist.archive.visibility import visible_rows
 from mist.attributes import NO_ATTRIBUTES, Attributes
 from mist.audience import Audience
 from mist.broker.attribute_index import is_global, reaches
@@ -23,7 +23,7 @@ def found(rows: list[tuple[TagSet, str | None]], who: Attributes, kind: pa.DataT
     # Also as a slice, whose buffers begin elsewhere.
     audience, tags = (pa.concat_arrays([each.slice(0, 1), each]).slice(1) if len(each) else each
                       for each in (audience, tags))  # fmt: skip
-    mask = admitted(audience, tags, who)
+    mask = visible_rows(audience, tags, who)
     return [True] * len(rows) if mask is None else mask.tolist()
 
 
@@ -49,7 +49,10 @@ def test_what_is_no_audience_is_for_nobody(kind: pa.DataType) -> None:
 
 def test_where_nobody_is_addressed_nothing_is_looked_at() -> None:
     tags = pa.array([["a"], None], pa.list_(pa.string()))
-    assert admitted(pa.nulls(2, TEXTS), tags, NO_ATTRIBUTES) is None
-    assert admitted(pa.nulls(2, TEXTS), tags, Attributes.parse("user=1")) is None
-    assert admitted(pa.nulls(2, TEXTS), tags, Attributes.parse("site=x")).tolist() == [False, False]
-    assert admitted(pa.nulls(0, TEXTS), tags.slice(0, 0), Attributes.parse("site=x")) is None
+    assert visible_rows(pa.nulls(2, TEXTS), tags, NO_ATTRIBUTES) is None
+    assert visible_rows(pa.nulls(2, TEXTS), tags, Attributes.parse("user=1")) is None
+    assert visible_rows(pa.nulls(2, TEXTS), tags, Attributes.parse("site=x")).tolist() == [
+        False,
+        False,
+    ]
+    assert visible_rows(pa.nulls(0, TEXTS), tags.slice(0, 0), Attributes.parse("site=x")) is None

@@ -1,7 +1,7 @@
-"""The segment that is being filled: pages of a log go in, row groups go to the disk.
+"""The open segment: takes pages of a log, and writes row groups to the disk.
 
-All of this is a worker thread's, and each call is a piece of work of some milliseconds; what
-takes longer (compressing a row group, waiting for the disk) lets go of the interpreter.
+All of this runs in a worker thread, each call for some milliseconds; what takes longer
+(compressing a row group, waiting for the disk) releases the interpreter lock.
 """
 
 from datetime import date
@@ -11,15 +11,16 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from mist.archive.manifest import Segment, Table
+from mist.archive.manifest import Segment
 from mist.archive.rows import parts_to_batch
 from mist.archive.schema import MESSAGES, ROW_GROUP
 from mist.archive.segments import SegmentWriter, day_of
+from mist.archive.table import Table
 from mist.history import ColumnPage
 
-__all__ = ["Filling", "Piece", "SealPolicy", "cut"]
+__all__ = ["OpenSegment", "Piece", "SealPolicy", "cut"]
 
-_HELD: Final = 16 << 20  # bytes of rows that wait to be a row group
+_HELD: Final = 16 << 20  # bytes of rows buffered for a row group
 _DAY: Final = 86_400_000_000  # microseconds
 
 Range = tuple[int, int]
@@ -28,14 +29,14 @@ Range = tuple[int, int]
 
 @attrs.frozen
 class SealPolicy:
-    """When a segment is finished: whichever comes first.
+    """When a segment is finished: at the first of these limits.
 
     Attributes:
-        rows: it has as many, and never more.
-        bytes: its file has as many.
-        unsealed: so many bytes of messages have gone into it. Far fewer than the log keeps, or
-            they leave the log before they are sealed.
-        seconds: its oldest message has waited as long.
+        rows: of the segment; never exceeded.
+        bytes: of its file.
+        unsealed: bytes of messages in it. Far fewer than the log keeps, or they would be
+            removed from the log before they are sealed.
+        seconds: age of its oldest message.
     """
 
     rows: int = 500_000
@@ -58,12 +59,12 @@ class Piece:
 
 
 def cut(page: ColumnPage, after: int, expired: int) -> tuple[list[Piece], list[Range]]:
-    """A page as rows, day by day, and which ids are missing from it.
+    """Split a page into rows of one day each, and find which ids are missing from it.
 
     Args:
-        page: of all messages behind `after`.
-        expired: the highest id that retention has taken. Ids that aren't there up to this one
-            are missing; beyond it they have been erased, or were never given.
+        page: of all messages after `after`.
+        expired: the highest id that retention has removed. Ids absent up to this one are
+            missing; above it they were erased, or never given.
     """
     batch = parts_to_batch(page.parts)
     if not batch.num_rows:
@@ -79,7 +80,7 @@ def cut(page: ColumnPage, after: int, expired: int) -> tuple[list[Piece], list[R
 
 
 def _gaps(ids: np.ndarray, after: int, end: int, expired: int) -> list[Range]:
-    """What is missing of `(after, end]`, as far as `expired`."""
+    """The ids missing in `(after, end]`, up to `expired`."""
     if expired <= after:
         return []
     bounded = np.concatenate([[after], ids, [end + 1]])
@@ -88,19 +89,19 @@ def _gaps(ids: np.ndarray, after: int, end: int, expired: int) -> list[Range]:
     return [(first, last) for first, last in gaps if first <= last]
 
 
-class Filling:
-    """A segment that is open. See the module.
+class OpenSegment:
+    """A segment that is being written. See the module.
 
     Args:
-        table: what it is to belong to.
+        table: the table it will belong to.
         policy: when it is full.
         first: id of the first row to come.
-        since: when that was read, on trio's clock.
+        since: when that was read, by trio's clock.
 
     Attributes:
         day, first, since: as given.
-        last: id of the last row that was taken.
-        full: whether it is to be finished.
+        last: id of the last row added.
+        full: whether a limit is reached.
     """
 
     def __init__(
@@ -119,10 +120,10 @@ class Filling:
         self._held_rows = self._held_bytes = 0
 
     def add(self, batch: pa.RecordBatch) -> int:
-        """Take rows, as many as there is room for; at least one.
+        """Add rows, as many as fit; at least one.
 
         Returns:
-            How many.
+            How many were added.
 
         Raises:
             ArchiveError: they can't be written.
@@ -145,7 +146,7 @@ class Filling:
         return int(batch.num_rows)
 
     def finish(self) -> Segment:
-        """Close it and have it survive a power cut.
+        """Close the file, durably.
 
         Raises:
             ArchiveError: it can't be written.
@@ -155,13 +156,13 @@ class Filling:
         return self._writer.finish(self.first, self.last)
 
     def abandon(self) -> None:
-        """Delete what there is of it. What went in is still in the log."""
+        """Delete the file. Its messages are still in the log."""
         self._held.clear()
         self._writer.abandon()
 
     def _write(self, *, rest: bool = False) -> None:
         held = pa.Table.from_batches(self._held)
-        # Whole row groups: what is left over begins the next one.
+        # Whole row groups: the rest begins the next one.
         rows = held.num_rows
         if not rest and self._held_bytes < _HELD:
             rows -= rows % ROW_GROUP

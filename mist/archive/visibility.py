@@ -1,5 +1,7 @@
-"""Which rows somebody may get: the audiences in a column, as `mist.history.admission` has it for
-a log that is read message by message."""
+"""Targeted delivery of archived rows: which of them a session may get, by their audience.
+
+What `mist.history.visibility` does for single messages, for columns.
+"""
 
 from typing import Any
 
@@ -12,15 +14,14 @@ from mist.audience import Audience
 from mist.broker.attribute_index import is_global, reaches
 from mist.errors import InvalidAudience
 
-__all__ = ["admitted"]
+__all__ = ["visible_rows"]
 
 
-def admitted(audience: pa.Array, tags: pa.Array, attributes: Attributes) -> Any:
+def visible_rows(audience: pa.Array, tags: pa.Array, attributes: Attributes) -> Any:
     """Which rows a session with these attributes may get.
 
-    Each distinct audience is asked once. O(rows), and O(1) where no row has an audience and no
-    site is given. What can't be read as an audience admits nobody: that it was meant for
-    somebody is all that is known of it.
+    Each distinct audience is evaluated once. O(rows), and O(1) where no row has an audience and no
+    site is given. An audience that can't be parsed admits nobody.
 
     Args:
         audience: string, perhaps dictionary encoded; null is everyone.
@@ -43,20 +44,20 @@ def admitted(audience: pa.Array, tags: pa.Array, attributes: Attributes) -> Any:
 
 
 def _verdicts(text: str | None, attributes: Attributes) -> tuple[bool, bool]:
-    """Whether it may be had, and whether where the message is for every site."""
+    """Whether an audience admits the session, for a message of one site, and of every site."""
     try:
         audience = None if text is None else Audience.parse(text)
     except InvalidAudience:
         return False, False
     here = reaches(audience, attributes, False)
-    # Only of sites there is another answer: most audiences name none.
+    # The two differ only where sites are named, and most audiences name none.
     if not attributes.site and (audience is None or not audience.others):
         return here, here
     return here, reaches(audience, attributes, True)
 
 
 def _are_global(tags: pa.Array) -> Any:
-    """Which rows are for every site."""
+    """Which rows are messages for every site."""
     values = tags.flatten()
     if not pa.types.is_dictionary(values.type):
         values = values.dictionary_encode()
