@@ -3,30 +3,32 @@
     connections     connections that are kept alive from one request to the next
     exchange        one request and its response, as ASGI has it
     app             every route, in one table
-    guard           what every request has to pass: name, page, size, speed, rate
-    access          who asks, and what they may
+    guard           checks of every request: host, origin, size, time, rate
+    access          authentication and authorization
     context         what the routes share
     problems        errors as problem+json
-    bodies          JSON in and out
-    queries         what stands behind the question mark
-    rates           token buckets
+    bodies          JSON bodies
+    queries         query strings
+    rates           rate limits: token buckets
 
 A module for each group of routes, which has a `routes(context)`:
 
     bus             channels, for MessageBus's client; `bus_questions` is what it asks,
                     `bus_polls` which of its polls is the newest
-    description     the OpenAPI page; `openapi` is what routes describe themselves with
+    description     the OpenAPI document; `openapi` has the types that describe routes
     guble           topics, as guble's clients publish to them
-    health          is it alive, is it ready, and where are its endpoints?
-    inspect         who is connected, and what is subscribed to; `paging` gives lists in pages
-    messages        publish some, read what was; `publications` is what a body brings,
-                    `idempotency` tells a repeat
+    health          liveness, readiness, and the endpoints for browsers
+    inspect         lists of connections, subscriptions and tags; `paging`
+    messages        publishing and reading; `publications` parses bodies, `idempotency`
+                    recognizes retries
+    log             the log as Arrow; `log_pages`, `log_segments` read it
     metrics         for Prometheus
     pages           the dashboard, mist.js, and their files
     polling         long polling, for networks that break streams; `search` reads for it
-    stats           what the dashboard shows; `session_aggregates` adds up all sessions
-    streams         Server-Sent Events; `subscribers` is what they share with polls
-    tickets         what a page puts into a URL in the place of its token
+    staging         exactly-once writes; `staging_parts` validates, `staging_store` keeps parts
+    stats           statistics for the dashboard; `session_aggregates` sums over sessions
+    streams         Server-Sent Events; `subscribers`, `open_streams` are shared with polls
+    tickets         one-time credentials in URLs; `ticket_store` has them
     tokens          the token registry
 """
 

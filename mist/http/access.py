@@ -1,8 +1,8 @@
-"""Who asks, and what they may.
+"""Authentication and authorization of requests.
 
-A *service* knows the secret and may do everything. Where there is none, whoever reaches a
-loopback listener is one, as over TCP; but never by its peer's address, which behind a proxy is
-the proxy's. A *client* has a token, and may what its grant says.
+A *service* has the secret and may do everything. Without a secret, any client of a loopback
+listener is a service, as over TCP; the listener decides, not the peer's address, which behind a
+proxy is the proxy's. A *client* has a token, and may do what that grants.
 """
 
 from typing import Final
@@ -27,30 +27,30 @@ _CREDENTIALS: Final = frozenset({b"authorization", _TOKEN})
 
 @attrs.frozen
 class Caller:
-    """One who asks.
+    """The authenticated sender of a request.
 
     Attributes:
-        record: the token's; None for a service.
+        record: of the token; None for a service.
     """
 
     record: Record | None
 
     @property
     def is_service(self) -> bool:
-        """Whether this one may do everything."""
+        """Whether it is a service, which may do everything."""
         return self.record is None
 
     @property
     def name(self) -> str:
-        """What stands for it in the history and in logs; empty for a service."""
+        """Its name in the history and in logs; empty for a service."""
         return "" if self.record is None else self.record.id
 
 
 class Access:
-    """Looks at credentials.
+    """Checks credentials.
 
     Args:
-        hub: knows the secret and the tokens.
+        hub: has the secret and the tokens.
         token_rate: requests per second that one token may make.
     """
 
@@ -59,11 +59,11 @@ class Access:
         self._rates = Rates(token_rate, trio.current_time)
 
     async def caller(self, request: Request) -> Caller:
-        """Who asks.
+        """Authenticate a request.
 
         Raises:
-            Problem: there is no credential where one is needed (401), there are two (400), a
-                wrong one (401, after a while), or a token is used too often (429).
+            Problem: a credential is missing (401), there are two (400), it is invalid (401,
+                after a delay), or a token exceeds its rate limit (429).
         """
         headers: list[tuple[bytes, bytes]] = request.scope["headers"]
         found = [header for header in headers if header[0] in _CREDENTIALS]
@@ -80,30 +80,31 @@ class Access:
         return Caller(None)
 
     async def service(self, request: Request) -> Caller:
-        """A service, or none.
+        """Authenticate a request that only services may make.
 
         Raises:
-            Problem: as `caller`; or it has a token, which is not enough (403); or nobody can be
-                one here, since there is no secret and the listener isn't a loopback one (403).
+            Problem: as `caller`; or it has only a token (403); or no client can be a service,
+                since there is no secret and the listener is not on loopback (403).
         """
         if not (self._hub.needs_secret or _is_local(request) or "x-auth-token" in request.headers):
-            detail = "the server has no secret, and without one does that on loopback only"
+            detail = "without a secret the server allows this on loopback only"
             raise Problem(403, "loopback_only", detail)
         caller = await self.caller(request)
         if not caller.is_service:
-            raise Problem(403, "secret_needed", "a token is not enough for that")
+            raise Problem(403, "secret_needed", "this needs the secret, not a token")
         return caller
 
     def again(self, caller: Caller, request: Request) -> Caller:
-        """Who asks, once more: a token may have changed while the request's body came.
+        """Authenticate again: the token may have changed while the request's body arrived.
 
-        With no await between this and what it allows, a revocation comes before both or after.
+        Without an await between this and what it allows, a revocation takes effect before both
+        or after both.
 
         Args:
-            caller: as found at the request's beginning.
+            caller: of the request, from `caller`.
 
         Raises:
-            Problem: the token is good for nothing any more (401).
+            Problem: the token was revoked (401).
         """
         if caller.is_service:
             return caller
@@ -113,12 +114,12 @@ class Access:
         return Caller(record)
 
     async def refusal(self, reason: str, detail: str) -> Problem:
-        """What to raise for a wrong credential: counted, and after a while, so that guessing
-        takes long.
+        """The problem to raise for an invalid credential: counted, and after a delay against
+        guessing.
 
         Args:
-            reason: what was wrong, for the counts: `secret`, `token`, `ticket`.
-            detail: for whoever asks.
+            reason: label of the count: `secret`, `token`, `ticket`.
+            detail: for the client.
         """
         self._hub.note_failed_auth("http", reason)
         await trio.sleep(self._hub.hub_limits.failed_auth_delay)
@@ -141,7 +142,7 @@ class Access:
         return Caller(None)
 
     def _record(self, token: str) -> Record | None:
-        """The record of a token that is good for something, as a header has it."""
+        """The record of the token in a header; None for an unknown one, or one without tags."""
         record = self._hub.registry.lookup(_text(token))
         return record if record is not None and record.tags else None
 
@@ -152,7 +153,7 @@ def _is_local(request: Request) -> bool:
 
 
 def _text(value: str) -> str:
-    """A header's value: it came as Latin-1, and credentials are UTF-8."""
+    """A header's value, decoded as UTF-8: starlette decodes headers as Latin-1."""
     return value.encode("latin-1").decode("utf-8", "replace")
 
 

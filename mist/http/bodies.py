@@ -1,4 +1,4 @@
-"""JSON in and out."""
+"""JSON bodies of requests and responses, and media types."""
 
 from collections.abc import Mapping
 from typing import Final, TypeVar
@@ -44,7 +44,7 @@ async def whole_body(request: Request) -> bytes:
 
 
 async def read_body(request: Request, kind: type[T]) -> T:
-    """A request's JSON body, of exactly that type; 5.0 is an integer, as JSON Schema has it.
+    """A request's JSON body, of exactly that type; 5.0 is an integer, as in JSON Schema.
 
     Args:
         kind: anything that msgspec decodes: a Struct, a union of them, a list.
@@ -63,6 +63,6 @@ async def read_body(request: Request, kind: type[T]) -> T:
 
 
 def answer(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """A JSON response that nobody stores."""
+    """A JSON response that must not be cached."""
     sent = {"Cache-Control": "no-store", **(headers or {})}
     return Response(msgspec.json.encode(value), status, sent, JSON)

@@ -1,6 +1,6 @@
-"""`/openapi.json`: all that the routes say of themselves, in one page.
+"""`/openapi.json`: the OpenAPI document of all routes.
 
-To describe a new group of routes: give its module `OPERATIONS`, and name it here.
+To describe a new module of routes: give it `OPERATIONS`, and add these to `GROUPS`.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ __all__ = ["GROUPS", "OPERATIONS", "routes"]
 OPERATIONS: Final[Operations] = {
     "/openapi.json": {
         "get": Operation(
-            summary="This page", answers={200: Answer("OpenAPI 3.1.", {"type": "object"})}
+            summary="This document", answers={200: Answer("OpenAPI 3.1.", {"type": "object"})}
         )
     }
 }
@@ -58,7 +58,7 @@ GROUPS: Final = (
     tokens.OPERATIONS,
     OPERATIONS,
 )
-"""What is described, a group for each module."""
+"""The operations of each module."""
 
 
 def routes(context: Context) -> Sequence[BaseRoute]:

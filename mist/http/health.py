@@ -1,4 +1,4 @@
-"""Is it alive, is it ready, and where are its endpoints?"""
+"""Health: liveness, readiness, and the endpoints for browsers."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -19,7 +19,7 @@ from mist.transports.handshake import PATH
 
 __all__ = ["OPERATIONS", "routes"]
 
-_REMEMBERED: Final = 5.0  # seconds after which a history that failed may be tried again
+_REMEMBERED: Final = 5.0  # seconds after a failure, for which the server is not ready
 
 
 class Health(msgspec.Struct, frozen=True):
@@ -43,8 +43,8 @@ class Endpoints(msgspec.Struct, frozen=True):
 
 
 def _is_failing(sequencer: Sequencer) -> bool:
-    # Only a publish finds out that the disk has room again, and whoever takes an unready server
-    # out of service sends it none.
+    # Only a publish can find that the disk has space again, and a load balancer sends none to a
+    # server that is not ready.
     return sequencer.failing and trio.current_time() - sequencer.failed_at < _REMEMBERED
 
 
@@ -56,7 +56,7 @@ def routes(context: Context) -> Sequence[BaseRoute]:
 
     async def ready(request: Request) -> Response:
         if context.is_draining():
-            raise Problem(503, "draining", "the server is going away", {"Retry-After": "1"})
+            raise Problem(503, "draining", "the server is shutting down", {"Retry-After": "1"})
         sequencer = context.hub.sequencer
         if sequencer is not None and _is_failing(sequencer):
             raise Problem(503, "history_unavailable", "the history can't be written")
@@ -75,10 +75,10 @@ def routes(context: Context) -> Sequence[BaseRoute]:
 
 
 def _websocket(context: Context, request: Request) -> str:
-    """The URL for WebSockets, under the name that the request came to.
+    """The URL for WebSockets, with the host name of the request.
 
-    That of a `ws` listener, of several the one that has TLS where the request has, since pages
-    demand that; where there is none, of the listener that the request came by.
+    That of a `ws` listener, preferably one with TLS if the request used TLS, since pages require
+    that; where there is none, that of the listener of the request.
     """
     came_by: Listen = request.state.listen
     found = [each for each in context.listening if each.protocol == "ws" and not each.is_unix]
@@ -93,20 +93,20 @@ def _websocket(context: Context, request: Request) -> str:
 OPERATIONS: Final[Operations] = {
     "/healthz": {
         "get": Operation(
-            summary="Is it alive?",
-            answers={200: Answer("It is.", Health, {"status": "alive"})},
+            summary="Liveness",
+            answers={200: Answer("The server is alive.", Health, {"status": "alive"})},
         )
     },
     "/readyz": {
         "get": Operation(
-            summary="Is it ready?",
-            answers={200: Answer("It is.", Health, {"status": "ready"})},
-            problems={503: "It is going away, or its history can't be written."},
+            summary="Readiness",
+            answers={200: Answer("The server is ready.", Health, {"status": "ready"})},
+            problems={503: "It is shutting down, or its history can't be written."},
         )
     },
     "/v1/endpoints": {
         "get": Operation(
-            summary="Where the endpoints for browsers are",
+            summary="Endpoints for browsers",
             answers={
                 200: Answer(
                     "The endpoints.",

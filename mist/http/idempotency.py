@@ -1,8 +1,8 @@
 """Idempotency keys (`Idempotency-Key`): a publish that is retried, because its answer was lost.
 
-For 24 hours a repeat publishes nothing and is answered as the first was. A key belongs to the
-credential it came with, so nobody can find out, or use up, another's. What is kept of both is a
-hash; see `mist.history.idempotency` for where.
+For 24 hours a repeat publishes nothing and gets the answer of the first request. A key belongs to
+the credential it came with, so no client can probe or use up the keys of another. Only hashes of
+key and body are stored; see `mist.history.idempotency`.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ __all__ = ["KEY", "conflict", "key_of"]
 
 KEY: Final = parameter(
     "Idempotency-Key",
-    "Makes a repeat within 24 h a no-op that is answered as the first was.",
+    "A repeat with the same key within 24 h is a no-op with the first answer.",
     {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]([ -~]*[!-~])?$"},
     place="header",
 )
@@ -30,7 +30,7 @@ _TEXT: Final = re.compile(r"[ -~]{1,255}")
 
 
 def key_of(request: Request, caller: Caller, body: bytes, kind: str) -> Key | None:
-    """What marks a request; None where it has no key.
+    """The key of a request; None where it has none.
 
     Args:
         kind: the body's media type, without parameters.
@@ -46,11 +46,11 @@ def key_of(request: Request, caller: Caller, body: bytes, kind: str) -> Key | No
             400, "invalid_idempotency_key", "expected one Idempotency-Key: 1 to 255 ASCII letters"
         )
     owner = "service" if caller.is_service else f"token {caller.name}"
-    # No kind has an LF in it, so no two pairs are joined to one text.
+    # A media type contains no LF, so different pairs give different texts.
     digest = hashlib.sha256(kind.encode() + b"\n" + body).digest()
     return Key(key_name(owner, keys[0]), digest)
 
 
 def conflict() -> Problem:
-    """The answer to a key that was used for something else."""
+    """The answer to a key that was used for another request."""
     return Problem(422, "idempotency_conflict", "that key was used for another request")

@@ -1,9 +1,9 @@
-"""Who is connected, and what is subscribed to: lists for whoever looks after a server.
+"""Inspection for operators: lists of connections, subscriptions and tags.
 
-All are looked through from beginning to end for each page, and nothing is kept between pages;
-so others run in between, and of a million subscriptions no more are held than a page shows.
-Pages follow an order, and a page's last line says where the next begins: what stays where it
-is in that order is shown once, whatever comes and goes meanwhile.
+Each page scans everything, in slices with checkpoints between them, and no state is kept between
+pages; so memory is bounded by the page size, even with a million subscriptions. Pages follow a
+fixed order, and each names the last key as the start of the next: an entry whose key does not
+change is shown once, whatever else changes meanwhile.
 """
 
 import heapq
@@ -27,10 +27,10 @@ from mist.sessions.session_table import ConnectedSession
 
 __all__ = ["OPERATIONS", "routes"]
 
-_SLICE: Final = 500  # of anything, between two checkpoints; 1 ms or so
+_SLICE: Final = 500  # entries between two checkpoints; about 1 ms
 
 T = TypeVar("T")
-# What stands first has the lowest key.
+# The first entry has the lowest key.
 Key = tuple[int, str]
 Keyed = tuple[Key, Any]
 _GONE: Final[Key] = (0, "")
@@ -48,7 +48,7 @@ class ConnectionList(msgspec.Struct, frozen=True):
 
 
 class Subscription(msgspec.Struct, frozen=True):
-    """A tag set, and how many are subscribed to it."""
+    """A tag set, and how many sessions are subscribed to it."""
 
     tags: list[str]
     subscribers: int
@@ -63,7 +63,7 @@ class SubscriptionList(msgspec.Struct, frozen=True):
 
 
 class TagUse(msgspec.Struct, frozen=True):
-    """A tag, and how many of the tag sets that are subscribed to have it."""
+    """A tag, and how many of the subscribed tag sets contain it."""
 
     tag: str
     subscriptions: int
@@ -114,12 +114,12 @@ def routes(context: Context) -> Sequence[BaseRoute]:
 async def _page(
     slices: Iterable[Sequence[T]], key: Callable[[T], Key], after: Key | None, limit: int
 ) -> tuple[list[Keyed], bool]:
-    """The `limit` things with the lowest keys above `after`, and whether there are more.
+    """The `limit` entries with the lowest keys above `after`, and whether there are more.
 
     O(n) and O(limit) memory.
 
     Args:
-        key: where something stands; `_GONE` for what is no longer there.
+        key: the sort key of an entry; `_GONE` for one that no longer exists.
     """
     lowest: list[Keyed] = []
     for some in slices:
@@ -128,7 +128,7 @@ async def _page(
             keyed = [each for each in keyed if each[0] is not _GONE]
             if after is not None:
                 keyed = [each for each in keyed if each[0] > after]
-            if len(lowest) > limit:  # most don't come near
+            if len(lowest) > limit:  # most entries are beyond the page
                 highest = lowest[-1][0]
                 keyed = [each for each in keyed if each[0] < highest]
             if keyed:
@@ -204,7 +204,7 @@ _AFTER: Final = {
 OPERATIONS: Final[Operations] = {
     "/v1/connections": {
         "get": Operation(
-            summary="List who is connected",
+            summary="List connections",
             who=SERVICE,
             parameters=[
                 LIMIT,
@@ -223,7 +223,7 @@ OPERATIONS: Final[Operations] = {
     },
     "/v1/subscriptions": {
         "get": Operation(
-            summary="List what is subscribed to",
+            summary="List subscriptions",
             who=SERVICE,
             parameters=[LIMIT, after_parameter(_AFTER, "40:news,room:1")],
             answers={
@@ -241,7 +241,7 @@ OPERATIONS: Final[Operations] = {
     },
     "/v1/tags": {
         "get": Operation(
-            summary="List the tags that are subscribed to",
+            summary="List subscribed tags",
             who=SERVICE,
             parameters=[LIMIT, after_parameter(_AFTER, "40:news")],
             answers={

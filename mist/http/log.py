@@ -1,9 +1,9 @@
-"""The log as Arrow, for Spark and whoever else reads it by the million.
+"""The log as Arrow, for Spark and other readers of millions of messages.
 
-GET /v1/log                 a page: rows behind an id, from the history or the archive
-GET /v1/log/position        where it begins, ends, and where a time is in it
-POST /v1/log/seal           has all that was published moved into the archive now
-POST /v1/log/erase          takes messages out of the history for good
+GET /v1/log                 a page: rows after an id, from the history or the archive
+GET /v1/log/position        first and newest id, and the id at a time
+POST /v1/log/seal           seals all that was published into the archive now
+POST /v1/log/erase          erases messages from the history
 """
 
 from collections.abc import Sequence
@@ -52,15 +52,15 @@ _CHUNK: Final = 256 * 1024  # bytes sent at a time
 
 
 class LogPosition(msgspec.Struct, frozen=True):
-    """Where the log stands.
+    """The position of the log.
 
     Attributes:
-        first: the lowest id that can be had; `newest + 1` where there is none.
-        sealed: the highest that the archive has taken care of; 0 without one.
-        gone: up to here some have left for good, and what lies between `first` and it is what
-            `--keep` has kept; 0 where the archive has them. A reader that begins now has lost
-            nothing of them; `Mist-Lost` names them to one who asks again.
-        after: where to begin reading for the time that was asked about; else null.
+        first: the lowest id that can be read; `newest + 1` where there is none.
+        sealed: the highest id in the archive; 0 without one.
+        gone: up to this id retention has removed messages, except what `--keep` has kept
+            between `first` and it; 0 where the archive has them. For a reader that starts
+            now they are no loss; `Mist-Lost` names them to one that continues.
+        after: where to start reading for the requested time; else null.
     """
 
     epoch: str
@@ -72,21 +72,21 @@ class LogPosition(msgspec.Struct, frozen=True):
 
 
 class Sealed(msgspec.Struct, frozen=True):
-    """The highest id that the archive has taken care of."""
+    """The highest id that was sealed into the archive."""
 
     sealed: int
 
 
 class ErasureRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Either tags, of which a message has to carry all; or a publisher: the registry id of a
-    token, or a listener's name."""
+    """Either tags, of which a message carries all; or a publisher: the registry id of a token, or
+    a listener's name."""
 
     tags: list[str] | None = None
     publisher: Annotated[str, msgspec.Meta(min_length=1, max_length=255)] | None = None
 
 
 class ErasedRange(msgspec.Struct, frozen=True):
-    """How many went, and the ids of the first and last; null where none did."""
+    """How many messages were erased, and the ids of the first and last; null where none was."""
 
     erased: int
     first: int | None
@@ -94,7 +94,7 @@ class ErasedRange(msgspec.Struct, frozen=True):
 
 
 class _Chunked(Response):
-    """A large body, sent in pieces: one that goes at once is copied at once, several times."""
+    """A large body, sent in pieces: sent whole it would be copied several times at once."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send(
@@ -108,7 +108,7 @@ class _Chunked(Response):
 
 
 def routes(context: Context) -> Sequence[BaseRoute]:
-    """`/v1/log` and what is below it, but for staging."""
+    """`/v1/log` and the paths below it, except for staging."""
     access, hub = context.access, context.hub
     readers: list[LogReader] = []
 
@@ -127,7 +127,7 @@ def routes(context: Context) -> Sequence[BaseRoute]:
         wanted = _wanted(query, hub.limits, caller)
         epoch = query.one("epoch")
         if epoch is not None and epoch != sequencer.epoch:
-            raise Problem(410, "epoch_changed", "the log is another one")
+            raise Problem(410, "epoch_changed", "the log has another epoch")
         while True:
             _check_granted(hub, caller, wanted)
             try:
@@ -139,7 +139,7 @@ def routes(context: Context) -> Sequence[BaseRoute]:
             _check_granted(hub, caller, wanted)
             if _attributes(caller) == wanted.attributes:
                 break
-            # The token became somebody else's meanwhile.
+            # The attributes of the token changed meanwhile.
             wanted = attrs.evolve(wanted, attributes=_attributes(caller))
         headers = {
             "Mist-Epoch": sequencer.epoch,
@@ -171,7 +171,7 @@ def routes(context: Context) -> Sequence[BaseRoute]:
     async def seal(request: Request) -> Response:
         await access.service(request)
         if hub.sealer is None:
-            raise Problem(409, "archive_off", "this server keeps no archive")
+            raise Problem(409, "archive_off", "this server has no archive")
         try:
             return answer(Sealed(await hub.sealer.seal_now()))
         except ArchiveError as error:
@@ -182,8 +182,8 @@ def routes(context: Context) -> Sequence[BaseRoute]:
         asked = await read_body(request, ErasureRequest)
         sequencer, _ = parts()
         erasure = _erasure(asked, hub.limits)
-        keeper: Any = sequencer.history if hub.sealer is None else hub.sealer
-        done = await keeper.erase(erasure)
+        eraser: Any = sequencer.history if hub.sealer is None else hub.sealer
+        done = await eraser.erase(erasure)
         return answer(ErasedRange(done.messages, done.first or None, done.last or None))
 
     return [
@@ -197,7 +197,7 @@ def routes(context: Context) -> Sequence[BaseRoute]:
 def _wanted(query: Query, limits: Limits, caller: Caller) -> Wanted:
     subscribe = query.one("subscribe")
     if subscribe is None and not caller.is_service:
-        raise Problem(400, "subscribe_needed", "with a token, say what to subscribe to")
+        raise Problem(400, "subscribe_needed", "with a token, subscribe is required")
     number = partial(_number, query)
     return Wanted(
         after=number("after", 0, MAX_ID) or 0,
@@ -233,7 +233,7 @@ def _check_granted(hub: Hub, caller: Caller, wanted: Wanted) -> None:
 
 
 def _attributes(caller: Caller) -> Attributes | None:
-    """By which messages are for who asks, or not; None for a service, which gets all."""
+    """The attributes that decide which messages the caller may get; None for a service: all."""
     return None if caller.record is None else caller.record.attributes
 
 
@@ -254,12 +254,12 @@ def _erasure(asked: ErasureRequest, limits: Limits) -> Erasure:
 
 
 def _archive_problem(error: ArchiveError) -> Problem:
-    # Its text names folders, which are for whoever looks after the server.
+    # Its text names directories, which only the operator should see.
     detail = "the archive can't be read or written now"
     return Problem(503, error.code, detail, {"Retry-After": "5"})
 
 
-# how that is described
+# OpenAPI
 
 _ID: Final = {"type": "integer", "minimum": 0, "maximum": MAX_ID}
 _TAG: Final = r"(?![./>]|=/)[^ ,;\u0000-\u001F\u007F-\u009F*]{1,63}"
@@ -267,7 +267,7 @@ _DAY: Final = "20[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])"
 _TIME: Final = f"^({_DAY}T([01][0-9]|2[0-3]):[0-5][0-9]Z|0|[1-9][0-9]{{0,12}})$"
 _UNAVAILABLE: Final = "The history or the archive can't be read or written now."
 
-# Stricter than what msgspec could say of `ErasureRequest`.
+# Stricter than what msgspec would generate for `ErasureRequest`.
 _ERASURE: Final[dict[str, Any]] = {
     "oneOf": [
         {
@@ -285,11 +285,11 @@ _ERASURE: Final[dict[str, Any]] = {
 
 _HEADERS: Final = {
     "Mist-Epoch": "Which log the ids belong to.",
-    "Mist-After": "Where to go on: give it as `after`.",
+    "Mist-After": "Where to continue: the next `after`.",
     "Mist-Complete": "`true` where nothing is left up to `upto`, or to the newest.",
-    "Mist-First": "The lowest id that can be had.",
+    "Mist-First": "The lowest id that can be read.",
     "Mist-Newest": "The highest id.",
-    "Mist-Lost": "Ids on the way that are no longer available: `17-20,31-31`.",
+    "Mist-Lost": "Ids before `Mist-After` that are no longer available: `17-20,31-31`.",
 }
 
 OPERATIONS: Final[Operations] = {
@@ -311,16 +311,16 @@ OPERATIONS: Final[Operations] = {
                 ),
                 parameter(
                     "subscribe",
-                    "`a,b; c` is (a and b) or c. All, where it is left out.",
+                    "`a,b; c` is (a and b) or c. All, if absent.",
                     {"type": "string", "pattern": f"^{_TAG}(,{_TAG})?(; ?{_TAG})?$"},
                     example="news; room:1,urgent",
                 ),
-                parameter("epoch", "Refuse where the log is another.", {"type": "string"}),
+                parameter("epoch", "Refuse if the log has another epoch.", {"type": "string"}),
             ],
             answers={200: Answer("A page.", media_type=ARROW, headers=_HEADERS)},
             problems={
                 409: NO_HISTORY,
-                410: "The log is another one.",
+                410: "The log has another epoch.",
                 501: NO_ARROW,
                 503: _UNAVAILABLE,
             },
@@ -328,7 +328,7 @@ OPERATIONS: Final[Operations] = {
     },
     "/v1/log/position": {
         "get": Operation(
-            summary="Where the log stands",
+            summary="Get the position of the log",
             who=EITHER,
             parameters=[
                 parameter(
@@ -360,18 +360,18 @@ OPERATIONS: Final[Operations] = {
             summary="Seal all that was published",
             who=SERVICE,
             body=Body({"type": "object"}, {}),
-            answers={200: Answer("Done.", Sealed, {"sealed": 1017})},
-            problems={409: "This server keeps no archive.", 503: _UNAVAILABLE},
+            answers={200: Answer("All is sealed.", Sealed, {"sealed": 1017})},
+            problems={409: "This server has no archive.", 503: _UNAVAILABLE},
         )
     },
     "/v1/log/erase": {
         "post": Operation(
             summary="Erase messages",
-            details="From the history, for good: no byte of them is left in its file. The archive "
-            "is for `mist pipeline erase`.",
+            details="From the history: no byte of them is left in its file. For the archive use "
+            "`mist pipeline erase`.",
             who=SERVICE,
             body=Body(_ERASURE, {"tags": ["user:17"]}),
-            answers={200: Answer("Gone.", ErasedRange, {"erased": 2, "first": 17, "last": 20})},
+            answers={200: Answer("Erased.", ErasedRange, {"erased": 2, "first": 17, "last": 20})},
             problems={409: NO_HISTORY, 503: _UNAVAILABLE},
         )
     },

@@ -1,11 +1,11 @@
 """Pages of the log as Arrow streams: from the history, and from the archive where it has more.
 
-A page is made in worker threads, a few at a time, since each takes some times its 16 MiB; the
-event loop only sends it, in pieces. Nor do the threads keep the interpreter from it: what they
-do at a time, in numpy or Arrow, is a megabyte and less than a millisecond or two.
+A page is made in worker threads, a few at a time, since each takes several times its 16 MiB; the
+event loop only sends it, in pieces. The threads hold the interpreter lock briefly: numpy and Arrow
+process a megabyte at a time, in a millisecond or two.
 
-What isn't for whoever reads is left out when rows are made, so that a page of the history may have
-fewer than were asked for. `after` is what says how far it goes.
+Messages that the reader may not get are filtered when rows are made, so a page may have fewer rows
+than requested. `after` tells how far it goes.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -33,23 +33,23 @@ __all__ = ["LogPage", "LogReader", "Wanted"]
 T = TypeVar("T")
 
 _SIZE: Final = 16 * 1024 * 1024  # bytes of data in a page, about
-_AT_ONCE: Final = 4  # pages that are being made; more wait
-_HELD: Final = 8 * 1024 * 1024  # bytes of blocks that wait to be made rows, about
-_BATCH: Final = 1024 * 1024  # bytes of blocks that become rows at a time, about
-_MOST_LOST: Final = 50  # ranges told apart
+_AT_ONCE: Final = 4  # pages being made; more requests wait
+_HELD: Final = 8 * 1024 * 1024  # bytes of blocks that wait for conversion to rows, about
+_BATCH: Final = 1024 * 1024  # bytes of blocks converted at a time, about
+_MOST_LOST: Final = 50  # ranges in a header
 
 Ranges = tuple[tuple[int, int], ...]
 
 
 @attrs.frozen
 class Wanted:
-    """What is asked for.
+    """What a request for a page selects.
 
     Attributes:
         after, upto: ids in `(after, upto]`; None is all there is.
         limit: rows.
-        alternatives: subscriptions, of which a message has to satisfy one; None wants all.
-        attributes: of whoever reads: what is for others is left out, and some columns are blank.
+        alternatives: subscriptions, of which a message has to match one; None is all messages.
+        attributes: of the reader: messages for others are left out, and some columns are blank.
             None for a service, which gets all.
     """
 
@@ -66,9 +66,9 @@ class LogPage:
 
     Attributes:
         body: an Arrow IPC stream.
-        after: where to go on.
-        complete: whether nothing is left of what was asked for.
-        lost: ranges of ids ahead of `after` that are no longer available.
+        after: where to continue.
+        complete: whether nothing is left of what was requested.
+        lost: ranges of ids up to `after` that are no longer available.
     """
 
     body: bytes
@@ -78,16 +78,16 @@ class LogPage:
 
 
 @attrs.define
-class _Gathering:
-    """A page in the making.
+class _PageBuilder:
+    """A page that is being made.
 
     Attributes:
-        place: up to which id all is in it.
-        rows, size: that it still takes; bytes.
-        batches: what is rows already.
-        parts: what comes behind that and waits to be made rows, together, since each trip to a
-            thread and back is a wait for the event loop.
-        held: bytes of the blocks that the parts hold on to.
+        place: everything up to this id is in it.
+        rows, size: rows and bytes that still fit.
+        batches: rows.
+        parts: what follows them and is not converted yet; converted together, since each trip
+            to a thread and back is a wait for the event loop.
+        held: bytes of the blocks that the parts reference.
     """
 
     place: int
@@ -113,8 +113,8 @@ class _Gathering:
         self.rows -= page.count
         self.size -= page.size
 
-    def settle(self, attributes: Attributes | None) -> None:
-        """Make rows of what waits, and leave out what is for others. For a thread."""
+    def convert(self, attributes: Attributes | None) -> None:
+        """Convert the parts to rows, and leave out what is for others. Called in a thread."""
         self.batches += _batches(self.parts, attributes)
         self.parts.clear()
         self.held = 0
@@ -141,18 +141,18 @@ class LogReader:
 
     @property
     def sealed(self) -> int:
-        """The highest id that the archive has taken care of."""
+        """The highest id that was sealed into the archive."""
         return 0 if self._sealer is None else self._sealer.sealed
 
     async def first(self) -> int:
-        """The lowest id that can be had."""
+        """The lowest id that can be read."""
         first = (await self._history.position()).first
         if self._sealer is not None and self._sealer.manifest.segments:
             return min(first, self._sealer.manifest.segments[0].first)
         return first
 
     async def older(self, time: float) -> int:
-        """The id after which what isn't older than `time` (Unix seconds) begins."""
+        """The id after which the messages not older than `time` (Unix seconds) begin."""
         found: int | None = None
         sealer = self._sealer
         if sealer is not None:
@@ -168,7 +168,7 @@ class LogReader:
         """The next page.
 
         Raises:
-            HistoryUnavailable, ArchiveError: it can't be read.
+            HistoryUnavailable, ArchiveError: the log can't be read now.
             Problem: the server lacks pyarrow (501).
         """
         async with self._making:
@@ -177,7 +177,7 @@ class LogReader:
             selection = (
                 None if wanted.alternatives is None else Selection.asked(wanted.alternatives)
             )
-            found = _Gathering(wanted.after, wanted.limit, _SIZE)
+            found = _PageBuilder(wanted.after, wanted.limit, _SIZE)
             while found.place < bound and not found.full:
                 await self._add(found, wanted, selection, bound)
             body = await self._in_thread(partial(_stream, found, wanted.attributes))
@@ -185,9 +185,9 @@ class LogReader:
         return LogPage(body, max(found.place, wanted.after), found.place >= bound, lost)
 
     async def _add(
-        self, found: _Gathering, wanted: Wanted, selection: Selection | None, bound: int
+        self, found: _PageBuilder, wanted: Wanted, selection: Selection | None, bound: int
     ) -> None:
-        """What comes next, from wherever it is."""
+        """Add the next messages, from the history or the archive."""
         place = found.place
         expired = (await self._history.position()).expired
         if place < min(expired, self.sealed):
@@ -207,22 +207,22 @@ class LogReader:
                 found.lost.append((max(damage.first, place + 1), upto))
                 found.place = upto
             return
-        # Asked after it was read: what was taken meanwhile is known to be gone.
+        # Read after the page: what was removed before the page was read is included.
         expired = (await self._history.position()).expired
         if place < min(expired, self.sealed):
-            return  # and the archive has it: once more, from there
+            return  # the archive has it: retried from there
         if place < expired and not await self._history.recovered(selection, place):
             found.lost.append((place + 1, min(expired, page.after)))
         found.add_columns(page)
         found.place = page.after
         if found.held >= _HELD:
-            await self._in_thread(partial(found.settle, wanted.attributes))
+            await self._in_thread(partial(found.convert, wanted.attributes))
 
-    async def _add_sealed(self, found: _Gathering, wanted: Wanted, upto: int) -> None:
+    async def _add_sealed(self, found: _PageBuilder, wanted: Wanted, upto: int) -> None:
         sealer = self._sealer
         assert sealer is not None
         segments = await self._segments(sealer)
-        # The newest one, which others may have written: compaction, erasure.
+        # The newest one: compaction and erasure may have written it.
         manifest = await self._in_thread(sealer.archive.messages.current)
         piece = await self._in_thread(
             partial(
@@ -240,7 +240,7 @@ class LogReader:
         found.place = piece.after
         if piece.batch is not None:
             if found.parts:
-                await self._in_thread(partial(found.settle, wanted.attributes))
+                await self._in_thread(partial(found.convert, wanted.attributes))
             found.add(piece.batch)
 
     async def _segments(self, sealer: "Sealer") -> "Segments":
@@ -264,7 +264,7 @@ def _open(sealer: "Sealer") -> "Segments":
 def _batches(parts: Sequence[Part], attributes: Attributes | None) -> Iterator[Any]:
     try:
         from mist.archive.rows import parts_to_batch
-        from mist.http.log_segments import admit
+        from mist.http.log_segments import filter_visible
     except ModuleNotFoundError as error:
         raise no_arrow() from error
     some: list[Part] = []
@@ -273,22 +273,22 @@ def _batches(parts: Sequence[Part], attributes: Attributes | None) -> Iterator[A
         some.append(part)
         size += len(part.columns.data)
         if size >= _BATCH:
-            yield admit(parts_to_batch(some), attributes)
+            yield filter_visible(parts_to_batch(some), attributes)
             some, size = [], 0
     if some:
-        yield admit(parts_to_batch(some), attributes)
+        yield filter_visible(parts_to_batch(some), attributes)
 
 
-def _stream(found: _Gathering, attributes: Attributes | None) -> bytes:
+def _stream(found: _PageBuilder, attributes: Attributes | None) -> bytes:
     try:
         import pyarrow as pa
 
         from mist.archive.schema import MESSAGES
     except ModuleNotFoundError as error:
         raise no_arrow() from error
-    found.settle(attributes)
-    # Python's own buffer: what is written to one of Arrow's would have to be copied out of it,
-    # all 16 MiB at once, and meanwhile the event loop waits for the interpreter.
+    found.convert(attributes)
+    # Python's own buffer: from one of Arrow's all 16 MiB would have to be copied at once, while
+    # the event loop waits for the interpreter lock.
     sink = BytesIO()
     with pa.ipc.new_stream(sink, MESSAGES) as writer:
         for batch in found.batches:
@@ -297,7 +297,7 @@ def _stream(found: _Gathering, attributes: Attributes | None) -> bytes:
 
 
 def _blanked(batch: Any) -> Any:
-    """Without what subscribers aren't told."""
+    """The rows with the columns blank that only services may read."""
     import pyarrow as pa
 
     blank = {
@@ -310,7 +310,7 @@ def _blanked(batch: Any) -> Any:
 
 
 def _joined(ranges: Iterable[tuple[int, int]]) -> Ranges:
-    """Neighbours as one; where they are many, all of them as one: rather too much."""
+    """Join neighbouring ranges; where they are too many, all of them into one."""
     joined: list[tuple[int, int]] = []
     for first, last in sorted(ranges):
         if joined and first <= joined[-1][1] + 1:

@@ -1,9 +1,9 @@
 """Reading an archive's segments for `GET /v1/log`, a row group at a time.
 
-Who reads a log asks for some rows, and then for those behind them; a row group holds several
-such answers, so the last ones read are kept.
+Readers request consecutive pages, and a row group holds several of them, so the last row groups
+are cached.
 
-Needs pyarrow and numpy, and is to be imported and called in threads.
+Needs pyarrow and numpy, and must be imported and called in threads.
 """
 
 import threading
@@ -25,9 +25,9 @@ from mist.archive.visibility import visible_rows
 from mist.attributes import Attributes
 from mist.message import TagSet
 
-__all__ = ["Piece", "Segments", "admit"]
+__all__ = ["Piece", "Segments", "filter_visible"]
 
-_KEPT: Final = 2  # row groups in memory
+_KEPT: Final = 2  # row groups cached
 _ID: Final = MESSAGES.get_field_index("id")
 
 
@@ -36,9 +36,9 @@ class Piece:
     """Some rows of a segment.
 
     Attributes:
-        batch: they; None where none matches.
-        after: up to which id all is in it that was asked for.
-        lost: ranges of ids on the way there that nobody has any more.
+        batch: the rows; None where none matches.
+        after: everything requested up to this id is in it.
+        lost: ranges of ids up to there that are no longer available.
     """
 
     batch: pa.RecordBatch | None
@@ -47,7 +47,7 @@ class Piece:
 
 
 class Segments:
-    """The segments of an archive's messages. For any number of threads."""
+    """The segments of an archive's messages. Thread-safe."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
@@ -67,10 +67,10 @@ class Segments:
         """The next rows with ids in `(after, upto]`, of one row group at most.
 
         Args:
-            manifest: whose `sealed` is at least `upto`.
-            alternatives: subscriptions, of which a row has to satisfy one; None wants all.
-            attributes: of whoever reads, who gets what is for them; None gets all.
-            limit, size: rows, and bytes of their data; at least one row comes.
+            manifest: of the table; its `sealed` is at least `upto`.
+            alternatives: subscriptions, of which a row has to match one; None is all rows.
+            attributes: of the reader; None may get all.
+            limit, size: rows, and bytes of their data; at least one row is returned.
 
         Raises:
             ArchiveDamaged: a segment can't be read.
@@ -89,7 +89,7 @@ class Segments:
         rows = batch.slice(low, high - low)
         if alternatives is not None:
             rows = rows.filter(pa.array(matching(rows.column("tags"), alternatives)))
-        rows = admit(rows, attributes)
+        rows = filter_visible(rows, attributes)
         kept = _fit(rows, limit, size)
         if kept < len(rows):
             rows = rows.slice(0, kept)
@@ -97,14 +97,14 @@ class Segments:
         return Piece(rows if kept else None, reached, manifest.gone(after, reached))
 
     def older(self, manifest: Manifest, moment: int) -> int | None:
-        """The highest id older than `moment` (microseconds); None where no segment has younger."""
+        """The highest id older than `moment` (microseconds); None where all are older."""
         segment = next((each for each in manifest.segments if each.newest >= moment), None)
         if segment is None:
             return None
         return older_than(self._table, segment, moment)
 
     def _group(self, segment: Segment, after: int) -> tuple[pa.RecordBatch, int]:
-        """The row group that has what follows `after`, and up to which id that answers."""
+        """The row group that holds what follows `after`, and the last id that it covers."""
         with pq.ParquetFile(self._table.path(segment)) as file:
             metadata = file.metadata
             for number in range(metadata.num_row_groups):
@@ -133,8 +133,8 @@ class Segments:
         return batch
 
 
-def admit(rows: pa.RecordBatch, attributes: Attributes | None) -> pa.RecordBatch:
-    """Of rows of `MESSAGES` those that are for somebody with these attributes."""
+def filter_visible(rows: pa.RecordBatch, attributes: Attributes | None) -> pa.RecordBatch:
+    """The rows of `MESSAGES` that a session with these attributes may get."""
     if attributes is None:
         return rows
     mask = visible_rows(rows.column("audience"), rows.column("tags"), attributes)

@@ -1,8 +1,8 @@
-"""Messages: publish some, read what was.
+"""Messages: publishing, and reading the history.
 
-POST /v1/messages       all of a request's messages or none; durable when answered, where
-                        there is a history
-GET /v1/messages        a page of what matches any of some tag sets, by ascending ids
+POST /v1/messages       all of a request's messages or none; durable when answered, if there is a
+                        history
+GET /v1/messages        a page of messages that match any of some tag sets, by ascending ids
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -46,7 +46,7 @@ EXAMPLE: Final = {"keys": ["news"], "id": 17, "data": "hello", "time": 176722560
 
 
 class Published(msgspec.Struct, frozen=True):
-    """Of one message its id, of a list the ids of its first and last, and how many they are."""
+    """The id of one message; of a list the ids of its first and last message, and their number."""
 
     id: int | UnsetType = UNSET
     ids: Annotated[list[int], msgspec.Meta(min_length=2, max_length=2)] | UnsetType = UNSET
@@ -54,7 +54,7 @@ class Published(msgspec.Struct, frozen=True):
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
-    """A message: `data64` in the place of `data` where that isn't UTF-8; `time` in Unix seconds."""
+    """A message: `data64` instead of `data` where it isn't UTF-8; `time` in Unix seconds."""
 
     keys: list[str]
     data: str | UnsetType = UNSET
@@ -66,7 +66,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LostRange(msgspec.Struct, frozen=True):
-    """Ids that can't be read any more, from `first` to `last`: the log is damaged there."""
+    """Ids from `first` to `last` that can't be read: the log is damaged there."""
 
     first: int
     last: int
@@ -78,9 +78,9 @@ class MessagePage(msgspec.Struct, frozen=True):
     Attributes:
         first, newest: ids kept.
         id: where the next page begins.
-        recovered: False where part of what was asked for is gone: trimmed, or lost.
+        recovered: False where part of what was requested was removed or is damaged.
         complete: whether there is no more.
-        lost: what damage took of it; ids tell where among the messages.
+        lost: damaged ranges of ids.
     """
 
     epoch: str
@@ -133,7 +133,7 @@ async def _publish(
     hub: Hub, found: Publications, key: Key | None, caller_now: Callable[[], Caller]
 ) -> Response:
     def checked() -> tuple[str, list[Envelope | None]]:
-        """Who publishes, and what goes with each message."""
+        """The publisher, and the envelope of each message."""
         check_room(hub)
         caller = caller_now()
         _check_publishing(caller.record, found)
@@ -166,7 +166,7 @@ async def _publish(
 
 
 def check_room(hub: Hub) -> None:
-    """Have publishers wait on their side where they are faster than the disk."""
+    """Backpressure: refuse a publish (503) where too much waits for the disk."""
     if hub.sequencer is not None and hub.sequencer.congested:
         raise Problem(503, "busy", "too much is waiting to be stored", {"Retry-After": "1"})
 
@@ -195,7 +195,7 @@ async def _read(
         for stored in piece.page.stored:
             may = stored if caller.record is None else visible_to(stored, caller.record.attributes)
             if may is not None:
-                messages += [_told(each, caller) for each in may.messages()]
+                messages += [_message_of(each, caller) for each in may.messages()]
     position = await sequencer.history.position()
     return MessagePage(
         epoch=sequencer.epoch,
@@ -217,8 +217,8 @@ def _check_reading(hub: Hub, record: Record | None, tag_sets: Iterable[TagSet]) 
         raise NotGranted
 
 
-def _told(message: StoredMessage, caller: Caller) -> Message:
-    """A message for one who asks; who published it is for services to know."""
+def _message_of(message: StoredMessage, caller: Caller) -> Message:
+    """A message as JSON; only services learn its publisher and audience."""
     data: str | UnsetType = UNSET
     data64: bytes | UnsetType = UNSET
     try:
@@ -250,10 +250,10 @@ OPERATIONS: Final[Operations] = {
             parameters=[KEY],
             body=BODY,
             answers={
-                200: Answer("Stored, and delivered to whoever is there.", Published, {"id": 17}),
-                202: Answer("Delivered to whoever is there; there is no history.", {}, {}),
+                200: Answer("Stored, and delivered to subscribers.", Published, {"id": 17}),
+                202: Answer("Delivered to subscribers; there is no history.", {}, {}),
             },
-            problems={422: "The same key came with another body.", 503: _UNAVAILABLE},
+            problems={422: "The key was used with another body.", 503: _UNAVAILABLE},
         ),
         "get": Operation(
             summary="Read the history",

@@ -1,14 +1,14 @@
-"""`/metrics`, for Prometheus: counts that lie about anyway, collected when somebody asks.
+"""Metrics for Prometheus at `/metrics`: existing counts, collected on request.
 
-Nothing is kept for this: a collector looks at the hub's counts and at its session aggregates
-(`session_aggregates`) and makes families of them. It has a registry of its own, so that several
-servers in one process know nothing of each other. What depends on time is histograms, never
-quantiles, since those of several servers can't be added up.
+Nothing is counted for this alone: a collector reads the hub's counts and its session aggregates
+(`session_aggregates`) and makes metric families of them. It has a registry of its own, so that
+several servers in one process are independent. Durations are histograms, never quantiles, since
+quantiles of several servers can't be added up.
 
-Always in the older of the two text formats: OpenMetrics has no room for a gauge
-`mist_connections` beside a counter `mist_connections_total`.
+Always in the older of the two text formats: OpenMetrics does not allow a gauge `mist_connections`
+beside a counter `mist_connections_total`.
 
-As a census is, a page is given again to whoever asks within ten times what it took to make.
+Like session aggregates, a page is cached for ten times as long as it took to make.
 """
 
 import platform
@@ -39,7 +39,7 @@ from mist.version import __version__
 
 __all__ = ["OPERATIONS", "routes"]
 
-# Series that are there from the beginning: an increase from nothing to one is no increase.
+# Series that exist from the start: Prometheus sees no increase where a series begins with 1.
 _DROPS: Final = ("full", "unframable", "error")
 _FAILURES: Final = ("append", "callback", "delivery", "flush", "observer", "task")
 _REASONS: Final = ("secret", "token", "ticket", "other")
@@ -61,7 +61,7 @@ def routes(context: Context) -> Sequence[BaseRoute]:
 
 @attrs.frozen
 class _Page:
-    """A page that was made, when, and what it took: seconds, of processor."""
+    """A cached page: when it was made, and the seconds of processor it took."""
 
     text: bytes
     made: float
@@ -73,7 +73,7 @@ class _Page:
 
 
 class _Scrapes:
-    """The page of one server, made when it is asked for."""
+    """The metrics page of one server, made on request."""
 
     def __init__(self, hub: Hub) -> None:
         self._taker = SessionAggregator(hub)
@@ -83,12 +83,12 @@ class _Scrapes:
         self._page: _Page | None = None
 
     async def page(self) -> bytes:
-        """The page, hardly older than it takes to make one."""
+        """The page, at most ten times as old as it takes to make one."""
         if self._page is not None and self._page.is_fresh:
             return self._page.text
         session_aggregates = await self._taker.session_aggregates()
         began = time.thread_time()
-        # No await from here on, for the collector belongs to whoever asks.
+        # No await from here on: the collector is shared by all requests.
         self._collector.session_aggregates = session_aggregates
         text = generate_latest(self._registry)
         cost = time.thread_time() - began + session_aggregates.cost
@@ -97,10 +97,10 @@ class _Scrapes:
 
 
 class _Collector(Collector):
-    """Makes families of counts.
+    """Makes metric families of counts.
 
     Attributes:
-        session_aggregates: of the sessions. To be set before anybody collects.
+        session_aggregates: of the sessions; set before `collect` is called.
     """
 
     def __init__(self, hub: Hub) -> None:
@@ -117,11 +117,11 @@ class _Collector(Collector):
         yield from self._of_archive()
         yield _histogram(
             "mist_event_loop_lag_seconds",
-            "How much later than due something is done, looked at ten times a second.",
+            "Event loop lag: how late a timer fires, measured ten times a second.",
             self._hub.meters.loop_lag,
         )
         about = {"version": __version__, "python": platform.python_version()}
-        info = GaugeMetricFamily("mist_build_info", "1; the labels tell.", labels=list(about))
+        info = GaugeMetricFamily("mist_build_info", "Always 1; see its labels.", labels=list(about))
         info.add_metric(list(about.values()), 1)
         yield info
 
@@ -136,7 +136,7 @@ class _Collector(Collector):
         )
         opened = CounterMetricFamily(
             "mist_connections",
-            "Sessions accepted, and connections refused because there were too many.",
+            "Sessions accepted, and connections refused by a limit.",
             labels=["transport", "result"],
         )
         for name in sorted({*hub.sessions.accepted, *hub.sessions.refused}):
@@ -147,13 +147,11 @@ class _Collector(Collector):
         yield _counter("mist_disconnects", "Sessions that ended, by close code.", "code", codes)
         reasons = dict.fromkeys(_REASONS, 0) | hub.failed_auth_reasons
         reasons["other"] = max(0, hub.failed_auths.total() - sum(reasons.values()))
-        yield _counter(
-            "mist_auth_failures", "Credentials that were not good, by kind.", "reason", reasons
-        )
+        yield _counter("mist_auth_failures", "Invalid credentials, by kind.", "reason", reasons)
         recoveries = dict.fromkeys(_RECOVERIES, 0) | hub.recoveries
         yield _counter(
             "mist_recover",
-            "Sessions that asked for what was; lost is where part of it was gone.",
+            "Recoveries from the history, by result; lost: part of it was no longer available.",
             "result",
             recoveries,
         )
@@ -196,12 +194,12 @@ class _Collector(Collector):
         meters = self._hub.meters
         yield _histogram(
             "mist_publish_to_write_seconds",
-            "From a message's arrival to the end of the flush that wrote it; samples.",
+            "From a message's arrival to the end of the flush that wrote it; sampled.",
             meters.publish_to_write,
         )
         yield _histogram(
             "mist_match_seconds",
-            "Finding the subscriptions of a tag list that was not remembered; samples.",
+            "Matching a tag list that was not cached; sampled.",
             meters.match,
         )
 
@@ -214,7 +212,7 @@ class _Collector(Collector):
         )
         yield _histogram(
             "mist_history_commit_seconds",
-            "Storing one group of messages.",
+            "Group commit: storing one group of messages.",
             self._hub.meters.commit,
         )
 
@@ -229,7 +227,7 @@ class _Collector(Collector):
             "mist_archive_segments", "Files of the archive.", len(sealer.manifest.segments)
         )
         yield CounterMetricFamily(
-            "mist_archive_failures", "Attempts to seal that failed.", sealer.failures
+            "mist_archive_failures", "Failed attempts to seal.", sealer.failures
         )
 
 

@@ -1,9 +1,8 @@
-"""The page that describes the API: OpenAPI 3.1, put together from what each route says.
+"""OpenAPI 3.1: the description of the API, assembled from the operations of each route.
 
-A module of routes has `OPERATIONS`: its paths, and for each method an `Operation` beside the
-handler. What is said twice, such as a type, the refusals that any route may answer with, or the
-ways to say who asks, is written here once. Types are msgspec's: what a handler encodes and
-what the page says about it are one class.
+A module of routes has `OPERATIONS`: its paths, and for each method an `Operation`. What operations
+share, such as types, errors of any route, and security schemes, is here. Types are msgspec's: the
+class that a handler encodes is also its schema.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,7 +32,7 @@ SERVICE: Final = ("secret",)
 CLIENT: Final = ("token", "ticket", "secret")
 EITHER: Final = ("token", "secret")
 
-NO_HISTORY: Final = "This server keeps no history."
+NO_HISTORY: Final = "This server has no history."
 
 _REF: Final = "#/components/schemas/{name}"
 
@@ -41,39 +40,39 @@ _SECURITY: Final = {
     "secret": {
         "type": "http",
         "scheme": "bearer",
-        "description": "The server's secret. Without one, whoever reaches a loopback listener "
-        "may do all that it allows.",
+        "description": "The server's secret. Without one, any client of a loopback listener "
+        "may do everything.",
     },
     "token": {"type": "apiKey", "in": "header", "name": "X-Auth-Token"},
     "ticket": {
         "type": "apiKey",
         "in": "query",
         "name": "ticket",
-        "description": "From POST /v1/tickets; good once, for 30 s.",
+        "description": "From POST /v1/tickets; valid once, for 30 s.",
     },
 }
 
-# What can happen to any request, before a route sees it.
+# Errors of any request, before a route sees it.
 _ALWAYS: Final = {
-    400: "The request can't be understood.",
-    421: "The Host is no name of this server.",
-    429: "Too many requests; Retry-After says when to come again.",
-    500: "A mistake of the server's.",
+    400: "The request is invalid.",
+    421: "The Host is not a name of this server.",
+    429: "Too many requests; retry after Retry-After.",
+    500: "An error of the server.",
 }
 _WITH_BODY: Final = {
-    403: "A page of that origin may not do this.",
-    408: "The body did not come in time.",
+    403: "Pages of this origin are not allowed.",
+    408: "The body did not arrive in time.",
     413: "The body is too large.",
     415: "The body is of another type.",
 }
 _WITH_CREDENTIALS: Final = {
-    401: "There is no credential, or a wrong one.",
-    403: "The credential is not enough for this.",
+    401: "No credential, or an invalid one.",
+    403: "The credential does not allow this.",
 }
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """What is wrong with a request (RFC 9457). `code` is for programs and stable."""
+    """An error response (RFC 9457). `code` is stable and for programs."""
 
     type: str
     title: str
@@ -84,12 +83,12 @@ class Problem(msgspec.Struct, frozen=True):
 
 @attrs.frozen
 class Answer:
-    """A response that is no error.
+    """A successful response.
 
     Attributes:
         description: of it.
-        kind: what is encoded, a type or a JSON schema; None for no body, and for what isn't
-            JSON.
+        kind: what is encoded, a type or a JSON schema; None for no body, and for other media
+            types.
         example: of it.
         media_type: of it.
         headers: name to description.
@@ -104,12 +103,12 @@ class Answer:
 
 @attrs.frozen
 class Body:
-    """What a request brings.
+    """The body of a request.
 
     Attributes:
         kind: what is decoded, a type or a JSON schema.
         example: of it.
-        others: schemas of other media types that it may have.
+        others: schemas of other accepted media types.
         media_type: of it.
     """
 
@@ -145,15 +144,15 @@ def parameter(
 
 @attrs.frozen(kw_only=True)
 class Operation:
-    """What one method of a path does.
+    """One method of a path.
 
     Attributes:
         summary: one line.
-        details: more, where that is needed.
-        who: `ANYONE`, `SERVICE`, `CLIENT`, `EITHER`: whose credential it takes.
-        parameters, body: what it wants to know.
-        answers: by status, those that aren't errors.
-        problems: by status, errors that are its own, and when they come.
+        details: further description.
+        who: `ANYONE`, `SERVICE`, `CLIENT`, `EITHER`: the accepted credentials.
+        parameters, body: of the request.
+        answers: successful responses by status.
+        problems: by status, errors specific to it, and when they occur.
     """
 
     summary: str
@@ -170,7 +169,7 @@ Operations = Mapping[str, Mapping[str, Operation]]
 
 
 def assemble(groups: Sequence[Operations], version: str) -> dict[str, Any]:
-    """The page.
+    """Assemble the OpenAPI document.
 
     Args:
         groups: of all modules; each path in one of them.
@@ -207,9 +206,9 @@ def assemble(groups: Sequence[Operations], version: str) -> dict[str, Any]:
 
 
 def component(kind: type[msgspec.Struct]) -> str:
-    """Where the page has a type that an operation answers with, or a part of such a one.
+    """The reference to a type that is part of an operation's answer.
 
-    For what is written already, and of which msgspec couldn't tell what it is.
+    For values that are encoded already, whose type msgspec can't determine.
     """
     return _REF.format(name=kind.__name__)
 

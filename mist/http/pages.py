@@ -1,10 +1,10 @@
-"""The dashboard, the browser client, and what belongs to them: files of the package.
+"""Static pages: the dashboard, the browser client, and their files, from the package.
 
-All of them are read when the routes are made, and only what was read then is ever served: a
-path is a key in a dict and never touches the file system, so there is nothing to climb out of.
+All files are read when the routes are made, and only these are served: a path is a key in a dict
+and never reaches the file system, so path traversal is impossible.
 
-The page is for anyone, for it holds nothing. What it shows it asks for, with the secret where
-there is one (`/v1/stats`).
+The dashboard needs no credential, since it contains no data; it requests that with the secret
+(`/v1/stats`).
 """
 
 import hashlib
@@ -24,7 +24,7 @@ from mist.http.problems import Problem
 
 __all__ = ["OPERATIONS", "routes"]
 
-# By the end of a file's name; what isn't named here isn't served.
+# By file extension; other files are not served.
 _KINDS: Final = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -33,21 +33,21 @@ _KINDS: Final = {
     ".svg": "image/svg+xml",
 }
 
-# Asked for again each time, which costs an answer without a body: a server that was upgraded
-# shall not be shown by yesterday's page.
+# Revalidated on each request, which costs an answer without a body: an upgraded server must not
+# be shown by an old page.
 _HEADERS: Final = {
     "Cache-Control": "no-cache",
-    # Nothing inline, nothing from elsewhere, in nobody's frame.
+    # Nothing inline, nothing from other origins, not in a frame.
     "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'",
 }
 
-# The files that have an address of their own.
+# Files with paths outside /static.
 _PLACES: Final = {"index.html": "/", "mist.js": "/mist.js", "mist.d.ts": "/mist.d.ts"}
 
 
 @attrs.frozen
 class _File:
-    """What is served at one address."""
+    """A file served at one path."""
 
     content: bytes
     kind: str
@@ -77,7 +77,7 @@ def routes(context: Context) -> Sequence[BaseRoute]:
 
 
 def _read(folder: Traversable, under: str = "") -> Iterator[tuple[str, _File]]:
-    """Each file that is served, by its path in a URL."""
+    """Each file that is served, by its URL path."""
     for entry in folder.iterdir():
         name = under + entry.name
         if entry.is_dir():
@@ -91,7 +91,7 @@ def _read(folder: Traversable, under: str = "") -> Iterator[tuple[str, _File]]:
 
 
 def _names(conditions: Sequence[str], etag: str) -> bool:
-    """Whether If-None-Match names what there is (RFC 9110, 13.1.2: compared weakly)."""
+    """Whether If-None-Match matches the ETag (RFC 9110, 13.1.2: compared weakly)."""
     given = [each.strip() for each in ",".join(conditions).split(",")]
     return "*" in given or etag in (each.removeprefix("W/") for each in given)
 

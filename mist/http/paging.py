@@ -1,4 +1,4 @@
-"""Lists that are given a page at a time: `?limit=100&after=…`."""
+"""Paging of lists: `?limit=100&after=…`."""
 
 import re
 from collections.abc import Mapping
@@ -19,22 +19,22 @@ _LIMIT: Final = re.compile(r"[1-9][0-9]{0,3}")
 
 LIMIT: Final = parameter(
     "limit",
-    "The most that the page may hold.",
+    "Most entries of the page.",
     {"type": "integer", "minimum": 1, "maximum": MOST, "default": _DEFAULT},
 )
 
 
 def after_parameter(schema: Mapping[str, Any], example: str) -> Parameter:
-    """What says where a page begins."""
+    """The parameter that says where a page begins."""
     return parameter("after", "`next` of the page before.", schema, example=example)
 
 
 @attrs.frozen
 class Paging:
-    """Which page is asked for.
+    """The requested page.
 
     Attributes:
-        limit: the most that it may hold.
+        limit: most entries of the page.
         after: where the page before ended; None for the first page.
     """
 
@@ -43,27 +43,27 @@ class Paging:
 
     @classmethod
     def of(cls, request: Request, after: re.Pattern[str]) -> "Paging":
-        """What a request asks for.
+        """The page that a request asks for.
 
         Args:
-            after: what `after` has to look like.
+            after: pattern of valid values of `after`.
 
         Raises:
-            Problem: something is there twice, or is not what it should be (400).
+            Problem: a parameter is repeated or invalid (400).
         """
         query = Query(request)
         limit = limit_of(query)
         place = query.one("after")
         if place is not None and not after.fullmatch(place):
-            raise Problem(400, "invalid_position", "after is no place in this list")
+            raise Problem(400, "invalid_position", "after is not a position in this list")
         return cls(limit, place)
 
 
 def limit_of(query: Query) -> int:
-    """The most that a page may hold.
+    """The maximum number of entries of a page.
 
     Raises:
-        Problem: it is there twice, or is not what it should be (400).
+        Problem: it is repeated or invalid (400).
     """
     text = query.one("limit")
     if text is None:

@@ -1,7 +1,7 @@
-"""What is wrong with a request, as `application/problem+json` (RFC 9457).
+"""Error responses as `application/problem+json` (RFC 9457).
 
-`code` is what programs look at, and stable; `detail` is for people. Errors of mist's own have
-their codes already; how they look over HTTP is in one table here.
+`code` is stable and for programs; `detail` is for people. mist's own errors have codes already;
+their HTTP status is in one table here.
 """
 
 import logging
@@ -39,7 +39,7 @@ _TITLES: Final = {
     503: "Service Unavailable",
 }
 
-# The status of mist's own errors by their code; 400 for those that aren't named.
+# The status of mist's own errors by code; 400 for all others.
 _STATUS: Final = {
     "unauthorized": 401,
     "not_granted": 403,
@@ -55,19 +55,19 @@ _STATUS: Final = {
     "registry_unavailable": 503,
 }
 
-# Of errors that starlette raises itself: no such route, another method.
+# Of errors that starlette raises: unknown route, unknown method.
 _CODES: Final = {404: "not_found", 405: "method_not_allowed"}
 
 
 class Problem(Exception):
-    """An answer that is an error. Raise it anywhere below a route.
+    """An error response. Raise it anywhere below a route.
 
     Args:
         status: of HTTP.
         code: stable, in snake_case.
-        detail: what a person should know. No token and no secret; nothing of what the peer
-            sent but names of its own making.
-        headers: to be sent with it.
+        detail: for a person. No token and no secret; of what the peer sent only names that it
+            chose.
+        headers: of the response.
     """
 
     def __init__(
@@ -101,10 +101,10 @@ class Problem(Exception):
 
 
 def problem_of(error: MistError) -> Problem:
-    """How one of mist's own errors looks over HTTP."""
+    """The error response for one of mist's own errors."""
     status = _STATUS.get(error.code, 400)
     headers = {"Retry-After": "1"} if status == 503 else {}
-    # What it says beyond its message is for whoever looks after the server.
+    # What it says beyond its message is for the operator.
     detail = error.message if isinstance(error, HistoryUnavailable) else str(error)
     return Problem(status, error.code, detail, headers)
 
@@ -140,4 +140,4 @@ HANDLERS: Final = {
     HTTPException: _answer,
     Exception: _answer_mistake,
 }
-"""For starlette: exception class to what answers it."""
+"""For starlette: exception class to handler."""

@@ -1,4 +1,4 @@
-"""What a request publishes: one message, a list of them, or a line for each.
+"""Bodies of publish requests: one message, a list, or a line for each.
 
     {"tags": ["a", "b"], "data": "text"}
     {"tags": ["a"], "data64": "AAEC"}
@@ -7,7 +7,7 @@
     {...}
     {"tags": ["a"], "data": "text", "to": {"users": [1, 2], "except": ["tab-1"]}}
 
-All of it is looked at before any of it is published, and all of it is stored or nothing.
+All messages are validated before any of them is published, and stored all or none.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -36,7 +36,7 @@ class Publications:
 
     Attributes:
         messages: tags and data of each, in order; at least one.
-        audiences: whom each of them is for; None is everyone.
+        audiences: of each message; None is everyone.
         is_list: whether they came as a list, however long, rather than as one object.
     """
 
@@ -49,7 +49,7 @@ class _Object(msgspec.Struct, forbid_unknown_fields=True):
     tags: list[str]
     data: str | None = None
     data64: bytes | None = None
-    to: dict[str, Any] | UnsetType = UNSET  # null would be somebody who was not found
+    to: dict[str, Any] | UnsetType = UNSET  # null is refused: perhaps a failed lookup
 
 
 _decode: Final[Callable[[bytes], _Object | list[_Object]]] = msgspec.json.Decoder(
@@ -63,14 +63,14 @@ def read_publications(body: bytes, limits: Limits, *, lines: bool) -> Publicatio
 
     Args:
         limits: of tags and data.
-        lines: whether it is an object a line; blank ones count for nothing.
+        lines: whether it is an object on each line; blank lines are ignored.
 
     Raises:
-        Problem: it isn't what it should be (400), or more than a log takes at once (413).
-        EmptyTag, InvalidTag, TooManyTags, DataTooLong, InvalidAudience: the first message
-            that has it.
+        Problem: it is invalid (400), or has more messages than one append takes (413).
+        EmptyTag, InvalidTag, TooManyTags, DataTooLong, InvalidAudience: of the first invalid
+            message.
     """
-    found = list(_lines(body)) if lines else _understand(_decode, body)
+    found = list(_lines(body)) if lines else _decoded(_decode, body)
     objects = found if isinstance(found, list) else [found]
     if not objects:
         raise _invalid("there is no message in it")
@@ -86,10 +86,10 @@ def read_publications(body: bytes, limits: Limits, *, lines: bool) -> Publicatio
 def _lines(body: bytes) -> Iterator[_Object]:
     for number, line in enumerate(body.split(b"\n"), 1):
         if line.strip():
-            yield _understand(_decode_line, line, f"line {number}: ")
+            yield _decoded(_decode_line, line, f"line {number}: ")
 
 
-def _understand(decode: Callable[[bytes], T], text: bytes, place: str = "") -> T:
+def _decoded(decode: Callable[[bytes], T], text: bytes, place: str = "") -> T:
     try:
         return decode(text)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -102,7 +102,7 @@ def _data(each: _Object, limits: Limits) -> bytes:
     try:
         data = each.data.encode() if each.data is not None else each.data64
     except UnicodeEncodeError:  # a lone surrogate, which JSON can spell
-        raise _invalid("data is no Unicode text") from None
+        raise _invalid("data is not valid Unicode") from None
     assert data is not None
     if len(data) > limits.data:
         raise DataTooLong
@@ -113,7 +113,7 @@ def _invalid(detail: str) -> Problem:
     return Problem(400, "invalid_body", f"the body can't be understood: {detail}")
 
 
-# how that is described: stricter than what msgspec could say of `_Object`
+# OpenAPI: stricter than what msgspec would generate for `_Object`
 
 _TAG: Final = r"^(?![./>]|=/)[^ ,\u0000-\u001F\u007F-\u009F]+(?<!\*)$"
 _BASE64: Final = r"^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
@@ -170,4 +170,4 @@ BODY: Final = Body(
     {"tags": ["news", "room:1"], "data": "hello"},
     {NDJSON: {"type": "string"}},
 )
-"""What is given to `read_publications`."""
+"""The body that `read_publications` takes."""

@@ -1,4 +1,4 @@
-"""What stands behind the question mark of a request."""
+"""Query strings: strict parsing, and the parameters of a subscription."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -18,7 +18,7 @@ from mist.sessions.session import Session
 __all__ = ["CLIENT_ID", "LAST", "SINCE", "TAGS", "Query", "Wanted"]
 
 _MAX_FIELDS: Final = 2 * MAX_ALTERNATIVES
-_MAX_QUERY: Final = 16_384  # bytes, whatever `--max-header` allows
+_MAX_QUERY: Final = 16_384  # bytes, also where `--max-header` allows more
 
 _LIST: Final = r"^(?![./>]|=/)[^ ,\u0000-\u001F\u007F-\u009F*]{1,63}$"
 _PLACE: Final = r"^(0|-?[1-9][0-9]{0,14}|[!-9;-~]{1,64}:(0|[1-9][0-9]{0,14}))$"
@@ -26,11 +26,11 @@ _PLACE: Final = r"^(0|-?[1-9][0-9]{0,14}|[!-9;-~]{1,64}:(0|[1-9][0-9]{0,14}))$"
 TAGS: Final = Parameter(
     "tags",
     "query",
-    "A tag list: messages that carry all of these. Given again: or all of those.",
+    "A tag list: messages that carry all of these tags. Repeated: or all of those.",
     {
         "type": "array",
         "minItems": 1,
-        "maxItems": 20,  # more may come, as far as the query is long; so many fit in any spelling
+        "maxItems": 20,  # more are accepted within the limit of the query; so many always fit
         "items": {"type": "string", "pattern": _LIST},
     },
     required=True,
@@ -38,26 +38,26 @@ TAGS: Final = Parameter(
 )
 SINCE: Final = parameter(
     "since",
-    "After an id (`17`, or better `EPOCH:17`), or the last so many that match (`-10`).",
+    "After an id (`17`, or better `EPOCH:17`), or the last n that match (`-10`).",
     {"type": "string", "pattern": _PLACE},
     example="-10",
 )
 CLIENT_ID: Final = parameter(
     "client",
-    "An id of this client's own choosing, which messages can be addressed to. While it is in "
-    "use, and for a minute, it is its token's.",
+    "An id chosen by the client, which messages can be addressed to. While it is in use, and "
+    "for a minute after, it is reserved for its token.",
     {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$"},
 )
 LAST: Final = parameter(
     "Last-Event-ID",
-    "As browsers send it; wins over `since`.",
+    "As browsers send it; takes precedence over `since`.",
     {"type": "string", "pattern": _PLACE},
     place="header",
 )
 
 
 class Query:
-    """A request's query, taken apart strictly: nothing is guessed, nothing passed over.
+    """A request's query, parsed strictly: nothing is guessed or ignored.
 
     Raises:
         Problem: it is not UTF-8, is too long, or has too many fields (400).
@@ -74,12 +74,12 @@ class Query:
                 errors="strict",
                 max_num_fields=_MAX_FIELDS,
             )
-        except ValueError:  # its text would quote the query, ticket and all
+        except ValueError:  # its text would quote the query, which may hold a ticket
             raise Problem(400, "invalid_query", "the query can't be understood") from None
 
     @property
     def names(self) -> Sequence[str]:
-        """Of all fields, in order."""
+        """The names of all fields, in order."""
         return list(self._fields)
 
     def all(self, name: str) -> Sequence[str]:
@@ -87,10 +87,10 @@ class Query:
         return self._fields.get(name, ())
 
     def one(self, name: str) -> str | None:
-        """The value of a field that stands there once, or None where it doesn't stand there.
+        """The value of a field; None where it is absent.
 
         Raises:
-            Problem: it stands there more than once (400).
+            Problem: it is repeated (400).
         """
         values = self.all(name)
         if len(values) > 1:
@@ -104,8 +104,8 @@ class Wanted:
 
     Attributes:
         tag_sets: at least one.
-        since: where to begin in the history; None is with what comes.
-        client: the id that the client chose; None where it has none.
+        since: where to start in the history; None is only new messages.
+        client: the id that the client chose; None where it chose none.
     """
 
     tag_sets: Sequence[TagSet]
@@ -114,11 +114,12 @@ class Wanted:
 
     @classmethod
     def of(cls, request: Request, limits: Limits) -> "Wanted":
-        """`?tags=a,b&tags=c&since=EPOCH:17`; a Last-Event-ID is newer than a URL, and wins.
+        """`?tags=a,b&tags=c&since=EPOCH:17`; Last-Event-ID, being newer, takes precedence.
 
         Raises:
-            Problem: see `Query`; or there are two places (400).
-            EmptyTag, InvalidTag, TooManyTags, TooManySubscriptions, InvalidPosition: no good.
+            Problem: see `Query`; or Last-Event-ID is repeated (400).
+            EmptyTag, InvalidTag, TooManyTags, TooManySubscriptions, InvalidPosition: invalid
+                parameters.
         """
         query = Query(request)
         lists = query.all("tags")
@@ -136,10 +137,11 @@ class Wanted:
         return cls(tag_sets, position, query.one("client"))
 
     def describe(self, session: Session) -> None:
-        """Have a session be the client that was asked for.
+        """Give a session the requested client id.
 
         Raises:
-            ClientTaken, InvalidAudience: it can't.
+            ClientTaken: another token uses it.
+            InvalidAudience: it is invalid.
         """
         if self.client is not None:
             session.set_client_id(self.client)

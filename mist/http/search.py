@@ -1,4 +1,4 @@
-"""What a poll looks for in the history, from one place to the next."""
+"""Reading the history for a poll, page by page."""
 
 from collections.abc import Callable
 from typing import Final
@@ -18,22 +18,23 @@ from mist.wire import ids_of
 __all__ = ["Search"]
 
 _MOST: Final = 1_000  # messages in an answer
-_MOST_BYTES: Final = 1 << 20  # of messages in an answer; one that is larger comes alone
+_MOST_BYTES: Final = 1 << 20  # of messages in an answer; a larger message is sent alone
 
 
 class Search:
-    """Reads on from a place in the history, until there is something to tell.
+    """Reads the history from a place on, until there is something to answer.
 
     Args:
         sequencer: of the history.
-        wanted: the tag sets that may be read, looked at again and again, since a token can
-            lose tags at any moment. Where none are left, whoever reads is cancelled.
-        attributes: of who reads, looked at again likewise.
+        wanted: returns the tag sets that may be read; called repeatedly, since a token can lose
+            tags at any moment. Where none is left, the poll is cancelled by its session.
+        attributes: returns those of the reader; called repeatedly, too.
 
     Attributes:
-        place: up to where everything wanted was told, or is in `messages`; None until known.
-        recovered: whether nothing wanted is missing: trimmed before it was read, or damaged.
-        messages: found, as JSON.
+        place: everything selected up to this id was answered, or is in `messages`; None until
+            known.
+        recovered: whether nothing selected is missing: trimmed before it was read, or damaged.
+        messages: as JSON.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class Search:
         return self._cursor.place if self._begun else None
 
     async def begin(self, since: Since | None) -> None:
-        """Find the place."""
+        """Determine the place to start from."""
         start = self._sequencer.newest
         if since is None:
             self._cursor.place = start
@@ -77,14 +78,14 @@ class Search:
             selection, self._sequencer.newest, limit=_MOST, max_bytes=_MOST_BYTES
         )
         if self._wanted() != self._asked:
-            return True  # a token has lost tags meanwhile; nothing for them may be told
+            return True  # the token has lost tags meanwhile; what they matched must not be sent
         if piece.missing is not None:
             self.recovered = False
         cursor.take(piece, self._take(piece.page))
         return not piece.page.complete
 
     def skip(self) -> None:
-        """Nothing wanted has been published since all was read."""
+        """Move to the end: nothing selected has been published since all was read."""
         self._cursor.place = self._sequencer.newest
 
     async def _selection(self) -> Selection | None:
@@ -93,11 +94,11 @@ class Search:
             await trio.sleep_forever()
         if self._asked != wanted:
             self._asked = wanted
-            self._selected = Selection.asked(wanted)  # which learns as it goes: worth keeping
+            self._selected = Selection.asked(wanted)  # kept, since it caches its verdicts
         return self._selected
 
     def _take(self, page: Page) -> int:
-        """Keep what an answer may hold, and say up to where that is."""
+        """Take as many messages as an answer may hold. Returns the last id taken."""
         size, last = 0, page.after
         for whole in page.stored:
             stored = visible_to(whole, self._attributes())

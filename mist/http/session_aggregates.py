@@ -1,11 +1,11 @@
-"""All sessions, added up: what both the dashboard's figures and the metrics are made of.
+"""Session aggregates: sums over all sessions, for the dashboard and the metrics.
 
-A session's counts lie in its outbox. Adding up twenty thousand takes 20 ms, so it is done in
-slices, between which others run; and however many ask, no more than a tenth of the time goes
-into it, for an answer is given again to whoever asks within ten times what it took to make.
+A session's counts are in its outbox. Summing over twenty thousand takes 20 ms, so it is done in
+slices with checkpoints between them; and it takes at most a tenth of the time at any number of
+requests, since a result is cached for ten times as long as it took.
 
-Totals never go back. A session that leaves meanwhile is counted once: what the gone ones had
-is read before the first session is, and an outbox keeps its counts when its session goes.
+Totals never decrease. A session that ends meanwhile is counted once: the totals of ended sessions
+are read before the first session, and an outbox keeps its counts when its session ends.
 """
 
 import heapq
@@ -22,7 +22,7 @@ from mist.sessions.session_table import ConnectedSession
 __all__ = ["SHARE", "SLICE", "SessionAggregates", "SessionAggregator"]
 
 SLICE: Final = 1_000  # sessions between two checkpoints, some 1 ms
-SHARE: Final = 10.0  # an answer is good for so many times what it took
+SHARE: Final = 10.0  # a result is cached for so many times what it took
 _SLOWEST: Final = 20  # sessions
 
 
@@ -33,8 +33,8 @@ class SessionAggregates:
     Attributes:
         connections: sessions now, by transport.
         delivered: messages handed to the kernel since the start, by transport.
-        delivered_bytes: likewise, of all transports, replies included.
-        subscriptions: of all sessions; two of one tag set are two.
+        delivered_bytes: handed to the kernel, of all transports, replies included.
+        subscriptions: of all sessions; equal tag sets of two sessions count twice.
         queued_bytes: in all outboxes.
         slowest: the sessions with the most bytes queued, those with none left out.
         cost: seconds of processor that it took.
@@ -50,10 +50,10 @@ class SessionAggregates:
 
 
 class SessionAggregator:
-    """Takes a census, now and then.
+    """Sums over the sessions of a hub, with a cache.
 
     Args:
-        hub: whose sessions.
+        hub: has the sessions.
     """
 
     def __init__(self, hub: Hub) -> None:
@@ -62,7 +62,7 @@ class SessionAggregator:
         self._taken = 0.0
 
     async def session_aggregates(self) -> SessionAggregates:
-        """The census, hardly older than it takes to make one. O(sessions), in slices."""
+        """The aggregates, at most ten times as old as they take. O(sessions), in slices."""
         if self._latest is None or time.perf_counter() - self._taken > SHARE * self._latest.cost:
             self._latest = await self._take()
             self._taken = time.perf_counter()

@@ -1,11 +1,12 @@
-"""Writing exactly once: rows are staged in parts, and a commit appends them in one go.
+"""Staging: exactly-once writes. Rows are staged in parts, and a commit appends them at once.
 
-PUT /v1/log/stage/{txn}/{batch}/{partition}/{attempt}/{part}    an Arrow stream; replaces itself
+PUT /v1/log/stage/{txn}/{batch}/{partition}/{attempt}/{part}    an Arrow stream; idempotent
 POST /v1/log/commit                                             the attempts that count
-DELETE /v1/log/stage/{txn}/{batch}                              gives a batch up
+DELETE /v1/log/stage/{txn}/{batch}                              discards a batch
 
-The tasks of a Spark query stage, however often each is tried, and its driver commits. Who lost
-an answer asks again: (txn, batch) is stored with the messages, so that a batch is there once.
+The tasks of a Spark query stage parts, however often each is retried, and its driver commits. A
+client that lost an answer retries: (txn, batch) is stored with the messages, so a batch is
+appended once.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -33,7 +34,7 @@ from mist.sessions.sequencer import Sequencer
 __all__ = ["OPERATIONS", "routes"]
 
 _MOST_PARTS: Final = 100_000  # of a commit
-_MAKERS: Final = 2  # threads that read Arrow; each takes some times its body
+_MAKERS: Final = 2  # threads that read Arrow; each takes several times the memory of its body
 
 _Number = Annotated[int, msgspec.Meta(ge=0, le=MAX_ID)]
 _Parts = Annotated[int, msgspec.Meta(ge=0, le=_MOST_PARTS)]
@@ -49,7 +50,7 @@ class TaskAttempt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CommitRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What to append: attempts in this order, each with its parts in theirs."""
+    """What to append: the attempts in this order, each with its parts in order."""
 
     txn: _Writer
     batch: _Number
@@ -63,9 +64,9 @@ class StagedRows(msgspec.Struct, frozen=True):
 
 
 class Committed(msgspec.Struct, frozen=True):
-    """What is in the log: ids of the first and last message, null where there is none; and
-    whether that was so before. Of a batch before the last one nothing is known any more but
-    that it was committed: all three are null."""
+    """The result of a commit: ids of the first and last message, null where there is none; and
+    whether it had been stored before. Of a batch before the writer's last one only that is
+    known: the first three are null."""
 
     first: int | None
     last: int | None
@@ -74,7 +75,7 @@ class Committed(msgspec.Struct, frozen=True):
 
 
 @attrs.define
-class _Turn:
+class _CommitUnderWay:
     """A commit under way."""
 
     done: trio.Event = attrs.field(factory=trio.Event)
@@ -82,7 +83,7 @@ class _Turn:
 
 
 class Commits:
-    """Carries out one commit of a writer at a time, to its end, whoever still waits for it.
+    """Runs one commit of a writer at a time, to its end, even if its client has gone.
 
     Args:
         sequencer: of the history.
@@ -90,14 +91,14 @@ class Commits:
 
     def __init__(self, sequencer: Sequencer) -> None:
         self._sequencer = sequencer
-        self._turns: dict[tuple[str, str], _Turn] = {}
+        self._under_way: dict[tuple[str, str], _CommitUnderWay] = {}
 
-    async def take_turn(self, mark: Mark, commit: Callable[[], Awaitable[Committed]]) -> Committed:
-        """Have `commit` run, behind others of that writer. What it raises is passed on."""
+    async def run(self, mark: Mark, commit: Callable[[], Awaitable[Committed]]) -> Committed:
+        """Run `commit` after others of that writer. What it raises is passed on."""
         key = mark.owner, mark.writer
-        while (other := self._turns.get(key)) is not None:
+        while (other := self._under_way.get(key)) is not None:
             await other.done.wait()
-        turn = _Turn()
+        turn = _CommitUnderWay()
 
         async def run() -> None:
             try:
@@ -105,11 +106,11 @@ class Commits:
             except Exception as error:
                 turn.outcome = error
             finally:
-                del self._turns[key]
+                del self._under_way[key]
                 turn.done.set()
 
         self._sequencer.start_soon(run)
-        self._turns[key] = turn  # not before that: where it can't be run, it is nobody's turn
+        self._under_way[key] = turn  # not before that: where it can't be run, it is nobody's turn
         await turn.done.wait()
         if isinstance(turn.outcome, Exception):
             raise turn.outcome
@@ -147,7 +148,7 @@ def routes(context: Context) -> Sequence[BaseRoute]:
     async def commit(request: Request) -> Response:
         caller = await context.access.caller(request)
         asked = await read_body(request, CommitRequest)
-        if not WRITER.fullmatch(asked.txn):  # the schema's $ lets a line end pass
+        if not WRITER.fullmatch(asked.txn):  # the schema's $ matches before a line end, too
             raise Problem(400, "invalid_body", "the body can't be understood: txn")
         if commits is None or hub.sequencer is None:
             raise HistoryOff
@@ -158,7 +159,7 @@ def routes(context: Context) -> Sequence[BaseRoute]:
             hub.sequencer, stage, mark, batch, attempts,
             lambda: context.access.again(caller, request), context.is_draining,
         )  # fmt: skip
-        return answer(await commits.take_turn(mark, run))
+        return answer(await commits.run(mark, run))
 
     return [
         Route(_PART, put, methods=["PUT"]),
@@ -182,7 +183,7 @@ class _Run:
     async def __call__(self) -> Committed:
         known = await self.sequencer.history.committed(self.mark.owner, self.mark.writer)
         if known is not None and self.mark.batch <= known.batch:
-            return self._told(known, fresh=False)
+            return self._answer(known, fresh=False)
         if self.is_draining():
             raise Problem(503, "draining", "the server is stopping", {"Retry-After": "5"})
         with self.stage.untouched(self.batch):
@@ -192,14 +193,14 @@ class _Run:
             except (PartMissing, ValueError) as error:
                 raise Problem(409, "part_missing", str(error)) from None
         await self.stage.discard(self.batch, and_before=True)
-        return self._told(commit, fresh=fresh)
+        return self._answer(commit, fresh=fresh)
 
     async def _commit(self, staged: Staged) -> tuple[Commit, bool]:
         await _check_grant(self.caller_now, staged.lists)
-        # No await between: a revocation comes before that, or behind all of this.
+        # No await in between: a revocation takes effect before the check or after the commit.
         return await self.sequencer.commit(staged.bulk, self.mark)
 
-    def _told(self, commit: Commit, *, fresh: bool) -> Committed:
+    def _answer(self, commit: Commit, *, fresh: bool) -> Committed:
         if commit.batch != self.mark.batch:
             return Committed(None, None, None, True)
         return Committed(commit.first or None, commit.last or None, commit.count, not fresh)
@@ -208,10 +209,10 @@ class _Run:
 async def _check_grant(
     caller_now: Callable[[], Caller], lists: Sequence[bytes] | frozenset[bytes]
 ) -> None:
-    """See that whoever asks may still publish with all these tag lists.
+    """Check that the caller may still publish with all these tag lists.
 
-    They may be many, so that is found out in a thread, and again where the token has changed
-    meanwhile. On return nothing has come in between.
+    They may be many, so they are checked in a thread, and again where the token has changed
+    meanwhile. On return the token is the one that was checked.
 
     Raises:
         NotGranted: one of them needs more.
@@ -239,7 +240,7 @@ def _make(body: bytes, context: Context, caller: Caller) -> tuple[int, Sequence[
 
 
 def no_arrow() -> Problem:
-    """What is said where pyarrow is missing."""
+    """The answer where pyarrow is missing."""
     return Problem(501, "archive_extra_missing", "the server needs mist-pubsub[archive] for that")
 
 
@@ -269,13 +270,13 @@ def _attempts(asked: CommitRequest) -> list[Attempt]:
     return [Attempt(each.partition, each.attempt, each.parts) for each in asked.attempts]
 
 
-# how that is described
+# OpenAPI
 
 _NAME: Final = {"type": "string", "pattern": r"^[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}$"}
 _WHOLE: Final = {"type": "integer", "minimum": 0, "maximum": MAX_ID}
 _PART: Final = "/v1/log/stage/{txn}/{batch}/{partition}/{attempt}/{part}"
 _BATCH: Final = "/v1/log/stage/{txn}/{batch}"
-_UNAVAILABLE: Final = "The history can't be written, or the server is stopping; ask again."
+_UNAVAILABLE: Final = "The history can't be written, or the server is stopping; retry."
 NO_ARROW: Final = "The server lacks the extra that reads and writes Arrow."
 
 
@@ -284,18 +285,18 @@ def _path(name: str, description: str, example: object) -> Parameter:
     return parameter(name, description, schema, place="path", example=example)
 
 
-_TXN: Final = _path("txn", "The writer: a query's id, say. Only its credential can name it.", "q1")
-_NUMBER: Final = _path("batch", "Number of the batch; a writer's ascend.", 17)
+_TXN: Final = _path("txn", "The writer, such as a query's id. It belongs to the credential.", "q1")
+_NUMBER: Final = _path("batch", "Number of the batch, ascending for each writer.", 17)
 
 OPERATIONS: Final[Operations] = {
     _PART: {
         "put": Operation(
             summary="Stage a part",
-            details="Rows that a commit may name. Columns: `tags` list<string>, `data` binary or "
+            details="Rows for a later commit. Columns: `tags` list<string>, `data` binary or "
             "string; from services also `audience` string (as `users=1&groups=a`), `meta` "
             "map<string,binary>. Not "
-            "compressed, no dictionaries. A part replaces one of the same name; those that "
-            "nobody commits go after a day.",
+            "compressed, no dictionaries. A part replaces one of the same name; parts "
+            "that are not committed are deleted after a day.",
             who=EITHER,
             parameters=[
                 _TXN,
@@ -308,7 +309,7 @@ OPERATIONS: Final[Operations] = {
             answers={201: Answer("Staged.", StagedRows, {"rows": 1000})},
             problems={
                 409: "There is no history, or the batch is being committed.",
-                422: "A row breaks a rule; the text names it.",
+                422: "A row is invalid; the text names it.",
                 501: NO_ARROW,
                 503: _UNAVAILABLE,
             },
@@ -316,18 +317,18 @@ OPERATIONS: Final[Operations] = {
     },
     _BATCH: {
         "delete": Operation(
-            summary="Give a batch up",
+            summary="Discard a batch",
             who=EITHER,
             parameters=[_TXN, _NUMBER],
-            answers={204: Answer("Nothing of it is staged.")},
+            answers={204: Answer("Nothing of it is staged any more.")},
             problems={409: "The batch is being committed."},
         )
     },
     "/v1/log/commit": {
         "post": Operation(
-            summary="Append what was staged",
-            details="All of it in one transaction, or nothing. A repeat, which is any batch not "
-            "above the writer's last, appends nothing.",
+            summary="Commit staged parts",
+            details="In one transaction. A repeat, that is any batch number up to the writer's "
+            "last, appends nothing.",
             who=EITHER,
             body=Body(
                 CommitRequest,
@@ -339,7 +340,7 @@ OPERATIONS: Final[Operations] = {
             ),
             answers={
                 200: Answer(
-                    "Stored, and delivered to whoever is there.",
+                    "Stored, and delivered to subscribers.",
                     Committed,
                     {"first": 18, "last": 1017, "rows": 1000, "repeated": False},
                 )

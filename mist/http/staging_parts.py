@@ -1,12 +1,11 @@
-"""A part that a writer stages: an Arrow stream, looked at, and made into blocks of a log.
+"""Validation of staged parts: an Arrow stream is checked, and encoded as blocks of a log.
 
-All that can be wrong with rows is found out here, before any of them is stored; what a commit
-does with a part later is copying. Whoever sends an Arrow stream decides on offsets, lengths and
-types, so nothing is believed: types that could stand for more than was sent (dictionaries,
-views, runs) are refused before a batch of them is read, compression likewise, and every batch
-is validated in full. What is left can't be larger than the body it came in.
+Rows are validated here, before any of them is stored; a commit only copies them. The sender of an
+Arrow stream chooses offsets, lengths and types, so nothing is trusted: types that can expand to
+more than was sent (dictionaries, views, run-length encoding) and compression are refused before a
+batch is read, and every batch is validated in full. The result can't be larger than the body.
 
-Needs pyarrow, and is to be imported and called in a thread.
+Needs pyarrow, and must be imported and called in a thread.
 """
 
 import struct
@@ -29,7 +28,7 @@ from mist.wire import TagList
 __all__ = ["make_part"]
 
 _MOST_ROWS: Final = 250_000
-_AT_ONCE: Final = 250  # rows: pyarrow makes objects of them in one go, and the loop waits
+_AT_ONCE: Final = 250  # rows: pyarrow converts them at once, holding the interpreter lock
 
 _BATCH: Final = 3  # a message's header type: `RecordBatch` of Arrow's Message.fbs
 _TAGS: Final = pa.list_(pa.string())
@@ -50,19 +49,21 @@ _OF_SERVICES: Final = ("audience", "meta")
 def make_part(
     body: bytes, limits: Limits, publisher: str, *, is_service: bool, site: str = ""
 ) -> tuple[int, tuple[bytes, ...], bytes]:
-    """How many rows a body has, their distinct tag lists where somebody has to look at them,
-    and all of it as it is kept until its commit (see `mist.http.staging_store`).
+    """Validate a part and encode it for `mist.http.staging_store`.
+
+    Returns its number of rows, its distinct tag lists where the grant has to be checked, and its
+    bytes.
 
     Args:
         body: an Arrow IPC stream.
         limits: of tags and data.
-        publisher: whose messages they are.
-        is_service: whether whoever stages it may set all columns.
-        site: that they are bound to, see `to_publications`.
+        publisher: of the messages.
+        is_service: whether the caller may set all columns.
+        site: that they are restricted to, see `to_publications`.
 
     Raises:
-        Problem: it is no such stream, or not of that schema (400), too many rows (413), or a
-            row breaks a rule (422).
+        Problem: it is no valid stream, or has another schema (400), too many rows (413), or an
+            invalid row (422).
     """
     try:
         batches = list(_read(body, is_service=is_service))
@@ -109,7 +110,7 @@ def _check_schema(schema: pa.Schema, *, is_service: bool) -> None:
 
 
 def _same(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether two types are the same but for names and nullability of what is inside them."""
+    """Whether two types are equal except for names and nullability of nested fields."""
     if pa.types.is_map(wanted):
         return bool(
             pa.types.is_map(found)
@@ -183,7 +184,7 @@ def _first(mask: pa.BooleanArray) -> int:
     return int(pc.index(mask, True).as_py())
 
 
-# compression: each buffer says itself how much it will be, and pyarrow believes it
+# compression: each buffer declares its size, and pyarrow allocates that much
 
 
 def _refuse_compression(body: bytes) -> None:
@@ -194,7 +195,7 @@ def _refuse_compression(body: bytes) -> None:
         except (struct.error, IndexError):
             raise Problem(400, "invalid_body", "a message's head can't be read") from None
         if compressed:
-            raise Problem(400, "compressed", "compressed Arrow isn't taken")
+            raise Problem(400, "compressed", "compressed Arrow isn't accepted")
 
 
 def _next(messages: pa.ipc.MessageReader) -> pa.ipc.Message | None:

@@ -3,10 +3,10 @@
     stage/service/t.QUERY/17/0.3.0          batch 17, partition 0, attempt 3, part 0
     stage/token.ID/t.QUERY/17/0.3.0
 
-They belong to the credential they came with, and nobody else can name them. They needn't
-survive a power cut: a commit reads each to its end before anything is stored, and one that is
-missing or damaged is staged again. All work on the files is done by one thread, one thing after
-the other; only a commit reads them from another, and while it does, nobody may touch them.
+They belong to the credential they came with, and no other can name them. They need not survive a
+power cut: a commit reads each to its end before anything is stored, and one that is missing or
+damaged is staged again. One thread does all work on the files, one task after the other; only a
+commit reads them from another thread, and they are not changed meanwhile.
 """
 
 import os
@@ -35,15 +35,15 @@ T = TypeVar("T")
 MAX_COMMIT: Final = 256 * 1024 * 1024  # bytes staged for one commit
 WRITER: Final = re.compile(r"[A-Za-z0-9._-]{1,128}")
 
-_STALE: Final = 24 * 3600.0  # seconds without a new part, after which a batch is given up
-_SWEEP: Final = 600.0  # seconds between two looks for such
+_STALE: Final = 24 * 3600.0  # seconds without a new part, after which a batch is deleted
+_SWEEP: Final = 600.0  # seconds between two scans for stale batches
 _BLOCK: Final = 4096  # bytes that a file takes at least
 
 _decode: Final = msgspec.msgpack.Decoder(tuple[int, list[bytes], bytes]).decode
 
 
 class PartMissing(Exception):
-    """A part that a commit names isn't there, or isn't what was staged."""
+    """A part of a commit is missing or damaged."""
 
 
 @attrs.frozen
@@ -72,11 +72,11 @@ class Attempt:
 
 @attrs.frozen
 class Staged:
-    """What is there for a commit.
+    """The staged parts of a commit.
 
     Attributes:
         bulk: the messages.
-        lists: their distinct tag lists; only known of what came with a token.
+        lists: their distinct tag lists; empty for services.
         size: bytes of the files.
     """
 
@@ -89,8 +89,8 @@ class Stage:
     """See the module.
 
     Args:
-        folder: made when it is first needed.
-        most: bytes in all.
+        folder: created when first needed.
+        most: bytes in total.
         clock: Unix seconds.
     """
 
@@ -99,12 +99,12 @@ class Stage:
         self._most = most
         self._clock = clock
         self._turn = trio.CapacityLimiter(1)
-        self._used: int | None = None  # bytes; not counted yet
+        self._used: int | None = None  # bytes; None until counted
         self._swept = 0.0
         self._busy: set[Batch] = set()
 
     async def put(self, batch: Batch, partition: int, attempt: int, part: int, data: bytes) -> None:
-        """Keep a part, in the place of an earlier one of its name.
+        """Store a part; it replaces an earlier one of its name.
 
         Raises:
             Problem: there is no room (429), or the batch is being committed (409).
@@ -113,10 +113,10 @@ class Stage:
         await self._do(lambda: self._put(batch, path, data))
 
     async def discard(self, batch: Batch, *, and_before: bool = False) -> None:
-        """Let go of a batch; nothing happens where there is none.
+        """Delete a batch, if there is one.
 
         Args:
-            and_before: of those of lower numbers, too.
+            and_before: also those of lower numbers.
 
         Raises:
             Problem: it is being committed (409).
@@ -127,13 +127,13 @@ class Stage:
         """All parts of a commit, read to the end.
 
         Raises:
-            PartMissing: one isn't there, or damaged.
+            PartMissing: one is missing or damaged.
         """
         return await self._do(lambda: self._gather(batch, attempts))
 
     @contextmanager
     def untouched(self, batch: Batch) -> Iterator[None]:
-        """While it is open, nobody changes the parts of a batch."""
+        """A context during which the parts of a batch are not changed."""
         self._busy.add(batch)
         try:
             yield
@@ -153,7 +153,7 @@ class Stage:
         return await trio.to_thread.run_sync(do, limiter=self._turn)
 
     def _path(self, batch: Batch) -> Path:
-        # Names of ours in front: a writer may be called `..`.
+        # With a prefix: a writer may be named `..`.
         owner = "service" if batch.owner is None else f"token.{batch.owner}"
         return self._folder / owner / f"t.{batch.writer}" / str(batch.number)
 
@@ -170,7 +170,7 @@ class Stage:
             before = 0
         used = self._used - before + _room(len(data))
         if used > self._most:
-            detail = f"{self._most} bytes are all that may be staged"
+            detail = f"at most {self._most} bytes may be staged"
             raise Problem(429, "stage_full", detail, {"Retry-After": "5"})
         temporary = path.with_name(f".{path.name}")
         try:
@@ -183,7 +183,7 @@ class Stage:
         except OSError as error:
             with suppress(OSError):
                 temporary.unlink()
-            detail = f"the part can't be kept: {error.strerror}"
+            detail = f"the part can't be stored: {error.strerror}"
             raise Problem(503, "stage_unavailable", detail, {"Retry-After": "5"}) from None
         self._used = used
 
@@ -207,11 +207,11 @@ class Stage:
         shutil.rmtree(folder, ignore_errors=True)
         self._used -= before - sum(_room(size) for _, size, _ in _files(folder))
         for parent in (folder.parent, folder.parent.parent):
-            with suppress(OSError):  # that it isn't empty
+            with suppress(OSError):  # not empty
                 parent.rmdir()
 
     def _sweep(self, before: float) -> None:
-        """Let go of batches that nobody has added to since then, Unix seconds."""
+        """Delete batches without a new part since `before`, Unix seconds."""
         newest: dict[Path, float] = {}
         for path, _, changed in _files(self._folder):
             newest[path.parent] = max(newest.get(path.parent, 0.0), changed)
@@ -259,7 +259,7 @@ def _blocks(paths: Iterable[Path]) -> Iterator[Row]:
 
 
 def _files(folder: Path) -> Iterator[tuple[Path, int, float]]:
-    """Every file below, its bytes, and when it was written."""
+    """Every file below, its bytes, and its time of modification."""
     for at, _, names in os.walk(folder):
         for name in names:
             path = Path(at, name)

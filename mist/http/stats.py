@@ -1,4 +1,4 @@
-"""What the dashboard shows: one object, a second old at most, whatever the number of peers."""
+"""Statistics for the dashboard: one object, at most a second old, at any number of peers."""
 
 import os
 import resource
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["OPERATIONS", "Connection", "describe_session", "resident_bytes", "routes"]
 
 _TOP_TAGS: Final = 20
-_SIZED: Final = 5.0  # seconds for which a log's size is good, since it is counted block by block
+_SIZED: Final = 5.0  # seconds for which a log's size is cached, since it is counted block by block
 
 
 class Connection(msgspec.Struct, frozen=True):
@@ -41,7 +41,7 @@ class Connection(msgspec.Struct, frozen=True):
         queued, queued_bytes: messages and bytes waiting for the peer now.
         sent, sent_bytes: handed to the kernel since it connected.
         dropped: messages lost because the peer was slow, or can't take such data.
-        behind: whether it is being brought up to date from the history.
+        behind: whether it is recovering from the history.
     """
 
     name: str
@@ -58,13 +58,13 @@ class Connection(msgspec.Struct, frozen=True):
 
 
 class HistoryState(msgspec.Struct, frozen=True):
-    """The log.
+    """The state of the history.
 
     Attributes:
         first, newest: the lowest id kept and the highest delivered.
-        messages, bytes: kept; None where that can't be found out now.
+        messages, bytes: kept; None where they can't be determined now.
         failing: whether the last messages could not be stored.
-        sealed: up to which id they are in the archive; None where there is none.
+        sealed: messages up to this id are in the archive; None where there is none.
     """
 
     epoch: str
@@ -77,29 +77,29 @@ class HistoryState(msgspec.Struct, frozen=True):
 
 
 class TopTag(msgspec.Struct, frozen=True):
-    """A tag, and how many messages a second carried it lately, by samples."""
+    """A tag, and its recent rate of messages per second, by sampling."""
 
     tag: str
     published_rate: float
 
 
 class Stats(msgspec.Struct, frozen=True):
-    """A server at one moment. What isn't said to be of now counts since the start.
+    """A snapshot of a server. Values count since the start, unless described as current.
 
     Attributes:
         time: Unix seconds.
         uptime: seconds.
         published, rejected, unmatched: messages accepted, refused for their tags, and
-            accepted though nobody was subscribed to them.
+            accepted and unmatched by any subscription.
         delivered, delivered_bytes: handed to the kernel, of all connections.
         dropped: messages not delivered, by reason.
         connections: now, by transport.
         lifetime: connections ever.
         tag_sets: distinct ones subscribed to now.
-        outbox_limit: bytes that may wait for one connection, as configured; beyond that it
-            loses messages, or the connection.
+        outbox_limit: bytes that may be queued for one connection, as configured; beyond that
+            the slow consumer policy applies.
         auth_failures: by transport.
-        loop_lag: seconds by which something was done too late, the most of the last second.
+        loop_lag: event loop lag in seconds, the maximum of the last second.
         cpu_seconds: of the process.
         resident_bytes: of the process, now.
         history: None where there is none.
@@ -170,7 +170,7 @@ def routes(context: Context) -> Sequence[BaseRoute]:
 
 
 def describe_session(session: ConnectedSession) -> Connection:
-    """A session as it is now."""
+    """The current state of a session."""
     counts = session.outbox.statistics()
     return Connection(
         name=session.name,
@@ -188,13 +188,13 @@ def describe_session(session: ConnectedSession) -> Connection:
 
 
 def _top_tags(hub: Hub) -> list[TopTag]:
-    # Where few messages come, the next to be looked at may be long in coming.
+    # With few messages the next sample could take long.
     hub.broker.sample_soon()
     return [TopTag(tag, round(rate, 3)) for tag, rate in hub.meters.tags.top(_TOP_TAGS)]
 
 
 class _LogSize:
-    """What a log holds, counted now and then."""
+    """The size of a log, counted at intervals."""
 
     def __init__(self) -> None:
         self._messages: int | None = None
@@ -203,13 +203,13 @@ class _LogSize:
         self._first = 1
 
     async def state(self, sequencer: Sequencer, sealer: "Sealer | None") -> HistoryState:
-        """What to say about a log; never raises, since stats are for when something is wrong."""
+        """The state of a log. Never raises, since stats are needed most when something fails."""
         failing = sequencer.failing
         try:
             position = await sequencer.history.position()
             first = position.first
             if trio.current_time() >= self._due:
-                # Set before the wait: of many who ask at once, one counts.
+                # Set before the await: of concurrent requests only one counts.
                 self._due = trio.current_time() + _SIZED
                 statistics = await sequencer.history.statistics()
                 self._messages, self._bytes = statistics.messages, statistics.size
@@ -229,7 +229,7 @@ class _LogSize:
 
 
 def resident_bytes() -> int:
-    """Memory of the process that is in RAM; where that can't be told, the most it ever was."""
+    """Resident memory of the process; where that is unknown, its maximum so far."""
     try:
         with open("/proc/self/statm", "rb") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -1,7 +1,7 @@
 """The token registry: `PUT`, `GET`, `PATCH`, `DELETE` below `/v1/tokens`. For services.
 
-A token's text is told once, to whoever makes it. Afterwards it goes by its id, which tells
-nothing of it. Whatever is done takes effect at once on whoever uses the token, as over TCP.
+A token's text is shown once, in the answer that creates it. Afterwards it is named by its id,
+which reveals nothing of it. Changes take effect at once on sessions with the token, as over TCP.
 """
 
 import re
@@ -28,14 +28,14 @@ from mist.message import GRANT, TagSet, parse_tags
 __all__ = ["OPERATIONS", "routes"]
 
 _ID: Final = re.compile(r"[0-9a-f]{16}")
-_GENERATED: Final = 32  # bytes of a token that is made here
+_GENERATED: Final = 32  # bytes of a generated token
 
-# A tag in a grant: no space, comma or control character, and no derived tag's beginning. Its
-# other bound is 255 bytes, which a schema can't say.
+# A tag in a grant: no space, comma or control character, and no prefix of derived tags. The limit
+# of 255 bytes can't be expressed in a schema.
 _TAG: Final = r"^(?!>?([./]|=/))[^ ,\u0000-\u001F\u007F-\u009F]+$"
 _TEXT: Final = r"^[^ \u0000-\u001F\u007F-\u009F]+$"
 
-# An attribute's value. Bounded in bytes as well, one by one and all together.
+# An attribute's value. Bytes are limited as well, of each and in total.
 _VALUE: Final = {
     "anyOf": [
         {
@@ -61,7 +61,7 @@ def _object(value: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
 
 
 Given = Annotated[dict[str, Any], msgspec.Meta(extra_json_schema=_object(_VALUE, _VALUES))]
-"""What `mist.attributes.Attributes.of_json` takes; whole numbers are texts to it."""
+"""What `mist.attributes.Attributes.of_json` takes; it turns integers into texts."""
 
 _NULL: Final = {"type": "null"}
 Patch = Annotated[
@@ -70,7 +70,7 @@ Patch = Annotated[
         extra_json_schema=_object({"anyOf": [_VALUE, _NULL]}, {"anyOf": [_VALUES, _NULL]})
     ),
 ]
-"""What `mist.attributes.change_of_json` takes: null forgets (as RFC 7396 has it)."""
+"""What `mist.attributes.change_of_json` takes: null removes (RFC 7396)."""
 
 Known = dict[str, str | list[str]]
 
@@ -79,12 +79,12 @@ Text = Annotated[str, msgspec.Meta(extra_json_schema={"maxLength": 255, "pattern
 
 
 class TokenRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A token to be made.
+    """A token to be created.
 
     Attributes:
-        tags: what it grants: a tag, `room:*` for all that begin so, `>a` to publish as well.
-        token: its text; left out, one is made of 32 random bytes, which is better.
-        attributes: whom it is for: `client`, `user`, `groups`, `site`, any others.
+        tags: what it grants: a tag, `room:*` for all with that prefix, `>a` to publish.
+        token: its text; if absent, one is generated from 32 random bytes, which is better.
+        attributes: of its holder: `client`, `user`, `groups`, `site`, any others.
     """
 
     tags: Annotated[list[Tag], msgspec.Meta(extra_json_schema={"minItems": 1})]
@@ -93,11 +93,11 @@ class TokenRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TokenChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What becomes of a token, all of it or nothing.
+    """An atomic change of a token.
 
     Attributes:
         add, remove: tags; one that is in both is removed.
-        attributes: to be set, those that are null to be forgotten; others stay as they are.
+        attributes: to be set, or removed where null; others are unchanged.
     """
 
     add: list[Tag] = []
@@ -106,7 +106,7 @@ class TokenChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Token(msgspec.Struct, frozen=True):
-    """A token, all but its text. Without tags it lets nobody in."""
+    """A token without its text. Without tags it grants nothing."""
 
     id: str
     tags: list[str]
@@ -115,7 +115,7 @@ class Token(msgspec.Struct, frozen=True):
 
 
 class NewToken(msgspec.Struct, frozen=True):
-    """A token that was made, and its text, which is never told again."""
+    """A new token with its text, which is never shown again."""
 
     id: str
     token: str
@@ -141,7 +141,7 @@ def routes(context: Context) -> Sequence[BaseRoute]:
 
     async def execute(change: Change) -> Record | None:
         [outcome] = await registry.execute([change])
-        return _settled(outcome)
+        return _result(outcome)
 
     async def many(request: Request) -> Response:
         await context.access.service(request)
@@ -169,7 +169,7 @@ def routes(context: Context) -> Sequence[BaseRoute]:
     async def one(request: Request) -> Response:
         name = request.path_params["id"]
         if not _ID.fullmatch(name):
-            # Paths are logged, and whoever takes a token's text for its id would find it there.
+            # Paths are logged, and a client may send a token's text as its id by mistake.
             request.scope["path"] = "/v1/tokens/-"
         await context.access.service(request)
         match request.method:
@@ -197,8 +197,8 @@ def routes(context: Context) -> Sequence[BaseRoute]:
     ]
 
 
-def _settled(outcome: Outcome) -> Record | None:
-    """What a change came to.
+def _result(outcome: Outcome) -> Record | None:
+    """The record after a change.
 
     Raises:
         MistError: it was refused.
@@ -248,8 +248,8 @@ OPERATIONS: Final[Operations] = {
             },
         ),
         "put": Operation(
-            summary="Make a token",
-            details="The answer is the only one that ever holds the token's text.",
+            summary="Create a token",
+            details="Only this answer contains the token's text.",
             who=SERVICE,
             body=Body(
                 TokenRequest,
@@ -263,10 +263,10 @@ OPERATIONS: Final[Operations] = {
                     "The token.",
                     NewToken,
                     {"token": "mJ0yqHn2x1sJ2l7q4mD8oS3cE5vB6wA9zK1tR0uY-_g", **_EXAMPLE},
-                    headers={"Location": "Where it can be changed."},
+                    headers={"Location": "The path of the token."},
                 )
             },
-            problems={409: "There is a token of this text.", 503: _UNAVAILABLE},
+            problems={409: "A token with this text exists.", 503: _UNAVAILABLE},
         ),
     },
     "/v1/tokens/{id}": {
@@ -279,8 +279,8 @@ OPERATIONS: Final[Operations] = {
         ),
         "patch": Operation(
             summary="Change a token's tags and attributes",
-            details="Subscriptions that it allows no longer end at once, and whoever uses it when "
-            "the last tag goes is disconnected. Attributes hold at once, too.",
+            details="Subscriptions that it no longer grants end at once; when the last tag is "
+            "removed, its sessions are disconnected. Attributes take effect at once, too.",
             who=SERVICE,
             parameters=[_AN_ID],
             body=Body(
@@ -295,11 +295,11 @@ OPERATIONS: Final[Operations] = {
             problems={404: _NOT_FOUND, 503: _UNAVAILABLE},
         ),
         "delete": Operation(
-            summary="Forget a token",
-            details="Whoever uses it is disconnected at once.",
+            summary="Revoke a token",
+            details="Its sessions are disconnected at once.",
             who=SERVICE,
             parameters=[_AN_ID],
-            answers={204: Answer("It is gone.")},
+            answers={204: Answer("It was revoked.")},
             problems={404: _NOT_FOUND, 503: _UNAVAILABLE},
         ),
     },
