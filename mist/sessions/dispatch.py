@@ -135,7 +135,8 @@ class CommandSession(PublishingSession):
                     else:
                         await self._publish_stored(publisher, command)
                     continue
-                await self._catch_up()
+                if publisher is not None:  # only with a history is there anything to wait for
+                    await self._catch_up(publisher)
                 if self._changes:
                     if isinstance(command, RegistryChange):
                         self._changes.append(command)  # the first of the run was dispatched

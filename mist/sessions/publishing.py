@@ -82,10 +82,10 @@ class PublishingSession(Session):
     def _answer(self, command: Command, reply: Reply) -> None:
         self.outbox.reply(self.protocol.reply(command, reply))
 
-    async def _catch_up(self) -> None:
+    async def _catch_up(self, publisher: Publisher) -> None:
         """Wait until the commands before have taken effect, and the peer can see that they have."""
-        if self._publisher is not None and self._publisher.in_flight:
-            await self._publisher.settle()
+        if publisher.in_flight:
+            await publisher.settle()
         if self.recovery is not None and self.recovery.behind:
             await self.recovery.caught_up()
 
