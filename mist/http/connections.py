@@ -244,6 +244,7 @@ class _Connection:
                 await _refuse(self._stream, 500, bodiless=head.method == "HEAD")
         if exchange.handed_over is not None:
             exchange.handed_over.abandon()
+            exchange.handed_over = None  # a reference cycle, which would wait for the collector
         return exchange.reusable and not transport.draining
 
 

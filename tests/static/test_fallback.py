@@ -1,5 +1,6 @@
 """Transport fallback in mist.js: event streams and polling, and the way there and back."""
 
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -92,6 +93,33 @@ async def test_the_best_way_is_a_websocket(page: ClientPage, place: Place) -> No
     assert await page.got(1) == ["a: 1"]
     assert await page.evaluate("client.transport") == "websocket"
     assert place.ws.connections == 1
+
+
+async def test_one_port_carries_a_page_s_requests_and_its_websocket(
+    page: ClientPage, tmp_path: Path
+) -> None:
+    listen = tuple(Listen(each, "127.0.0.1", 0) for each in ("tcp", "http"))
+    async with running(tmp_path, listen=listen, history="memory://") as server:
+        async with connect(server.urls[0]) as services:
+            await services.register(["a", "/foo"], TOKEN)
+            await page.start(server.urls[1], **OPEN)
+            await page.listen("a")
+            await services.store(["a"], "1")
+            assert await page.got(1) == ["a: 1"]
+            assert await page.evaluate("client.transport") == "websocket"
+            # A page of guble's, which knows nothing of the subprotocol `mist.topics`.
+            address = server.urls[1].replace("http://", "ws://") + "/stream/user/marvin"
+            for offered in (["mist.token.VA"], ["guble", "mist.token.VA"]):
+                opened = f"new WebSocket({json.dumps(address)}, {json.dumps(offered)})"
+                told = await page.evaluate(
+                    "new Promise((resolve, reject) => {"
+                    f"  const socket = {opened};"
+                    "  socket.onmessage = async (event) => resolve("
+                    "    typeof event.data === 'string' ? event.data : await event.data.text());"
+                    "  socket.onclose = () => reject(new Error('refused'));"
+                    "})"
+                )
+                assert str(told).startswith("#connected ")
 
 
 async def test_without_websockets_it_is_a_stream(page: ClientPage, place: Place) -> None:
