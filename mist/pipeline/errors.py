@@ -1,4 +1,4 @@
-"""What goes wrong in the pipeline. Each text is one line, fit to print as it is.
+"""Errors of the pipeline. Each text is one line, fit to print.
 
 PipelineError           a job can't be done
 ├── NotInstalled        Java or a package is missing: the text says how to get it

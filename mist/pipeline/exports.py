@@ -1,4 +1,4 @@
-"""Which copies of its messages an archive knows of, so that erasure finds them.
+"""The list of exports of an archive, so that erasure finds the copies.
 
 An export leaves a note in the archive, `_exports/<time>-<random>.json`, before it is there for
 anyone to see. A note of an export that never came to be, or was deleted, harms nobody.

@@ -1,4 +1,4 @@
-"""What went wrong, out of the pages that Spark says about it: one line for a person.
+"""Error reporting: one line for a person from the traces of Spark and Java.
 
 An error of a task comes as a Java exception that quotes a Python traceback; one of ours, such as
 `DataLoss`, is in there and is what the person wants to read.

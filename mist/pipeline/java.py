@@ -1,4 +1,4 @@
-"""Is there a Java that Spark runs on? Looked for where Spark itself looks."""
+"""Finding the Java runtime that Spark uses, in the places where Spark looks."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Where Spark runs, as `--master` says it; and whether anybody is there.
+"""The Spark master of `--master`, and whether it can be reached.
 
 Spark itself asks a cluster that isn't there for a minute and a half, and says then that something
 else has stopped. So its port is tried first.

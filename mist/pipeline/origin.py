@@ -1,4 +1,4 @@
-"""Where a job's messages come from: an archive or a server, and which of them."""
+"""The origin of a job's messages: an archive or a server, and a selection."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING

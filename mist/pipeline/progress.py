@@ -1,4 +1,4 @@
-"""How a job tells what it is at: a line of text now and then, for a person who waits."""
+"""Progress of a job: a line of text at intervals."""
 
 from collections.abc import Callable
 

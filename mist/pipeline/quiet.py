@@ -1,4 +1,4 @@
-"""Java's process, kept quiet: what it says, what PySpark says of it, and Ctrl-C while it starts."""
+"""Silencing the Java process: its output, PySpark's messages, and Ctrl-C while it starts."""
 
 import contextlib
 import logging

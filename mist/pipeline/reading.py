@@ -1,4 +1,4 @@
-"""An archive for Spark: as a DataFrame of messages, or in stretches that kernels run on.
+"""Reading an archive with Spark: as a DataFrame, or in ranges of ids for kernels.
 
     read_log        a DataFrame, through the manifest: what Spark does by itself with Parquet
     Archived        what kernels run on, a stretch to a task; Framed is any DataFrame instead

@@ -1,4 +1,4 @@
-"""Which messages a job or a reader wants: by tags, by ids, by time.
+"""Selections: the messages of a job or a reader, by tags, ids and time.
 
     Alternatives    `a,b; c`: (a and b) or c. The same rule as a subscription's, S ⊆ T, and the
                     same addresses: `/foo`, `=/foo`, `.a.*`, `*`

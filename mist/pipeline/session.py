@@ -1,4 +1,4 @@
-"""A Spark session as the jobs want it: quiet, on UTC, and gone when it is done.
+"""The Spark session of a job: quiet, in UTC, and stopped when it is done.
 
     session         for the length of a block; what the commands use
     make_session    one that lasts until `end_session`, or the end of the process

@@ -1,4 +1,4 @@
-"""The tables beside the messages, by the minute, as DataFrames."""
+"""The side tables by the minute, as DataFrames."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Taking messages out of everything that holds them.
+"""Erasure: deleting messages from everything that holds them.
 
     rows        which rows are to go: of messages, of accounts, of exports
     hot         the log that a server appends to

@@ -1,4 +1,4 @@
-"""Erasure in exports: the files concerned are written anew in their places.
+"""Erasure in exports: the files concerned are rewritten in place.
 
 An export has no manifest whose change all would see at once, so each file is replaced by a
 rename: who reads it goes on with the old one, who opens it gets the new one. A lake has one, and
@@ -23,7 +23,7 @@ from mist.pipeline.erasure.files import (
     put_in_place,
     rewrite_parquet,
 )
-from mist.pipeline.erasure.lakes import clear_landing
+from mist.pipeline.erasure.lakes import delete_uncommitted
 from mist.pipeline.erasure.tables import erase_table
 from mist.pipeline.errors import JobFailed
 from mist.pipeline.exports import Export
@@ -144,7 +144,7 @@ def _erase_delta(spark: "SparkSession", folder: Path, erasure: Erasure) -> list[
 
 
 def _erase_lake(spark: "SparkSession", folder: Path, erasure: Erasure) -> list[Rewritten]:
-    busy = clear_landing(folder)
+    busy = delete_uncommitted(folder)
     done = erase_table(spark, Archive(folder), "messages", erasure)
     assert done is not None  # of messages it always can be told
     if busy := [*busy, *done.unfinished]:

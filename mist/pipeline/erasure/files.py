@@ -1,4 +1,4 @@
-"""A Parquet file without some of its rows: looked at, and written anew beside it."""
+"""Erasure in one Parquet file: it is scanned, and rewritten beside the old one."""
 
 import hashlib
 import os

@@ -1,4 +1,4 @@
-"""The log that a server appends to: through the server, or its file where no server has it."""
+"""Erasure in the history: through the server, or in its file where no server has it open."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Erasure in a lake that a query may be filling at this moment.
+"""Erasure in a lake that a streaming query may be writing.
 
 What its tasks have read from the server before the log was erased from, and not entered yet,
 would come to the lake behind our back. So they are turned away first (`Lake.turn_away`): none of
@@ -14,13 +14,13 @@ from typing import Final
 
 from mist.pipeline.ingestion.lake import Lake
 
-__all__ = ["clear_landing"]
+__all__ = ["delete_uncommitted"]
 
 TIMEOUT: Final = 60.0  # seconds for tasks to end and their files to go
 POLL: Final = 0.2  # seconds
 
 
-def clear_landing(folder: Path, *, timeout: float = TIMEOUT) -> list[str]:
+def delete_uncommitted(folder: Path, *, timeout: float = TIMEOUT) -> list[str]:
     """See that nothing gets into the lake that was read before. Nothing where it is no lake.
 
     To be called behind the erasure from the server's log, and ahead of that from the table.

@@ -1,4 +1,4 @@
-"""Which rows an erasure takes, batch by batch."""
+"""The rows that an erasure removes, batch by batch."""
 
 from collections.abc import Sequence
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""Reports as pages: one HTML file each, to be read in a browser, sent on, or printed.
+"""HTML reports: one self-contained file each, to be read in a browser, sent or printed.
 
     markup      elements; what makes it impossible to forget escaping
     scales      numbers and times for people; round ones for axes

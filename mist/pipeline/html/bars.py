@@ -1,4 +1,4 @@
-"""Bars: a table whose rows show how large their figure is beside the largest."""
+"""Bar charts: a table whose rows show each figure relative to the largest."""
 
 from collections.abc import Callable, Sequence
 from typing import Final

@@ -1,4 +1,4 @@
-"""A heat map: a table of two by two, each cell as deep in colour as its figure is large."""
+"""Heat maps: a table with two dimensions, each cell as dark as its figure is large."""
 
 from collections.abc import Callable, Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""HTML made of elements, so that nothing that came from data is ever taken for markup.
+"""HTML built from elements, which escapes all data.
 
     h("td", tag, class_="name")     → <td class="name">a&lt;b</td>
 

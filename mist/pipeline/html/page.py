@@ -1,4 +1,4 @@
-"""A page out of its parts: what was found, where from, and what it doesn't show."""
+"""The layout of a report page: findings, source, and what is not shown."""
 
 from collections.abc import Sequence
 from importlib.resources import files

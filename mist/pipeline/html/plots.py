@@ -1,4 +1,4 @@
-"""Counts over time: columns where there are few steps, areas and lines where there are many.
+"""Time series: columns for few steps, areas and lines for many.
 
 A plot is drawn twice, for a wide and for a narrow screen, and the style shows one of them: so
 letters have their size on a phone, and it takes no script. A screen reader is told what it

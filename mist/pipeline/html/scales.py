@@ -1,4 +1,4 @@
-"""Numbers and times as people read them, and the round ones among them for axes."""
+"""Formatting of numbers and times, and round values for axes."""
 
 import math
 from collections.abc import Sequence

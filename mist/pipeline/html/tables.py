@@ -1,4 +1,4 @@
-"""Tables: what a reader of figures, and a screen reader, goes to."""
+"""Tables of figures, also for screen readers."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""A batch's files, entered in the lake's manifest: all of them in one generation, or none.
+"""The commit of a batch: its files are listed in the lake's manifest in one generation.
 
 the lake has ids up to      the batch                       then
 `after` of the batch        is new                          it is entered

@@ -1,4 +1,4 @@
-"""The folder of a lake: an archive, and beside its tables what the query that fills it needs.
+"""The directory of a lake: an archive, and the state of the query that fills it.
 
 date=2026-11-21/…       segments, as readers of Parquet want them
 _manifest/…             which of these count
@@ -101,12 +101,12 @@ class Lake:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise BadInput(f"{self.folder}: another stream writes into it") from None
-            self.tidy()
+            self.delete_leftovers()
             yield
         finally:
             os.close(handle)
 
-    def tidy(self) -> None:
+    def delete_leftovers(self) -> None:
         """Delete what was never entered. For who has claimed it, while no task is at work."""
         shutil.rmtree(self.landing, ignore_errors=True)
         self.drop_strays()

@@ -1,4 +1,4 @@
-"""Whether a log that was started anew still is the one in the lake.
+"""The lineage check: whether a log that was started anew still matches the lake.
 
 An id must not mean two things. The server begins an epoch when its machine stopped uncleanly,
 when a backup was put back, when the history is another one. Ids may go on then, or be given out

@@ -1,4 +1,4 @@
-"""The streaming source behind `mist pipeline stream`: its tasks write what they read.
+"""The streaming source of `mist pipeline stream`: its tasks write what they read.
 
 Offsets, admission control, what is done about losses: all as in `readStream.format("mist")`.
 Not for others, hence no public name: what it gives are rows about files, and somebody has to

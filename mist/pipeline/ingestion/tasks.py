@@ -1,4 +1,4 @@
-"""What a task does: it reads its stretch of ids from the server and writes it as segments.
+"""Tasks of lake ingestion: each reads a range of ids and writes it as segments.
 
 One message stays in memory for as long as a row group takes to fill, and a segment never spans
 two days, as in every archive. A task that is tried again, or that runs twice, writes into a

@@ -1,4 +1,4 @@
-"""What is done with an archive: each a module with a `run`, for commands, tests and the bench.
+"""The jobs over an archive: each a module with a `run`, for commands, tests and the bench.
 
 compact         few large segments of many small ones
 match           which messages would each subscription have got?

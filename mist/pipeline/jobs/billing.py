@@ -1,4 +1,4 @@
-"""Who was sent how much: deliveries by token and day, out of what the server counted.
+"""Billing: deliveries by token and day, from the usage accounting of the server.
 
 The server counts a delivery when it puts it into a session's outbox or its transport, with the
 message's data bytes. The registry id of a token is its name here; the token itself is nowhere.

@@ -1,4 +1,4 @@
-"""Few large segments of many small ones: one task, one output segment.
+"""Compaction: joins small segments into few large ones, one output segment for each task.
 
 Tasks write files that no manifest lists; then the driver enters all of them in one new
 generation, and retires what they replace. So a crash, wherever it comes, leaves the generation

@@ -1,4 +1,4 @@
-"""Which tags travel together: two passes, see `mist.pipeline.kernels.together`.
+"""Co-occurrence of tags: two passes, see `mist.pipeline.kernels.together`.
 
 The table: `tag string, other string, messages int64, tag_messages int64, other_messages int64,
 jaccard double, lift double`, pairs that met most first. `jaccard` is the share of messages with

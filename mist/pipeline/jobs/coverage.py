@@ -1,4 +1,4 @@
-"""Who hears nothing, what nobody listens to, and how far messages fan out.
+"""Coverage: subscriptions without messages, unmatched messages, and fan-out.
 
 Of messages with an audience only those count that would come to who has the subscriptions, as in
 `mist.pipeline.jobs.match`.

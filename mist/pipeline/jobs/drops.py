@@ -1,5 +1,4 @@
-"""What was matched and not delivered, since its subscriber was too slow: by token and day, and by
-subscription."""
+"""Drops: messages lost to slow consumers, by token and day, and by subscription."""
 
 from typing import TYPE_CHECKING, Any
 

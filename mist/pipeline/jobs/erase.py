@@ -1,4 +1,4 @@
-"""Erasure: the right of somebody that what is known of them is gone, and a receipt for it.
+"""The erasure job: deletes messages on request, and writes a receipt.
 
 In an order in which nothing slips through: first the hot log, so that nothing more of it can be
 sealed; then the server seals what it was about to, with what it had read before; then the
@@ -22,7 +22,7 @@ import attrs
 from mist.archive import Archive
 from mist.history.erasing import Erasure
 from mist.pipeline.erasure.copies import CopyErased, erase_copy
-from mist.pipeline.erasure.lakes import clear_landing
+from mist.pipeline.erasure.lakes import delete_uncommitted
 from mist.pipeline.erasure.tables import TableErased, erase_table
 from mist.pipeline.exports import exports
 from mist.pipeline.progress import Progress, silent
@@ -114,7 +114,7 @@ def run(
     """
     archive = Archive(archive.folder.absolute())  # tasks may run in another folder
     names = ["messages", *(ACCOUNTS if accounts else ())]
-    landing = clear_landing(archive.folder)  # where it is a lake
+    landing = delete_uncommitted(archive.folder)  # where it is a lake
     tables = [erase_table(spark, archive, name, erasure, progress=progress) for name in names]
     copies = [erase_copy(spark, each, erasure, progress=progress) for each in exports(archive)]
     return Result(

@@ -1,4 +1,4 @@
-"""A selection of messages as files for others: Parquet, JSON lines or a Delta table.
+"""Export: a selection of messages as Parquet, JSON lines or a Delta table.
 
 It is made beside its place and moved there when it is whole; so it is there or it isn't. The
 archive is told of it before, so that erasure finds it.

@@ -1,4 +1,4 @@
-"""Which messages would each subscription have got? Counts, or all pairs.
+"""Matching: the messages that each subscription would have received, as counts or pairs.
 
 The subscriptions are broadcast to the executors as an Arrow array, and made ready once in each
 process; then each task matches its stretch. Where there are more than a process has memory

@@ -1,4 +1,4 @@
-"""What a job came to, and how it is written."""
+"""The result of a job, and writing it."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""Drop what is older than so many days: whole partitions, by a change of the manifest alone.
+"""Retention: removes days older than a limit, by a change of the manifest alone.
 
 Nothing is read and nothing written anew, so it takes no Spark. A partition goes once the whole
 day (UTC) is old enough; so up to a day more is kept than was asked for, and never less. The

@@ -1,4 +1,4 @@
-"""A live server's messages into a lake, for as long as it runs: a Structured Streaming query.
+"""Streaming ingestion: a Structured Streaming query that writes a server's log into a lake.
 
 A lake is an archive, so that every other job works on it, and a folder of Parquet files by day
 (UTC), so that everybody else's tools do. Spark's checkpoint says what is being read, the lake's

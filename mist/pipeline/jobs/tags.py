@@ -1,4 +1,4 @@
-"""The tags used most.
+"""The most frequent tags.
 
 The table: `tag string, messages int64, share double` (of all messages), the most used first, and
 where two are used alike the first by text first.

@@ -1,4 +1,4 @@
-"""An audit of tokens: grants that nobody uses, and subscriptions near the edge of their grant.
+"""Token audit: unused grants, and subscriptions that only just match their grant.
 
 A grant is unused where no subscription of its token, in the time looked at, had a tag that it
 covers. It can be taken back, and nobody would notice.

@@ -1,4 +1,4 @@
-"""What touches rows: numpy and Arrow, no Spark, so that all of it is tested without a JVM.
+"""Kernels: the work on rows in numpy and Arrow, without Spark, so tests need no JVM.
 
     tags            a column of tags as numbers; which of them somebody cares for
     repeats         rows that carry the same tags, to be looked at once

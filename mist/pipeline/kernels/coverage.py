@@ -1,4 +1,4 @@
-"""Who hears nothing, what nobody listens to, and how far messages fan out.
+"""Coverage: subscriptions without messages, unmatched messages, and fan-out.
 
 One pass over the messages matches them and takes three counts:
 

@@ -1,4 +1,4 @@
-"""Which subscriptions does each message satisfy? For whole columns of messages at once.
+"""Matching: the subscriptions that each message matches, for whole columns of messages.
 
 The rule is that of `mist.index`, S ⊆ T, and so is the answer. The way there is another: the
 index takes one message through a tree, this takes a hundred thousand through each step.

@@ -1,4 +1,4 @@
-"""One segment of many: what compaction is made of.
+"""Merging: one segment from many, for compaction.
 
 Segments of a day are joined with their neighbours until they have the size that is asked for.
 What is large enough stays as it is, so that doing it again does nothing.

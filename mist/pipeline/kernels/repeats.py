@@ -1,4 +1,4 @@
-"""Rows that carry the same tags, to be looked at once.
+"""Deduplication of tag lists: rows with the same tags are matched once.
 
 A sensor sends the same tag list a thousand times an hour; a request id among the tags makes
 each list new. So a few rows are tried first, and where most of those differ, nothing is done.

@@ -1,4 +1,4 @@
-"""A column of tags as numbers: what every kernel begins with.
+"""Dictionary encoding of tags: a column of tags as numbers, used by every kernel.
 
 Tags are texts, and few of them are used over and over. Each kernel looks at a text once, where
 it stands in a dictionary, and from there on at an int32. Read from Parquet with its dictionary

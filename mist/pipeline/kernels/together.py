@@ -1,4 +1,4 @@
-"""Which tags travel together: pairs counted exactly, among the tags that are used most.
+"""Co-occurrence: exact counts of pairs among the most frequent tags.
 
 Ten thousand tags make fifty million pairs, and nobody wants to read of those that met twice. So
 there are two passes: the first counts tags, the second pairs of the `tags` most used ones, in

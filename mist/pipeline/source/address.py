@@ -1,4 +1,4 @@
-"""A server's address with the credential for it.
+"""A server's address with its credential.
 
 It travels in pickled readers and writers to wherever tasks run, so it is plain values. What a
 person may get to see of it, in a plan, a log or an error, is `name`: never the credential, and

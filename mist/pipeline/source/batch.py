@@ -1,4 +1,4 @@
-"""`spark.read.format("mist")`: a stretch of the log, in partitions.
+"""Batch reads, `spark.read.format("mist")`: a range of the log, in partitions.
 
 Where it begins and ends is fixed when the query is planned, and so is the epoch; partitions are
 ranges of ids, so a task that is tried again reads the same messages, whatever has been

@@ -1,4 +1,4 @@
-"""Requests to a server, from the driver and from tasks: the standard library's `http.client`.
+"""The HTTP client of the driver and of tasks, with retries, over `http.client`.
 
 A connection is kept for as long as its `Client` is used and never travels: readers and writers
 hold an `Address`, and open a client where they run.

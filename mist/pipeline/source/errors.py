@@ -1,4 +1,4 @@
-"""What the data source raises: one line each, and never a credential in it.
+"""Errors of the data source: one line each, without credentials.
 
 PipelineError
 └── SourceError

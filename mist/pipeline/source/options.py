@@ -1,4 +1,4 @@
-"""The options of `format("mist")`, read once and checked whole.
+"""The options of `format("mist")`, parsed once and validated together.
 
 Spark hands options on as texts, in any case of letters, and tells nobody of a misspelt one. A
 misspelt `subscribe` would read the whole log, and a misspelt `failOnDataLoss` would lose some

@@ -1,4 +1,4 @@
-"""Rows as mist keeps them, made into exactly what Spark was promised.
+"""Conversion of rows to the schema that Spark was promised.
 
 Spark compares the schema of the first RecordBatch with the declared one, field for field, and
 believes the rest: a later batch of another layout is read as garbage by the JVM. So every batch

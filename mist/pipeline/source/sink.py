@@ -1,4 +1,4 @@
-"""`write.format("mist")` and `writeStream.format("mist")`: rows become messages, exactly once.
+"""Writes, `write.format("mist")` and `writeStream`: rows become messages, exactly once.
 
 Tasks stage their rows at the server in parts, which publishes nothing; when all have, the
 driver commits the attempts that succeeded: one append of all of them, which records

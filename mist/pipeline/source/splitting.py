@@ -1,4 +1,4 @@
-"""Cutting a stretch of ids into what tasks read.
+"""Splitting a range of ids into partitions.
 
 A task costs some tens of milliseconds before its first row, so small stretches are not cut;
 large ones are cut even where nobody asked for it, so that a task that fails has little to do

@@ -1,4 +1,4 @@
-"""Rows on their way to a server: checked for what a message needs, cut into parts.
+"""Staging of rows: validated and split into parts.
 
 A part is one Arrow stream and the body of one request. It is filled up to `MOST` bytes, since a
 request for each of Spark's small batches would cost more than their rows.

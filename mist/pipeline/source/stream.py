@@ -1,4 +1,4 @@
-"""`spark.readStream.format("mist")`: the log as it grows, in micro-batches.
+"""Streaming reads, `spark.readStream.format("mist")`: the log in micro-batches.
 
 An offset is `{"epoch": …, "id": …}`: everything up to this id of this log has been read. Of a
 batch's end it says, too, behind which id the batch began (`began`): Spark knows that from its

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mist.pipeline.erasure.lakes import clear_landing
+from mist.pipeline.erasure.lakes import delete_uncommitted
 from mist.pipeline.ingestion.entering import OutOfDate, enter
 from mist.pipeline.ingestion.lake import Lake
 from tests.pipeline.ingestion.batches import at, files, landed, reader
@@ -26,7 +26,7 @@ def test_what_nobody_is_at_work_on_goes_at_once(fake: Fake, tmp_path: Path) -> N
     with lake.claimed():
         landed(reader(fake, lake, minPartitions="3"), at(0), at(100))
     assert len(files(tmp_path)) == 3
-    assert clear_landing(tmp_path) == []
+    assert delete_uncommitted(tmp_path) == []
     assert list(lake.landing.glob("*")) == []
 
 
@@ -34,10 +34,10 @@ def test_what_a_query_is_at_work_on_is_turned_away_and_told(fake: Fake, tmp_path
     lake = Lake(tmp_path)
     with lake.claimed():
         parts = landed(reader(fake, lake), at(0), at(100))
-        assert clear_landing(tmp_path, timeout=0) == [parts[0].folder]
+        assert delete_uncommitted(tmp_path, timeout=0) == [parts[0].folder]
         with pytest.raises(OutOfDate):
             enter(lake, parts)
-        assert clear_landing(tmp_path, timeout=0) == []
+        assert delete_uncommitted(tmp_path, timeout=0) == []
 
 
 def test_what_a_query_deletes_in_time_is_waited_for(fake: Fake, tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_what_a_query_deletes_in_time_is_waited_for(fake: Fake, tmp_path: Path) 
         end = threading.Timer(0.3, shutil.rmtree, [lake.landing])
         end.start()
         try:
-            assert clear_landing(tmp_path, timeout=60) == []
+            assert delete_uncommitted(tmp_path, timeout=60) == []
             assert not end.is_alive()
         finally:
             end.join()
@@ -56,5 +56,5 @@ def test_what_a_query_deletes_in_time_is_waited_for(fake: Fake, tmp_path: Path) 
 
 
 def test_another_archive_is_left_alone(tmp_path: Path) -> None:
-    assert clear_landing(tmp_path) == []
+    assert delete_uncommitted(tmp_path) == []
     assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,4 @@
-"""Pages of the reports: what each job came to, put so that people want to look at it.
+"""The report pages: the results of each job as a page.
 
 messages    volume, tags, co-occurrence
 matching    match, coverage

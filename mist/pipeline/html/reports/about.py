@@ -1,4 +1,4 @@
-"""What every page says of what it is about, and of itself."""
+"""Header and notes of every report page."""
 
 from collections.abc import Sequence
 

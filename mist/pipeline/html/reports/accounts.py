@@ -1,4 +1,4 @@
-"""Pages about tokens: what they were sent, what they missed, and what they may."""
+"""Report pages about tokens: deliveries, drops and grants."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Pages about subscriptions and messages: who would have got what."""
+"""Report pages about matching: subscriptions and the messages they match."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

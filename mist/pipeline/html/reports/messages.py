@@ -1,4 +1,4 @@
-"""Pages about the messages themselves: how many, with which tags, and which tags together."""
+"""Report pages about messages: volume, tags, and tags that occur together."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
