@@ -35,7 +35,7 @@ class Audience:
     Attributes:
         clients: one of these; any client where it is empty.
         users, groups: one of these users, or in one of these groups; where both are empty,
-            whoever it is.
+            any user.
         excepted: none of these clients. A session without a client id is none of them.
         others: attributes that a session must have, each with that value; sorted by name.
 

@@ -5,7 +5,7 @@
 person who reads it, and never holds a token or a secret.
 
     MistError
-    ├── CommandError            a peer's command can't be carried out
+    ├── CommandError            a peer's command can't be handled
     │   ├── UnknownCommand, WrongArguments, ExpectedOnOff, NotAllowed
     │   ├── EmptyTag, InvalidTag, TooManyTags, NotGranted
     │   ├── LineTooLong, DataTooLong
@@ -73,7 +73,7 @@ class MistError(Exception):
 
 
 class CommandError(MistError):
-    """A command that can't be carried out. The session that sent it lives on."""
+    """A command that can't be handled. The session that sent it goes on."""
 
 
 class UnknownCommand(CommandError):

@@ -120,7 +120,7 @@ class Publisher:
             raise HungUp(f"the server cut a publisher off: {error.strerror}") from error
 
     def send_fence(self) -> None:
-        """Ask for the proof that all was carried out. Everything must have been sent."""
+        """Ask for the proof that all was handled. Everything must have been sent."""
         _send_all(self.sock, self._dialect.fence)
 
     def read(self, buffer: memoryview) -> None:

@@ -28,7 +28,7 @@ class Dialect(ABC):
     """One side of a connection.
 
     Attributes:
-        fence: asks for a proof that all that was sent before it has been carried out, and
+        fence: asks for a proof that all that was sent before it has been handled, and
             that all deliveries queued before it have left. Empty where a subscriber can't ask.
         fenced: that proof, to the byte. No delivery begins with it.
         refusal: bytes that an answer or a notice holds only where something was refused.

@@ -5,7 +5,7 @@ compare what they read with the script, so the driver costs about a system call 
 stays well below the server it measures; its own CPU time is in every result, to be looked at.
 
 A run is over when the server has proved it: a fence behind the last publish says that all of
-it was carried out, then a fence on each subscriber that every delivery queued has left. No
+it was handled, then a fence on each subscriber that every delivery queued has left. No
 figure rests on a pause long enough; but where a dialect has no fence, what has not come a tenth
 of a second after the last delivery counts as lost.
 

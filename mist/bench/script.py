@@ -48,9 +48,9 @@ class Script:
     Attributes:
         cycle: messages; message n is the one with number n % cycle.
         publish: what it sends for a cycle, and the beginning of the next.
-        publish_size: bytes of a message therein.
+        publish_size: bytes of one message in it.
         delivery: what every subscriber gets, likewise.
-        delivery_size: bytes of a message therein.
+        delivery_size: bytes of one message in it.
         mark: where in a delivery the data begin.
     """
 

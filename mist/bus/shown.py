@@ -81,17 +81,17 @@ class _Glance:
 
 
 class Window:
-    """The last so many messages of all channels, and the very last: read once for everybody.
+    """The last so many messages of all channels, and the very last: read once for all clients.
 
-    Whoever asks first finds it out, and others wait for that: it may mean reading megabytes.
+    The first client that asks reads them, and others wait for that: it may mean reading megabytes.
 
     Args:
         history: the log.
         total: messages.
 
     Attributes:
-        turns: to be had while a backlog is read: a thousand clients that come back at once, with
-            a thousand channels each, shall wait for each other, and nobody else for them.
+        turns: held while a backlog is read: a thousand clients that reconnect at once, with a
+            thousand channels each, wait for each other, and no other client for them.
     """
 
     def __init__(self, history: History, total: int) -> None:
@@ -130,7 +130,7 @@ class Window:
                 )
                 glance.page = page if page.complete else None
             except HistoryUnavailable:
-                pass  # whoever reads for itself will be told
+                pass  # a client that reads for itself gets the error
             finally:
                 glance.read.set()
         await glance.read.wait()

@@ -38,8 +38,8 @@ class Config(Settings):
     @property
     def warnings(self) -> tuple[str, ...]:
         """What an operator should know when the server starts, a line each. Holds no secret."""
-        doubtful = find_warnings(self, has_secret=self.secret_bytes is not None)
-        return (*self.source_warnings, *doubtful)
+        warnings = find_warnings(self, has_secret=self.secret_bytes is not None)
+        return (*self.source_warnings, *warnings)
 
 
 def _options() -> Iterator[Option]:

@@ -342,7 +342,7 @@ def _joined(listed: Child[G] | None, key: Key) -> Key | list[Key]:
         return key
     if type(listed) is tuple:
         return [listed, key]
-    assert type(listed) is list, "whoever files knows where there is a node"
+    assert type(listed) is list, "the caller knows where there is a node"
     listed.append(key)
     return listed
 

@@ -62,7 +62,7 @@ def _is_worth_saying(record: logging.LogRecord) -> bool:
 
 
 class LastWords:
-    """What Java says on its output: read to its end, whoever cares.
+    """Java's output, read to its end, and the last lines of it.
 
     Attributes:
         lines: the last of them.

@@ -4,9 +4,8 @@
     make_session    one that lasts until `end_session`, or the end of the process
 
 Spark's Java is a process of its own, which PySpark starts and talks to. It says much on its
-output, for nobody; here that is read and dropped, or shown on standard error where asked for.
-So standard output belongs to whoever called, and when Java doesn't come up, its last words
-are in the error.
+output; here that is read and dropped, or shown on standard error on request. So standard output
+belongs to the caller, and when Java doesn't start, its last output is in the error.
 
 A session ends in one of two ways. In the usual one Spark is stopped, and Java after it. After
 Ctrl-C the line to Java is in the middle of an answer, and whatever is said on it now would be

@@ -1,7 +1,7 @@
 """How sessions take turns: how much each reads, and when what they queued is flushed.
 
 Sessions that have something to do at the same time each work on one chunk of what their peer
-sent, then pause. Whoever resumes first flushes for all of them. So ten publishers whose
+sent, then pause. The first to resume flushes for all of them. So ten publishers whose
 messages meet in ten subscribers cost ten writes a turn, not a hundred, and the pause is the
 one checkpoint that fairness asks for anyway. A session that was the last to work, too, is
 most likely alone, and is flushed on the spot.
@@ -62,7 +62,7 @@ class FlushScheduler:
         try:
             await trio.lowlevel.checkpoint()
         finally:
-            # A flush since then, by whoever came first, has written what is ours too.
+            # A flush since then, by the first session, has written ours too.
             if broker.flushes == flushes:
                 self.read_size = READ_ALONE if self._chunks <= _FEW else READ_SHARED
                 self._chunks = 0

@@ -102,12 +102,12 @@ class Hub:
 
     Attributes:
         sessions: which there are.
-        ending: whether all of it is about to end, so that sessions needn't tidy up.
+        ending: whether all of it is about to end, so that sessions need no cleanup.
         sequencer: the way through the history; None where there is none. Set before the
             first session.
         sealer: what moves the history into the archive; None where there is none.
         side_tables: keeps the archive's other tables; None likewise.
-        keys_in_memory: carries out what has a key, where there is no history.
+        keys_in_memory: idempotency keys, where there is no history.
         clients: which client ids are taken.
         client_filters: which messages of channels clients are given, by `mist.bus`.
         meters: what is measured, by samples.

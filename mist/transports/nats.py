@@ -95,7 +95,7 @@ class NatsTransport(Transport):
         if self._context is not None:
             if not await send(stream, protocol.greeting(), self._handshake_seconds):
                 return
-            # What ends without a word of TLS is no matter here: no command is cut unseen.
+            # A stream that ends without a TLS close is harmless here: no command is cut unseen.
             stream = trio.SSLStream(stream, self._context, server_side=True, https_compatible=True)
             if not await ready_stream(stream, self._handshake_seconds):
                 return

@@ -195,7 +195,7 @@ class WebSocketTransport(Transport):
             goodbye = _goodbye(session)
             _say_goodbye(session, goodbye, status)
             connection.flush()
-            # Whoever has closed its WebSocket still has to read the answer to that.
+            # A peer that has closed its WebSocket still has to read the close frame in reply.
             linger = session.ended is not DISCONNECTED or bool(goodbye)
             await connection.finish(session.ended.grace, linger=linger)
         finally:

@@ -1,7 +1,7 @@
 """Publishing end to end over TCP: to a server that keeps messages, and to one that doesn't.
 
 All servers run at once and are loaded in turns, so that whatever else the machine does falls
-on each alike. A message counts once its publisher has the proof that it was carried out, which
+on each alike. A message counts once its publisher has the proof that it was handled, which
 with a history means durable, and the subscriber has it.
 
 A server that keeps messages has something to do afterwards: it joins small blocks and indexes
@@ -34,7 +34,7 @@ MODES: Final = ("none", "process", "power")
 _MOST: Final = 4_000_000  # messages a second that could be published; time ends a run, not these
 _STALL_TIMEOUT: Final = 30.0  # seconds that a disk may keep everyone waiting
 _REST: Final = 0.3  # seconds; a server looks after its log every quarter of one
-_RESTING: Final = 0.005  # seconds of CPU therein
+_RESTING: Final = 0.005  # seconds of CPU in that time
 _MAX_REST: Final = 20.0  # seconds
 _WINDOW: Final = 500  # messages underway, of who publishes meanwhile
 _PIECE: Final = 0.2  # seconds, after which it may stop

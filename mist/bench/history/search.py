@@ -38,7 +38,7 @@ _LISTS: Final = 1_000
 _WANTED: Final = {"rare": _MATCHES, "late": _MATCHES, "none": 0}
 _WHERE: Final = {"rare": "spread", "late": "at the end", "none": "nowhere"}
 _SPOT: Final = 10  # messages with `rare` that stand together
-_TIDY_EVERY: Final = 50  # groups; a server's keeper comes by as often under load
+_TIDY_EVERY: Final = 50  # groups; as often as a server's maintenance runs under load
 _PAGE: Final = 100  # messages of the first page that is asked for
 
 

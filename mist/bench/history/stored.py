@@ -64,7 +64,7 @@ def groups(script: Script, lists: Lists, messages: int) -> Iterator[list[Publica
 
 
 async def tidy_up(history: History) -> None:
-    """Do all housekeeping that has come up, as a server's keeper does by and by."""
+    """Do all maintenance that is due, as a server's maintenance task does over time."""
     while await history.compact():
         pass
 

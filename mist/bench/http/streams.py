@@ -105,7 +105,7 @@ def measure_streams(
 
 
 def _median(runs: list[Run]) -> float | None:
-    """Microseconds of server CPU for a message, whoever gets it."""
+    """Microseconds of server CPU for a message."""
     known = [cpu for run in runs if (cpu := run.cpu_per_million_messages) is not None]
     return statistics.median(known) if len(known) == len(runs) else None
 

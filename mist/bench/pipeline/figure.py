@@ -69,7 +69,7 @@ class Figure:
 
     @property
     def cpu_times(self) -> float | None:
-        """How many times this CPU the plain form takes, whoever else is at work."""
+        """How many times this CPU the plain form takes, independent of other load."""
         if self.cpu is None or self.plain_cpu is None:
             return None
         return self.plain_cpu / self.cpu

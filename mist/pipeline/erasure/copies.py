@@ -59,7 +59,7 @@ def erase_copy(
     """Take rows out of an export. Never raises for what is wrong with it: others follow."""
     folder = Path(export.path)
     for half_made in folder.parent.glob(f".{glob.escape(folder.name)}.[0-9a-f]*"):
-        shutil.rmtree(half_made, ignore_errors=True)  # whoever is making it can begin again
+        shutil.rmtree(half_made, ignore_errors=True)  # the export that writes it can be repeated
     if not folder.exists():
         return CopyErased(export.path, export.format, "gone")
     progress(f"export {folder}")

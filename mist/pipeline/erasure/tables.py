@@ -229,8 +229,8 @@ def _delete_strays(table: Table, erasure: Erasure) -> dict[str, str]:
     """Delete files that no manifest lists and that hold what is to go.
 
     One that was finished just now may be about to be entered: it is given time for that, and
-    if it is, that is another round's. Whoever replaces segments that have been replaced here
-    will find them gone, and gives up.
+    if it is, that is another round's. A job that replaces segments that were replaced
+    here finds them gone, and gives up.
     """
     removed = {}
     deadline = time.monotonic() + PATIENCE

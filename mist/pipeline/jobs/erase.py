@@ -62,7 +62,7 @@ class Result:
 
     @property
     def receipt(self) -> dict[str, Any]:
-        """For whoever asked for it, and for those who check."""
+        """Proof of the erasure, for the requester and for auditors."""
         tags = self.erasure.tags
         what = {
             "tags": None if tags is None else sorted(tags),

@@ -2,8 +2,8 @@
 
 Nothing is read and nothing written anew, so it takes no Spark. A partition goes once the whole
 day (UTC) is old enough; so up to a day more is kept than was asked for, and never less. The
-files go after the grace of the archive, as those of compaction do: whoever reads them now goes
-on. (Erasure doesn't wait: see `mist.pipeline.jobs.erase`.)
+files go after the grace of the archive, as those of compaction do: a reader that has them open
+goes on. (Erasure doesn't wait: see `mist.pipeline.jobs.erase`.)
 """
 
 from collections.abc import Sequence

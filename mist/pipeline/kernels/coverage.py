@@ -62,7 +62,7 @@ class Coverage:
     def batches(self) -> Iterator[pa.RecordBatch]:
         """What was counted: `kind`, `name`, `messages`; of a fan-out, the name is its number.
 
-        Subscriptions that got nothing are left out: whoever adds up knows all of them.
+        Subscriptions that got nothing are left out: the caller knows all of them.
         """
         got = np.flatnonzero(self._messages)
         yield _batch(
