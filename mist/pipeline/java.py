@@ -14,7 +14,7 @@ __all__ = ["OLDEST", "require_java"]
 
 OLDEST: Final = 17
 ADVICE: Final = "Debian: apt install openjdk-17-jre-headless"
-PATIENCE: Final = 30.0  # seconds for `java -version`, which takes a tenth of one
+JAVA_TIMEOUT: Final = 30.0  # seconds for `java -version`, which takes 0.1
 
 
 def require_java(environ: Mapping[str, str] = os.environ) -> Path:
@@ -26,7 +26,7 @@ def require_java(environ: Mapping[str, str] = os.environ) -> Path:
     path = _find(environ)
     try:
         said = subprocess.run(  # noqa: S603  # what the user's own environment names
-            [path, "-version"], capture_output=True, text=True, timeout=PATIENCE, check=True
+            [path, "-version"], capture_output=True, text=True, timeout=JAVA_TIMEOUT, check=True
         )
     except (OSError, subprocess.SubprocessError) as error:
         raise NotInstalled(f"{path} doesn't run ({error}); Spark needs Java: {ADVICE}") from None

@@ -45,7 +45,7 @@ DEFAULTS: Final = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
 LOOPBACK: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-PATIENCE: Final = 20.0  # seconds for Java to go by itself
+EXIT_TIMEOUT: Final = 20.0  # seconds for the JVM to exit by itself
 # What Spark says when it has given up on a cluster, a minute after it was started.
 UNANSWERED: Final = "Cannot call methods on a stopped SparkContext"
 
@@ -237,7 +237,7 @@ def _end_java(*, terminate: bool) -> None:
     assert process.stdin is not None
     process.stdin.close()  # upon which it ends, where it was not told to
     try:
-        process.wait(PATIENCE)
+        process.wait(EXIT_TIMEOUT)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()

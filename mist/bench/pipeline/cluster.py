@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["SMALL", "Cluster", "Killer", "executors", "start_cluster"]
 
 WORKERS: Final = 2
-PATIENCE: Final = 20.0  # seconds for a daemon to go by itself
+EXIT_TIMEOUT: Final = 20.0  # seconds for a daemon to exit by itself
 POLL: Final = 0.02  # seconds
 SMALL: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 EXECUTOR: Final = b"CoarseGrainedExecutorBackend"
@@ -96,7 +96,7 @@ def _daemon(name: str, says: str, *options: str) -> "Iterator[tuple[subprocess.P
         finally:
             process.terminate()
             try:
-                process.wait(PATIENCE)
+                process.wait(EXIT_TIMEOUT)
             except subprocess.TimeoutExpired:
                 process.kill()
 

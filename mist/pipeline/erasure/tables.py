@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["TableErased", "erase_table"]
 
 ROUNDS: Final = 20  # each caused by another writer; that many in a row are no accident
-PATIENCE: Final = 30.0  # seconds for a writer to enter a file that it has finished
+WRITER_TIMEOUT: Final = 30.0  # seconds for a writer to enter a file that it has finished
 POLL: Final = 0.2  # seconds
 BATCH: Final = 65_536  # rows
 TEMPORARY: Final = re.compile(r"\.(\d+)-[0-9a-f]+\.parquet\.tmp")  # mist.archive.segments
@@ -233,7 +233,7 @@ def _delete_strays(table: Table, erasure: Erasure) -> dict[str, str]:
     here finds them gone, and gives up.
     """
     removed = {}
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + WRITER_TIMEOUT
     while strays := [path for path in _strays(table) if _holds(path, erasure)]:
         if time.monotonic() < deadline and any(_is_young(path) for path in strays):
             time.sleep(POLL)
@@ -263,7 +263,7 @@ def _holds(path: Path, erasure: Erasure) -> bool:
 
 def _is_young(path: Path) -> bool:
     try:
-        return time.time() - path.stat().st_mtime < PATIENCE
+        return time.time() - path.stat().st_mtime < WRITER_TIMEOUT
     except FileNotFoundError:
         return False
 
