@@ -6,7 +6,7 @@
         async for message in messages:
             ...
 
-Whoever is inside is told everything, whomever it is for.
+Subscribers in the process get every message, whatever its audience.
 """
 
 import time
@@ -211,7 +211,7 @@ class Bus:
         self, prefix: str, predicate: Callable[[BusMessage], bool]
     ) -> None:
         """Have clients given messages of the channels that begin with `prefix` only where
-        `predicate` says so; see `ClientFilters`. Whoever is inside is given them all the same.
+        `predicate` says so; see `ClientFilters`. Subscribers in the process get them all the same.
         """
         self._filters.register(prefix, predicate)
 

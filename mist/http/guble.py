@@ -148,7 +148,7 @@ def _envelope(request: Request, caller: Caller) -> Envelope:
 
 
 def _user(named: str, own: str) -> str:
-    """Who publishes: the token's user, where it has one, whoever is named."""
+    """The publisher: the token's user if it has one, even if another one is named."""
     if own and named not in ("", own):
         raise Problem(403, "not_granted", "the token is another user's")
     return own or named
@@ -192,7 +192,7 @@ async def _subscribers(hub: Hub, tags: TagSet) -> list[Subscriber]:
 def _subscriber(session: ConnectedSession) -> Subscriber:
     user = session.attributes.user
     if isinstance(session, CommandSession) and isinstance(session.protocol, TopicProtocol):
-        user = session.protocol.user  # as others see it, whoever it is for the server
+        user = session.protocol.user  # the name that other clients see
     return Subscriber(user, session.attributes.client)
 
 

@@ -4,8 +4,8 @@ The subscriptions are broadcast to the executors as an Arrow array, and made rea
 process; then each task matches its stretch. Where there are more than a process has memory
 for, the messages are read again for each block of them: that is less than shuffling.
 
-Messages with an audience count for whoever it admits: a session of whose attributes nothing is
-known, unless they are given. Where it is a matter of sites, the rule is the live one, too.
+Targeted messages count for sessions that their audience admits: by default one without attributes,
+or one with the attributes given. Sites are matched as on a live server.
 
 The table: `subscription string, messages int64`, each subscription once, also those that none
 matched, in the order they were given; or of pairs `id int64, subscription string`, in no order.
