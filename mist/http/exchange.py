@@ -39,6 +39,7 @@ __all__ = ["Disconnected", "Exchange", "HandedOver", "HandsOver"]
 Message = MutableMapping[str, Any]
 
 _READ: Final = 65_536  # bytes
+_READ_CHUNKED: Final = 16_384  # bytes, which may be thousands of chunks
 _READ_AHEAD: Final = 65_536  # bytes taken of what follows a request that is being answered
 _FULL: Final = 1.0  # seconds until it is looked again whether that counts any more
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -200,7 +201,8 @@ class Exchange:
             # The kernel holds the rest back; that the peer is gone shows in the response.
             await trio.sleep(_FULL)
             return
-        data = await self._stream.receive(_READ)
+        size = _READ if self.head.length is not None else _READ_CHUNKED
+        data = await self._stream.receive(size)
         if not data:
             self.ended = True
         elif not self._body_given or self.response.keep_alive:

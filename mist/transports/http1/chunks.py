@@ -11,6 +11,7 @@ from typing import Final
 __all__ = ["ChunkedBody", "InvalidChunk"]
 
 _SIZE: Final = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[\t -~\x80-\xff]*)?")
+_PLAIN: Final = re.compile(rb"([0-9A-Fa-f]{1,15})\r\n")
 _TRAILER: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t -~\x80-\xff]*")
 _MAX_LINE: Final = 1_024  # bytes of a chunk's size and extensions
 
@@ -58,8 +59,10 @@ class ChunkedBody:
         Raises:
             InvalidChunk: it can't be read any further.
         """
-        pieces = []
+        pieces: list[bytes] = []
         while not self.complete:
+            if self._part is _Part.SIZE:
+                at = _take_plain(buffer, at, pieces)
             match self._part:
                 case _Part.DATA:
                     piece = buffer[at : at + self._left]
@@ -99,6 +102,21 @@ class ChunkedBody:
             raise InvalidChunk
         self._left = int(size[1], 16)
         self._part = _Part.DATA if self._left else _Part.TRAILERS
+
+
+def _take_plain(buffer: bytes, at: int, pieces: list[bytes]) -> int:
+    """Take chunks that are all there and have no extensions: nearly all of them are such.
+
+    A peer may send thousands of a byte each, which must not cost others their turn.
+    """
+    while (size := _PLAIN.match(buffer, at)) is not None:
+        begin = size.end()
+        end = begin + int(size[1], 16)
+        if begin == end or not buffer.startswith(b"\r\n", end):
+            break
+        pieces.append(buffer[begin:end])
+        at = end + 2
+    return at
 
 
 def _line(buffer: bytes, at: int, most: int) -> bytes | None:
