@@ -1,13 +1,13 @@
-"""One reader's way through some channels: what was since where it had been, then what comes.
+"""A feed: one reader's replay of some channels, from its positions on, then live messages.
 
-Where a reader has been is a number in each channel. First it is found out which channels have
-gone on since, and how much of that is shown. That is read from the history in the order of ids,
-some channels at a time and each from where it is behind: so nothing is read that isn't for this
-reader, however busy the others are. Then all channels are read together, from what was the
-newest when it began; whatever was told already is known by its number.
+A reader's position is a number in each channel. First the feed finds out which channels have newer
+messages, and how much of them is shown (the backlog). It reads those from the history in the order
+of ids, some channels at a time and each from its position: so it reads only what is for this
+reader, however busy other channels are. Then it reads all channels together, from the id that was
+the newest when it began; messages that were told already are known by their numbers.
 
-What is withheld (it is for others, a filter says so, it isn't shown any more) is passed over.
-Where that leaves a reader behind, it is told how far the channel is, in a *status*: it would
+What is withheld (its audience is another, a filter says so, it isn't shown any more) is passed
+over. Where that leaves a reader behind, it is told how far the channel is, in a *status*: it would
 ask for the same again otherwise, for ever.
 """
 

@@ -1,6 +1,6 @@
-"""How much of channels is shown, and what all who read them share.
+"""Backlog limits: how much of channels is shown; and reads that all readers share.
 
-The log keeps what it keeps; this is about what is told of it.
+They limit what this dialect shows, not what the log keeps.
 """
 
 from typing import Final
@@ -20,10 +20,10 @@ _EVERY_CHANNEL: Final = frozenset({"/"})  # and all below, which is each of them
 
 @attrs.frozen
 class BacklogLimits:
-    """How much of channels is shown to those who ask for what was.
+    """How much of channels is shown to readers that ask for the backlog.
 
-    What a publication says of its own channel (`max_backlog_size`, `max_backlog_age`) holds
-    beside these: whichever is less.
+    A publication's own limits for its channel (`max_backlog_size`, `max_backlog_age`) hold beside
+    these: the lower one counts.
 
     Attributes:
         size: messages of a channel.
@@ -68,13 +68,13 @@ def backlog_meta(size: int | None, age: int | None) -> dict[str, bytes]:
 
 _TURNS: Final = 2  # of the history's readers, of which others need some
 _RECENT: Final = 1_000  # ids
-_GLANCES: Final = 16
-_GLANCE: Final = 1 << 20  # bytes of one
+_MAX_PAGES: Final = 16
+_PAGE_BYTES: Final = 1 << 20
 
 
 @attrs.define(eq=False)
-class _Glance:
-    """What came lately; `page` is there, or never will be, when `read` is set."""
+class _SharedPage:
+    """A page that several readers want; where `page` is None once `read` is set, there is none."""
 
     page: Page | None = None
     read: trio.Event = attrs.field(factory=trio.Event)
@@ -102,39 +102,38 @@ class Window:
         self.turns = trio.CapacityLimiter(_TURNS)
         self._newest = -1
         self._after = 0
-        self._glances: dict[tuple[int, int], _Glance] = {}
+        self._pages: dict[tuple[int, int], _SharedPage] = {}
         self._latest = 0
 
     async def recent(self, after: int, upto: int) -> Page | None:
-        """What came in channels between two ids, read once for all who ask for the same.
+        """The messages in channels between two ids, read once for all that ask for the same.
 
-        A message wakes everybody who waits for its channel, and mostly all of them have read up
-        to the same id before.
+        A message wakes all readers of its channel, and mostly they have read up to the same id.
 
         Returns:
             All of it, numbered; None where it is too much, or can't be read.
         """
         if upto - after > _RECENT:
             return None
-        glance = self._glances.get((after, upto))
-        if glance is None:
+        shared = self._pages.get((after, upto))
+        if shared is None:
             if upto > self._latest:
                 self._latest = upto
-                self._glances.clear()  # who asks for those is late, and reads for itself
-            elif len(self._glances) >= _GLANCES:
+                self._pages.clear()  # a reader that asks for those is late, and reads for itself
+            elif len(self._pages) >= _MAX_PAGES:
                 return None
-            glance = self._glances[after, upto] = _Glance()
+            shared = self._pages[after, upto] = _SharedPage()
             try:
                 page = await self._history.read(
-                    self._selection, after=after, upto=upto, max_bytes=_GLANCE, numbered=True
+                    self._selection, after=after, upto=upto, max_bytes=_PAGE_BYTES, numbered=True
                 )
-                glance.page = page if page.complete else None
+                shared.page = page if page.complete else None
             except HistoryUnavailable:
                 pass  # a client that reads for itself gets the error
             finally:
-                glance.read.set()
-        await glance.read.wait()
-        return glance.page
+                shared.read.set()
+        await shared.read.wait()
+        return shared.page
 
     async def after(self, newest: int, lowest: int) -> int:
         """The id after which they begin; where that is no higher than `lowest`, perhaps a lower.

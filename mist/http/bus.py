@@ -204,7 +204,7 @@ class _Poll:
             await outbox.wait(deadline)
 
     def _answer_at_once(self, session: PollSession, feed: Feed) -> Response | None:
-        """A plain answer; None where nobody waits for one.
+        """A plain answer; None where the client has disconnected.
 
         Raises:
             Problem: the session has ended for a reason that the client has to know.

@@ -1,4 +1,4 @@
-"""Which poll of a client is its newest: the others' answers nobody waits for."""
+"""One poll a client: a newer one ends those before, whose answers are not waited for any more."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ __all__ = ["SUPERSEDED", "Polls"]
 SUPERSEDED: Final = CloseReason(1000, "another poll of this client")
 
 Client = tuple[str, str]
-"""Whose it is, and what it calls itself."""
+"""The token's id, and the client id."""
 
 
 class Polls:

@@ -160,7 +160,7 @@ class _Poll:
 
     def _answer(self, session: PollSession, search: Search) -> Response:
         ending = session.ended
-        # A client that is sent away shall know its place, to go on from there elsewhere.
+        # A client of a server that shuts down is told its position, to resume elsewhere.
         if ending is not None and (ending.code != 1001 or search.place is None):
             raise refusal_of(ending)
         sequencer = self._context.hub.sequencer

@@ -334,7 +334,7 @@ async def test_what_comes_is_read_once_for_all_who_wait(server, bus):
 
 
 async def test_what_can_not_be_shared_is_read_by_each(server, bus, monkeypatch):
-    monkeypatch.setattr("mist.bus.shown._GLANCE", 1)
+    monkeypatch.setattr("mist.bus.shown._PAGE_BYTES", 1)
     async with bus.subscribe("/a") as one, bus.subscribe("/a") as other:
         async with trio.open_nursery() as nursery:
             for number in range(50):

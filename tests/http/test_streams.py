@@ -1,6 +1,7 @@
 """Server-Sent Events, by a real client of a real server."""
 
 import socket
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -30,6 +31,7 @@ from tests.http.events import EventReader, Events, listen
 from tests.processes import serving
 from tests.servers import listeners, port_of, running
 from tests.transports.lines import talk
+from tests.transports.test_tcp import certificate
 from tests.waiting import until
 
 TOKEN = "t0ken-that-no-log-may-hold"
@@ -808,3 +810,33 @@ async def test_a_stream_whose_server_is_killed_goes_on_without_gap_or_repeat(
     newest = ids[-1]
     assert isinstance(newest, int)
     assert {id_ for id_ in stored if id_ <= newest} <= set(ids), "lost"
+
+
+# TLS
+
+
+async def test_tls_carries_events_and_an_ending(tmp_path: Path) -> None:
+    authority, files = certificate(tmp_path)
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    listen_tls = (Listen("https", "127.0.0.1", 0),)
+    settings = {"listen": listen_tls, "history": "memory://", **files}
+    async with running(tmp_path / "data", **settings) as server:
+        await server.hub.registry.execute([Register(TOKEN, A)])
+        port = int(server.urls[0].rpartition(":")[2])
+        with trio.fail_after(30):
+            stream = await trio.open_ssl_over_tcp_stream(
+                "127.0.0.1", port, ssl_context=context, https_compatible=True
+            )
+            client = Client(stream, f"127.0.0.1:{port}")
+            async with client.stream("GET", "/v1/stream?tags=a", WITH_TOKEN) as response:
+                events = Events(response)
+                await events.get("ready")
+                for n in range(300):
+                    await server.hub.store(A, b"%d" % n + b"x" * 10_000)
+                assert [each["id"] for each in await events.take(300)] == list(range(1, 301))
+                await unregister(server)
+                assert (await events.get("end"))["code"] == 4401
+                assert await events.rest() == []
+            await trio.aclose_forcefully(stream)
+            await until(lambda: not server.hub.sessions.connected)
