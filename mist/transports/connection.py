@@ -22,6 +22,7 @@ from typing import Final
 import trio
 
 from mist.broker.outbox import Outbox
+from mist.change import Change
 
 __all__ = ["Connection"]
 
@@ -66,8 +67,8 @@ class Connection:
         self.broken = False  # nothing can be written any more
         self._nursery = nursery
         self._draining = False
-        self._drained: trio.Event | None = None
-        self._wanted: trio.Event | None = None  # what a writer task waits for
+        self._drained = Change()
+        self._wanted: Change | None = None  # what a writer task waits for, where there is one
         self._filled = False  # whether the last read got all it asked for
         self._fd: int | None = None
         if isinstance(stream, trio.SocketStream):
@@ -112,7 +113,7 @@ class Connection:
         if self.outbox.size and not self.broken:
             self._draining = True
             if self._wanted is not None:
-                self._wanted.set()
+                self._wanted.notify()
             else:
                 self._nursery.start_soon(self._keep_writing if self._fd is None else self._drain)
 
@@ -142,6 +143,7 @@ class Connection:
             self._set_drained()
 
     async def _keep_writing(self) -> None:
+        self._wanted = Change()
         try:
             while not self.broken:
                 while self.outbox.size:
@@ -151,7 +153,6 @@ class Connection:
                         return
                     self.outbox.sent(len(data))
                 self._set_drained()
-                self._wanted = trio.Event()
                 await self._wanted.wait()
         except (OSError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
             self._break(error)
@@ -160,8 +161,7 @@ class Connection:
 
     def _set_drained(self) -> None:
         self._draining = False
-        if self._drained is not None:
-            self._drained.set()
+        self._drained.notify()
 
     def _break(self, error: Exception) -> None:
         # Not an error to report: the reader sees the end of the stream and ends the session.
@@ -199,7 +199,7 @@ class Connection:
         self._fd = None
         self.outbox.discard()
         if self._wanted is not None:
-            self._wanted.set()
+            self._wanted.notify()
 
     async def flushed(self, grace: float) -> bool:
         """Write what is queued. Whether all of it was taken. Finishes even where it is cancelled.
@@ -214,7 +214,6 @@ class Connection:
     async def _flushed(self) -> None:
         self.flush()
         while self._draining:
-            self._drained = trio.Event()
             await self._drained.wait()
 
 

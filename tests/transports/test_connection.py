@@ -46,6 +46,29 @@ async def test_a_writer_that_is_abandoned_while_it_writes_ends(nursery: trio.Nur
     await far.aclose()
 
 
+async def test_two_tasks_may_wait_for_one_connection_to_be_flushed(
+    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
+    near, far = trio.testing.lockstep_stream_pair()
+    connection = Connection(near, make_outbox(), nursery)
+    connection.outbox.put(b"one\n", 1)
+    taken: list[bool] = []
+    began = trio.current_time()
+
+    async def wait() -> None:
+        taken.append(await connection.flushed(60.0))
+
+    async with trio.open_nursery() as waiting:
+        waiting.start_soon(wait)
+        waiting.start_soon(wait)
+        await trio.testing.wait_all_tasks_blocked()
+        assert await far.receive_some() == b"one\n"
+    assert taken == [True, True]
+    assert trio.current_time() - began < 60.0  # neither was given up
+    await connection.finish(0.0)
+    await far.aclose()
+
+
 async def test_a_full_socket_gets_a_task_until_it_is_empty(nursery: trio.Nursery) -> None:
     a, b = (trio.socket.from_stdlib_socket(s) for s in socket.socketpair())
     near, far = trio.SocketStream(a), trio.SocketStream(b)
