@@ -24,7 +24,7 @@ from mist.http.problems import Problem
 from mist.transports.connection_limiter import ConnectionLimiter
 from mist.transports.handshake import is_upgrade
 from mist.transports.http1 import BadRequest, RequestHead, RequestReader, response_head
-from mist.transports.streams import ByteStream, peer_address, ready_stream
+from mist.transports.streams import ByteStream, close_now, peer_address, ready_stream
 from mist.transports.websocket import WebSocketTransport
 
 __all__ = ["HttpTransport"]
@@ -115,7 +115,7 @@ class HttpTransport:
             self._late -= late
             if ticket is not None:
                 self._limiter.leave(ticket)
-            await trio.aclose_forcefully(stream)
+            await close_now(stream)
 
     async def _turn_away(
         self, stream: trio.abc.Stream, address: str, nursery: trio.Nursery

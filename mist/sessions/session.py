@@ -12,9 +12,9 @@ the session calls `aclose` last.
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from typing import ClassVar, Final
+from typing import ClassVar, Final, TypeVar
 
 import attrs
 import trio
@@ -41,6 +41,8 @@ from mist.sessions.subscriptions import NamedSubscriptionSet, SubscriptionSet, n
 from mist.wire import WireForm
 
 __all__ = ["Session"]
+
+_T = TypeVar("_T")
 
 _CLEANUP_SLICE: Final = 500  # subscriptions removed between two checkpoints, some 5 ms
 
@@ -176,20 +178,22 @@ class Session:
         self.end(DISCONNECTED)
         self.outbox.close()
         self._client.release()
-        with trio.CancelScope(shield=True):
-            while self.named_subscriptions and not self.hub.ending:
-                for named in list(itertools.islice(self.named_subscriptions, _CLEANUP_SLICE)):
-                    self.named_subscriptions.drop(named)
-                await trio.lowlevel.checkpoint()
-            self.hub.broker.describe(self.outbox, NO_ATTRIBUTES, ())
-            while self.subscriptions and not self.hub.ending:
-                for group in list(itertools.islice(self.subscriptions, _CLEANUP_SLICE)):
-                    self.subscriptions.drop(group)
-                await trio.lowlevel.checkpoint()
+        if self.named_subscriptions:
+            await self._drop_all(self.named_subscriptions, self.named_subscriptions.drop)
+        self.hub.broker.describe(self.outbox, NO_ATTRIBUTES, ())
+        if self.subscriptions:
+            await self._drop_all(self.subscriptions, self.subscriptions.drop)
         self.hub.sessions.remove_pending(self)
         self.hub.sessions.detach(self)
         self.outbox.release()
         self.recovery = None  # it refers back to this session
+
+    async def _drop_all(self, subscriptions: Collection[_T], drop: Callable[[_T], None]) -> None:
+        with trio.CancelScope(shield=True):
+            while subscriptions and not self.hub.ending:
+                for each in list(itertools.islice(subscriptions, _CLEANUP_SLICE)):
+                    drop(each)
+                await trio.lowlevel.checkpoint()
 
     def token_changed(self, record: Record | None) -> None:
         """The registry has changed this session's token; None where it is revoked."""

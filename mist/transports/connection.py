@@ -23,6 +23,7 @@ import trio
 
 from mist.broker.outbox import Outbox
 from mist.change import Change
+from mist.transports.streams import close_now
 
 __all__ = ["Connection"]
 
@@ -189,9 +190,10 @@ class Connection:
                     while await self.receive(_DISCARDED):
                         pass
                 self.abandon()
-                await self.stream.aclose()  # which over TLS says goodbye
+                if not isinstance(self.stream, trio.SocketStream):
+                    await self.stream.aclose()  # which over TLS says goodbye
         self.abandon()
-        await trio.aclose_forcefully(self.stream)
+        await close_now(self.stream)
 
     def abandon(self) -> None:
         """Write nothing any more; what is queued is lost. The stream is the caller's to close."""

@@ -7,7 +7,7 @@ from typing import Final
 
 import trio
 
-__all__ = ["ByteStream", "peer_address", "ready_stream", "send"]
+__all__ = ["ByteStream", "close_now", "peer_address", "ready_stream", "send"]
 
 _STALLED: Final = 30.0  # seconds without progress after which a reader is taken for gone
 _PIECE: Final = 65_536  # bytes in which that progress is seen where there is no socket to ask
@@ -42,6 +42,18 @@ async def ready_stream(stream: trio.abc.Stream, seconds: float) -> bool:
             return False
         return True
     return False
+
+
+async def close_now(stream: trio.abc.Stream) -> None:
+    """Close a stream without a goodbye. Idempotent; a checkpoint only where it is no socket.
+
+    trio's `aclose_forcefully` takes a cancel scope and a turn of the event loop, even where the
+    stream is closed already.
+    """
+    if isinstance(stream, trio.SocketStream):
+        stream.socket.close()
+    else:
+        await trio.aclose_forcefully(stream)
 
 
 async def send(stream: trio.abc.Stream, wire: bytes, seconds: float) -> bool:
@@ -123,6 +135,8 @@ class ByteStream:
                     await self.stream.send_eof()
                 while await self.receive(_PIECE):
                     pass
-        with trio.move_on_after(_LINGER):
-            await self.stream.aclose()
+        if self._fd is None:
+            with trio.move_on_after(_LINGER):
+                await self.stream.aclose()
+        await close_now(self.stream)
         self._fd = None

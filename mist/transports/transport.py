@@ -15,7 +15,7 @@ import trio
 
 from mist.sessions.hub import Hub
 from mist.transports.connection_limiter import ConnectionLimiter
-from mist.transports.streams import peer_address, ready_stream
+from mist.transports.streams import close_now, peer_address, ready_stream
 
 __all__ = ["Transport"]
 
@@ -60,7 +60,7 @@ class Transport(ABC):
         finally:
             if ticket is not None:
                 self._limiter.leave(ticket)
-            await trio.aclose_forcefully(stream)
+            await close_now(stream)
 
     @abstractmethod
     async def _serve(self, stream: trio.abc.Stream, address: str, nursery: trio.Nursery) -> None:
