@@ -1,7 +1,7 @@
 """Erasure in a lake that a streaming query may be writing.
 
 What its tasks have read from the server before the log was erased from, and not entered yet,
-would come to the lake behind our back. So they are turned away first (`Lake.turn_away`): none of
+would come to the lake behind our back. So they are turned away first (`Lake.fence`): none of
 it can be entered any more, and the query reads it again, from a log that lacks what is to go.
 Then their files are waited for, which the query deletes; what nobody is at work on is deleted
 here.
@@ -35,11 +35,11 @@ def delete_uncommitted(folder: Path, *, timeout: float = TIMEOUT) -> list[str]:
     lake = Lake(folder)
     if not lake.exists:
         return []
-    lake.turn_away()
+    lake.fence()
     # Behind that, since a task makes its folder before it looks whether it is turned away.
     written = sorted(lake.landing.glob("*"))
     deadline = time.monotonic() + timeout
-    while lake.is_claimed and any(path.exists() for path in written):
+    while lake.has_writer and any(path.exists() for path in written):
         if time.monotonic() >= deadline:
             return [str(path.relative_to(folder)) for path in written if path.exists()]
         time.sleep(POLL)

@@ -2,7 +2,7 @@
 
     source      a streaming source whose tasks write what they read, and report their files
     tasks       one range of ids, read from the server and written as segments
-    entering    the commit of a batch: its files are listed in the manifest, all or none
+    commit      the commit of a batch: its files are listed in the manifest, all or none
     lake        the directory: its lock, and deleting what crashes have left
     lineage     the lineage check: whether a new log continues the one in the lake
 

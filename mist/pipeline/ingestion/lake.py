@@ -1,11 +1,11 @@
 """The directory of a lake: an archive, and the state of the query that fills it.
 
-date=2026-11-21/…       segments, as readers of Parquet want them
-_manifest/…             which of these count
-_lake/lock              held by the one query that writes; says that this is a lake
-_lake/landing/…         what tasks have written and nobody has entered yet
-_lake/erasures          changes with each erasure, see `Lake.mark`
-_checkpoint/…           Spark's, unless it is kept elsewhere
+date=2026-11-21/…       segments, in Hive-style partitions by day
+_manifest/…             which of the segments are live
+_lake/lock              held by the one query that writes; marks the directory as a lake
+_lake/landing/…         files of tasks, not committed yet
+_lake/erasures          the fencing token, new with each erasure: see `Lake.fence_token`
+_checkpoint/…           the checkpoint of Spark, unless it is kept elsewhere
 """
 
 import fcntl
@@ -25,15 +25,15 @@ from mist.pipeline.errors import BadInput
 
 __all__ = ["Lake"]
 
-_OWN: Final = "_lake"
-_FORMER: Final = "_spark_metadata"  # of a folder that Spark's own sink has written
-# As a segment is named that hasn't been compacted or erased from.
+_STATE: Final = "_lake"
+_SPARK_SINK: Final = "_spark_metadata"  # in a folder written by Spark's own sink
+# The name of a segment that has not been rewritten by compaction or erasure.
 _SEGMENT: Final = re.compile(r"[0-9]{20}-[0-9]{20}\.parquet")
 
 
 @attrs.frozen
 class Lake:
-    """A lake in the folder `folder`. A plain value, which travels to tasks.
+    """The lake in a folder. A plain value, picklable for tasks.
 
     Attributes:
         folder: absolute; on a cluster, where each executor finds it.
@@ -43,26 +43,26 @@ class Lake:
 
     @property
     def archive(self) -> Archive:
-        """As everything else reads it."""
+        """The lake as an archive, which all other jobs read."""
         return Archive(self.folder)
 
     @property
     def table(self) -> Table:
-        """Its messages."""
+        """The table of messages."""
         return self.archive.messages
 
     @property
     def landing(self) -> Path:
-        """Where tasks write."""
-        return self.folder / _OWN / "landing"
+        """The landing zone: the directory that tasks write to."""
+        return self.folder / _STATE / "landing"
 
     @property
     def exists(self) -> bool:
         """Whether the folder is a lake, rather than another archive or anything else."""
-        return (self.folder / _OWN / "lock").is_file()
+        return (self.folder / _STATE / "lock").is_file()
 
     def check(self) -> None:
-        """See that the folder is a lake, or can become one. Touches nothing.
+        """Check that the folder is a lake, or can become one. Changes nothing.
 
         Raises:
             BadInput: it holds something else.
@@ -71,10 +71,10 @@ class Lake:
             return
         if not self.folder.is_dir():
             raise BadInput(f"{self.folder} is a file; --to names a folder")
-        if (self.folder / _FORMER).exists():
+        if (self.folder / _SPARK_SINK).exists():
             raise BadInput(
-                f"{self.folder} was written by Spark's own sink ({_FORMER}): it is no lake of mist"
-                " and stays as it is; give --to another folder"
+                f"{self.folder} was written by Spark's own sink ({_SPARK_SINK}): it is no lake of"
+                " mist and stays as it is; give --to another folder"
             )
         if self.table.exists and any(self.table.folder.glob("_manifest/*")):
             raise BadInput(f"{self.folder} is an archive and no lake; give --to another folder")
@@ -82,18 +82,18 @@ class Lake:
             raise BadInput(f"{self.folder} holds other things; give --to a new or empty folder")
 
     @contextmanager
-    def claimed(self) -> Iterator[None]:
-        """Be the one that fills it, for the length of the block; make it where there is none.
+    def exclusive_writer(self) -> Iterator[None]:
+        """Hold the lock of the only writer in the block; create the lake if it does not exist.
 
-        What tasks of an earlier query have left is deleted.
+        What tasks of an earlier query have left behind is deleted.
 
         Raises:
-            BadInput: see `check`; or another query fills it now.
+            BadInput: see `check`; or another query is writing to it.
             OSError, ArchiveError: it can't be written.
         """
         self.check()
         self.archive.messages.create()
-        own = self.folder / _OWN
+        own = self.folder / _STATE
         own.mkdir(mode=0o700, exist_ok=True)
         handle = os.open(own / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -101,22 +101,22 @@ class Lake:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise BadInput(f"{self.folder}: another stream writes into it") from None
-            self.delete_leftovers()
+            self.clean_up()
             yield
         finally:
             os.close(handle)
 
-    def delete_leftovers(self) -> None:
-        """Delete what was never entered. For who has claimed it, while no task is at work."""
+    def clean_up(self) -> None:
+        """Delete uncommitted files. For the exclusive writer, while no task is running."""
         shutil.rmtree(self.landing, ignore_errors=True)
-        self.drop_strays()
+        self.delete_orphans()
         self.table.sweep()
 
-    def drop_strays(self) -> None:
-        """Delete files that a commit has moved to their places and then not entered.
+    def delete_orphans(self) -> None:
+        """Delete orphan files: moved to their paths by a commit that failed afterwards.
 
-        What others write (compaction, erasure) is named otherwise, and stays: they may be about
-        to enter it.
+        Files of other writers (compaction, erasure) have other names and stay: their commit may
+        be in progress.
         """
         table = self.table
         with table.locked():
@@ -128,10 +128,10 @@ class Lake:
                     path.unlink(missing_ok=True)
 
     @property
-    def is_claimed(self) -> bool:
-        """Whether a query fills it now."""
+    def has_writer(self) -> bool:
+        """Whether a query is writing to the lake now."""
         try:
-            handle = os.open(self.folder / _OWN / "lock", os.O_RDWR | os.O_CLOEXEC)
+            handle = os.open(self.folder / _STATE / "lock", os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:
             return False
         try:
@@ -142,25 +142,26 @@ class Lake:
             os.close(handle)
         return False
 
-    def mark(self) -> str:
-        """Changes when something is erased: what a task began to read before mustn't be entered.
+    def fence_token(self) -> str:
+        """The fencing token, replaced by each erasure.
 
-        It might hold what has been erased from the server's log meanwhile.
+        The output of a task that began to read under an earlier token must not be committed: it
+        might hold messages that have been erased from the server's log since.
         """
         with suppress(FileNotFoundError):
-            return (self.folder / _OWN / "erasures").read_text()
+            return (self.folder / _STATE / "erasures").read_text()
         return ""
 
-    def turn_away(self) -> None:
-        """Have nothing entered that tasks have read up to now: they will have to read it again.
+    def fence(self) -> None:
+        """Fence off all running tasks: their output is rejected, and the batch is read again.
 
-        To be called by an erasure when the server's log has been erased from. Nothing where
-        this is no lake.
+        An erasure calls this after it has erased from the server's log. No effect on a folder
+        that is not a lake.
         """
         if not self.exists:
             return
-        path = self.folder / _OWN / "erasures"
+        path = self.folder / _STATE / "erasures"
         temporary = path.with_name(f".{path.name}")
-        with self.table.locked():  # an entry is done, or not begun
+        with self.table.locked():  # a commit is complete, or has not begun
             temporary.write_text(secrets.token_hex(8))
             temporary.rename(path)

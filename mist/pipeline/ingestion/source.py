@@ -1,8 +1,7 @@
 """The streaming source of `mist pipeline stream`: its tasks write what they read.
 
-Offsets, admission control, what is done about losses: all as in `readStream.format("mist")`.
-Not for others, hence no public name: what it gives are rows about files, and somebody has to
-enter these (`entering`).
+Offsets, admission control and the handling of losses are those of `readStream.format("mist")`.
+It is internal: its rows describe files, which the query has to commit (`commit`).
 """
 
 from collections.abc import Iterator
@@ -14,30 +13,30 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
 from mist.pipeline.ingestion.lake import Lake
-from mist.pipeline.ingestion.lineage import goes_on
-from mist.pipeline.ingestion.tasks import Landed, land
-from mist.pipeline.source.batch import Part
+from mist.pipeline.ingestion.lineage import continues_lake
+from mist.pipeline.ingestion.tasks import TaskOutput, write_range
+from mist.pipeline.source.batch import LogPartition
 from mist.pipeline.source.errors import DataLoss
 from mist.pipeline.source.options import ReadOptions
 from mist.pipeline.source.origins import LogPosition
-from mist.pipeline.source.shaping import messages_schema
+from mist.pipeline.source.schema import messages_schema
 from mist.pipeline.source.stream import Offset, StreamReader, offset
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["IngestionSource", "read_landed"]
+__all__ = ["IngestionSource", "decode_outputs"]
 
 NAME: Final = "mist-landing"
-_SCHEMA: Final = "landed binary"
+_SCHEMA: Final = "output binary"
 
 
 class IngestionSource(DataSource):
-    """Options are those of `format("mist")`, and `lake`: the folder, claimed by who asks."""
+    """Options: those of `format("mist")`, and `lake`, the folder, which the caller has locked."""
 
     @classmethod
     def name(cls) -> str:
-        """What stands in `format(…)`."""
+        """The name for `format(…)`."""
         return NAME
 
     def schema(self) -> str:
@@ -52,57 +51,57 @@ class IngestionSource(DataSource):
 
 
 class IngestionReader(StreamReader):
-    """Knows, beside what a reader of the stream knows, where the lake is."""
+    """The reader of a stream whose tasks write to a lake."""
 
     def __init__(self, options: ReadOptions, lake: Lake) -> None:
         super().__init__(options, messages_schema())
         self._lake = lake
 
     def initialOffset(self) -> Offset:  # noqa: N802
-        """Where the lake ends: it is its own checkpoint, should Spark's have gone."""
+        """The end of the lake, which serves as a checkpoint where Spark's is lost."""
         manifest = self._lake.table.current()
         if manifest.epoch:
             return offset(manifest.epoch, manifest.sealed)
         return super().initialOffset()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Write one partition's messages, and tell of it."""
-        assert isinstance(partition, Part)
-        reading = self._reading
-        landed = land(
+        """Write the messages of one partition; a single row describes the files."""
+        assert isinstance(partition, LogPartition)
+        scan = self._scan
+        output = write_range(
             self._lake,
-            reading.origin,
-            partition.stretch,
-            reading.options.alternatives,
-            reading.losses,
+            scan.origin,
+            partition.offsets,
+            scan.options.alternatives,
+            scan.losses,
         )
-        word = msgspec.json.encode(landed)
-        yield pa.record_batch({"landed": pa.array([word], pa.binary())})
+        encoded = msgspec.json.encode(output)
+        yield pa.record_batch({"output": pa.array([encoded], pa.binary())})
 
-    def _tell_epoch(self, former: str, position: LogPosition) -> None:
-        super()._tell_epoch(former, position)
-        table, reading = self._lake.table, self._reading
-        wanted = reading.options.alternatives
-        # Where Trigger.AvailableNow stays in its epoch, nothing was started anew.
+    def _report_new_epoch(self, former: str, position: LogPosition) -> None:
+        super()._report_new_epoch(former, position)
+        table, scan = self._lake.table, self._scan
+        wanted = scan.options.alternatives
+        # With Trigger.AvailableNow this is also called for an unchanged epoch.
         if former == position.epoch:
             return
-        if not goes_on(table, table.current(), reading.origin, position, wanted):
+        if not continues_lake(table, table.current(), scan.origin, position, wanted):
             raise DataLoss(
                 f"the server has a new log, whose ids mean other messages than those in"
                 f" {self._lake.folder}; --to another folder takes it"
             )
 
-    def _tell_shorter(self, after: int, position: LogPosition) -> Offset:
+    def _report_truncated(self, after: int, position: LogPosition) -> Offset:
         raise DataLoss(
             f"the server's log ends at {position.newest}, before {after} that is in"
             f" {self._lake.folder}: it will give these ids out again; --to another folder takes it"
         )
 
-    def _begins(self, after: int) -> int:
-        # Checked by `_tell_epoch`; and a lake without a message means nothing yet.
+    def _resume_after(self, after: int) -> int:
+        # `_report_new_epoch` has checked the lineage; an empty lake has none.
         return after if self._lake.table.current().segments else 0
 
 
-def read_landed(rows: list[Any]) -> list[Landed]:
-    """What the tasks of a batch said, of its collected rows."""
-    return [msgspec.json.decode(bytes(row["landed"]), type=Landed) for row in rows]
+def decode_outputs(rows: list[Any]) -> list[TaskOutput]:
+    """The outputs of a batch's tasks, from its collected rows."""
+    return [msgspec.json.decode(bytes(row["output"]), type=TaskOutput) for row in rows]

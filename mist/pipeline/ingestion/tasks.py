@@ -1,8 +1,7 @@
 """Tasks of lake ingestion: each reads a range of ids and writes it as segments.
 
-One message stays in memory for as long as a row group takes to fill, and a segment never spans
-two days, as in every archive. A task that is tried again, or that runs twice, writes into a
-folder of its own each time.
+Memory holds one row group at a time, and a segment never spans two days, as in every archive. Each
+attempt of a task, retried or speculative, writes to a folder of its own.
 """
 
 import secrets
@@ -26,22 +25,22 @@ from mist.archive.table import Table
 from mist.pipeline.ingestion.lake import Lake
 from mist.pipeline.selection import Alternatives
 from mist.pipeline.source.origins import Losses, Origin
-from mist.pipeline.source.splitting import Stretch
+from mist.pipeline.source.splitting import OffsetRange
 
-__all__ = ["Landed", "land"]
+__all__ = ["TaskOutput", "write_range"]
 
 _DAY: Final = 86_400_000_000  # microseconds
-_ROWS: Final = 100_000  # of what is handed on at a time, at most
+_ROWS: Final = 100_000  # rows of a batch, at most
 
 
-class Landed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a task has written: of the ids in `(after, upto]` all that was wanted.
+class TaskOutput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The output of a task: the selected messages with ids in `(after, upto]`.
 
     Attributes:
-        folder: with the files, relative to the lake.
+        folder: of the files, relative to the lake.
         segments: by id; their files are relative to `folder`.
-        lost: ranges of ids that the server hadn't any more.
-        mark: of the lake when the task began to read (`Lake.mark`).
+        lost: ranges of ids that were no longer available.
+        fence_token: the lake's token when the task began to read (`Lake.fence_token`).
     """
 
     epoch: str
@@ -50,17 +49,17 @@ class Landed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     folder: str
     segments: tuple[Segment, ...]
     lost: tuple[tuple[int, int], ...]
-    mark: str
+    fence_token: str
 
     @property
     def rows(self) -> int:
-        """Messages in it."""
+        """The number of messages."""
         return sum(segment.rows for segment in self.segments)
 
 
 @attrs.frozen
-class _Noted(Losses):
-    """Keeps in mind what is gone, for the manifest."""
+class _RecordedLosses(Losses):
+    """Records the losses, for the manifest."""
 
     ranges: list[tuple[int, int]] = attrs.field(factory=list)
 
@@ -69,42 +68,44 @@ class _Noted(Losses):
         self.ranges.append((first, last))
 
 
-def land(
-    lake: Lake, origin: Origin, stretch: Stretch, alternatives: Alternatives, losses: Losses
-) -> Landed:
-    """Write a stretch below `Lake.landing`, durably on return.
+def write_range(
+    lake: Lake, origin: Origin, offsets: OffsetRange, alternatives: Alternatives, losses: Losses
+) -> TaskOutput:
+    """Write a range of ids below `Lake.landing`, durably on return.
 
     Raises:
-        SourceError: it can't be read, or not all of it.
-        ArchiveError: it can't be written. Nothing is left of it then.
+        SourceError: not all of it can be read.
+        ArchiveError: it can't be written. No file is left behind then.
     """
     folder = lake.landing / secrets.token_hex(8)
-    folder.mkdir(mode=0o700, parents=True)  # so that an erasure from now on waits for us
-    mark = lake.mark()  # and what is read from now on knows of each one before
-    noted = _Noted(losses.fatal)
-    writing = _Writing(folder)
+    # In this order: an erasure waits for folders that exist when it has replaced the token, and
+    # whatever is read under a token reflects all erasures before it.
+    folder.mkdir(mode=0o700, parents=True)
+    fence_token = lake.fence_token()
+    recorded = _RecordedLosses(losses.fatal)
+    writer = _SegmentWriter(folder)
     try:
-        batches = origin.read(stretch, alternatives, MESSAGES.names, _ROWS, noted)
+        batches = origin.read(offsets, alternatives, MESSAGES.names, _ROWS, recorded)
         for batch in batches:
-            writing.add(batch)
-        segments = writing.finish()
+            writer.add(batch)
+        segments = writer.finish()
     except BaseException:
-        writing.abandon()
+        writer.abandon()
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    return Landed(
-        stretch.epoch,
-        stretch.after,
-        stretch.upto,
+    return TaskOutput(
+        offsets.epoch,
+        offsets.after,
+        offsets.upto,
         str(folder.relative_to(lake.folder)),
         segments,
-        tuple(noted.ranges),
-        mark,
+        tuple(recorded.ranges),
+        fence_token,
     )
 
 
-class _Writing:
-    """Segments that are being written, one after the other."""
+class _SegmentWriter:
+    """Writes segments, one after the other."""
 
     def __init__(self, folder: Path) -> None:
         self._table = Table(folder)
@@ -141,7 +142,7 @@ class _Writing:
 
 
 def _by_day(batch: pa.RecordBatch) -> Sequence[tuple[date, pa.RecordBatch]]:
-    """Its rows, day by day (UTC). The times of a log never go back."""
+    """Split a batch by day (UTC). The times of a log are monotonic."""
     days = batch.column("time").cast(pa.int64()).to_numpy() // _DAY
     if days[0] == days[-1]:
         return [(day_of(int(days[0]) * _DAY), batch)]

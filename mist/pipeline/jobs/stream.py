@@ -1,12 +1,12 @@
 """Streaming ingestion: a Structured Streaming query that writes a server's log into a lake.
 
-A lake is an archive, so that every other job works on it, and a folder of Parquet files by day
-(UTC), so that everybody else's tools do. Spark's checkpoint says what is being read, the lake's
-manifest what is there: each message once. Both survive whatever ends the process; started
-again, it goes on. How, and what of it doesn't go through Java: see `mist.pipeline.ingestion`.
+A lake is an archive, so every other job works on it, and a folder of Parquet files partitioned by
+day (UTC), which other tools can read. Spark's checkpoint records what is being read, the manifest
+of the lake what has been written: each message exactly once. Both survive a crash, after which the
+query resumes. `mist.pipeline.ingestion` describes how, and how rows bypass Java.
 
-Each batch makes a few files, however few messages came. What many small ones cost those who
-read them is what `compact` is for.
+Each batch writes a few files, however few messages it has. The job `compact` merges small files,
+which are slow to read.
 """
 
 import time
@@ -20,7 +20,7 @@ from mist.archive import Archive, ArchiveError
 from mist.pipeline.errors import BadInput, JobFailed
 from mist.pipeline.exports import Export, record
 from mist.pipeline.failures import translated
-from mist.pipeline.ingestion.entering import OutOfDate, enter
+from mist.pipeline.ingestion.commit import StaleBatch, commit
 from mist.pipeline.ingestion.lake import Lake
 from mist.pipeline.origin import Origin
 from mist.pipeline.progress import Progress, silent
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 __all__ = ["MOST", "Result", "check_target", "run"]
 
-CHECKPOINT: Final = "_checkpoint"  # in the lake, where readers of it don't look
+CHECKPOINT: Final = "_checkpoint"  # in the lake; readers ignore names with a leading underscore
 POLL: Final = 0.2  # seconds
-SWEEP: Final = 600.0  # seconds between two looks for files that have been replaced
-TRIES: Final = 5  # of a batch, while others erase
-# What a crash has done again; and a batch takes a second or less for its own sake.
+SWEEP: Final = 600.0  # seconds between two sweeps of replaced files
+TRIES: Final = 5  # of a batch, while erasures run
+# A crash repeats up to a batch, whose own overhead is a second or less.
 MOST: Final = 10_000_000  # messages of a batch
 
 
@@ -44,8 +44,8 @@ class Result:
     """What one run has written.
 
     Attributes:
-        messages: rows of this run's batches.
-        batches: those that had any.
+        messages: rows of the batches of this run.
+        batches: number of batches with rows.
     """
 
     path: str
@@ -59,10 +59,10 @@ class Result:
 
 
 def check_target(lake: Path) -> None:
-    """See that a folder is a lake, or can become one, before Spark is started for it.
+    """Check that a folder is a lake, or can become one, before Spark is started.
 
     Raises:
-        BadInput: it holds something else. Nothing was touched.
+        BadInput: it holds something else. Nothing was changed.
     """
     Lake(lake.absolute()).check()
 
@@ -81,23 +81,23 @@ def run(
     progress: Progress = silent,
     proceed: Callable[[], bool] = lambda: True,
 ) -> Result:
-    """Append what is published to the folder `lake`.
+    """Append published messages to the lake in a folder.
 
     Args:
-        origin: a server. Its start holds for a new lake; an old one goes on where it was.
-        lake: on a cluster, where every executor finds it.
-        now: Unix seconds, for the note.
+        origin: a server. Its start applies to a new lake; an existing one resumes at its end.
+        lake: the folder; on a cluster it is on storage shared by all executors.
+        now: Unix seconds, for the export record.
         checkpoint: None is a folder in the lake.
-        once: end when all that is there now is written.
+        once: stop when all messages published by now are written.
         every: seconds between two batches.
-        most: ids of a batch.
-        known_to: the archive that is to know of the lake, so that erasure finds it.
-        proceed: asked a few times a second; stops the query when it says no.
+        most: ids of a batch, at most.
+        known_to: the archive that records the lake as an export, so that erasure finds it.
+        proceed: called a few times a second; False stops the query.
 
     Raises:
-        BadInput: no server; an end, which a stream hasn't; a folder that is no lake, or that
-            another stream writes into.
-        JobFailed: the query failed. What it had committed is there.
+        BadInput: the origin is no server or has an end; the folder is no lake, or another
+            stream writes to it.
+        JobFailed: the query failed. What it had committed stays.
         ArchiveError: the lake can't be written.
     """
     if origin.url is None:
@@ -105,7 +105,7 @@ def run(
     if origin.end is not None:
         raise BadInput("--until: a stream has no end; --once ends with what is there now")
     target = Lake(lake.absolute())
-    with target.claimed():
+    with target.exclusive_writer():
         if known_to is not None:
             record(known_to, Export(str(target.folder), "lake", now, dict(origin.described())))
         batches = _Batches(target, progress)
@@ -116,43 +116,44 @@ def run(
                 _follow(query, batches, proceed)
             finally:
                 query.stop()
-    return Result(str(target.folder), batches.messages, batches.entered)
+    return Result(str(target.folder), batches.messages, batches.committed)
 
 
 class _Batches:
-    """Enters one batch after the other, from a thread of the query's.
+    """Commits one batch after the other, on a thread of the query.
 
     Attributes:
-        messages, entered: of all batches; those that had messages.
-        error: what the last one failed with.
+        messages: rows of all batches.
+        committed: number of batches with rows.
+        error: the error of the last batch, if it failed.
     """
 
     def __init__(self, lake: Lake, progress: Progress) -> None:
         self.lake = lake
-        self.messages = self.entered = 0
+        self.messages = self.committed = 0
         self.error: Exception | None = None
         self._progress = progress
 
-    def take(self, frame: "DataFrame", number: int) -> None:
-        """Have the tasks of a batch run, and enter what they wrote."""
+    def process(self, frame: "DataFrame", number: int) -> None:
+        """Run the tasks of a batch, and commit what they wrote."""
         try:
-            rows = self._enter(frame)
+            rows = self._commit(frame)
         except Exception as error:
-            self.error = error  # Spark would make pages of it
+            self.error = error  # before Spark wraps it in its own
             raise
         if rows:
             self.messages += rows
-            self.entered += 1
+            self.committed += 1
             self._progress(f"batch {number}: {rows:,} messages")
 
-    def _enter(self, frame: "DataFrame") -> int:
-        from mist.pipeline.ingestion.source import read_landed
+    def _commit(self, frame: "DataFrame") -> int:
+        from mist.pipeline.ingestion.source import decode_outputs
 
         for _ in range(TRIES):
-            landed = read_landed(frame.collect())  # the tasks run in here, anew each time
+            outputs = decode_outputs(frame.collect())  # runs the tasks, again in each try
             try:
-                return enter(self.lake, landed).rows
-            except OutOfDate:
+                return commit(self.lake, outputs).rows
+            except StaleBatch:
                 continue
         raise JobFailed("messages are being erased faster than a batch can be read")
 
@@ -175,12 +176,12 @@ def _start(
         "maxOffsetsPerTrigger": str(most),
     }
     if not options.keys() & {"startingOffsets", "startingTimestamp"}:
-        options["startingOffsets"] = "earliest"  # a lake is to have all there is
+        options["startingOffsets"] = "earliest"  # a lake holds the whole log
     for name, value in options.items():
         reader = reader.option(name, value)
     writer = (
         reader.load()
-        .writeStream.foreachBatch(batches.take)
+        .writeStream.foreachBatch(batches.process)
         .option("checkpointLocation", str(checkpoint))
     )
     trigger = (
@@ -194,12 +195,12 @@ def _start(
 def _follow(query: "StreamingQuery", batches: _Batches, proceed: Callable[[], bool]) -> None:
     next_sweep = time.monotonic() + SWEEP
     while query.isActive and proceed():
-        # Slept here and not in Java, where Ctrl-C would find the line in use.
+        # Not awaited in Java: Ctrl-C would interrupt the gateway connection in use.
         time.sleep(POLL)
         if time.monotonic() >= next_sweep:
             next_sweep = time.monotonic() + SWEEP
             batches.lake.table.sweep()
     if (error := query.exception()) is not None:
-        # Of a batch that Spark's tasks failed, Spark says more than our half of it.
+        # For a failure in Spark's tasks, Spark's error has more detail than ours.
         ours = batches.error
         raise ours if isinstance(ours, ArchiveError | JobFailed) else error

@@ -4,17 +4,17 @@
     spark.read.format("mist").option("path", "mist-data/archive").load()
     spark.readStream.format("mist").option("url", "http://127.0.0.1:8080").load()
 
-    options, address    what was asked for, checked whole
-    origins/            where messages are read from: an archive, a server
-    splitting           a stretch of ids into what tasks read
-    shaping             rows in exactly the schema that Spark was promised
-    batch, stream       the readers
-    staging, sink       rows to parts; the writers
-    client              HTTP for all of them, patient
+    options, address    the options of a reader or a writer, validated together
+    origins/            what messages are read from: an archive, a server
+    splitting           a range of ids split into partitions
+    schema              conversion of rows to the declared schema
+    batch, stream       the readers of a batch and of micro-batches
+    staging, sink       rows encoded as parts; the writers
+    client              the HTTP client, with retries
 
-Spark pickles the class and what it makes, and runs each step in a process of its own: one that
-looks at options, one that plans, tasks, one that commits. So nothing here keeps a file, a
-socket or a lock; and PySpark is imported where a process needs it.
+Spark pickles the data source and its readers and writers, and runs each step in a process of its
+own: option parsing, planning, tasks, commit. So no object here holds an open file, a socket or a
+lock, and PySpark is imported only where a process needs it.
 """
 
 from typing import TYPE_CHECKING
@@ -55,23 +55,23 @@ class MistDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What stands in `format(…)`."""
+        """The name for `format(…)`."""
         return "mist"
 
     def schema(self) -> "StructType":
-        """A message's columns; asked for by `load()` without `.schema(…)`."""
+        """The columns of a message; `load()` without `.schema(…)` calls this."""
         from mist.pipeline.source.options import ReadOptions
-        from mist.pipeline.source.shaping import messages_schema
+        from mist.pipeline.source.schema import messages_schema
 
         ReadOptions.parse(self.options)  # an error at load(), not when the query runs
         return messages_schema()
 
     def reader(self, schema: "StructType") -> DataSourceReader:
         """`spark.read`."""
-        from mist.pipeline.source.batch import Reader
+        from mist.pipeline.source.batch import BatchReader
         from mist.pipeline.source.options import ReadOptions
 
-        return Reader(ReadOptions.parse(self.options, stream=False), schema)
+        return BatchReader(ReadOptions.parse(self.options, stream=False), schema)
 
     def streamReader(self, schema: "StructType") -> DataSourceStreamReader:  # noqa: N802
         """`spark.readStream`."""

@@ -1,8 +1,7 @@
 """A server's address with its credential.
 
-It travels in pickled readers and writers to wherever tasks run, so it is plain values. What a
-person may get to see of it, in a plan, a log or an error, is `name`: never the credential, and
-of the URL no more than host and port.
+It is pickled with readers and writers and sent to tasks, so it holds plain values only. Plans,
+logs and errors show `name`: host and port, never the credential or the rest of the URL.
 """
 
 from typing import Final
@@ -19,15 +18,15 @@ _PORTS: Final = {"http": 80, "https": 443}
 
 @attrs.frozen
 class Address:
-    """Where a server is, and who asks.
+    """The address of a server and the credential to use.
 
     Attributes:
         secure: whether it is HTTPS.
         host: name or IP address, an IPv6 one without brackets.
         port: TCP port.
-        prefix: of every path, for a server behind a proxy; no `/` at its end.
-        secret: of a service.
-        token: of a client.
+        prefix: put before every path, for a server behind a proxy; no trailing `/`.
+        secret: credential of a service.
+        token: credential of a client.
     """
 
     secure: bool
@@ -39,13 +38,13 @@ class Address:
 
     @classmethod
     def parse(cls, url: str, secret: str | None, token: str | None) -> "Address":
-        """From the options.
+        """Parse the options.
 
         Raises:
-            InvalidOption: no URL of HTTP, or it holds a password, which belongs into `secret`;
-                two credentials; one that no header can carry.
+            InvalidOption: not an HTTP URL, or one with a password, which belongs in `secret`;
+                two credentials; a credential that is not valid in a header.
         """
-        # No value of any of these is repeated in an error: it may be, or hold, a credential.
+        # No error repeats one of these values: it may be, or contain, a credential.
         try:
             parts = urlsplit(url.strip())
             host, port = parts.hostname, parts.port
@@ -71,17 +70,17 @@ class Address:
 
     @property
     def is_client(self) -> bool:
-        """Whether it has a token, and so may what that was granted only."""
+        """Whether it has a token, and so is limited to the grants of the token."""
         return self.token is not None
 
     @property
     def name(self) -> str:
-        """What to call it in errors and logs."""
+        """The name for errors and logs."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @property
     def headers(self) -> dict[str, bytes]:
-        """The credential as the server wants it: UTF-8."""
+        """The credential as a request header, in UTF-8."""
         if self.secret is not None:
             return {"Authorization": b"Bearer " + self.secret.encode()}
         if self.token is not None:
@@ -90,7 +89,7 @@ class Address:
 
 
 def _fits_header(value: str) -> bool:
-    # http.client would raise too, but with the value in its message.
+    # http.client would raise as well, but with the value in its message.
     try:
         value.encode()
     except UnicodeEncodeError:

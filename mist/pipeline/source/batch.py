@@ -1,8 +1,8 @@
 """Batch reads, `spark.read.format("mist")`: a range of the log, in partitions.
 
-Where it begins and ends is fixed when the query is planned, and so is the epoch; partitions are
-ranges of ids, so a task that is tried again reads the same messages, whatever has been
-published, sealed or compacted meanwhile.
+The start, the end and the epoch are fixed when the query is planned. Partitions are ranges of
+ids, so a retried task reads the same messages, even if others have been published, sealed or
+compacted in the meantime.
 """
 
 from collections.abc import Iterator
@@ -11,28 +11,28 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from mist.pipeline.source.options import EARLIEST, Place, ReadOptions
+from mist.pipeline.source.options import EARLIEST, OffsetSpec, ReadOptions
 from mist.pipeline.source.origins import LogPosition, Losses, Origin
 from mist.pipeline.source.origins.opening import open_origin
-from mist.pipeline.source.shaping import Shape, columns_of
-from mist.pipeline.source.splitting import Stretch, split
+from mist.pipeline.source.schema import ReadSchema, columns_of
+from mist.pipeline.source.splitting import OffsetRange, split
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["Part", "Reader", "Reading", "known_gone", "place_of"]
+__all__ = ["BatchReader", "LogPartition", "LogScan", "known_gaps_upto", "resolve_offset"]
 
 
-class Part(InputPartition):
-    """What one task reads."""
+class LogPartition(InputPartition):
+    """The partition of one task: a range of ids."""
 
-    def __init__(self, stretch: Stretch) -> None:
-        super().__init__(stretch)
-        self.stretch = stretch
+    def __init__(self, offsets: OffsetRange) -> None:
+        super().__init__(offsets)
+        self.offsets = offsets
 
 
-class Reading:
-    """What the readers of batches and of streams share: planning and reading of a stretch."""
+class LogScan:
+    """A scan of the log: planning and reading, for batches and for streams."""
 
     def __init__(self, options: ReadOptions, schema: "StructType") -> None:
         self.options = options
@@ -41,84 +41,90 @@ class Reading:
         columns_of(schema)
         self._schema = schema
 
-    def parts(self, stretch: Stretch) -> list[Part]:
-        """A task each."""
+    def partitions(self, offsets: OffsetRange) -> list[LogPartition]:
+        """Split a range of ids into partitions, one for each task."""
         pieces = split(
-            stretch,
+            offsets,
             self.options.partitions,
             asked=self.options.min_partitions is not None,
-            segments=self.origin.segments(stretch),
+            segments=self.origin.segments(offsets),
         )
-        return [Part(piece) for piece in pieces]
+        return [LogPartition(piece) for piece in pieces]
 
-    def read(self, part: Part) -> Iterator[pa.RecordBatch]:
-        """The messages of a part, in Spark's shape."""
-        shape = Shape.of(self._schema)
+    def read(self, partition: LogPartition) -> Iterator[pa.RecordBatch]:
+        """The messages of a partition, in the declared schema."""
+        declared = ReadSchema.of(self._schema)
         batches = self.origin.read(
-            part.stretch,
+            partition.offsets,
             self.options.alternatives,
-            shape.columns,
+            declared.columns,
             self.options.batch_size,
             self.losses,
         )
         for batch in batches:
-            # An empty one costs a round through the JVM.
+            # An empty batch would still cost a round trip through the JVM.
             if len(batch):
-                yield shape.fit(batch)
+                yield declared.conform(batch)
 
 
-class Reader(DataSourceReader):
-    """A batch."""
+class BatchReader(DataSourceReader):
+    """The reader of `spark.read`."""
 
     def __init__(self, options: ReadOptions, schema: "StructType") -> None:
-        self._reading = Reading(options, schema)
+        self._scan = LogScan(options, schema)
 
-    # A list, although the contract says a sequence: Spark refuses anything else.
+    # A list: Spark refuses any other sequence, although the contract allows it.
     def partitions(self) -> list[InputPartition]:
-        """The whole of what was asked for, cut."""
-        reading = self._reading
-        options = reading.options
-        position = reading.origin.position(retry=False)
+        """The partitions of the requested range."""
+        scan = self._scan
+        options = scan.options
+        position = scan.origin.position(retry=False)
         start = options.start or EARLIEST
-        after = place_of(start, position, reading.origin)
-        upto = place_of(options.end, position, reading.origin)
+        after = resolve_offset(start, position, scan.origin)
+        upto = resolve_offset(options.end, position, scan.origin)
         if start.kind == "id" and after < upto:
-            after = _had(after, position, reading.losses)
-        upto, known = min(upto, position.newest), known_gone(start, position)
-        found = reading.parts(Stretch(position.epoch, after, upto, known))
-        # Spark makes one partition of none; it is one with nothing in it.
-        return [*found] or [Part(Stretch(position.epoch, 0, 0))]
+            after = _skip_to_available(after, position, scan.losses)
+        upto, gaps_upto = min(upto, position.newest), known_gaps_upto(start, position)
+        found = scan.partitions(OffsetRange(position.epoch, after, upto, gaps_upto))
+        # For no partitions Spark makes up one of its own, so an empty one is given.
+        return [*found] or [LogPartition(OffsetRange(position.epoch, 0, 0))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One partition's messages."""
-        assert isinstance(partition, Part)
-        return self._reading.read(partition)
+        assert isinstance(partition, LogPartition)
+        return self._scan.read(partition)
 
 
-def place_of(place: Place, position: LogPosition, origin: Origin) -> int:
-    """The id after which a reader begins there; or, which is the same, the last one before it
-    that a reader gets who ends there."""
-    match place.kind:
+def resolve_offset(spec: OffsetSpec, position: LogPosition, origin: Origin) -> int:
+    """Resolve an offset to the id before it.
+
+    A reader that starts at the offset reads the ids above this one; a reader that ends there
+    reads the ids up to this one.
+    """
+    match spec.kind:
         case "earliest":
             return position.first - 1
         case "latest":
             return position.newest
         case "id":
-            return place.value - 1
+            return spec.value - 1
         case "time":
-            found = origin.position(moment=place.value, retry=False).after
-            # Nothing is older: what there is begins after it.
+            found = origin.position(moment=spec.value, retry=False).after
+            # No message is older: reading begins with the first.
             return position.first - 1 if found is None else found
 
 
-def known_gone(start: Place, position: LogPosition) -> int:
-    """Up to where messages may be missing without a word: who names an id asks for all behind it,
-    and everybody else for what there is."""
+def known_gaps_upto(start: OffsetSpec, position: LogPosition) -> int:
+    """The id up to which gaps are expected, and not reported as data loss.
+
+    A start given as an id requests every message from there on; any other start requests the
+    messages that exist.
+    """
     return 0 if start.kind == "id" else position.gone
 
 
-def _had(after: int, position: LogPosition, losses: Losses) -> int:
-    # An id named by a person that is gone already; `earliest` asks for what there is.
+def _skip_to_available(after: int, position: LogPosition, losses: Losses) -> int:
+    # The start was given as an id, and messages from there on are no longer available.
     lowest = position.first - 1
     if after >= lowest:
         return after

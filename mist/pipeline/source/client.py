@@ -1,14 +1,13 @@
 """The HTTP client of the driver and of tasks, with retries, over `http.client`.
 
-A connection is kept for as long as its `Client` is used and never travels: readers and writers
-hold an `Address`, and open a client where they run.
+A connection is kept open as long as its `Client` is in use, and is never pickled: readers and
+writers hold an `Address` and open a client where they run.
 
-Everything asked for here may be asked again without harm: a read, a stage that replaces itself,
-a commit that is done once. So a request that failed is repeated, after a while that doubles
-from a tenth of a second to five, until `retry_timeout` seconds have passed since it was first
-tried: long enough for a server to restart. It is repeated where there was no connection, or it
-broke, and where the server says that it is starting, draining or has too much to do (429, 502, 503,
-504). What is an answer is not repeated.
+Every request here is idempotent: a read, a stage that replaces itself, a commit that is done
+once. So a failed request is retried with exponential backoff, from a tenth of a second to five,
+until `retry_timeout` seconds after its first attempt: long enough for a server to restart. It is
+retried where the connection failed or broke, and where the server is starting, draining or
+overloaded (429, 502, 503, 504). Any other response is final.
 """
 
 import http.client
@@ -36,27 +35,27 @@ __all__ = [
     "Client",
 ]
 
-RETRY_TIMEOUT: Final = 60.0  # seconds for which a request is repeated
-FIRST_TIMEOUT: Final = 5.0  # the same where nobody has seen the server yet: a typing error
+RETRY_TIMEOUT: Final = 60.0  # seconds for which a request is retried
+FIRST_TIMEOUT: Final = 5.0  # the same for the first contact, where the address may be mistyped
 TIMEOUT: Final = 20.0  # seconds without a byte before a connection counts as broken
-# A commit answers when all of it is in the log, which takes the server some 25 s for a million
-# messages with tag lists of their own. Asked again meanwhile it waits for the first.
+# A commit returns when all of it is in the log, which takes the server some 25 s for a million
+# messages with distinct tag lists. A retry in the meantime waits for the first attempt.
 COMMIT_RETRY_TIMEOUT: Final = 900.0  # seconds
 COMMIT_TIMEOUT: Final = 300.0  # seconds
-SHORTEST: Final = 0.1  # seconds to the first repeat
-LONGEST: Final = 5.0  # seconds between two repeats
+MIN_BACKOFF: Final = 0.1  # seconds before the first retry
+MAX_BACKOFF: Final = 5.0  # seconds between two retries
 
 _BUSY: Final = frozenset({429, 502, 503, 504})
-_MAX_DETAIL: Final = 500  # characters of a server's own words in an error
-_MAX_ERROR: Final = 65_536  # bytes of a body looked at for them
+_MAX_DETAIL: Final = 500  # characters of a server's detail shown in an error
+_MAX_ERROR: Final = 65_536  # bytes of a body parsed for it
 
 
 @attrs.frozen
 class Answer:
-    """What the server said.
+    """A response of the server.
 
     Attributes:
-        headers: by lower-case names.
+        headers: by lower-case name.
     """
 
     status: int
@@ -64,16 +63,16 @@ class Answer:
     body: bytes = attrs.field(repr=False)
 
     def json(self) -> Any:
-        """The body, read."""
+        """The body, parsed as JSON."""
         return json.loads(self.body)
 
 
 class Client:
-    """One connection to a server, opened when it is needed; for one thread at a time.
+    """One connection to a server, opened on demand; for one thread at a time.
 
     Args:
-        address: where.
-        retry_timeout: seconds, see above. More than `timeout`, or what hangs is asked for once.
+        address: of the server.
+        retry_timeout: seconds, see above. Above `timeout`, or a hanging request is not retried.
         timeout: seconds without a byte before a connection counts as broken.
         clock, sleep: for tests.
     """
@@ -106,7 +105,7 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Close the connection; it would be opened again by a request."""
+        """Close the connection. The next request opens it again."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -119,16 +118,16 @@ class Client:
         body: bytes | memoryview | None = None,
         content_type: str | None = None,
     ) -> Answer:
-        """Ask, until there is an answer.
+        """Send a request, with retries, and return its response.
 
         Args:
-            path: beginning with `/v1/`.
+            path: begins with `/v1/`.
             query: values of None are left out.
-            body: sent again with each repeat.
+            body: sent again with each retry.
 
         Raises:
-            ServerUnavailable: none, for as long as it is patient.
-            ServerRefused: an answer of 400 and above.
+            ServerUnavailable: no response within `retry_timeout`.
+            ServerRefused: a response that is no success.
         """
         target = self._address.prefix + path
         asked = {name: value for name, value in (query or {}).items() if value is not None}
@@ -138,28 +137,28 @@ class Client:
         if content_type is not None:
             headers["Content-Type"] = content_type
         until = self._clock() + self._retry_timeout
-        pause = SHORTEST
+        backoff = MIN_BACKOFF
         while True:
-            answer, reason = self._try(method, target, body, headers)
+            answer, reason = self._attempt(method, target, body, headers)
             if answer is not None and answer.status not in _BUSY:
-                return self._judged(answer)
-            # Not all tasks of a stage at the same moment.
-            wait = max(pause * random.uniform(0.5, 1.0), _asked_to_wait(answer))  # noqa: S311
+                return self._checked(answer)
+            # Jitter: the tasks of a stage must not all retry at the same moment.
+            wait = max(backoff * random.uniform(0.5, 1.0), _retry_after(answer))  # noqa: S311
             if self._clock() + wait > until:
                 raise ServerUnavailable(
                     f"{self._address.name} gave no answer for {self._retry_timeout:.0f} s: {reason}"
                 )
             self._sleep(wait)
-            pause = min(2 * pause, LONGEST)
+            backoff = min(2 * backoff, MAX_BACKOFF)
 
-    def _try(
+    def _attempt(
         self,
         method: str,
         target: str,
         body: bytes | memoryview | None,
         headers: Mapping[str, str | bytes],
     ) -> tuple[Answer | None, str]:
-        # The answer, or None, and what to call the failure if this was the last try.
+        # The response or None, and a text for the failure in case this was the last attempt.
         try:
             if self._connection is None:
                 self._connection = self._open()
@@ -173,9 +172,9 @@ class Client:
                 f"{self._address.name}: its certificate is not trusted: {error.verify_message}"
             ) from None
         except (OSError, http.client.HTTPException) as error:
-            # A kept connection that the server has closed meanwhile looks like this, too.
+            # A kept connection that the server has closed in the meantime also fails like this.
             self.close()
-            return None, _words(error)
+            return None, _reason(error)
         return answer, f"{answer.status} {_problem(answer)[1]}".rstrip()
 
     def _open(self) -> http.client.HTTPConnection:
@@ -185,7 +184,7 @@ class Client:
             return http.client.HTTPSConnection(host, port, timeout=self._timeout, context=context)
         return http.client.HTTPConnection(host, port, timeout=self._timeout)
 
-    def _judged(self, answer: Answer) -> Answer:
+    def _checked(self, answer: Answer) -> Answer:
         if answer.status < 300:
             return answer
         code, detail = _problem(answer)
@@ -196,7 +195,7 @@ class Client:
 
 
 def _problem(answer: Answer) -> tuple[str, str]:
-    # (code, detail) of a problem document; what else a server or a proxy says is left out.
+    # (code, detail) of a problem document (RFC 9457); other bodies are ignored.
     try:
         found = json.loads(answer.body[:_MAX_ERROR]) if answer.status >= 400 else {}
         return str(found.get("code", "")), str(found.get("detail", ""))[:_MAX_DETAIL]
@@ -204,11 +203,11 @@ def _problem(answer: Answer) -> tuple[str, str]:
         return "", ""
 
 
-def _asked_to_wait(answer: Answer | None) -> float:
+def _retry_after(answer: Answer | None) -> float:
     given = "" if answer is None else answer.headers.get("retry-after", "")
-    return min(float(given), LONGEST) if given.isdecimal() else 0.0
+    return min(float(given), MAX_BACKOFF) if given.isdecimal() else 0.0
 
 
-def _words(error: Exception) -> str:
-    # Of an OSError what the system calls it; of others their kind. Never what was sent.
+def _reason(error: Exception) -> str:
+    # The system's text of an OSError, else the type. Never any data that was sent.
     return getattr(error, "strerror", None) or type(error).__name__

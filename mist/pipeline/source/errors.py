@@ -2,11 +2,11 @@
 
 PipelineError
 └── SourceError
-    ├── InvalidOption       an option that is unknown, wrong, or contradicts another
-    ├── UnfitRows           what is to be written has no shape of a message
+    ├── InvalidOption       an option that is unknown, invalid, or contradicts another
+    ├── UnfitRows           rows to be written that lack the schema of a message
     ├── DataLoss            something requested is no longer available
-    ├── ServerUnavailable   no answer for as long as was worth waiting
-    └── ServerRefused       an answer, and it was no
+    ├── ServerUnavailable   no response before the retry timeout
+    └── ServerRefused       an error response
 """
 
 from mist.pipeline.errors import PipelineError
@@ -22,13 +22,13 @@ __all__ = [
 
 
 class SourceError(PipelineError):
-    """Root of what `spark.read.format("mist")` and its siblings raise on purpose."""
+    """Base class of the errors of `format("mist")`, for reads and writes."""
 
     code = "source"
 
 
 class InvalidOption(SourceError):
-    """An option can't be used as it was given."""
+    """An option with an invalid value."""
 
     code = "invalid_option"
 
@@ -40,23 +40,23 @@ class UnfitRows(SourceError):
 
 
 class DataLoss(SourceError):
-    """Messages that were asked for are gone: trimmed, damaged, or of a log that was replaced."""
+    """Requested messages are gone: trimmed, damaged, or in a log that was replaced."""
 
     code = "data_loss"
 
 
 class ServerUnavailable(SourceError):
-    """The server can't be reached, or was too busy, for longer than the client is patient."""
+    """The server could not be reached, or was overloaded, until the retry timeout."""
 
     code = "server_unavailable"
 
 
 class ServerRefused(SourceError):
-    """The server answered with an error that asking again does not mend.
+    """The server answered with an error for which a retry is useless.
 
     Attributes:
-        status: of HTTP.
-        problem: the server's code, such as `epoch_changed`; empty where it gave none.
+        status: HTTP status; 0 without a response.
+        problem: the code in the response, such as `epoch_changed`; empty without one.
     """
 
     code = "server_refused"

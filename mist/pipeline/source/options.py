@@ -1,8 +1,8 @@
 """The options of `format("mist")`, parsed once and validated together.
 
-Spark hands options on as texts, in any case of letters, and tells nobody of a misspelt one. A
-misspelt `subscribe` would read the whole log, and a misspelt `failOnDataLoss` would lose some
-of it, so whatever isn't known here is refused.
+Spark passes options as texts, with case-insensitive names, and does not report a misspelt one. A
+misspelt `subscribe` would read the whole log, and a misspelt `failOnDataLoss` would skip some of
+it, so unknown options are refused.
 """
 
 import os
@@ -21,7 +21,7 @@ from mist.pipeline.selection import (
 from mist.pipeline.source.address import Address
 from mist.pipeline.source.errors import InvalidOption
 
-__all__ = ["READ_OPTIONS", "WRITE_OPTIONS", "Place", "ReadOptions", "WriteOptions"]
+__all__ = ["READ_OPTIONS", "WRITE_OPTIONS", "OffsetSpec", "ReadOptions", "WriteOptions"]
 
 READ_OPTIONS: Final = (
     "path",
@@ -39,10 +39,10 @@ READ_OPTIONS: Final = (
     "failOnDataLoss",
 )
 WRITE_OPTIONS: Final = ("url", "secret", "token", "txn")
-# Spark's own, which it hands to every source and sink; not ours to judge.
-FOREIGN: Final = frozenset({"checkpointlocation", "queryname"})
+# Options of Spark itself, which it passes to every source and sink.
+SPARK_OPTIONS: Final = frozenset({"checkpointlocation", "queryname"})
 
-MAX_TXN: Final = 128  # characters; the server's bound
+MAX_TXN: Final = 128  # characters; the limit of the server
 TXN_CHARACTERS: Final = frozenset(
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
 )
@@ -51,46 +51,46 @@ MAX_PARTITIONS: Final = 100_000
 
 
 @attrs.frozen
-class Place:
-    """Where to begin or to end.
+class OffsetSpec:
+    """An offset specification: where reading starts or ends.
 
     Attributes:
-        kind: `earliest` and `latest` are found when they are asked for.
-        value: an id, of the first message in it or the first behind it; or a moment,
-            microseconds since 1970; 0 for the others.
+        kind: `earliest` and `latest` are resolved when the query is planned.
+        value: an id, the first to read or, for an end, the first not to read; or a time in
+            microseconds since 1970; 0 for the other kinds.
     """
 
     kind: Literal["earliest", "latest", "id", "time"]
     value: int = 0
 
 
-EARLIEST: Final = Place("earliest")
-LATEST: Final = Place("latest")
+EARLIEST: Final = OffsetSpec("earliest")
+LATEST: Final = OffsetSpec("latest")
 
 
 @attrs.frozen
 class ReadOptions:
-    """What a reader was asked for.
+    """The options of a reader.
 
     Attributes:
         path: folder of an archive; None where `address` is given.
-        address: a server.
-        alternatives: empty wants everything.
+        address: of a server; None where `path` is given.
+        alternatives: which messages to read; empty reads all.
         start: None is the default: `earliest` for a batch, `latest` for a stream.
-        end: `latest` is no end, for a stream.
-        max_offsets: ids in one micro-batch; None is no bound.
-        min_partitions: None leaves it to the size of what is read and the processors here.
+        end: for a stream `latest` means no end.
+        max_offsets: ids in one micro-batch; None is no limit.
+        min_partitions: None derives it from the size of the range and the number of processors.
         batch_size: rows of a RecordBatch, at most.
-        fail_on_loss: raise where something is gone, rather than skip it and log that. Nothing is
-            gone to who begins with what there is (`earliest`, a time), whatever retention took
-            before that: rules (`--keep`) leave single messages of long stretches.
+        fail_on_loss: raise where messages are gone, rather than skip them with a warning. A start
+            of `earliest` or a time requests the messages that exist, so what retention removed
+            before the query is no loss: rules (`--keep`) leave gaps between kept messages.
     """
 
     path: str | None
     address: Address | None
     alternatives: Alternatives
-    start: Place | None
-    end: Place
+    start: OffsetSpec | None
+    end: OffsetSpec
     max_offsets: int | None
     min_partitions: int | None
     batch_size: int
@@ -98,27 +98,27 @@ class ReadOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, stream: bool | None = None) -> "ReadOptions":
-        """From Spark's options.
+        """Parse Spark's options.
 
         Args:
-            stream: whether it is for a stream; None where that isn't known yet, and only what
-                is wrong for both is refused.
+            stream: whether they are for a stream; None where that isn't known yet. Then only
+                what is invalid for both is refused.
 
         Raises:
-            InvalidOption: see there.
+            InvalidOption: an option is unknown, invalid, missing, or contradicts another.
         """
-        given = _known(options, READ_OPTIONS, "a reader")
-        path, address = _where(given)
+        given = _by_proper_name(options, READ_OPTIONS, "a reader")
+        path, address = _read_source(given)
         found = cls(
             path=path,
             address=address,
             alternatives=_alternatives(given.get("subscribe")),
-            start=_place(given, "starting", "latest" if stream is False else None),
-            end=_place(given, "ending", "earliest") or LATEST,
+            start=_offset_spec(given, "starting", "latest" if stream is False else None),
+            end=_offset_spec(given, "ending", "earliest") or LATEST,
             max_offsets=_number(given, "maxOffsetsPerTrigger", 2**53 - 1),
             min_partitions=_number(given, "minPartitions", MAX_PARTITIONS),
             batch_size=_number(given, "batchSize", MAX_BATCH) or 20_000,
-            fail_on_loss=_switch(given, "failOnDataLoss", True),
+            fail_on_loss=_boolean(given, "failOnDataLoss", True),
         )
         if stream is False and found.max_offsets is not None:
             raise InvalidOption("maxOffsetsPerTrigger: is for readStream, not for read")
@@ -130,19 +130,19 @@ class ReadOptions:
 
     @property
     def partitions(self) -> int:
-        """How many partitions to make at least, where there is enough to share out."""
-        # The planner is a process without a SparkContext, so the real parallelism can't be
-        # asked for here; the processors of the driver's machine are local[*]'s parallelism.
+        """The minimum number of partitions, for a range that is large enough."""
+        # Planning runs in a process without a SparkContext, so the default parallelism is unknown.
+        # The processors of the driver's machine are the parallelism of local[*].
         return self.min_partitions or len(os.sched_getaffinity(0))
 
 
 @attrs.frozen
 class WriteOptions:
-    """What a sink was asked for.
+    """The options of a writer.
 
     Attributes:
-        address: the server.
-        txn: the name under which a batch is written once; None takes the query's id.
+        address: of the server.
+        txn: transaction name, under which each batch is written once; None is the query's id.
     """
 
     address: Address
@@ -150,12 +150,12 @@ class WriteOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> "WriteOptions":
-        """From Spark's options.
+        """Parse Spark's options.
 
         Raises:
-            InvalidOption: see there.
+            InvalidOption: an option is unknown, invalid or missing.
         """
-        given = _known(options, WRITE_OPTIONS, "a writer")
+        given = _by_proper_name(options, WRITE_OPTIONS, "a writer")
         if "url" not in given:
             raise InvalidOption("url: is required; messages are published by a server")
         txn = given.get("txn")
@@ -165,16 +165,18 @@ class WriteOptions:
 
 
 def _is_txn(txn: str) -> bool:
-    # It is a part of a path, where dots alone would mean another one.
+    # It becomes a segment of a path, where `.` and `..` have a meaning.
     return len(txn) <= MAX_TXN and TXN_CHARACTERS.issuperset(txn) and bool(txn.strip("."))
 
 
-def _known(options: Mapping[str, str], names: tuple[str, ...], whom: str) -> dict[str, str]:
-    # By their proper names; a blank text counts as not given, as Spark's own sources have it.
+def _by_proper_name(
+    options: Mapping[str, str], names: tuple[str, ...], whom: str
+) -> dict[str, str]:
+    # By their canonical names. A blank value counts as not given, as in Spark's own sources.
     proper = {name.lower(): name for name in names}
     found = {}
     for name, value in options.items():
-        if name.lower() in FOREIGN:
+        if name.lower() in SPARK_OPTIONS:
             continue
         if name.lower() not in proper:
             raise InvalidOption(f"{name}: no such option of {whom}; there are {', '.join(names)}")
@@ -183,7 +185,7 @@ def _known(options: Mapping[str, str], names: tuple[str, ...], whom: str) -> dic
     return found
 
 
-def _where(given: Mapping[str, str]) -> tuple[str | None, Address | None]:
+def _read_source(given: Mapping[str, str]) -> tuple[str | None, Address | None]:
     match "path" in given, "url" in given:
         case True, True:
             raise InvalidOption("path and url: give one, an archive's folder or a server")
@@ -217,13 +219,13 @@ def _alternatives(text: str | None) -> Alternatives:
         raise InvalidOption(str(error)) from None
 
 
-def _place(given: Mapping[str, str], which: str, refused: str | None) -> Place | None:
+def _offset_spec(given: Mapping[str, str], which: str, refused: str | None) -> OffsetSpec | None:
     offsets, timestamp = f"{which}Offsets", f"{which}Timestamp"
     if offsets in given and timestamp in given:
         raise InvalidOption(f"{offsets} and {timestamp}: give one")
     try:
         if timestamp in given:
-            return Place("time", parse_time(given[timestamp]))
+            return OffsetSpec("time", parse_time(given[timestamp]))
         if offsets not in given:
             return None
         match given[offsets].strip().lower():
@@ -234,7 +236,7 @@ def _place(given: Mapping[str, str], which: str, refused: str | None) -> Place |
             case "latest":
                 return LATEST
             case digits:
-                return Place("id", parse_id(digits))
+                return OffsetSpec("id", parse_id(digits))
     except InvalidSelection as error:
         _refuse(timestamp if timestamp in given else offsets, str(error))
 
@@ -253,7 +255,7 @@ def _number(given: Mapping[str, str], name: str, most: int) -> int | None:
     return int(digits)
 
 
-def _switch(given: Mapping[str, str], name: str, default: bool) -> bool:
+def _boolean(given: Mapping[str, str], name: str, default: bool) -> bool:
     match given.get(name, str(default)).strip().lower():
         case "true":
             return True

@@ -1,21 +1,21 @@
 """Writes, `write.format("mist")` and `writeStream`: rows become messages, exactly once.
 
-Tasks stage their rows at the server in parts, which publishes nothing; when all have, the
-driver commits the attempts that succeeded: one append of all of them, which records
-(txn, batch) with itself. When a batch is written again, because the driver or the server died
-before the one heard of the other, the server sees a batch that it has, and does nothing.
+A two-phase commit: tasks stage their rows on the server in parts, which publishes nothing. When
+all have, the driver commits the attempts that succeeded, in one append that records (txn, batch)
+with the messages. When a batch is written again, because the driver or the server died before
+the commit was acknowledged, the server finds (txn, batch) and does nothing.
 
     a stream                    txn is the query's id, which is its checkpoint's, and survives
                                 the process; batch is the micro-batch's number
     a stream, txn given         the same under that name. A new checkpoint counts from 0 again,
-                                so with an old name its first batches are taken for repeats
+                                so under an old name its first batches are taken for repeats
     write                       a random txn: each write publishes
-    write, txn given            once for ever under that name
+    write, txn given            once, ever, under that name
     write in foreachBatch       as `write`; with txn given, once for each micro-batch. Not by
                                 default, since two writes in one function would then be one
 
-An attempt's number is drawn at random. A task of a driver that was killed may still be
-staging when its successor does, and neither may write into the other's parts.
+The number of an attempt is random. A task of a killed driver may still be staging while its
+successor does, and neither may overwrite the parts of the other.
 """
 
 import json
@@ -56,14 +56,16 @@ __all__ = ["Staged", "StreamWriter", "Writer"]
 log = logging.getLogger("mist.pipeline.source")
 
 ARROW_STREAM: Final = "application/vnd.apache.arrow.stream"
-ATTEMPTS: Final = 2**53  # an attempt's number is below; the server's bound
-QUERY_ID: Final = "sql.streaming.queryId"  # what Spark tells the tasks of a query
+ATTEMPTS: Final = 2**53  # upper bound of an attempt's number, set by the server
+QUERY_ID: Final = (
+    "sql.streaming.queryId"  # the local property in which Spark gives a task its query
+)
 BATCH_ID: Final = "streaming.sql.batchId"
 
 
 @attrs.frozen
 class Staged(WriterCommitMessage):
-    """What one task has staged."""
+    """The commit message of a task: what it has staged."""
 
     txn: str
     batch: int
@@ -74,11 +76,11 @@ class Staged(WriterCommitMessage):
 
 @attrs.frozen
 class _Sink:
-    """What the writers of batches and of streams share.
+    """The sink shared by the writers of batches and of streams.
 
     Attributes:
-        columns: those that are staged.
-        txn: the one where neither an option nor a query gives one; None for a stream.
+        columns: the columns to stage.
+        txn: used where neither an option nor a query gives one; None for a stream.
     """
 
     options: WriteOptions
@@ -94,7 +96,7 @@ class _Sink:
         return cls(options, check_columns(schema), txn)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
-        """In a task: stage all of its rows."""
+        """In a task: stage all its rows."""
         txn, batch, partition = self._names()
         attempt = secrets.randbelow(ATTEMPTS)
         count = 0
@@ -114,7 +116,7 @@ class _Sink:
             if one.parts
         ]
         if not attempts:
-            return  # no rows; and nothing that a repeat could do twice
+            return  # no rows, so a repeat has nothing to publish twice
         txn, batch = staged[0].txn, staged[0].batch
         body = json.dumps({"txn": txn, "batch": batch, "attempts": attempts}).encode()
         address = self.options.address
@@ -127,13 +129,13 @@ class _Sink:
                 _discard(client, txn, batch)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """In the driver: forget what was staged. What this misses, the server sweeps."""
+        """In the driver: discard what was staged. The server expires what this misses."""
         for txn, batch in {(one.txn, one.batch) for one in _staged(messages)}:
             with Client(self.options.address, retry_timeout=FIRST_TIMEOUT) as client:
                 _discard(client, txn, batch)
 
     def _names(self) -> tuple[str, int, int]:
-        # txn, batch and partition of the task that this is.
+        # txn, batch and partition of the current task.
         from pyspark import TaskContext
 
         context = TaskContext.get()
@@ -142,7 +144,7 @@ class _Sink:
         txn = self.options.txn or self.txn or query
         if txn is None:
             raise SourceError("this Spark tells its tasks no query id; give the option txn")
-        # A random txn has one batch only.
+        # A random txn has a single batch.
         batch = int(number) if number is not None and txn != self.txn else 0
         return txn, batch, context.partitionId()
 
@@ -159,39 +161,39 @@ def _discard(client: Client, txn: str, batch: int) -> None:
 
 
 class Writer(DataSourceArrowWriter):
-    """A batch's sink."""
+    """The writer of a batch."""
 
     def __init__(self, options: WriteOptions, schema: "StructType", overwrite: bool) -> None:
         self._sink = _Sink.of(options, schema, overwrite, f"write-{uuid.uuid4()}")
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """One partition."""
+        """Stage one partition."""
         return self._sink.write(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """All of them."""
+        """Publish all partitions."""
         self._sink.commit(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """None of them."""
+        """Discard all partitions."""
         self._sink.abort(messages)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """A stream's sink."""
+    """The writer of a stream."""
 
     def __init__(self, options: WriteOptions, schema: "StructType", overwrite: bool) -> None:
         self._sink = _Sink.of(options, schema, overwrite, None)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """One partition of a micro-batch."""
+        """Stage one partition of a micro-batch."""
         return self._sink.write(iterator)
 
-    # The number is in the messages, too; tasks had to know it before they could stage.
+    # The messages carry the number as well: tasks need it to stage.
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """All of a micro-batch."""
+        """Publish a micro-batch."""
         self._sink.commit(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """None of it."""
+        """Discard a micro-batch."""
         self._sink.abort(messages)

@@ -1,9 +1,9 @@
 """Splitting a range of ids into partitions.
 
-A task costs some tens of milliseconds before its first row, so small stretches are not cut;
-large ones are cut even where nobody asked for it, so that a task that fails has little to do
-again. Where the log lies in segments, cuts are laid between them: a segment opened by two
-tasks has a row group decoded twice.
+A task costs some tens of milliseconds before its first row, so small ranges are not split. Large
+ones always are, so that a failed task has little to repeat. Where the log is stored in segments,
+partitions end at their boundaries: of a segment that two tasks read, a row group is decoded
+twice.
 """
 
 from collections.abc import Sequence
@@ -14,57 +14,57 @@ import attrs
 
 from mist.pipeline.selection import Bounds
 
-__all__ = ["LARGEST", "SMALLEST", "Stretch", "split"]
+__all__ = ["LARGEST", "SMALLEST", "OffsetRange", "split"]
 
-SMALLEST: Final = 20_000  # ids in a partition, where nobody asked for more partitions
-LARGEST: Final = 500_000  # ids in a partition: a segment's rows
+SMALLEST: Final = 20_000  # ids of a partition, unless more partitions were requested
+LARGEST: Final = 500_000  # ids of a partition: the rows of a segment
 
 
 @attrs.frozen
-class Stretch:
-    """Ids above `after`, up to `upto`, of the log whose epoch this is.
+class OffsetRange:
+    """An offset range: the ids in `(after, upto]` of the log with this epoch.
 
     Attributes:
-        known: up to here some were gone when the query began, which asked for what there was;
-            they are not lost to it.
+        gaps_upto: ids up to this one may be missing: they were gone when the query began, and
+            it requested the messages that existed. Not a data loss.
     """
 
     epoch: str
     after: int
     upto: int
-    known: int = 0
+    gaps_upto: int = 0
 
     def __len__(self) -> int:
         return max(self.upto - self.after, 0)
 
 
 def split(
-    stretch: Stretch, partitions: int, *, asked: bool, segments: Sequence[Bounds] = ()
-) -> list[Stretch]:
-    """The parts, ascending, that make up the stretch; none where it is empty.
+    offsets: OffsetRange, partitions: int, *, asked: bool, segments: Sequence[Bounds] = ()
+) -> list[OffsetRange]:
+    """Split a range into adjacent parts, ascending; none where it is empty.
 
     Args:
-        partitions: how many there should be at least.
-        asked: whether a person said so; then parts may be small, down to one id.
-        segments: what is known of where the ids lie, ascending.
+        partitions: the minimum number of parts.
+        asked: whether the minimum was requested explicitly; parts may then be as small as one id.
+        segments: the bounds of the segments that store the ids, ascending; may be empty.
     """
-    length = len(stretch)
+    length = len(offsets)
     if not length:
         return []
     if not asked:
         partitions = min(partitions, -(-length // SMALLEST))
     partitions = min(max(partitions, -(-length // LARGEST)), length)
-    edges = [seg.last for seg in segments if stretch.after < seg.last < stretch.upto]
-    cuts = [stretch.after]
+    edges = [seg.last for seg in segments if offsets.after < seg.last < offsets.upto]
+    cuts = [offsets.after]
     if edges:
-        _cut_between(cuts, [*edges, stretch.upto], length // partitions)
+        _cut_between(cuts, [*edges, offsets.upto], length // partitions)
     else:
-        _cut_evenly(cuts, stretch.upto, partitions)
-    return [attrs.evolve(stretch, after=after, upto=upto) for after, upto in pairwise(cuts)]
+        _cut_evenly(cuts, offsets.upto, partitions)
+    return [attrs.evolve(offsets, after=after, upto=upto) for after, upto in pairwise(cuts)]
 
 
 def _cut_between(cuts: list[int], edges: list[int], most: int) -> None:
-    reach = cuts[-1]  # whole segments up to here fit into the part that is being made
+    reach = cuts[-1]  # whole segments up to here fit into the current part
     for edge in edges:
         if edge - cuts[-1] > most:
             if reach > cuts[-1]:

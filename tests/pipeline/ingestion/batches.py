@@ -1,4 +1,4 @@
-"""Batches of a stream into a lake, planned, run and entered in this process: no Spark."""
+"""Batches of a stream into a lake, planned, run and committed in this process: no Spark."""
 
 from pathlib import Path
 from typing import Any
@@ -7,14 +7,14 @@ import msgspec
 import pyarrow as pa
 
 from mist.archive.segments import read_segment
-from mist.pipeline.ingestion.entering import Entered, enter
+from mist.pipeline.ingestion.commit import Committed, commit
 from mist.pipeline.ingestion.lake import Lake
 from mist.pipeline.ingestion.source import IngestionReader
-from mist.pipeline.ingestion.tasks import Landed
+from mist.pipeline.ingestion.tasks import TaskOutput
 from mist.pipeline.source.options import ReadOptions
 from tests.pipeline.source.fake import Fake, at
 
-__all__ = ["at", "files", "landed", "reader", "rows_of", "take"]
+__all__ = ["at", "files", "reader", "rows_of", "run_tasks", "take"]
 
 
 def reader(fake: Fake, lake: Lake, **options: str) -> IngestionReader:
@@ -22,21 +22,23 @@ def reader(fake: Fake, lake: Lake, **options: str) -> IngestionReader:
     return IngestionReader(ReadOptions.parse(given, stream=True), lake)
 
 
-def landed(made: IngestionReader, start: dict[str, Any], end: dict[str, Any]) -> list[Landed]:
-    """What the tasks of a batch say when they have written."""
+def run_tasks(
+    made: IngestionReader, start: dict[str, Any], end: dict[str, Any]
+) -> list[TaskOutput]:
+    """The outputs of the tasks of a batch."""
     return [
-        msgspec.json.decode(word, type=Landed)
+        msgspec.json.decode(word, type=TaskOutput)
         for part in made.partitions(start, end)
         for batch in made.read(part)
-        for word in batch.column("landed").to_pylist()
+        for word in batch.column("output").to_pylist()
     ]
 
 
 def take(
     fake: Fake, lake: Lake, start: dict[str, Any], end: dict[str, Any], **options: str
-) -> Entered:
+) -> Committed:
     """A batch, from the plan to the manifest."""
-    return enter(lake, landed(reader(fake, lake, **options), start, end))
+    return commit(lake, run_tasks(reader(fake, lake, **options), start, end))
 
 
 def rows_of(lake: Lake) -> pa.Table:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from mist.pipeline.erasure.lakes import delete_uncommitted
-from mist.pipeline.ingestion.entering import OutOfDate, enter
+from mist.pipeline.ingestion.commit import StaleBatch, commit
 from mist.pipeline.ingestion.lake import Lake
-from tests.pipeline.ingestion.batches import at, files, landed, reader
+from tests.pipeline.ingestion.batches import at, files, reader, run_tasks
 from tests.pipeline.source.fake import Fake, faking, rows
 
 
@@ -23,8 +23,8 @@ def fake() -> Iterator[Fake]:
 
 def test_what_nobody_is_at_work_on_goes_at_once(fake: Fake, tmp_path: Path) -> None:
     lake = Lake(tmp_path)
-    with lake.claimed():
-        landed(reader(fake, lake, minPartitions="3"), at(0), at(100))
+    with lake.exclusive_writer():
+        run_tasks(reader(fake, lake, minPartitions="3"), at(0), at(100))
     assert len(files(tmp_path)) == 3
     assert delete_uncommitted(tmp_path) == []
     assert list(lake.landing.glob("*")) == []
@@ -32,19 +32,19 @@ def test_what_nobody_is_at_work_on_goes_at_once(fake: Fake, tmp_path: Path) -> N
 
 def test_what_a_query_is_at_work_on_is_turned_away_and_told(fake: Fake, tmp_path: Path) -> None:
     lake = Lake(tmp_path)
-    with lake.claimed():
-        parts = landed(reader(fake, lake), at(0), at(100))
+    with lake.exclusive_writer():
+        parts = run_tasks(reader(fake, lake), at(0), at(100))
         assert delete_uncommitted(tmp_path, timeout=0) == [parts[0].folder]
-        with pytest.raises(OutOfDate):
-            enter(lake, parts)
+        with pytest.raises(StaleBatch):
+            commit(lake, parts)
         assert delete_uncommitted(tmp_path, timeout=0) == []
 
 
 def test_what_a_query_deletes_in_time_is_waited_for(fake: Fake, tmp_path: Path) -> None:
     lake = Lake(tmp_path)
-    with lake.claimed():
-        landed(reader(fake, lake), at(0), at(100))
-        before = lake.mark()
+    with lake.exclusive_writer():
+        run_tasks(reader(fake, lake), at(0), at(100))
+        before = lake.fence_token()
         end = threading.Timer(0.3, shutil.rmtree, [lake.landing])
         end.start()
         try:
@@ -52,7 +52,7 @@ def test_what_a_query_deletes_in_time_is_waited_for(fake: Fake, tmp_path: Path) 
             assert not end.is_alive()
         finally:
             end.join()
-    assert lake.mark() != before
+    assert lake.fence_token() != before
 
 
 def test_another_archive_is_left_alone(tmp_path: Path) -> None:

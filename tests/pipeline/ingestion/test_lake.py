@@ -48,7 +48,7 @@ def test_a_folder_of_something_else_is_refused_and_stays(
     folder = tmp_path / "lake"
     make(folder)
     before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(BadInput, match=said), Lake(folder).claimed():
+    with pytest.raises(BadInput, match=said), Lake(folder).exclusive_writer():
         pytest.fail("it was taken for a lake")
     assert sorted(tmp_path.rglob("*")) == before
     assert not Lake(folder).exists
@@ -60,7 +60,7 @@ def test_a_new_folder_becomes_a_lake_and_stays_one(tmp_path: Path, made: bool) -
     if made:
         lake.folder.mkdir(parents=True)
     for _ in range(2):
-        with lake.claimed():
+        with lake.exclusive_writer():
             assert lake.exists
     assert lake.table.current().generation == 0
 
@@ -68,29 +68,32 @@ def test_a_new_folder_becomes_a_lake_and_stays_one(tmp_path: Path, made: bool) -
 def test_a_folder_that_a_crash_left_half_made_becomes_a_lake(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     lake.table.create()
-    with lake.claimed():
+    with lake.exclusive_writer():
         assert lake.exists
 
 
 def test_one_query_at_a_time_fills_a_lake(tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")
-    assert not lake.is_claimed
-    with lake.claimed():
-        assert lake.is_claimed
-        with pytest.raises(BadInput, match="another stream writes into it"), lake.claimed():
+    assert not lake.has_writer
+    with lake.exclusive_writer():
+        assert lake.has_writer
+        with (
+            pytest.raises(BadInput, match="another stream writes into it"),
+            lake.exclusive_writer(),
+        ):
             pytest.fail("two at a time")
-        assert lake.is_claimed
-    assert not lake.is_claimed
+        assert lake.has_writer
+    assert not lake.has_writer
 
 
 def test_what_a_crash_left_goes_when_the_lake_is_claimed(tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")
-    with faking() as fake, lake.claimed():
+    with faking() as fake, lake.exclusive_writer():
         fake.log = rows(1, 10)
         take(fake, lake, at(0), at(10))
     listed = files(lake.folder)
     day = lake.folder / "date=1970-01-01"
-    (day / f"{11:020}-{20:020}.parquet").write_bytes(b"moved, and then not entered")
+    (day / f"{11:020}-{20:020}.parquet").write_bytes(b"moved, and then not committed")
     (lake.landing / "ab" / "date=1970-01-01").mkdir(parents=True)
     (lake.landing / "ab" / "date=1970-01-01" / ".7-a.parquet.tmp").write_bytes(b"written to")
     # What compaction and erasure are at work on is theirs, and is swept when it is old.
@@ -98,19 +101,19 @@ def test_what_a_crash_left_goes_when_the_lake_is_claimed(tmp_path: Path) -> None
     theirs.write_bytes(b"new")
     old.write_bytes(b"old")
     os.utime(old, (0, 0))
-    with lake.claimed():
+    with lake.exclusive_writer():
         pass
     assert files(lake.folder) == sorted([*listed, str(theirs.relative_to(lake.folder))])
 
 
 def test_the_mark_changes_with_each_erasure_and_only_in_a_lake(tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake")
-    lake.turn_away()
+    lake.fence()
     assert not lake.folder.exists()
-    with lake.claimed():
-        marks = [lake.mark()]
+    with lake.exclusive_writer():
+        tokens = [lake.fence_token()]
         for _ in range(2):
-            lake.turn_away()
-            marks.append(lake.mark())
-    assert len(set(marks)) == 3
-    assert lake.mark() == marks[-1]
+            lake.fence()
+            tokens.append(lake.fence_token())
+    assert len(set(tokens)) == 3
+    assert lake.fence_token() == tokens[-1]

@@ -26,7 +26,7 @@ def fake() -> Iterator[Fake]:
 @pytest.fixture
 def lake(tmp_path: Path) -> Iterator[Lake]:
     lake = Lake(tmp_path / "lake")
-    with lake.claimed():
+    with lake.exclusive_writer():
         yield lake
 
 

@@ -24,34 +24,34 @@ def _die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _dying_before(enter: Callable[..., Any]) -> Callable[..., Any]:
-    def entering(lake: Any, landed: Any) -> Any:
-        if min(each.after for each in landed) >= BATCH:  # the second batch
+def _die_before(commit: Callable[..., Any]) -> Callable[..., Any]:
+    def dying(lake: Any, outputs: Any) -> Any:
+        if min(each.after for each in outputs) >= BATCH:  # the second batch
             _die()
-        return enter(lake, landed)
+        return commit(lake, outputs)
 
-    return entering
+    return dying
 
 
-def _dying_behind(enter: Callable[..., Any]) -> Callable[..., Any]:
-    def entering(lake: Any, landed: Any) -> Any:
-        entered = enter(lake, landed)
-        if min(each.after for each in landed) >= BATCH:
+def _die_after(commit: Callable[..., Any]) -> Callable[..., Any]:
+    def dying(lake: Any, outputs: Any) -> Any:
+        entered = commit(lake, outputs)
+        if min(each.after for each in outputs) >= BATCH:
             _die()
         return entered
 
-    return entering
+    return dying
 
 
 WAYS: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
-    "retried": lambda enter: enter,
-    "landed": _dying_before,
-    "entered": _dying_behind,
+    "retried": lambda commit: commit,
+    "landed": _die_before,
+    "entered": _die_after,
 }
 
 
 def main(url: str, folder: Path, names: list[str]) -> None:
-    from mist.pipeline.ingestion.entering import enter
+    from mist.pipeline.ingestion.commit import commit
     from mist.pipeline.jobs import stream
     from mist.pipeline.origin import Origin
     from mist.pipeline.session import session
@@ -59,7 +59,7 @@ def main(url: str, folder: Path, names: list[str]) -> None:
 
     with session(f"local[2,{RETRIES}]", QUICK, name="mist victim") as spark:
         for name in names:
-            stream.enter = WAYS[name](enter)  # type: ignore[attr-defined]
+            stream.commit = WAYS[name](commit)  # type: ignore[attr-defined]
             stream.run(
                 spark, Origin(url=url), folder / name, now=time.time(), once=True, most=BATCH
             )

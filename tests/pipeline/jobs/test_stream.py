@@ -28,7 +28,7 @@ from mist.pipeline.reading import read_log
 from mist.pipeline.source.address import Address
 from mist.pipeline.source.origins import Losses
 from mist.pipeline.source.origins.server import ServerOrigin
-from mist.pipeline.source.splitting import Stretch
+from mist.pipeline.source.splitting import OffsetRange
 from tests.pipeline.archives import make_archive
 from tests.pipeline.ingestion.batches import files, rows_of
 from tests.pipeline.jobs.streaming import BATCH
@@ -69,7 +69,7 @@ def published(folder: Path) -> Iterator[tuple[str, pa.Table]]:
         while (position := origin.position()).newest < MESSAGES_SENT:
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        whole = Stretch(position.epoch, 0, position.newest)
+        whole = OffsetRange(position.epoch, 0, position.newest)
         found = origin.read(whole, (), MESSAGES.names, 1000, Losses(fatal=True))
         yield url, pa.Table.from_batches(found)
 
@@ -169,7 +169,7 @@ def test_an_erasure_in_the_middle_of_a_batch_has_it_read_again(
         # When it is asked for the second page, and has given the first.
         if "after=50" in handler.path and not erased:
             fake.log = fake.log.filter(pa.array([n != 3 for n in range(1, 101)]))
-            lake.turn_away()
+            lake.fence()
             erased.append(3)
         return False
 
@@ -216,7 +216,7 @@ def test_a_task_that_failed_is_tried_again_and_a_driver_may_die_before_it_enters
     failed = []
 
     def fail_once(handler: Handler) -> bool:
-        # In the middle of the stretch: what was written of it has to go.
+        # In the middle of the range: what was written of it has to go.
         if failed or "after=20" not in handler.path:
             return False
         failed.append(handler.path)
@@ -247,7 +247,7 @@ def test_a_driver_may_die_between_the_manifest_and_the_checkpoint(
     holds_each_once(lake)
 
 
-def test_a_first_batch_may_be_entered_and_not_committed(
+def test_a_first_batch_may_be_in_the_lake_and_not_in_the_checkpoint(
     spark: Any, fake: Fake, tmp_path: Path
 ) -> None:
     lake = tmp_path / "lake"

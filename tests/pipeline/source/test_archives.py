@@ -15,7 +15,7 @@ from mist.pipeline.selection import parse_alternatives
 from mist.pipeline.source.errors import DataLoss
 from mist.pipeline.source.origins import LogPosition, Losses
 from mist.pipeline.source.origins.archive import ArchiveOrigin
-from mist.pipeline.source.splitting import Stretch
+from mist.pipeline.source.splitting import OffsetRange
 from tests.pipeline.source.fake import rows
 from tests.pipeline.source.sealed import seal
 
@@ -41,16 +41,16 @@ def ids(
     epoch: str = "e1",
 ) -> list[int]:
     found: list[int] = []
-    for batch in read(table, Stretch(epoch, after, upto), subscribe, losses, size):
+    for batch in read(table, OffsetRange(epoch, after, upto), subscribe, losses, size):
         found += batch
     return found
 
 
 def read(
-    table: Table, stretch: Stretch, subscribe: str, losses: Losses, size: int
+    table: Table, offsets: OffsetRange, subscribe: str, losses: Losses, size: int
 ) -> Iterator[list[int]]:
     alternatives = parse_alternatives(subscribe)
-    for batch in origin(table).read(stretch, alternatives, ["data"], size, losses):
+    for batch in origin(table).read(offsets, alternatives, ["data"], size, losses):
         assert len(batch) <= size
         yield batch.column("id").to_pylist()
 
@@ -79,8 +79,8 @@ def test_there_has_to_be_an_archive(tmp_path: Path) -> None:
 
 def test_cuts_are_laid_between_the_segments_of_the_stretch(table: Table) -> None:
     made = seal(table, (1, 10), (11, 20), (21, 30))
-    assert origin(table).segments(Stretch("e1", 10, 21)) == made[1:]
-    assert origin(table).segments(Stretch("e1", 10, 20)) == made[1:2]
+    assert origin(table).segments(OffsetRange("e1", 10, 21)) == made[1:]
+    assert origin(table).segments(OffsetRange("e1", 10, 20)) == made[1:2]
 
 
 def test_what_was_retained_away_or_lost_is_told(
@@ -115,7 +115,7 @@ def test_another_log_is_an_error_or_nothing(table: Table) -> None:
 
 def test_compaction_while_a_task_reads_changes_nothing(table: Table) -> None:
     made = seal(table, (1, 10), (11, 20), (21, 30))
-    batches = read(table, Stretch("e1", 3, 27), "", STRICT, 4)
+    batches = read(table, OffsetRange("e1", 3, 27), "", STRICT, 4)
     found = next(batches)
 
     whole = [row for segment in made for row in read_segment(table, segment).to_batches()]

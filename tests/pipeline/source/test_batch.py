@@ -9,7 +9,7 @@ import pytest
 
 from mist.archive.schema import MESSAGES, SPARK_MESSAGES
 from mist.archive.table import Archive
-from mist.pipeline.source.shaping import Shape, messages_schema
+from mist.pipeline.source.schema import ReadSchema, messages_schema
 from tests.pipeline.source.fake import Fake, faking, rows
 from tests.pipeline.source.sealed import seal
 
@@ -51,7 +51,7 @@ def meant(first: int, last: int) -> list[tuple[Any, ...]]:
 
 def test_the_schema_is_the_archives_and_the_pages() -> None:
     schema = messages_schema()
-    assert Shape.of(schema).promised.equals(MESSAGES)
+    assert ReadSchema.of(schema).declared.equals(MESSAGES)
     fields = schema.fields
     assert ", ".join(f"{f.name} {f.dataType.simpleString()}" for f in fields) == SPARK_MESSAGES
 

@@ -23,7 +23,7 @@ from mist.pipeline.selection import parse_alternatives
 from mist.pipeline.source.address import Address
 from mist.pipeline.source.origins import Losses
 from mist.pipeline.source.origins.server import ServerOrigin
-from mist.pipeline.source.splitting import Stretch
+from mist.pipeline.source.splitting import OffsetRange
 from tests.pipeline.source.queries import batches_done, run_to_the_end, start
 from tests.processes import Process, environment, serving
 
@@ -69,7 +69,7 @@ class Place:
     def published(self, tag: str) -> list[int]:
         """The numbers of the messages with this tag, in the order of the log."""
         position = self.origin.position()
-        whole = Stretch(position.epoch, 0, position.newest)
+        whole = OffsetRange(position.epoch, 0, position.newest)
         batches = self.origin.read(
             whole, parse_alternatives(tag), ["data"], 10_000, Losses(fatal=True)
         )

@@ -8,7 +8,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from mist.pipeline.source.errors import DataLoss, InvalidOption, SourceError
 from mist.pipeline.source.options import ReadOptions
-from mist.pipeline.source.shaping import messages_schema
+from mist.pipeline.source.schema import messages_schema
 from mist.pipeline.source.stream import StreamReader
 from tests.pipeline.source.fake import Fake, at, faking, rows
 

@@ -4,7 +4,7 @@ import pytest
 
 from mist.pipeline.source.address import Address
 from mist.pipeline.source.errors import InvalidOption
-from mist.pipeline.source.options import Place, ReadOptions, WriteOptions
+from mist.pipeline.source.options import OffsetSpec, ReadOptions, WriteOptions
 
 URL = "http://127.0.0.1:8080"
 SECRET = "not-to-be-seen"
@@ -21,7 +21,7 @@ def test_an_archive_is_read_whole_by_default() -> None:
         address=None,
         alternatives=(),
         start=None,
-        end=Place("latest"),
+        end=OffsetSpec("latest"),
         max_offsets=None,
         min_partitions=None,
         batch_size=20_000,
@@ -45,8 +45,8 @@ def test_all_options_are_read_whatever_their_case() -> None:
     )
     assert found.address == Address(False, "127.0.0.1", 8080, token="t")
     assert found.alternatives == (frozenset("ab"), frozenset("c"))
-    assert found.start == Place("id", 5)
-    assert found.end == Place("time", 1_795_262_400_000_000)
+    assert found.start == OffsetSpec("id", 5)
+    assert found.end == OffsetSpec("time", 1_795_262_400_000_000)
     assert (found.max_offsets, found.partitions, found.batch_size) == (10, 3, 7)
     assert not found.fail_on_loss
 
@@ -98,7 +98,7 @@ def test_a_wrong_option_is_named_in_one_line_without_credentials(
 
 def test_what_is_wrong_for_a_batch_only_is_no_error_of_a_stream() -> None:
     options = {"path": "/a", "startingOffsets": "latest"}
-    assert ReadOptions.parse(options, stream=True).start == Place("latest")
+    assert ReadOptions.parse(options, stream=True).start == OffsetSpec("latest")
     with pytest.raises(InvalidOption, match="startingOffsets: latest would read nothing"):
         ReadOptions.parse(options, stream=False)
     options = {"path": "/a", "maxOffsetsPerTrigger": "1"}

@@ -4,7 +4,7 @@ import attrs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mist.pipeline.source.splitting import LARGEST, SMALLEST, Stretch, split
+from mist.pipeline.source.splitting import LARGEST, SMALLEST, OffsetRange, split
 
 
 @attrs.frozen
@@ -29,7 +29,7 @@ def test_parts_are_the_whole_in_order_and_not_too_large(
     for each in lengths:
         segments.append(Known(first, first + each - 1))
         first += each
-    whole = Stretch("e", after, after + length)
+    whole = OffsetRange("e", after, after + length)
     parts = split(whole, partitions, asked=asked, segments=segments)
     assert not parts or parts[0].after == whole.after
     assert all(a.upto == b.after for a, b in pairwise(parts))
@@ -41,18 +41,18 @@ def test_parts_are_the_whole_in_order_and_not_too_large(
 
 
 def test_small_stretches_are_left_whole_unless_asked() -> None:
-    whole = Stretch("e", 10, 10 + SMALLEST)
+    whole = OffsetRange("e", 10, 10 + SMALLEST)
     assert split(whole, 8, asked=False) == [whole]
     assert len(split(whole, 8, asked=True)) == 8
-    assert len(split(Stretch("e", 0, 3), 8, asked=True)) == 3
+    assert len(split(OffsetRange("e", 0, 3), 8, asked=True)) == 3
 
 
 def test_cuts_are_laid_between_segments() -> None:
     segments = [Known(n * 50_000 + 1, n * 50_000 + 50_000) for n in range(8)]
-    parts = split(Stretch("e", 0, 400_000), 3, asked=False, segments=segments)
+    parts = split(OffsetRange("e", 0, 400_000), 3, asked=False, segments=segments)
     assert [part.upto for part in parts] == [100_000, 200_000, 300_000, 400_000]
 
 
 def test_a_large_segment_is_shared_out() -> None:
-    parts = split(Stretch("e", 0, 400_000), 2, asked=False, segments=[Known(1, 400_000)])
+    parts = split(OffsetRange("e", 0, 400_000), 2, asked=False, segments=[Known(1, 400_000)])
     assert [part.upto for part in parts] == [200_000, 400_000]

@@ -15,7 +15,7 @@ from pyspark.sql.types import (
 )
 
 from mist.pipeline.source.errors import UnfitRows
-from mist.pipeline.source.shaping import messages_schema
+from mist.pipeline.source.schema import messages_schema
 from mist.pipeline.source.staging import check_columns, parts
 
 KINDS: dict[str, DataType] = {

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from mist.pipeline.selection import Alternatives, Bounds
 from mist.pipeline.source.errors import DataLoss
-from mist.pipeline.source.splitting import Stretch
+from mist.pipeline.source.splitting import OffsetRange
 
 __all__ = ["LogPosition", "Losses", "Origin"]
 
@@ -33,10 +33,10 @@ class LogPosition:
 
     Attributes:
         epoch: which log this is.
-        first: the lowest id that can be read; `newest + 1` where none can.
+        first: the lowest id that can be read; `newest + 1` in an empty log.
         newest: the highest id that can be read; 0 before the first.
         after: highest id older than the given moment; None where none was given.
-        gone: up to here messages were removed by retention, under rules that keep others.
+        gone: up to this id, retention rules have removed messages between others that they keep.
     """
 
     epoch: str
@@ -72,7 +72,7 @@ class Losses:
 
 
 class Origin(ABC):
-    """A place to read from. Picklable, and safe to use from any process."""
+    """An origin of messages. Picklable, and safe to use from any process."""
 
     @abstractmethod
     def position(self, *, moment: int | None = None, retry: bool = True) -> LogPosition:
@@ -84,21 +84,21 @@ class Origin(ABC):
         """
 
     @abstractmethod
-    def segments(self, stretch: Stretch) -> Sequence[Bounds]:
-        """Where the stretch is best split; empty where that makes no difference."""
+    def segments(self, offsets: OffsetRange) -> Sequence[Bounds]:
+        """The segments that store the range: where to split it. Empty if they don't matter."""
 
     @abstractmethod
     def read(
         self,
-        stretch: Stretch,
+        offsets: OffsetRange,
         alternatives: Alternatives,
         columns: Sequence[str],
         batch_size: int,
         losses: Losses,
     ) -> Iterator[pa.RecordBatch]:
-        """The messages of a stretch, ascending.
+        """The messages of a range, by ascending id.
 
         Args:
-            columns: those that the batches have to have; they may have more.
+            columns: required in each batch; batches may have more.
             batch_size: rows of a batch, at most.
         """

@@ -22,7 +22,7 @@ from mist.archive.table import Archive, Table
 from mist.pipeline.selection import Alternatives, Bounds, Range, Selection
 from mist.pipeline.source.errors import DataLoss
 from mist.pipeline.source.origins import LogPosition, Losses, Origin
-from mist.pipeline.source.splitting import Stretch
+from mist.pipeline.source.splitting import OffsetRange
 
 __all__ = ["ArchiveOrigin"]
 
@@ -44,16 +44,16 @@ class ArchiveOrigin(Origin):
             after = Range(until=moment).resolve(segments, partial(older_than, table)).upto
         return LogPosition(manifest.epoch, manifest.first, manifest.sealed, after)
 
-    def segments(self, stretch: Stretch) -> Sequence[Bounds]:
+    def segments(self, offsets: OffsetRange) -> Sequence[Bounds]:
         return [
             segment
             for segment in self._table().current().segments
-            if segment.last > stretch.after and segment.first <= stretch.upto
+            if segment.last > offsets.after and segment.first <= offsets.upto
         ]
 
     def read(
         self,
-        stretch: Stretch,
+        offsets: OffsetRange,
         alternatives: Alternatives,
         columns: Sequence[str],
         batch_size: int,
@@ -61,24 +61,24 @@ class ArchiveOrigin(Origin):
     ) -> Iterator[pa.RecordBatch]:
         table = self._table()
         manifest = table.current()
-        if manifest.epoch != stretch.epoch:
+        if manifest.epoch != offsets.epoch:
             why = f"{self.path} has become another log's archive"
-            losses.gone(stretch.after + 1, stretch.upto, why)
+            losses.gone(offsets.after + 1, offsets.upto, why)
             return
-        for first, last in manifest.gone(stretch.after, stretch.upto):
+        for first, last in manifest.gone(offsets.after, offsets.upto):
             losses.gone(first, last)
         wanted = sorted({"id", "tags", *columns} if alternatives else {"id", *columns})
-        at = stretch.after
+        at = offsets.after
         failed = 0
-        while (segment := manifest.following(at, stretch.upto)) is not None:
-            selection = Selection(Range(at, stretch.upto), alternatives)
+        while (segment := manifest.following(at, offsets.upto)) is not None:
+            selection = Selection(Range(at, offsets.upto), alternatives)
             try:
                 yield from _rows(table.path(segment), selection, wanted, batch_size)
             except FileNotFoundError:
-                # It is opened once, and an open file stays readable: none of it was given yet.
+                # An open file stays readable, so no row of this segment was yielded yet.
                 failed += 1
                 manifest = table.current()
-                if failed == ATTEMPTS or manifest.epoch != stretch.epoch:
+                if failed == ATTEMPTS or manifest.epoch != offsets.epoch:
                     raise DataLoss(
                         f"{self.path}: {segment.file} is in the manifest and not there"
                     ) from None
@@ -104,7 +104,7 @@ def _rows(
 
 
 def _groups(metadata: Any, wanted: Range) -> list[int]:
-    # Row groups in which ids of the range may be, by their statistics.
+    # Row groups that may contain ids of the range, by their statistics.
     column = metadata.schema.names.index("id")
 
     def touched(n: int) -> bool:

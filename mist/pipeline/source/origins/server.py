@@ -17,7 +17,7 @@ from mist.pipeline.source.address import Address
 from mist.pipeline.source.client import FIRST_TIMEOUT, RETRY_TIMEOUT, Answer, Client
 from mist.pipeline.source.errors import ServerRefused, SourceError
 from mist.pipeline.source.origins import LogPosition, Losses, Origin
-from mist.pipeline.source.splitting import Stretch
+from mist.pipeline.source.splitting import OffsetRange
 
 __all__ = ["ServerOrigin"]
 
@@ -43,20 +43,20 @@ class ServerOrigin(Origin):
             found.get("gone", 0),
         )
 
-    def segments(self, stretch: Stretch) -> Sequence[Bounds]:
+    def segments(self, offsets: OffsetRange) -> Sequence[Bounds]:
         return ()
 
     def read(
         self,
-        stretch: Stretch,
+        offsets: OffsetRange,
         alternatives: Alternatives,
         columns: Sequence[str],
         batch_size: int,
         losses: Losses,
     ) -> Iterator[pa.RecordBatch]:
         with Client(self.address) as client, ThreadPoolExecutor(1) as ahead:
-            pages = _Pages(client, stretch, format_alternatives(alternatives), losses)
-            at = stretch.after
+            pages = _Pages(client, offsets, format_alternatives(alternatives), losses)
+            at = offsets.after
             asked = ahead.submit(pages.fetch, at)
             while True:
                 try:
@@ -64,7 +64,7 @@ class ServerOrigin(Origin):
                 except ServerRefused as error:
                     if error.problem != "epoch_changed":
                         raise
-                    losses.gone(at + 1, stretch.upto, f"{self.address.name} has a new log")
+                    losses.gone(at + 1, offsets.upto, f"{self.address.name} has a new log")
                     return
                 at = page.after
                 if not page.complete:
@@ -89,10 +89,10 @@ class _Page:
 
 @attrs.frozen
 class _Pages:
-    """Requests pages of one stretch; from one thread at a time."""
+    """Requests the pages of one range; from one thread at a time."""
 
     client: Client
-    stretch: Stretch
+    offsets: OffsetRange
     subscribe: str
     losses: Losses
 
@@ -102,16 +102,16 @@ class _Pages:
             "/v1/log",
             {
                 "after": after,
-                "upto": self.stretch.upto,
+                "upto": self.offsets.upto,
                 "limit": LARGEST_PAGE,
                 "subscribe": self.subscribe or None,
-                "epoch": self.stretch.epoch,
+                "epoch": self.offsets.epoch,
             },
         )
         for first, last in _lost(answer):
-            if last <= self.stretch.known:
+            if last <= self.offsets.gaps_upto:
                 continue
-            first = max(first, self.stretch.known + 1)
+            first = max(first, self.offsets.gaps_upto + 1)
             self.losses.gone(first, last)
         reached = int(answer.headers["mist-after"])
         complete = answer.headers["mist-complete"] == "true"

@@ -1,8 +1,7 @@
-"""Conversion of rows to the schema that Spark was promised.
+"""Conversion of rows to the schema declared to Spark.
 
-Spark compares the schema of the first RecordBatch with the declared one, field for field, and
-believes the rest: a later batch of another layout is read as garbage by the JVM. So every batch
-goes through `Shape.fit`, which is where its schema is decided.
+Spark checks the schema of the first RecordBatch only, field by field. A later batch with another
+layout would be read as garbage by the JVM, so every batch goes through `ReadSchema.conform`.
 """
 
 from typing import TYPE_CHECKING
@@ -15,11 +14,11 @@ from mist.pipeline.source.errors import InvalidOption
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
-__all__ = ["Shape", "columns_of", "messages_schema"]
+__all__ = ["ReadSchema", "columns_of", "messages_schema"]
 
 
 def messages_schema() -> "StructType":
-    """The schema of a message as Spark has it, `mist.archive.schema.SPARK_MESSAGES`."""
+    """The schema of a message as a Spark type: `mist.archive.schema.SPARK_MESSAGES`."""
     from pyspark.sql.types import (
         ArrayType,
         BinaryType,
@@ -46,13 +45,13 @@ def messages_schema() -> "StructType":
 
 
 def columns_of(schema: "StructType") -> tuple[str, ...]:
-    """The columns that were asked for by `.schema(…)`, in that order.
+    """The columns requested with `.schema(…)`, in that order: column pruning.
 
-    A column left out is not read from the disk, nor sent to the JVM: there is no other way to
-    say so, since Spark tells a Python source nothing of the columns that a query needs.
+    A column left out is neither read from disk nor sent to the JVM. It has to be requested
+    explicitly, since Spark does not tell a Python source which columns a query needs.
 
     Raises:
-        InvalidOption: a column that messages don't have, or one of another type.
+        InvalidOption: a column that messages don't have, or that has another type.
     """
     known = {field.name: field.dataType for field in messages_schema().fields}
     for field in schema.fields:
@@ -71,41 +70,42 @@ def columns_of(schema: "StructType") -> tuple[str, ...]:
 
 
 def _alike(asked: "DataType", known: "DataType") -> bool:
-    # Nullability within arrays and maps is the asker's to say: mist has no nulls there.
+    # The reader may declare arrays and maps nullable or not: mist has no nulls in them.
     return asked.simpleString() == known.simpleString()
 
 
 @attrs.frozen
-class Shape:
-    """The schema that was promised to Spark, as Arrow has it.
+class ReadSchema:
+    """The schema declared to Spark, as an Arrow schema.
 
     Attributes:
-        promised: what a batch has to equal.
+        declared: the schema that each batch has to have.
     """
 
-    promised: pa.Schema
+    declared: pa.Schema
 
     @classmethod
-    def of(cls, schema: "StructType") -> "Shape":
-        """From Spark's schema, by the function that Spark itself checks batches with."""
+    def of(cls, schema: "StructType") -> "ReadSchema":
+        """Convert Spark's schema with the function that Spark uses to check batches."""
         from pyspark.sql.pandas.types import to_arrow_schema
 
         return cls(to_arrow_schema(schema, timezone="UTC"))
 
     @property
     def columns(self) -> list[str]:
-        """The names, in order."""
-        return list(self.promised.names)
+        """The names of the columns, in order."""
+        return list(self.declared.names)
 
-    def fit(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch in the promised shape. O(columns) where it has that already, as it does
-        unless somebody's `.schema(…)` is stricter about nulls.
+    def conform(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Convert a batch to the declared schema.
+
+        O(columns) where it matches already: always, unless `.schema(…)` is stricter about nulls.
 
         Args:
-            batch: has the columns promised, and perhaps others.
+            batch: has the declared columns, and may have others.
         """
         arrays = []
-        for field in self.promised:
+        for field in self.declared:
             array = batch.column(field.name)
             arrays.append(array if array.type.equals(field.type) else array.cast(field.type))
-        return pa.RecordBatch.from_arrays(arrays, schema=self.promised)
+        return pa.RecordBatch.from_arrays(arrays, schema=self.declared)

@@ -1,10 +1,10 @@
 """The commit of a batch: its files are listed in the lake's manifest in one generation.
 
 the lake has ids up to      the batch                       then
-`after` of the batch        is new                          it is entered
-its `upto`, or beyond       was entered before a crash      its files are dropped
-somewhere within it, or     belongs to another lake, or     an error: whatever were done,
-not even as far as `after`  the folder was put back         a message were twice or nowhere
+`after` of the batch        is new                          it is committed
+its `upto`, or beyond       was committed before a crash    its files are deleted
+an id within the batch, or  belongs to another lake, or     an error: any commit would
+an id below `after`         a folder was restored           duplicate or lose messages
 """
 
 import os
@@ -22,54 +22,54 @@ from mist.archive.manifest import join_ranges
 from mist.archive.table import sync_directory
 from mist.pipeline.errors import JobFailed
 from mist.pipeline.ingestion.lake import Lake
-from mist.pipeline.ingestion.tasks import Landed
+from mist.pipeline.ingestion.tasks import TaskOutput
 
-__all__ = ["Entered", "OutOfDate", "enter"]
+__all__ = ["Committed", "StaleBatch", "commit"]
 
-_MAX_LOST: Final = 1_000  # ranges that are told apart
+_MAX_LOST: Final = 1_000  # ranges of lost ids that the manifest lists
 
 Range = tuple[int, int]
 
 
-class OutOfDate(Exception):
-    """Something was erased since the tasks began to read: the batch has to be read again."""
+class StaleBatch(Exception):
+    """An erasure ran since the tasks began to read: the batch has to be read again."""
 
 
 @attrs.frozen
-class Entered:
-    """What came of a batch.
+class Committed:
+    """The result of a commit.
 
     Attributes:
-        rows: that it added; 0 where it was repeated.
-        repeated: it had been entered before.
+        rows: number of rows added; 0 for a repeat.
+        repeated: whether the batch had been committed before.
     """
 
     rows: int
     repeated: bool
 
 
-def enter(lake: Lake, landed: Iterable[Landed]) -> Entered:
-    """Enter what the tasks of one batch have written. Durable on return.
+def commit(lake: Lake, outputs: Iterable[TaskOutput]) -> Committed:
+    """Commit the files that the tasks of one batch have written. Durable on return.
 
     Args:
-        landed: of each task; together all ids of the batch.
+        outputs: one of each task; together they cover all ids of the batch.
 
     Raises:
-        OutOfDate: see there. The files are gone.
-        JobFailed: the batch doesn't follow on what the lake has.
+        StaleBatch: an erasure ran in the meantime. The files are deleted.
+        JobFailed: the batch is not contiguous with the lake.
         ArchiveError: it can't be written; the lake is as it was.
     """
-    parts = sorted(landed, key=lambda each: each.after)
-    _check_whole(parts)
+    parts = sorted(outputs, key=lambda each: each.after)
+    _check_contiguous(parts)
     first, last = parts[0], parts[-1]
     repeated = False
 
     def edit(manifest: Manifest) -> Manifest:
         nonlocal repeated
-        if repeated := _has(lake, manifest, first.epoch, first.after, last.upto):
+        if repeated := _is_committed(lake, manifest, first.epoch, first.after, last.upto):
             return manifest
-        if any(part.mark != lake.mark() for part in parts):
-            raise OutOfDate
+        if any(part.fence_token != lake.fence_token() for part in parts):
+            raise StaleBatch
         segments = [segment for part in parts for segment in part.segments]
         _move(lake, parts)
         gone = (each for part in parts for each in part.lost)
@@ -81,27 +81,27 @@ def enter(lake: Lake, landed: Iterable[Landed]) -> Entered:
     try:
         lake.table.change(edit)
     except ArchiveError:
-        # The manifest may be written and only not known to be durable: it decides.
-        lake.drop_strays()
+        # The manifest may have been written without being known as durable: it decides.
+        lake.delete_orphans()
         raise
     finally:
-        # Also what tasks left that were cut short, or done twice: none is at work now.
+        # Also the output of killed and duplicate tasks: none is running now.
         shutil.rmtree(lake.landing, ignore_errors=True)
-    return Entered(0 if repeated else sum(part.rows for part in parts), repeated)
+    return Committed(0 if repeated else sum(part.rows for part in parts), repeated)
 
 
-def _check_whole(parts: Sequence[Landed]) -> None:
+def _check_contiguous(parts: Sequence[TaskOutput]) -> None:
     if not parts:
-        raise JobFailed("a batch came without a task's word")
+        raise JobFailed("a batch came without the output of any task")
     for one, next_one in pairwise(parts):
         if (one.epoch, one.upto) != (next_one.epoch, next_one.after):
             raise JobFailed(f"a batch has a gap: {one.upto} is followed by {next_one.after}")
 
 
-def _has(lake: Lake, manifest: Manifest, epoch: str, after: int, upto: int) -> bool:
+def _is_committed(lake: Lake, manifest: Manifest, epoch: str, after: int, upto: int) -> bool:
     """Whether the lake has the ids in `(after, upto]`; an error where it has some of them."""
     if not manifest.epoch:
-        return False  # a new lake begins anywhere
+        return False  # a new lake may begin at any id
     if manifest.epoch == epoch and upto <= manifest.sealed:
         return True
     if after == manifest.sealed or (manifest.epoch != epoch and not manifest.segments):
@@ -113,8 +113,8 @@ def _has(lake: Lake, manifest: Manifest, epoch: str, after: int, upto: int) -> b
     )
 
 
-def _move(lake: Lake, parts: Sequence[Landed]) -> None:
-    """Put the files where the manifest will list them."""
+def _move(lake: Lake, parts: Sequence[TaskOutput]) -> None:
+    """Move the files to the paths that the manifest will list."""
     days: set[Path] = set()
     try:
         for part in parts:
