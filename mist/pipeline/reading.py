@@ -1,16 +1,16 @@
 """Reading an archive with Spark: as a DataFrame, or in ranges of ids for kernels.
 
     read_log        a DataFrame, through the manifest: what Spark does by itself with Parquet
-    Archived        what kernels run on, a stretch to a task; Framed is any DataFrame instead
-    segments        what the archive consists of, one row a segment
+    Archived        messages of an archive for kernels; Framed has those of any DataFrame
+    segments        the segments of the archive, one row each
 
-A *stretch* is a range of ids that one task reads: a segment, several small ones, or some row
-groups of a large one. Its task holds the ids and the segments as they were planned. Where a
-file is gone when its turn comes, since compaction or erasure wrote another generation, the
-manifest is looked at again, and it is read from there: ids stay what they are.
+A *scan task* is a range of ids that one Spark task reads: a segment, several small ones, or some
+row groups of a large one. It has the ids and the segments as they were planned. If a file is gone
+when the task opens it, since compaction or erasure wrote another generation, the task reads the
+manifest again and continues in the current generation: ids never change.
 
-Only columns that are asked for are read; tags keep the dictionary they have in the file, so
-that no text is made of them (see `mist.pipeline.kernels.tags`).
+Only the requested columns are read. Tags keep the dictionary encoding of the file, so no strings
+are created for them (see `mist.pipeline.kernels.tags`).
 """
 
 import contextlib
@@ -40,30 +40,30 @@ __all__ = [
     "Framed",
     "Kernel",
     "Messages",
-    "Stretch",
+    "ScanTask",
     "each_in_a_task",
     "in_tasks",
     "plan",
     "read_log",
-    "read_stretch",
+    "read_task",
     "segments",
 ]
 
 Kernel = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-"""From the rows of a stretch to its result. Travels by pickle: a function of a module of mist's,
-or a `functools.partial` of one."""
+"""Maps the rows of a task to its result. Pickled, so it is a module-level function of mist, or a
+`functools.partial` of one."""
 
 SEGMENT_COLUMNS: Final = "file string, first bigint, last bigint, rows bigint"
 
-_TASKS: Final = 3  # for each core, so that one that is late doesn't hold up the rest for long
-_ATTEMPTS: Final = 5  # generations that may pass while a segment is being opened
+_TASKS: Final = 3  # for each core, so that a straggler delays the job little
+_ATTEMPTS: Final = 5  # to open a segment, while others write new generations
 _DICTIONARIES: Final = ["tags.list.element", "publisher", "audience"]
-_QUOTED: Final = re.compile(r"[!-/:-@\[-`{-~]")  # what may mean something in a regular expression
+_QUOTED: Final = re.compile(r"[!-/:-@\[-`{-~]")  # characters with a meaning in a regular expression
 
 
 @attrs.frozen
-class Stretch:
-    """What one task reads: ids above `after` and up to `upto`, out of these segments."""
+class ScanTask:
+    """A scan task: what one task reads, ids in `(after, upto]` out of these segments."""
 
     after: int
     upto: int
@@ -80,17 +80,17 @@ def read_log(
     since: int | None = None,
     until: int | None = None,
 ) -> "DataFrame":
-    """What an archive holds at this moment, as a DataFrame of `SPARK_MESSAGES`.
+    """A snapshot of an archive, as a DataFrame of `SPARK_MESSAGES`.
 
-    Segments that can hold nothing of what is wanted aren't read. Rows come in no order.
+    Segments that can hold no selected message are pruned. Rows come in no order.
 
     Args:
-        path: of the archive; on a cluster, where every executor finds it.
+        path: of the archive; on a cluster it is on storage shared by all executors.
         subscribe: `a,b; c`, see `mist.pipeline.selection`; None for all.
         after: ids above this one.
         upto: ids up to this one.
-        since: not older, microseconds since 1970.
-        until: older than this, likewise.
+        since: not older than this, microseconds since 1970.
+        until: older than this, microseconds since 1970.
 
     Raises:
         ArchiveMissing, ArchiveDamaged: there is none, or its manifest can't be read.
@@ -120,7 +120,7 @@ def read_log(
 
 
 def _carries(asked: str) -> "Column":
-    """Whether a row has a tag that is asked for; by Spark's own means, without Python."""
+    """Whether a row has a requested tag, as a Spark expression without Python."""
     from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
     if not is_pattern(asked):
@@ -128,7 +128,7 @@ def _carries(asked: str) -> "Column":
     if asked.startswith("/"):
         below = asked if asked == "/" else f"{asked}/"
         return F.exists("tags", lambda tag: (tag == asked) | tag.startswith(below))
-    kinds = {"*": r"[^.]+", ">": "(?s:.+)"}  # with s a dot is any letter
+    kinds = {"*": r"[^.]+", ">": "(?s:.+)"}  # with (?s) a dot matches any character
     tokens = [kinds.get(token) or _QUOTED.sub(r"\\\g<0>", token) for token in asked[1:].split(".")]
     pattern = "".join(["^", *(rf"\.{token}" for token in tokens), r"\z"])
     return F.exists("tags", lambda tag: tag.rlike(pattern))
@@ -137,9 +137,9 @@ def _carries(asked: str) -> "Column":
 def segments(
     spark: "SparkSession", path: Path | str, selection: Selection | None = None
 ) -> "DataFrame":
-    """The segments in which something of a selection may be: `SEGMENT_COLUMNS`.
+    """The segments that may hold selected messages: `SEGMENT_COLUMNS`.
 
-    Each is a partition of its own, and so the work of one task.
+    Each is a partition of its own, and so read by one task.
     """
     table = Archive.open(Path(path)).messages
     wanted = _wanted(table, selection or Selection())
@@ -157,26 +157,26 @@ def segments(
 
 
 class Messages(Protocol):
-    """Messages that a kernel can be run on: an archive's, or those of any DataFrame."""
+    """Messages that a kernel can run on: of an archive or of any DataFrame."""
 
     def run(
         self, spark: "SparkSession", kernel: Kernel, columns: Sequence[str], schema: str
     ) -> "DataFrame":
-        """Run a kernel on them, once in each task, when the DataFrame is asked for its rows.
+        """Run a kernel, once in each task. Lazy: it runs when the DataFrame is evaluated.
 
         Args:
-            columns: of `MESSAGES`, that its batches have, in this order; their tags, and
-                publishers, perhaps with dictionaries.
-            schema: of what it yields, as Spark writes it. Batches have to be exactly that.
+            columns: of `MESSAGES`, which the batches have in this order. Tags, publishers and
+                audiences may be dictionary-encoded.
+            schema: of the batches that it yields, as a Spark DDL string. They have to match.
         """
 
     def sample(self, column: str) -> pa.Array | None:
-        """A column of some of them; None where there are none, or it isn't worth while."""
+        """A column of a sample; None where there is none, or sampling would cost too much."""
 
 
 @attrs.frozen
 class Archived(Messages):
-    """What is selected of an archive, a stretch to a task."""
+    """The selected messages of an archive, planned as scan tasks."""
 
     archive: Archive
     selection: Selection = attrs.field(factory=Selection)
@@ -185,23 +185,23 @@ class Archived(Messages):
         self, spark: "SparkSession", kernel: Kernel, columns: Sequence[str], schema: str
     ) -> "DataFrame":
         folder, selection = self.archive.folder.absolute(), self.selection
-        stretches = plan(self.archive.messages, selection, spark.sparkContext.defaultParallelism)
+        tasks = plan(self.archive.messages, selection, spark.sparkContext.defaultParallelism)
 
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             table = Archive(folder).messages
             for batch in batches:
                 for number in batch.column(0).to_pylist():
-                    yield from kernel(read_stretch(table, stretches[number], selection, columns))
+                    yield from kernel(read_task(table, tasks[number], selection, columns))
 
-        return in_tasks(spark, len(stretches), run, schema)
+        return in_tasks(spark, len(tasks), run, schema)
 
     def sample(self, column: str) -> pa.Array | None:
         table = self.archive.messages
-        stretches = plan(table, self.selection, 1)
-        if not stretches:
+        tasks = plan(table, self.selection, 1)
+        if not tasks:
             return None
-        # From the middle: how tags are used changes with time.
-        rows = read_stretch(table, stretches[len(stretches) // 2], self.selection, [column])
+        # From the middle: the use of tags changes with time.
+        rows = read_task(table, tasks[len(tasks) // 2], self.selection, [column])
         with contextlib.closing(rows):
             for batch in rows:
                 return batch.column(column)
@@ -220,12 +220,12 @@ class Framed(Messages):
         return self.frame.select(*columns).mapInArrow(kernel, schema)
 
     def sample(self, column: str) -> pa.Array | None:
-        return None  # a look would take reading it
+        return None  # a sample would require an evaluation
 
 
 def in_tasks(spark: "SparkSession", count: int, run: Kernel, schema: str) -> "DataFrame":
-    """Run a function on the numbers from 0, each in a task of its own."""
-    # A range has one number in each partition when told so, without a shuffle.
+    """Run a function on the numbers 0 to `count` - 1, each in a task of its own."""
+    # A range with as many partitions as numbers needs no shuffle.
     if not count:
         return spark.createDataFrame([], schema)
     return spark.range(0, count, 1, count).mapInArrow(run, schema)
@@ -234,11 +234,11 @@ def in_tasks(spark: "SparkSession", count: int, run: Kernel, schema: str) -> "Da
 def each_in_a_task(
     spark: "SparkSession", count: int, call: Callable[[int], bytes]
 ) -> Sequence[bytes]:
-    """Call a function with each number from 0, in a task of its own; what it gave, in order.
+    """Call a function with each number 0 to `count` - 1, in a task of its own; results in order.
 
-    For jobs whose rows never come near Spark, and whose results are small. There is no DataFrame
-    to be planned and compiled for, which takes Java a second of CPU: a third of what it takes to
-    compact a million messages.
+    For jobs whose rows never pass through Spark, with small results. This avoids planning and code
+    generation for a DataFrame, a second of CPU in Java: a third of the time to compact a million
+    messages.
     """
     if not count:
         return ()
@@ -250,59 +250,59 @@ def _wanted(table: Table, selection: Selection) -> list[Segment]:
     return [each for each in selection.segments(table.current().segments) if each.rows]
 
 
-def plan(table: Table, selection: Selection, cores: int) -> list[Stretch]:
-    """Cut what is selected into stretches, `_TASKS` or so for each core, of similar size.
+def plan(table: Table, selection: Selection, cores: int) -> list[ScanTask]:
+    """Plan the scan tasks of a selection: about `_TASKS` for each core, of similar size.
 
-    None is smaller than a row group, unless there is no more; none spans a gap that would make
-    it larger than the others. Opens what is cut: segments larger than a stretch.
+    A task reads at least a row group, if there is that much. Segments that are larger than a task
+    are split; only these are opened.
     """
     wanted = _wanted(table, selection)
     target = max(ROW_GROUP, -(-sum(each.rows for each in wanted) // (_TASKS * max(1, cores))))
-    found: list[Stretch] = []
+    found: list[ScanTask] = []
     small: list[Segment] = []
 
     def close() -> None:
         if small:
-            found.append(Stretch(small[0].first - 1, small[-1].last, tuple(small)))
+            found.append(ScanTask(small[0].first - 1, small[-1].last, tuple(small)))
             small.clear()
 
     for segment in wanted:
         if sum(each.rows for each in small) + segment.rows > 1.25 * target:
             close()
         if segment.rows > 1.5 * target:
-            found += _cut(table, segment, target)
+            found += _split_segment(table, segment, target)
         else:
             small.append(segment)
     close()
     return found
 
 
-def _cut(table: Table, segment: Segment, target: int) -> Iterator[Stretch]:
-    """A segment in stretches of some row groups each."""
+def _split_segment(table: Table, segment: Segment, target: int) -> Iterator[ScanTask]:
+    """Split a segment into scan tasks of some row groups each."""
     after, rows = segment.first - 1, 0
     with _open(table, segment) as file:
         for _, first, _last, count in _groups(file.metadata):
             if rows and rows + count > 1.25 * target:
-                yield Stretch(after, first - 1, (segment,))
+                yield ScanTask(after, first - 1, (segment,))
                 after, rows = first - 1, 0
             rows += count
-    yield Stretch(after, segment.last, (segment,))
+    yield ScanTask(after, segment.last, (segment,))
 
 
-def read_stretch(
-    table: Table, stretch: Stretch, selection: Selection, columns: Sequence[str]
+def read_task(
+    table: Table, task: ScanTask, selection: Selection, columns: Sequence[str]
 ) -> Generator[pa.RecordBatch, None, None]:
-    """The rows of a stretch that are selected, up to a row group at a time, by id.
+    """Read the selected rows of a scan task by id, up to a row group at a time.
 
     Raises:
-        BadInput: a segment is listed and not there, or damaged.
+        BadInput: a segment is in the manifest and missing, or damaged.
     """
     ids = selection.range
-    upto = stretch.upto if ids.upto is None else min(stretch.upto, ids.upto)
+    upto = task.upto if ids.upto is None else min(task.upto, ids.upto)
     wanted = Selection(
-        attrs.evolve(ids, after=max(ids.after, stretch.after), upto=upto), selection.alternatives
+        attrs.evolve(ids, after=max(ids.after, task.after), upto=upto), selection.alternatives
     )
-    todo, attempts = list(stretch.segments), 0
+    todo, attempts = list(task.segments), 0
     while todo:
         segment = todo[0]
         try:
@@ -313,7 +313,7 @@ def read_stretch(
                 raise BadInput(f"{table.path(segment)} is in the manifest and not there") from None
             rest = Range(max(segment.first - 1, wanted.range.after), wanted.range.upto)
             todo = [each for each in table.current().segments if each.rows and rest.touches(each)]
-            # What replaces it may begin before it, where rows have been given already.
+            # Its replacement may begin before it, with rows that were yielded already.
             wanted = Selection(attrs.evolve(wanted.range, after=rest.after), wanted.alternatives)
             continue
         with file:
@@ -339,14 +339,14 @@ def _rows(
         needed.add("tags")
     if not wanted.range.holds(segment):
         needed |= {"id", "time"} if wanted.range.timed else {"id"}
-    else:  # then there is no need to look at ids
+    else:  # the whole segment is selected: no filter on ids
         wanted = Selection(Range(), wanted.alternatives)
     for number, first, last, _ in _groups(file.metadata):
         upto = wanted.range.upto
         if last <= wanted.range.after or (upto is not None and first > upto):
             continue
-        # One by one, as Arrow can't put two dictionaries into one batch of lists. And cores are
-        # for tasks: threads of Arrow's in each would only get into each other's way.
+        # One row group at a time: Arrow can't put two dictionaries into one batch of lists. And
+        # Spark uses each core for a task, so threads of Arrow would only compete with them.
         for batch in file.read_row_group(number, sorted(needed), use_threads=False).to_batches():
             chosen = wanted.filter(batch)
             if len(chosen):
@@ -354,7 +354,7 @@ def _rows(
 
 
 def _groups(metadata: Any) -> Iterable[tuple[int, int, int, int]]:
-    """Row groups: number, lowest and highest id, rows. What isn't known is taken for all."""
+    """Row groups: number, lowest and highest id, rows. Without statistics, all ids."""
     column = metadata.schema.names.index("id")
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)

@@ -1,15 +1,15 @@
-"""The Spark session of a job: quiet, in UTC, and stopped when it is done.
+"""The Spark session of a job: without console output, in UTC, and stopped at its end.
 
-    session         for the length of a block; what the commands use
-    make_session    one that lasts until `end_session`, or the end of the process
+    session         a context manager; what the commands use
+    make_session    a session that lasts until `end_session`, or the end of the process
 
-Spark's Java is a process of its own, which PySpark starts and talks to. It says much on its
-output; here that is read and dropped, or shown on standard error on request. So standard output
-belongs to the caller, and when Java doesn't start, its last output is in the error.
+Spark runs in a Java process, which PySpark starts and controls through the Py4J gateway. Its output
+is read and discarded, or shown on standard error with `verbose`. So standard output belongs to the
+caller, and if Java fails to start, the error has the last lines of its output.
 
-A session ends in one of two ways. In the usual one Spark is stopped, and Java after it. After
-Ctrl-C the line to Java is in the middle of an answer, and whatever is said on it now would be
-taken for another; so Java gets SIGTERM instead, upon which Spark cleans up behind itself.
+A session ends in one of two ways. Usually Spark is stopped, and then Java. After Ctrl-C the gateway
+connection may be in the middle of a response, and a further call would read that one; so Java gets
+SIGTERM instead, and Spark's shutdown hooks clean up.
 """
 
 import contextlib
@@ -24,16 +24,21 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from mist.pipeline.errors import ClusterUnavailable, JobFailed, NotInstalled
-from mist.pipeline.java import require_java
-from mist.pipeline.master import is_local, is_near, require_master
-from mist.pipeline.quiet import LastWords, hush, hush_updates, uninterrupted
+from mist.pipeline.errors import ClusterUnavailable, JobFailed
+from mist.pipeline.gateway import JavaOutput, defer_interrupt, silence_accumulators, silence_py4j
+from mist.pipeline.preflight import (
+    is_local,
+    is_near,
+    require_java,
+    require_master,
+    require_spark,
+)
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-__all__ = ["end_session", "make_session", "require_java", "require_spark", "session"]
+__all__ = ["end_session", "make_session", "session"]
 
 DEFAULTS: Final = {
     "spark.ui.enabled": "false",
@@ -41,30 +46,13 @@ DEFAULTS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.parquet.compression.codec": "zstd",
-    # As an archive has them; Spark's default is a type of its own that few others read.
+    # As in an archive; Spark's default is INT96, which few other tools read.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
 LOOPBACK: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-EXIT_TIMEOUT: Final = 20.0  # seconds for the JVM to exit by itself
-# What Spark says when it has given up on a cluster, a minute after it was started.
-UNANSWERED: Final = "Cannot call methods on a stopped SparkContext"
-
-
-def require_spark() -> None:
-    """See that PySpark, and what it needs for Arrow, can be imported.
-
-    Raises:
-        NotInstalled: names the extra.
-    """
-    try:
-        import numpy  # noqa: F401
-        import pandas  # noqa: F401
-        import pyarrow  # noqa: F401
-        import pyspark  # noqa: F401
-    except ImportError as error:
-        raise NotInstalled(
-            f"the pipeline needs {error.name}: pip install 'mist-pubsub[spark]'"
-        ) from None
+EXIT_TIMEOUT: Final = 20.0  # seconds for Java to exit by itself
+# Spark's message when it gives up on a cluster, a minute after the start.
+STOPPED_CONTEXT: Final = "Cannot call methods on a stopped SparkContext"
 
 
 @contextlib.contextmanager
@@ -75,7 +63,7 @@ def session(
     name: str = "mist",
     verbose: bool = False,
 ) -> Iterator["SparkSession"]:
-    """A session for the length of the block; see `make_session`."""
+    """A session that ends with the block; see `make_session`."""
     spark = make_session(master, conf, name=name, verbose=verbose)
     try:
         yield spark
@@ -98,25 +86,25 @@ def make_session(
 ) -> "SparkSession":
     """Start Spark.
 
-    There is one session in a process; it can be made anew after `end_session`. Sets
-    PYSPARK_PYTHON, for the rest of the process: executors on this machine run what we run.
+    A process has one session; after `end_session` another can be started. Sets PYSPARK_PYTHON
+    for the rest of the process, so that executors on this machine run the same Python.
 
     Args:
-        master: `local[*]`, `local[2]`, `spark://host:7077`. To executors elsewhere the package
-            is sent; what it imports (attrs, msgspec, numpy, pyarrow) has to be there.
-        conf: settings of Spark's, which win over those made here.
-        name: as which it is known to a cluster.
-        verbose: show on standard error what Spark says, warnings and worse.
+        master: `local[*]`, `local[2]`, `spark://host:7077`. Remote executors are sent this package;
+            its dependencies (attrs, msgspec, numpy, pyarrow) have to be installed there.
+        conf: Spark settings, which override the defaults here.
+        name: application name on a cluster.
+        verbose: show Spark's output, warnings and above, on standard error.
 
     Raises:
         NotInstalled: no Java, one too old, or no PySpark.
-        ClusterUnavailable: there is no answer from it.
-        JobFailed: it doesn't start: bad settings.
+        ClusterUnavailable: the master does not answer.
+        JobFailed: Spark doesn't start, because of invalid settings.
     """
     require_java()
     require_spark()
     require_master(master)
-    hush(True)
+    silence_py4j(True)
     try:
         spark = _start(_settings(master, conf or {}, name), verbose)
         if not is_local(master):
@@ -129,15 +117,15 @@ def make_session(
 
 
 def end_session(spark: "SparkSession", *, interrupted: bool = False) -> None:
-    """Stop Spark, its Java, and what it keeps on disk. Idempotent.
+    """Stop Spark and its Java process, and remove its temporary files. Idempotent.
 
     Args:
-        interrupted: a call to Spark was left in the middle, as Ctrl-C does.
+        interrupted: whether a call to Spark was abandoned, as by Ctrl-C.
     """
     if interrupted:
-        hush_updates(spark.sparkContext)
+        silence_accumulators(spark.sparkContext)
     else:
-        with contextlib.suppress(OSError):  # Java has gone already
+        with contextlib.suppress(OSError):  # Java has exited already
             spark.stop()
     _end_java(terminate=interrupted)
 
@@ -165,40 +153,40 @@ def _start(settings: Mapping[str, str], verbose: bool) -> "SparkSession":
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     configured = SparkConf(loadDefaults=False).setAll(list(settings.items()))
     interrupt = signal.getsignal(signal.SIGINT)
-    words = LastWords(verbose)
+    java = JavaOutput(verbose)
     try:
-        # Interrupted in here, Java would be left behind: nobody knows its process yet.
-        with uninterrupted(), words.listening() as output:
+        # An interrupt in here would leave Java running: its process is not recorded yet.
+        with defer_interrupt(), java.pipe() as output:
             gateway = launch_gateway(  # type: ignore[no-untyped-call]
                 configured, {"stdout": output, "stderr": output}
             )
             SparkContext._gateway, SparkContext._jvm = gateway, gateway.jvm
         context = SparkContext(conf=configured, gateway=gateway)
         context.setLogLevel("WARN" if verbose else "OFF")
-        warehouse = str(_own_folder(context) / "warehouse")  # else one in the current folder
+        warehouse = str(_own_folder(context) / "warehouse")  # instead of the current folder
         return SparkSession.builder.config("spark.sql.warehouse.dir", warehouse).getOrCreate()
     except (PySparkException, Py4JError) as error:
-        if UNANSWERED in str(error) and not is_local(settings["spark.master"]):
+        if STOPPED_CONTEXT in str(error) and not is_local(settings["spark.master"]):
             why = f"no answer from {settings['spark.master']} that Spark understands"
             raise ClusterUnavailable(why) from None
-        raise JobFailed(f"Spark doesn't start: {words.reason(error)}", str(error)) from None
+        raise JobFailed(f"Spark doesn't start: {java.reason(error)}", str(error)) from None
     finally:
-        # PySpark's own handler talks to Java from wherever the signal comes, be it in the
-        # middle of an answer. `end_session` is there for that.
+        # PySpark's handler calls Java whenever the signal arrives, even in the middle of a
+        # response. `end_session` handles an interrupt instead.
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, interrupt)
 
 
 def _own_folder(context: "SparkContext") -> Path:
-    # A temporary folder of Spark's, which it removes at its end, however that comes.
+    # A temporary folder of Spark, which removes it at any kind of exit.
     return Path(context._temp_dir)
 
 
 def _package(folder: Path) -> Path:
-    """The package as a zip for executors elsewhere: all but what only browsers read.
+    """Zip the Python modules of the package for remote executors.
 
-    Sources, and beside them compiled code for executors that run the same Python: nothing that
-    is imported out of a zip is compiled for good, and each new process would do it again.
+    It holds the sources, and bytecode for executors with the same Python version: modules
+    imported from a zip are not cached, so each new process would compile them again.
     """
     root = Path(__file__).parents[1]
     path = folder / "mist.zip"
@@ -222,7 +210,7 @@ def _register(spark: "SparkSession") -> None:
 
 
 def _end_java(*, terminate: bool) -> None:
-    """End the process that PySpark started, and have it forget it, so that it can start anew."""
+    """End the Java process and clear PySpark's references to it, so that it can start again."""
     from pyspark import SparkContext
 
     gateway = SparkContext._gateway
@@ -232,16 +220,16 @@ def _end_java(*, terminate: bool) -> None:
     if terminate:
         process.terminate()
     else:
-        with contextlib.suppress(Exception):  # it may have gone, and then there is no one to tell
+        with contextlib.suppress(Exception):  # it may have exited already
             gateway.shutdown()
     assert process.stdin is not None
-    process.stdin.close()  # upon which it ends, where it was not told to
+    process.stdin.close()  # Java exits when its standard input closes
     try:
         process.wait(EXIT_TIMEOUT)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
     if not terminate:
-        hush(False)
+        silence_py4j(False)
     SparkContext._gateway = SparkContext._jvm = None
     SparkContext._active_spark_context = None

@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 from mist.cli import main
 from mist.cli.pipeline import pipeline as pipeline_group
 from mist.pipeline.errors import NotInstalled
-from mist.pipeline.java import require_java
+from mist.pipeline.preflight import require_java
 from mist.pipeline.source.address import Address
 from mist.pipeline.source.client import Client
 from mist.pipeline.source.errors import ServerRefused

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from mist.pipeline.errors import NotInstalled
-from mist.pipeline.java import require_java
+from mist.pipeline.preflight import require_java
 from mist.pipeline.session import end_session, make_session
 
 # Small, and with no more of a compiler than short tests repay.

@@ -1,4 +1,4 @@
-"""An archive is read through its manifest, in stretches that together are all of it."""
+"""An archive is read through its manifest, in scan tasks that together cover it."""
 
 import itertools
 from pathlib import Path
@@ -13,7 +13,7 @@ from mist.archive.manifest import ArchiveMissing
 from mist.archive.schema import MESSAGES
 from mist.archive.segments import read_segment, write_segment
 from mist.pipeline.errors import BadInput
-from mist.pipeline.reading import plan, read_log, read_stretch, segments
+from mist.pipeline.reading import plan, read_log, read_task, segments
 from mist.pipeline.selection import Range, Selection, parse_alternatives
 from tests.pipeline.archives import BEGIN, MINUTE, Told, make_archive
 
@@ -41,7 +41,7 @@ SELECTIONS = {
 @pytest.mark.parametrize("group", [7, 100_000], ids=["small row groups", "one row group"])
 @pytest.mark.parametrize("cores", [1, 4])
 @pytest.mark.parametrize("selection", SELECTIONS.values(), ids=SELECTIONS)
-def test_stretches_together_hold_each_row_once(
+def test_the_tasks_together_hold_each_row_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, selection: Selection, cores: int, group: int
 ) -> None:
     monkeypatch.setattr("mist.archive.segments.ROW_GROUP", group)
@@ -49,11 +49,11 @@ def test_stretches_together_hold_each_row_once(
     messages = [Told(f"a,t{n % 5}", after=MINUTE) for n in range(1, 501)]
     archive = make_archive(tmp_path, messages, segment=130)
     table = archive.messages
-    stretches = plan(table, selection, cores)
+    tasks = plan(table, selection, cores)
     found = [
         number
-        for stretch in stretches
-        for batch in read_stretch(table, stretch, selection, ["id"])
+        for task in tasks
+        for batch in read_task(table, task, selection, ["id"])
         for number in batch.column("id").to_pylist()
     ]
     rows = [
@@ -63,7 +63,7 @@ def test_stretches_together_hold_each_row_once(
         for row in selection.filter(batch).column("id").to_pylist()
     ]
     assert found == rows
-    for one, other in itertools.pairwise(stretches):
+    for one, other in itertools.pairwise(tasks):
         assert one.upto <= other.after
 
 
@@ -71,23 +71,23 @@ def test_tags_too_many_for_a_dictionary_are_read_all_the_same(tmp_path: Path) ->
     # 30,000 tags of 70 bytes: twice what Parquet takes into one.
     messages = [Told(f"a,{n:070}") for n in range(30_000)]
     table = make_archive(tmp_path, messages, segment=30_000).messages
-    (stretch,) = plan(table, Selection(), 1)
-    rows = read_stretch(table, stretch, Selection(), ["tags"])
+    (task,) = plan(table, Selection(), 1)
+    rows = read_task(table, task, Selection(), ["tags"])
     found = [tags for batch in rows for tags in batch.column("tags").to_pylist()]
     assert found == [sorted(told.tags.split(",")) for told in messages]
 
 
-def test_a_stretch_gives_just_the_columns_asked_for(kept: Archive) -> None:
+def test_a_task_gives_just_the_columns_asked_for(kept: Archive) -> None:
     selection = Selection(Range(after=100), parse_alternatives("t1"))
-    (stretch,) = plan(kept.messages, selection, 1)
-    batch = next(read_stretch(kept.messages, stretch, selection, ["data"]))
+    (task,) = plan(kept.messages, selection, 1)
+    batch = next(read_task(kept.messages, task, selection, ["data"]))
     assert batch.schema.names == ["data"]
 
 
 def test_what_was_compacted_meanwhile_is_read_where_it_is_now(archive: Archive) -> None:
     table = archive.messages
-    (stretch,) = plan(table, Selection(), 1)
-    rows = read_stretch(table, stretch, Selection(), ["id"])
+    (task,) = plan(table, Selection(), 1)
+    rows = read_task(table, task, Selection(), ["id"])
     found = next(rows).column("id").to_pylist()
     # All that is left, and what was given already, becomes one segment.
     old = table.current().segments
@@ -103,19 +103,19 @@ def test_what_was_compacted_meanwhile_is_read_where_it_is_now(archive: Archive) 
 
 def test_a_segment_that_is_listed_and_gone_is_an_error(archive: Archive) -> None:
     table = archive.messages
-    (stretch,) = plan(table, Selection(), 1)
+    (task,) = plan(table, Selection(), 1)
     table.path(table.current().segments[1]).unlink()
     with pytest.raises(BadInput, match="in the manifest and not there"):
-        list(read_stretch(table, stretch, Selection(), ["id"]))
+        list(read_task(table, task, Selection(), ["id"]))
 
 
 def test_a_damaged_segment_is_an_error_of_one_line(archive: Archive) -> None:
     table = archive.messages
     path = table.path(table.current().segments[1])
     path.write_bytes(path.read_bytes()[:100])
-    (stretch,) = plan(table, Selection(), 1)
+    (task,) = plan(table, Selection(), 1)
     with pytest.raises(BadInput, match=path.name) as caught:
-        list(read_stretch(table, stretch, Selection(), ["id"]))
+        list(read_task(table, task, Selection(), ["id"]))
     assert "\n" not in str(caught.value)
 
 
@@ -142,7 +142,7 @@ def test_the_log_has_the_columns_of_the_page(spark: Any, kept: Archive) -> None:
     assert frame.count() == 500
 
 
-def test_a_selection_of_the_log_is_that_of_the_stretches(spark: Any, kept: Archive) -> None:
+def test_a_selection_of_the_log_is_that_of_the_tasks(spark: Any, kept: Archive) -> None:
     since, until = BEGIN + 90 * MINUTE, BEGIN + 400 * MINUTE
     frame = read_log(
         spark, kept.folder, subscribe="t1; t2,a", after=95, upto=380, since=since, until=until
@@ -150,17 +150,15 @@ def test_a_selection_of_the_log_is_that_of_the_stretches(spark: Any, kept: Archi
     selection = Selection(Range(95, 380, since, until), parse_alternatives("t1; t2,a"))
     expected = [
         number
-        for stretch in plan(kept.messages, selection, 1)
-        for batch in read_stretch(kept.messages, stretch, selection, ["id"])
+        for task in plan(kept.messages, selection, 1)
+        for batch in read_task(kept.messages, task, selection, ["id"])
         for number in batch.column("id").to_pylist()
     ]
     assert sorted(row.id for row in frame.select("id").collect()) == expected
     assert len(expected) > 50
 
 
-def test_addresses_are_read_alike_by_spark_and_from_the_stretches(
-    spark: Any, tmp_path: Path
-) -> None:
+def test_addresses_are_read_alike_by_spark_and_from_the_tasks(spark: Any, tmp_path: Path) -> None:
     published = [
         "/a",
         "/a/b,x",
@@ -192,8 +190,8 @@ def test_addresses_are_read_alike_by_spark_and_from_the_stretches(
         chosen = read_log(spark, archive.folder, subscribe=subscribe).select("id")
         assert sorted(row.id for row in chosen.collect()) == found, subscribe
         selection = Selection(Range(), parse_alternatives(subscribe))
-        (stretch,) = plan(archive.messages, selection, 1)
-        rows = read_stretch(archive.messages, stretch, selection, ["id"])
+        (task,) = plan(archive.messages, selection, 1)
+        rows = read_task(archive.messages, task, selection, ["id"])
         assert [n for batch in rows for n in batch.column("id").to_pylist()] == found, subscribe
 
 

@@ -3,23 +3,6 @@
 import subprocess
 import sys
 
-import pytest
-
-from mist.pipeline.java import parse_version
-
-
-@pytest.mark.parametrize(
-    ("text", "version"),
-    [
-        ('openjdk version "17.0.15" 2025-04-15', 17),
-        ('java version "1.8.0_292"', 8),
-        ('openjdk version "25" 2025-09-16', 25),
-        ("no java at all", 0),
-    ],
-)
-def test_the_version_of_java(text: str, version: int) -> None:
-    assert parse_version(text) == version
-
 
 def test_workers_run_our_python_and_import_the_package(spark) -> None:  # type: ignore[no-untyped-def]
     def where(batches):  # type: ignore[no-untyped-def]

@@ -23,7 +23,7 @@ from mist.bench.pipeline.streaming import measure_stream
 from mist.pipeline.errors import PipelineError
 from mist.pipeline.jobs import compact, match, volume
 from mist.pipeline.kernels.matching import Matcher
-from mist.pipeline.reading import Archived, plan, read_log, read_stretch
+from mist.pipeline.reading import Archived, plan, read_log, read_task
 from mist.pipeline.selection import Range, Selection
 from mist.pipeline.session import session
 
@@ -171,8 +171,8 @@ def _one_core(archive: Archive, count: int) -> Figure:
 
     def run() -> int:
         rows = 0
-        for stretch in plan(archive.messages, everything, 1):
-            for batch in read_stretch(archive.messages, stretch, everything, ["tags"]):
+        for task in plan(archive.messages, everything, 1):
+            for batch in read_task(archive.messages, task, everything, ["tags"]):
                 np.add(messages, matcher.tally(batch.column("tags")).messages, out=messages)
                 rows += len(batch)
         return rows

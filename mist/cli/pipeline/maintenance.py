@@ -125,9 +125,8 @@ def erase(
 
     def work(run: Run) -> None:
         from mist.archive import Archive
-        from mist.pipeline.java import require_java
         from mist.pipeline.jobs import erase as erasing
-        from mist.pipeline.session import require_spark
+        from mist.pipeline.preflight import require_java, require_spark
 
         opened = Archive.open(archive)
         require_java()  # before the log is changed, so that nothing is half erased

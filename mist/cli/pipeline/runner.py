@@ -58,7 +58,7 @@ class Run:
     @contextlib.contextmanager
     def spark(self) -> Iterator["SparkSession"]:
         """A session for the length of the block; on a terminal its tasks are counted."""
-        from mist.pipeline.failures import translated
+        from mist.pipeline.errors import translated
         from mist.pipeline.session import session
 
         settings = self._settings
@@ -173,7 +173,7 @@ def run_job(settings: Spark, work: Callable[[Run], None], *, on_spark: bool = Tr
     with errors_as_exit_codes(verbose=settings.verbose):
         if on_spark:
             with exit_on_interrupt():
-                from mist.pipeline.session import require_spark
+                from mist.pipeline.preflight import require_spark
 
                 require_spark()
         work(run)

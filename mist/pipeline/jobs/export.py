@@ -21,9 +21,8 @@ import pyarrow as pa
 
 from mist.archive import Archive
 from mist.pipeline.delta import begin_log, require_delta
-from mist.pipeline.errors import BadInput
+from mist.pipeline.errors import BadInput, translated
 from mist.pipeline.exports import Export, Format, record
-from mist.pipeline.failures import translated
 from mist.pipeline.origin import Origin
 from mist.pipeline.progress import Progress, silent
 

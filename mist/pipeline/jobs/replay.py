@@ -28,8 +28,7 @@ import pyarrow as pa
 
 from mist.archive.schema import MESSAGES
 from mist.history.record import MAX_ID
-from mist.pipeline.errors import BadInput, JobFailed
-from mist.pipeline.failures import translated
+from mist.pipeline.errors import BadInput, JobFailed, translated
 from mist.pipeline.origin import Origin
 from mist.pipeline.progress import Progress, silent
 from mist.pipeline.source.address import Address

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from mist.archive import Archive, ArchiveError
-from mist.pipeline.errors import BadInput, JobFailed
+from mist.pipeline.errors import BadInput, JobFailed, translated
 from mist.pipeline.exports import Export, record
-from mist.pipeline.failures import translated
 from mist.pipeline.ingestion.commit import StaleBatch, commit
 from mist.pipeline.ingestion.lake import Lake
 from mist.pipeline.origin import Origin

@@ -1,4 +1,4 @@
-"""A Spark master that doesn't answer is an error of one line, before Java is started."""
+"""Preflight checks: what is missing is an error of one line, before Java is started."""
 
 import os
 import socket
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mist.pipeline.errors import ClusterUnavailable
-from mist.pipeline.master import is_local, is_near, require_master
+from mist.pipeline.preflight import is_local, is_near, parse_version, require_master
 from tests.pipeline.archives import Told, make_archive
 from tests.processes import environment
 
@@ -104,3 +104,16 @@ def test_the_command_says_it_in_one_line_without_java(tmp_path: Path, nobody: st
         f"mist pipeline report volume: no answer from spark://{nobody}: Connection refused"
     )
     assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        ('openjdk version "17.0.15" 2025-04-15', 17),
+        ('java version "1.8.0_292"', 8),
+        ('openjdk version "25" 2025-09-16', 25),
+        ("no java at all", 0),
+    ],
+)
+def test_the_version_of_java(text: str, version: int) -> None:
+    assert parse_version(text) == version

@@ -1,4 +1,4 @@
-"""Silencing the Java process: its output, PySpark's messages, and Ctrl-C while it starts."""
+"""The Py4J gateway to the Java process: its output, its log messages, and Ctrl-C at its start."""
 
 import contextlib
 import logging
@@ -10,19 +10,19 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from mist.pipeline.failures import explain
+from mist.pipeline.errors import explain
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-__all__ = ["LastWords", "hush", "hush_updates", "uninterrupted"]
+__all__ = ["JavaOutput", "defer_interrupt", "silence_accumulators", "silence_py4j"]
 
-LAST_WORDS: Final = 50  # lines of Java's that are kept
+MAX_LINES: Final = 50  # lines of Java's output that are kept
 
 
 @contextlib.contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Have Ctrl-C wait for the end of the block."""
+def defer_interrupt() -> Iterator[None]:
+    """Defer Ctrl-C to the end of the block."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -36,9 +36,11 @@ def uninterrupted() -> Iterator[None]:
         raise KeyboardInterrupt
 
 
-def hush(quiet: bool) -> None:
-    """Whether the line to Java may log what it raises as well: Ctrl-C, and that Java has gone, at
-    the length of tracebacks."""
+def silence_py4j(quiet: bool) -> None:
+    """Turn the log of Py4J off or on.
+
+    It logs tracebacks of errors that it also raises, as after Ctrl-C or the exit of Java.
+    """
     logging.getLogger("py4j").setLevel(logging.CRITICAL if quiet else logging.NOTSET)
     if quiet:
         logging.getLogger().addFilter(_is_worth_saying)
@@ -46,10 +48,10 @@ def hush(quiet: bool) -> None:
         logging.getLogger().removeFilter(_is_worth_saying)
 
 
-def hush_updates(context: "SparkContext") -> None:
-    """Have the line on which Java reports what tasks counted end without a traceback.
+def silence_accumulators(context: "SparkContext") -> None:
+    """Suppress the traceback of the accumulator server, to which Java reports task updates.
 
-    After Ctrl-C Java goes before Spark is stopped, which PySpark takes for a fault.
+    After Ctrl-C Java exits before Spark is stopped, which PySpark treats as an error.
     """
     server = getattr(context, "_accumulatorServer", None)
     if server is not None:
@@ -57,33 +59,33 @@ def hush_updates(context: "SparkContext") -> None:
 
 
 def _is_worth_saying(record: logging.LogRecord) -> bool:
-    # Some of it py4j logs as nobody in particular.
+    # Py4J logs some errors on the root logger.
     return not str(record.msg).endswith("while sending command.")
 
 
-class LastWords:
-    """Java's output, read to its end, and the last lines of it.
+class JavaOutput:
+    """The output of the Java process, read to its end by a thread.
 
     Attributes:
-        lines: the last of them.
+        lines: the last lines.
     """
 
     def __init__(self, verbose: bool) -> None:
-        self.lines: deque[str] = deque(maxlen=LAST_WORDS)
+        self.lines: deque[str] = deque(maxlen=MAX_LINES)
         self._verbose = verbose
         self._reader: threading.Thread | None = None
 
     @contextlib.contextmanager
-    def listening(self) -> Iterator[int]:
-        """The end of a pipe that Java is to write to; to be handed on within the block."""
-        ours, theirs = os.pipe()
-        # A daemon: Java's workers may hold the pipe a moment longer than we live.
-        self._reader = threading.Thread(target=self._read, args=(ours,), daemon=True)
+    def pipe(self) -> Iterator[int]:
+        """The write end of a pipe for Java, which has to inherit it within the block."""
+        read_end, write_end = os.pipe()
+        # A daemon: Java's workers may hold the pipe open slightly longer than this process lives.
+        self._reader = threading.Thread(target=self._read, args=(read_end,), daemon=True)
         self._reader.start()
         try:
-            yield theirs
+            yield write_end
         finally:
-            os.close(theirs)
+            os.close(write_end)
 
     def _read(self, pipe: int) -> None:
         with open(pipe, encoding="utf-8", errors="replace") as output:
@@ -93,7 +95,7 @@ class LastWords:
                     sys.stderr.write(line)
 
     def reason(self, error: Exception) -> str:
-        """One line for why it doesn't start: what Java died of, else the cause it names."""
+        """One line for why Java doesn't start: from its output, else from the error."""
         text = str(error)
         if self._reader is not None and "JAVA_GATEWAY_EXITED" in text:
             self._reader.join(1.0)

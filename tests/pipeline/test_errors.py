@@ -2,7 +2,7 @@
 
 import pytest
 
-from mist.pipeline.failures import explain
+from mist.pipeline.errors import explain
 
 JAVA = """An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.
 : org.apache.spark.SparkException: Could not parse Master URL: 'foo'
