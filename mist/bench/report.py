@@ -21,8 +21,8 @@ http_request    transport (http), shape (repeated, unique, fresh; see `mist.benc
                 rounds, requests_per_second, server_cpu_us_per_request,
                 lowest_server_cpu_us_per_request, highest_server_cpu_us_per_request,
                 driver_cpu_us_per_request
-ws_connect      transport, connects, rounds, connects_per_second, server_cpu_us_per_connect (with
-                handshake and close), lowest_server_cpu_us_per_connect,
+ws_connect      transport, closed (whether each is closed before the next), connects, rounds,
+                connects_per_second, server_cpu_us_per_connect, lowest_server_cpu_us_per_connect,
                 highest_server_cpu_us_per_connect, driver_cpu_us_per_connect
 http_stream     transport (tcp, ws, sse), subscribers, rate_per_second, size_bytes, messages,
                 rounds, lost, server_cpu_us_per_delivery (with its share of publishing),
@@ -159,6 +159,7 @@ def _http(result: Http) -> Row:
             }
         case Handshakes(rounds=rounds):
             return {
+                "closed": result.closed,
                 "connects": rounds.count,
                 "rounds": len(rounds.rounds),
                 "connects_per_second": rounds.per_second,

@@ -61,7 +61,7 @@ RESULTS: dict[str, Result] = {
         size=100,
         rounds=ROUNDS,
     ),
-    "ws_connect": Handshakes(ROUNDS),
+    "ws_connect": Handshakes(True, ROUNDS),
     "http_stream": Streams(
         transport="sse",
         subscribers=2,
@@ -221,7 +221,7 @@ def test_figures_of_http_are_medians_in_microseconds() -> None:
     keys = [f"{which}server_cpu_us_per_request" for which in ("", "lowest_", "highest_")]
     assert [request[key] for key in keys] == pytest.approx([300, 100, 500])
     assert request["driver_cpu_us_per_request"] == pytest.approx(1_500)
-    unknown = row_of(Handshakes(Rounds([Round(1, 1.0, None, 0.0)])))
+    unknown = row_of(Handshakes(False, Rounds([Round(1, 1.0, None, 0.0)])))
     assert unknown["server_cpu_us_per_connect"] is None
     assert unknown["lowest_server_cpu_us_per_connect"] is None
 

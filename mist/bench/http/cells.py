@@ -79,7 +79,7 @@ def _handshakes(**options: Any) -> Cell:
     return Cell("ws_connect", label, "ws", partial(_measure_handshakes, options))
 
 
-def _measure_handshakes(options: dict[str, Any], site: Site, /) -> Result:
+def _measure_handshakes(options: dict[str, Any], site: Site, /) -> Sequence[Result]:
     return measure_handshakes(site, **options)
 
 

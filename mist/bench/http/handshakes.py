@@ -1,6 +1,8 @@
-"""WebSockets that connect with a token, one after the other: handshake and close."""
+"""WebSockets that connect with a token, one after the other; and close again, or stay."""
 
 import socket
+from collections.abc import Sequence
+from contextlib import ExitStack
 
 import attrs
 
@@ -21,14 +23,19 @@ class Handshakes:
     """What WebSocket connections cost.
 
     Attributes:
-        rounds: of connections, each opened with a token, closed by the client, and answered.
+        closed: whether each is closed by the client, with a closing handshake, before the next
+            connects. Else all stay until their round is measured.
+        rounds: of connections, each opened with a token.
     """
 
+    closed: bool
     rounds: Rounds
 
 
-def measure_handshakes(site: Site, *, connections: int = 300, rounds: int = 3) -> Handshakes:
-    """Connect, be let in, close, and wait for the answer to that.
+def measure_handshakes(
+    site: Site, *, connections: int = 300, rounds: int = 3
+) -> Sequence[Handshakes]:
+    """Connect and be let in; then also close, and wait for the answer to that.
 
     Args:
         connections: in each round.
@@ -38,16 +45,23 @@ def measure_handshakes(site: Site, *, connections: int = 300, rounds: int = 3) -
     """
     endpoint = site.endpoint("ws")
 
-    def connect(count: int) -> None:
+    def come_and_go(count: int) -> None:
         for _ in range(count):
             with endpoint.connect() as sock:
                 _close(sock)
 
-    connect(_WARM)
-    found = Rounds()
+    come_and_go(_WARM)
+    stayed, closed = Rounds(), Rounds()
     for _ in range(rounds):
-        found.rounds.append(measure_round(connections, lambda: connect(connections), site.cpu))
-    return Handshakes(found)
+        with ExitStack() as open_sockets:
+
+            def come(count: int, sockets: ExitStack = open_sockets) -> None:
+                for _ in range(count):
+                    sockets.enter_context(endpoint.connect())
+
+            stayed.rounds.append(measure_round(connections, lambda: come(connections), site.cpu))
+        closed.rounds.append(measure_round(connections, lambda: come_and_go(connections), site.cpu))
+    return [Handshakes(False, stayed), Handshakes(True, closed)]
 
 
 def _close(sock: socket.socket) -> None:
