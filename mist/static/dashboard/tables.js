@@ -94,7 +94,9 @@ export class Connections {
     showTable(this.#rows, "connections", listed.map((each) => ({each, full})));
     setText(byId("connections-caption"), slowest.length
       ? "Slow consumers: most bytes queued in the outbox"
-      : "All outboxes are empty. Some of the connections");
+      : all > listed.length
+        ? "All outboxes are empty; a sample of the connections"
+        : "All outboxes are empty");
     setText(byId("connections-said"), all
       ? "No slow consumers: all outboxes are empty."
       : "No connections yet. Start a subscriber:");
