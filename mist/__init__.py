@@ -5,27 +5,28 @@ all of them.
 
 General layout, from the bottom up; a module imports only what stands before it:
 
-    errors, addresses           the vocabulary: errors; topics and subjects as tags
-    fields, attributes,         what is known of a session; whom a message is for: targeted delivery
+    version, errors             the vocabulary begins: what goes wrong
+    addresses                   topics and subjects as tags
+    fields, attributes,         what is known of a session; targeted delivery
     audience
     message, wire               tags and messages; the record, in which messages cross the server
     commands, replies           what a peer asks and gets
     index/                      which subscriptions does a tag set satisfy?
     protocols/                  the dialects: bytes to commands, replies to bytes
     change                      tasks that wait for the next change of something
+    client/                     the other end, for programs
     broker/                     who gets a message, in which form, and what is queued for them
     sqlite                      what files in SQLite have in common
     auth/                       tokens and what they grant
     history/                    the durable log of messages
-    archive/                    the log as Parquet, sealed for Spark
+    config/                     settings
+    archive/, pipeline/         the log as Parquet; jobs on Spark, and its data source `mist`
     sessions/                   one connected peer: dispatch, recovery, sequencer; the hub
     bus/                        channels of `mist.bus`
-    config/, listening          settings; what is bound to addresses
+    listening                   what is bound to addresses
     transports/, http/          streams of bytes; requests, with static/ for browsers
-    collector, server           the process's garbage; one nursery that runs it all
-    client/, cli/               the other end, for programs and for people
-    pipeline/                   jobs on Spark, and its data source `mist`
-    bench/                      what it costs
+    collector, logs, server     garbage collection; logging; one nursery that runs it all
+    bench/, cli/                what it costs; the command line
 
 Nothing in `broker` or below does I/O or knows trio, but `change`; nothing below `transports`
 knows a socket.
