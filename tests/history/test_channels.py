@@ -417,7 +417,7 @@ async def test_lost_numbers_are_damage_and_the_messages_are_not_lost(file, path,
     run_sql(path, damage)
     async with await open_history(file) as history:
         assert len(await read_all(history)) == 4
-        with pytest.raises(HistoryDamaged, match="channels"):
+        with pytest.raises(HistoryDamaged, match="channel"):
             await history.read(numbered=True)
         (problem,) = await history.verify()
         assert (problem.first, problem.last) == (1, 4)
