@@ -1,7 +1,7 @@
-"""Delta tables: Parquet files that Spark has written, and a log that `deltalake` begins.
+"""Delta tables: Parquet files written by Spark, and a transaction log written by `deltalake`.
 
-Only the log is Delta's. So it takes no plug-in of Spark's, which would have to fit its version
-and be fetched by the JVM: the package `deltalake` (extra `delta`) is enough.
+Only the log is specific to Delta. So no Spark plug-in is needed, which would have to match the
+version of Spark and be downloaded by the JVM: the package `deltalake` (extra `delta`) is enough.
 """
 
 import shutil
@@ -15,10 +15,10 @@ LOG = "_delta_log"
 
 
 def require_delta() -> None:
-    """See that Delta tables can be made.
+    """Check that Delta tables can be written.
 
     Raises:
-        NotInstalled: names the package.
+        NotInstalled: the package is missing; the text names it.
     """
     try:
         import deltalake  # noqa: F401
@@ -27,8 +27,9 @@ def require_delta() -> None:
 
 
 def begin_log(folder: Path) -> None:
-    """Have all Parquet files in a folder be a Delta table, at its version 0. A log that is
-    there already, and with it all older versions, is forgotten.
+    """Convert all Parquet files in a folder to a Delta table at version 0.
+
+    An existing log is deleted, and all older versions with it.
 
     Raises:
         NotInstalled: see `require_delta`.
@@ -41,7 +42,7 @@ def begin_log(folder: Path) -> None:
 
 
 def live_files(folder: Path) -> set[Path]:
-    """The files of the newest version.
+    """The files of the current version.
 
     Raises:
         NotInstalled: see `require_delta`.
@@ -49,5 +50,5 @@ def live_files(folder: Path) -> set[Path]:
     require_delta()
     from deltalake import DeltaTable
 
-    # Relative to the folder, or whole where the table was told of files elsewhere.
+    # Relative to the folder, or absolute for files outside it.
     return {folder / str(file) for file in DeltaTable(folder).file_uris()}

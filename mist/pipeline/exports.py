@@ -1,7 +1,7 @@
-"""The list of exports of an archive, so that erasure finds the copies.
+"""The registry of an archive's exports, so that erasure finds them.
 
-An export leaves a note in the archive, `_exports/<time>-<random>.json`, before it is there for
-anyone to see. A note of an export that never came to be, or was deleted, harms nobody.
+An export is recorded in the archive, as `_exports/<time>-<random>.json`, before it becomes
+visible. A record of an export that failed or was deleted does no harm.
 """
 
 import os
@@ -23,13 +23,13 @@ Format = Literal["parquet", "jsonl", "delta", "lake"]
 
 
 class Export(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A copy.
+    """The record of an export.
 
     Attributes:
         path: of its folder, absolute.
-        format: of what is in it. A lake is an archive by itself, which may be growing.
-        made: when, Unix seconds.
-        selected: which messages, as a person described them.
+        format: of its files. A lake is an archive itself, and may be growing.
+        made: time of the export, Unix seconds.
+        selected: the selection of messages, as given on the command line.
     """
 
     path: str
@@ -39,10 +39,10 @@ class Export(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def record(archive: Archive, export: Export) -> Path:
-    """Note an export, durably on return.
+    """Record an export, durably on return.
 
     Raises:
-        ArchiveError: it can't be written; then nothing should be exported.
+        ArchiveError: the record can't be written; nothing may be exported then.
     """
     folder = archive.folder / FOLDER
     name = f"{time.time_ns():020}-{secrets.token_hex(4)}.json"
@@ -62,10 +62,10 @@ def record(archive: Archive, export: Export) -> Path:
 
 
 def exports(archive: Archive) -> list[Export]:
-    """All that were noted, the oldest first, each folder once.
+    """All recorded exports, the oldest first, each folder once.
 
     Raises:
-        ArchiveDamaged: a note can't be read. Nobody can tell what is missed then.
+        ArchiveDamaged: a record can't be read, so exports may be missed.
     """
     found: dict[str, Export] = {}
     for path in sorted((archive.folder / FOLDER).glob("[0-9]*.json")):

@@ -19,14 +19,14 @@ __all__ = ["Origin"]
 
 @attrs.frozen
 class Origin:
-    """An archive's folder or a server's URL, and a selection of what is there.
+    """The folder of an archive or the URL of a server, and a selection of its messages.
 
     Attributes:
-        archive, url: one of them.
-        secret, token: for the server.
-        subscribe: `a,b; c`; None is everything.
-        start, end: an id or a time as ISO 8601; None is all there is. The end isn't in it.
-        skip_lost: go on where messages are gone, instead of failing.
+        archive, url: exactly one of them.
+        secret, token: credential for the server.
+        subscribe: `a,b; c`; None selects all messages.
+        start, end: an id or an ISO 8601 time, half open; None is no limit.
+        skip_lost: skip messages that are gone, instead of failing.
     """
 
     archive: Path | None = None
@@ -39,11 +39,11 @@ class Origin:
     skip_lost: bool = False
 
     def check(self) -> None:
-        """See that it can be asked, before Spark is started for it.
+        """Validate the origin, before Spark is started for it.
 
         Raises:
-            BadInput: both, or none.
-            ArchiveMissing, InvalidSelection, InvalidOption: one line each.
+            BadInput: both an archive and a URL are given, or neither.
+            ArchiveMissing, InvalidSelection, InvalidOption: as their names say.
         """
         if (self.archive is None) == (self.url is None):
             raise BadInput("give --archive or --url: one of them")
@@ -55,18 +55,18 @@ class Origin:
 
     @property
     def range(self) -> Range:
-        """The stretch between start and end."""
+        """The range from start to end."""
         return Range.parse(self.start, self.end)
 
     def frame(self, spark: "SparkSession") -> "DataFrame":
-        """The messages, by `spark.read.format("mist")`: in partitions, in the order of ids."""
+        """The messages, read with `spark.read.format("mist")`: partitioned, ordered by id."""
         reader = spark.read.format("mist")
         for name, value in self.options().items():
             reader = reader.option(name, value)
         return reader.load()
 
     def options(self) -> dict[str, str]:
-        """Those of `format("mist")` for it, credentials among them."""
+        """The options of `format("mist")` for it, including credentials."""
         found = {
             "path": None if self.archive is None else str(self.archive.absolute()),
             "url": self.url,
@@ -82,7 +82,7 @@ class Origin:
         return {name: value for name, value in found.items() if value is not None}
 
     def described(self) -> list[tuple[str, str]]:
-        """What a person wants to know of it, as (label, text); never a credential."""
+        """A description for people, as (label, text); without credentials."""
         where = ("archive", str(self.archive)) if self.archive else ("server", self._server())
         return [
             where,

@@ -5,8 +5,8 @@ from collections.abc import Callable
 __all__ = ["Progress", "silent"]
 
 Progress = Callable[[str], None]
-"""Takes one line, without its end."""
+"""Called with one line of text, without its newline."""
 
 
 def silent(line: str) -> None:
-    """Tell nobody."""
+    """Discard the line."""

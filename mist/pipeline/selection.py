@@ -2,17 +2,17 @@
 
     Alternatives    `a,b; c`: (a and b) or c. The same rule as a subscription's, S ⊆ T, and the
                     same addresses: `/foo`, `=/foo`, `.a.*`, `*`
-    Range           from an id or a moment up to another
-    Selection       both; over a batch of rows, and over what is known of a segment
+    Range           from an id or a time up to another
+    Selection       both; applied to a batch of rows, or to the bounds of a segment
 
-Ends are half open, as Kafka's offsets and timestamps are: what begins is in it, what ends is
-not. `startingOffsets=5, endingOffsets=8` is the messages 5, 6 and 7. Inside, ids are kept as
-everywhere in mist: `after` (not in it) and `upto` (in it).
+Ranges are half open, like Kafka's offsets and timestamps: the start is included, the end is not.
+`startingOffsets=5, endingOffsets=8` selects the messages 5, 6 and 7. Internally, ids are kept as
+everywhere in mist: `after` (excluded) and `upto` (included).
 
-The times of a log never go back, so a stretch of time is a stretch of ids, and a reader that
-needs ids (to cut partitions, say) resolves times once: `Range.resolve`.
+The times of a log are monotonic, so a range of time is a range of ids, and a reader that needs ids
+(to plan partitions, say) resolves times once: `Range.resolve`.
 
-numpy and pyarrow only: no Spark here, so that all of it is tested without a JVM.
+This module uses numpy and pyarrow but not Spark, so tests need no JVM.
 """
 
 import operator
@@ -44,7 +44,7 @@ __all__ = [
 MAX_SHOWN = 80  # characters of what is wrong, in an error
 
 Alternatives = tuple[TagSet, ...]
-"""A message is wanted where one of these is a subset of its tags; empty wants everything."""
+"""A message is selected if one of these is a subset of its tags; empty selects all messages."""
 
 
 class InvalidSelection(MistError):
@@ -54,9 +54,9 @@ class InvalidSelection(MistError):
 
 
 class Bounds(Protocol):
-    """What is known of a segment without opening it (`mist.archive.manifest.Segment`).
+    """The bounds of a segment, known without opening it (`mist.archive.manifest.Segment`).
 
-    `first` and `last` are ids, `oldest` and `newest` microseconds since 1970; all are in it.
+    `first` and `last` are ids, `oldest` and `newest` microseconds since 1970; all inclusive.
     """
 
     @property
@@ -73,19 +73,19 @@ AnyBounds = TypeVar("AnyBounds", bound=Bounds)
 
 
 def parse_alternatives(text: str | None) -> Alternatives:
-    """`"a,b; c"` → `({a, b}, {c})`; None and blank text want everything.
+    """`"a,b; c"` → `({a, b}, {c})`; None and blank text select all messages.
 
-    As `mist.protocols.selections` has it. Order is kept, repeats are not.
+    Parsed as by `mist.protocols.selections`. Order is kept, repeats are dropped.
 
         "a,b; c"    matches {a, b, x} and {c}
                     does not match {a}
         "a;"        {a}
         "/a"        matches {/a} and {/a/b}; "=/a" the first alone
-        "a;;b"      is refused: nobody means an empty alternative, which would match all
+        "a;;b"      is refused: an empty alternative would match all messages
 
     Raises:
-        InvalidSelection: a tag that breaks the rules of `mist.message`, more of them in one
-            alternative than a subscription may have, an empty alternative, or a thousand.
+        InvalidSelection: a tag is invalid (`mist.message`), an alternative is empty or has more
+            tags than a subscription may have, or there are too many alternatives.
     """
     if text is None or not text.strip():
         return ()
@@ -120,7 +120,7 @@ def parse_id(text: str | int) -> int:
 def parse_time(text: str | float) -> int:
     """A moment as microseconds since 1970: ISO 8601, or milliseconds since 1970.
 
-    As `mist.protocols.selections.parse_moment` has it: UTC where it says nothing else.
+    Parsed as by `mist.protocols.selections.parse_moment`: UTC without a time zone.
 
     Raises:
         InvalidSelection: neither of these, or outside the years 1970 to 9999.
@@ -133,7 +133,7 @@ def parse_time(text: str | float) -> int:
 
 @attrs.frozen
 class Range:
-    """A stretch of the log; each end an id or a moment, and where both are given both count.
+    """A range of the log. Each end is an id or a time; if both are given, both apply.
 
     Attributes:
         after: ids above this one.

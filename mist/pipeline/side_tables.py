@@ -1,4 +1,4 @@
-"""The side tables by the minute, as DataFrames."""
+"""The side tables of an archive, usage accounting by the minute, as DataFrames."""
 
 from typing import TYPE_CHECKING
 
@@ -9,7 +9,7 @@ from mist.pipeline.selection import Range
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["read_companion", "time_range"]
+__all__ = ["read_side_table", "time_range"]
 
 COLUMNS = {
     "deliveries": "minute timestamp, token string, subscription string, "
@@ -21,11 +21,11 @@ COLUMNS = {
 
 
 def time_range(start: str | None, end: str | None) -> Range:
-    """The minutes asked for; these tables have no ids.
+    """Parse a range of time. These tables have no ids.
 
     Raises:
         BadInput: an end is an id.
-        InvalidSelection: an end is neither.
+        InvalidSelection: an end is neither a time nor an id.
     """
     found = Range.parse(start, end)
     if found.after or found.upto is not None:
@@ -33,17 +33,17 @@ def time_range(start: str | None, end: str | None) -> Range:
     return found
 
 
-def read_companion(
+def read_side_table(
     spark: "SparkSession", archive: Archive, name: str, when: Range | None = None
 ) -> "DataFrame":
-    """A table through its manifest, as it stands now.
+    """A snapshot of a side table, read through its manifest.
 
     Args:
         name: `deliveries`, `subscriptions` or `tokens`.
-        when: minutes; their beginnings count.
+        when: selects minutes by their start; None selects all.
 
     Returns:
-        No rows where the archive has no such table, as one that an older server made.
+        Empty if the archive has no such table, because an older version wrote it.
     """
     from pyspark.sql import functions as sf
 

@@ -1,10 +1,9 @@
 """Erasure: deleting messages from everything that holds them.
 
-    rows        which rows are to go: of messages, of accounts, of exports
     hot         the log that a server appends to
-    tables      the archive: segments written anew, old ones removed at once
-    lakes       what a running stream has read and not entered yet
-    copies      exports that the archive knows of, and its lakes
+    tables      the archive: segments are rewritten, old ones deleted at once
+    exports     exports that the archive has recorded; lakes and what their streams hold
+    files       one Parquet file: the matching rows, and the rewrite
 
-`mist.pipeline.jobs.erase` does all of it in the order in which nothing can slip through.
+`mist.pipeline.jobs.erase` runs all of these, in an order in which no message can slip through.
 """

@@ -12,15 +12,14 @@ from mist.pipeline.source.client import FIRST_TIMEOUT, Client
 
 __all__ = ["erase_by_file", "erase_by_server"]
 
-RETRY_TIMEOUT = 3600.0  # seconds for a server to go over its whole log
+RETRY_TIMEOUT = 3600.0  # seconds for a server to scan its whole log
 
 
 def erase_by_server(address: Address, erasure: Erasure) -> dict[str, Any]:
-    """Have a server erase, and then seal, so that what it was about to seal is in the archive,
-    where it can be found.
+    """Have a server erase, and then seal its open segment, so that the archive has all of it.
 
     Raises:
-        ServerUnavailable, ServerRefused: and nothing else has been touched.
+        ServerUnavailable, ServerRefused: nothing was changed elsewhere.
     """
     what: dict[str, object] = {}
     if erasure.tags is not None:
@@ -41,14 +40,14 @@ def erase_by_server(address: Address, erasure: Erasure) -> dict[str, Any]:
 
 
 def erase_by_file(url: str, erasure: Erasure) -> dict[str, Any]:
-    """Erase in the log itself.
+    """Erase in the file of a log that no server has open.
 
     Args:
-        url: `sqlite:///…`; it must be there.
+        url: `sqlite:///…`; it must exist.
 
     Raises:
-        StartupError: a server has it open, or it can't be opened.
-        HistoryUnavailable: it can't be written.
+        StartupError: a server has the log open, or it can't be opened.
+        HistoryUnavailable: the log can't be written.
     """
     erased = trio.run(_erase, url, erasure)
     return {
@@ -60,7 +59,7 @@ def erase_by_file(url: str, erasure: Erasure) -> dict[str, Any]:
 
 
 async def _erase(url: str, erasure: Erasure) -> Any:
-    # The promise of a log is the server's to change, so one that is opened here keeps it.
+    # Opening a log sets its durability, which only the server may change: it is kept here.
     async with await open_history(url, read_only=True) as reader:
         durability = (await reader.statistics()).durability
     async with await open_history(url, durability=durability) as log:

@@ -1,12 +1,11 @@
 """Erasure in the tables of an archive.
 
-The segments concerned are found and written anew by tasks, one a segment; then one change of
-the manifest puts the new ones in the place of the old, and the old ones are deleted at once.
-There is no grace: someone has a right that these bytes are gone, and a reader that finds its
-file missing can begin again. For the same reason all that was retired before goes now, and what
-writers left behind that holds such messages.
+Tasks find the affected segments and rewrite them, one segment for each task. Then one change of
+the manifest replaces the old segments, and their files are deleted at once. There is no grace
+period: the requester has a right to the deletion, and a reader whose file is missing can start
+again. For the same reason all retired files are deleted now, and orphan files with matching rows.
 
-A segment that another writer (the sealer, compaction) enters or replaces meanwhile is looked at
+Segments that another writer (the sealer, compaction) adds or replaces in the meantime are handled
 in the next round, until a round finds nothing.
 """
 
@@ -29,33 +28,38 @@ from mist.archive import Archive, Manifest, Segment, Table
 from mist.archive.schema import TABLES
 from mist.archive.segments import iter_batches, write_segment
 from mist.history.erasing import Erasure
-from mist.pipeline.erasure.files import Rewritten, count_doomed, digest
-from mist.pipeline.erasure.rows import columns_for, doomed
+from mist.pipeline.erasure.files import (
+    Rewritten,
+    count_matches,
+    digest,
+    matching_rows,
+    predicate_columns,
+)
 from mist.pipeline.errors import JobFailed
 from mist.pipeline.progress import Progress, silent
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["TableErased", "erase_table"]
+__all__ = ["ErasedTable", "erase_table"]
 
-ROUNDS: Final = 20  # each caused by another writer; that many in a row are no accident
-WRITER_TIMEOUT: Final = 30.0  # seconds for a writer to enter a file that it has finished
+ROUNDS: Final = 20  # each caused by another writer: so many in a row mean that it never stops
+WRITER_TIMEOUT: Final = 30.0  # seconds for a writer to commit a file that it has finished
 POLL: Final = 0.2  # seconds
 BATCH: Final = 65_536  # rows
 TEMPORARY: Final = re.compile(r"\.(\d+)-[0-9a-f]+\.parquet\.tmp")  # mist.archive.segments
 
 
 @attrs.frozen
-class TableErased:
-    """What became of a table.
+class ErasedTable:
+    """The result for one table.
 
     Attributes:
         before, after: generations of the manifest.
-        files: what was written anew.
-        removed: SHA-256 of other files that went, by file: replaced ones that waited for
-            their grace, and what writers had left behind.
-        unfinished: files that another process is still writing. They can't be looked into.
+        files: the rewritten segments.
+        removed: SHA-256 of other deleted files, by file: retired ones in their grace period, and
+            orphans.
+        unfinished: files that another process is still writing, which can't be scanned.
     """
 
     table: str
@@ -69,7 +73,7 @@ class TableErased:
 
 @attrs.frozen
 class _Task:
-    """What a task has to know, pickled: no session, no open file."""
+    """The input of a task, picklable: no session, no open file."""
 
     archive: Archive
     name: str
@@ -81,17 +85,17 @@ class _Task:
         return self.archive.table(self.name)
 
     def count(self, segment: Segment) -> int:
-        return count_doomed(self.table.path(segment), self.erasure)
+        return count_matches(self.table.path(segment), self.erasure)
 
     def rewrite(self, segment: Segment) -> tuple[Segment | None, Rewritten]:
         schema = TABLES[self.name]
-        columns = columns_for(self.erasure, schema.names)
+        columns = predicate_columns(self.erasure, schema.names)
         erased = 0
 
         def kept() -> Iterator[pa.RecordBatch]:
             nonlocal erased
             for batch in iter_batches(self.table, segment, batch_size=BATCH):
-                gone = doomed(self.erasure, batch.select(columns))
+                gone = matching_rows(self.erasure, batch.select(columns))
                 erased += int(gone.sum())
                 rest = batch.filter(pa.array(~gone))
                 if len(rest):
@@ -109,7 +113,7 @@ class _Task:
             segment.first,
             segment.last,
             day=date.fromisoformat(segment.file.partition("/")[0].removeprefix("date=")),
-            # The same name from each attempt, so that a task done twice leaves one file.
+            # Each attempt writes to the same name, so a repeated task leaves one file.
             part=self.part,
         )
         name = digest(self.table.path(written))
@@ -123,15 +127,15 @@ def erase_table(
     erasure: Erasure,
     *,
     progress: Progress = silent,
-) -> TableErased | None:
-    """Take rows out of a table; None where there is none, or nothing in it could tell.
+) -> ErasedTable | None:
+    """Erase from a table; None if it does not exist, or lacks the columns of the predicate.
 
     Raises:
-        ArchiveError: it can't be read or written. What was done stays done.
-        JobFailed: other writers never rest.
+        ArchiveError: it can't be read or written. Completed changes stay.
+        JobFailed: other writers keep changing the table.
     """
     table = archive.table(name)
-    if not table.exists or not _tells(erasure, name):
+    if not table.exists or not _has_predicate(erasure, name):
         return None
     before = table.current().generation
     clean: set[str] = set()
@@ -143,20 +147,20 @@ def erase_table(
         if looked and not segments:
             break
         task = _Task(archive, name, erasure, f"-e{secrets.token_hex(4)}")
-        concerned = _concerned(spark, task, segments)
-        clean.update(each.file for each in segments if each not in concerned)
-        if concerned:
-            rows = sum(each.rows for each in concerned)
-            progress(f"{name}: writing {len(concerned)} segments anew, {rows:,} rows")
-            done = _spread(spark, concerned, task.rewrite)
-            files += _replace(table, list(zip(concerned, done, strict=True)))
+        affected = _affected(spark, task, segments)
+        clean.update(each.file for each in segments if each not in affected)
+        if affected:
+            rows = sum(each.rows for each in affected)
+            progress(f"{name}: writing {len(affected)} segments anew, {rows:,} rows")
+            done = _run_tasks(spark, affected, task.rewrite)
+            files += _replace(table, list(zip(affected, done, strict=True)))
             clean.update(written.file for written, _ in done if written is not None)
         removed |= _delete_retired(table)
-        removed |= _delete_strays(table, erasure)  # or somebody has entered one: look again
+        removed |= _delete_orphans(table, erasure)  # it may have waited for a commit: look again
         looked = True
     else:
         raise JobFailed(f"{name}: others change the archive faster than it can be gone over")
-    return TableErased(
+    return ErasedTable(
         name,
         before,
         table.current().generation,
@@ -167,20 +171,22 @@ def erase_table(
     )
 
 
-def _tells(erasure: Erasure, name: str) -> bool:
+def _has_predicate(erasure: Erasure, name: str) -> bool:
     try:
-        return bool(columns_for(erasure, TABLES[name].names))
+        return bool(predicate_columns(erasure, TABLES[name].names))
     except KeyError:
         return False
 
 
-def _concerned(spark: "SparkSession", task: _Task, segments: list[Segment]) -> list[Segment]:
-    counts = _spread(spark, segments, task.count)
+def _affected(spark: "SparkSession", task: _Task, segments: list[Segment]) -> list[Segment]:
+    counts = _run_tasks(spark, segments, task.count)
     return [segment for segment, count in zip(segments, counts, strict=True) if count]
 
 
-def _spread(spark: "SparkSession", items: Sequence[Any], work: Callable[[Any], Any]) -> list[Any]:
-    # A task an item: a segment is the unit of work.
+def _run_tasks(
+    spark: "SparkSession", items: Sequence[Any], work: Callable[[Any], Any]
+) -> list[Any]:
+    # One task for each item: a segment is the unit of work.
     if not items:
         return []
     return spark.sparkContext.parallelize(items, len(items)).map(work).collect()
@@ -189,7 +195,7 @@ def _spread(spark: "SparkSession", items: Sequence[Any], work: Callable[[Any], A
 def _replace(
     table: Table, done: Sequence[tuple[Segment, tuple[Segment | None, Rewritten]]]
 ) -> list[Rewritten]:
-    """Enter what was written, where what it replaces is still there; delete the losers at once."""
+    """Commit new segments whose old ones are still live; delete all other files at once."""
     won: list[tuple[Segment, Segment | None, Rewritten]] = []
 
     def edit(manifest: Manifest) -> Manifest:
@@ -208,7 +214,7 @@ def _replace(
 
 
 def _delete_retired(table: Table) -> dict[str, str]:
-    """Delete all replaced files, whatever their grace, and strike them from the manifest."""
+    """Delete all retired files, regardless of their grace period, and unlist them."""
     removed = {}
     retired = {each.file for each in table.current().retired}
     for file in sorted(retired):
@@ -225,40 +231,41 @@ def _delete_retired(table: Table) -> dict[str, str]:
     return removed
 
 
-def _delete_strays(table: Table, erasure: Erasure) -> dict[str, str]:
-    """Delete files that no manifest lists and that hold what is to go.
+def _delete_orphans(table: Table, erasure: Erasure) -> dict[str, str]:
+    """Delete orphan files, which no manifest lists, with rows to erase.
 
-    One that was finished just now may be about to be entered: it is given time for that, and
-    if it is, that is another round's. A job that replaces segments that were replaced
-    here finds them gone, and gives up.
+    A recent file may be about to be committed, and gets time for that: the next round handles it.
+    A job that replaces segments that were replaced here finds them gone, and gives up.
     """
     removed = {}
     deadline = time.monotonic() + WRITER_TIMEOUT
-    while strays := [path for path in _strays(table) if _holds(path, erasure)]:
-        if time.monotonic() < deadline and any(_is_young(path) for path in strays):
+    while orphans := [path for path in _orphans(table) if _holds(path, erasure)]:
+        if time.monotonic() < deadline and any(_is_young(path) for path in orphans):
             time.sleep(POLL)
             continue
-        for path in strays:
+        for path in orphans:
             with suppress(FileNotFoundError):
                 removed[str(path.relative_to(table.folder))] = digest(path)
                 path.unlink()
     return removed
 
 
-def _strays(table: Table) -> list[Path]:
+def _orphans(table: Table) -> list[Path]:
     found = sorted(table.folder.glob("date=*/[!.]*.parquet"))
-    manifest = table.current()  # after the look at the folder: what is entered between is known
+    manifest = (
+        table.current()
+    )  # read after the folder, so that a file committed in between is known
     known = {each.file for each in manifest.segments}
     return [path for path in found if str(path.relative_to(table.folder)) not in known]
 
 
 def _holds(path: Path, erasure: Erasure) -> bool:
     try:
-        return count_doomed(path, erasure) > 0
+        return count_matches(path, erasure) > 0
     except FileNotFoundError:
         return False
     except (OSError, pa.ArrowException, KeyError):
-        return True  # nobody can tell, and nobody misses it
+        return True  # it can't be scanned, and nothing refers to it
 
 
 def _is_young(path: Path) -> bool:
@@ -269,18 +276,18 @@ def _is_young(path: Path) -> bool:
 
 
 def _delete_unfinished(table: Table) -> list[str]:
-    """Delete what dead processes were writing; tell of what living ones are."""
+    """Delete unfinished files of dead processes; return those of running ones."""
     unfinished = []
     for path in sorted(table.folder.glob("date=*/.*.parquet.tmp")):
         found = TEMPORARY.fullmatch(path.name)
-        if found and _lives(int(found[1])):
+        if found and _is_alive(int(found[1])):
             unfinished.append(str(path.relative_to(table.folder)))
         else:
             path.unlink(missing_ok=True)
     return unfinished
 
 
-def _lives(process: int) -> bool:
+def _is_alive(process: int) -> bool:
     try:
         os.kill(process, 0)
     except ProcessLookupError:

@@ -11,7 +11,7 @@ import attrs
 from mist.archive import Archive
 from mist.pipeline.progress import Progress, silent
 from mist.pipeline.selection import Range
-from mist.pipeline.side_tables import read_companion
+from mist.pipeline.side_tables import read_side_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -64,7 +64,7 @@ def run(
 
     progress("adding up deliveries by token and day")
     found = (
-        read_companion(spark, archive, "deliveries", when)
+        read_side_table(spark, archive, "deliveries", when)
         .groupBy("token", sf.to_date("minute").alias("day"))
         .agg(
             sf.count_distinct(

@@ -7,7 +7,7 @@ import attrs
 from mist.archive import Archive
 from mist.pipeline.progress import Progress, silent
 from mist.pipeline.selection import Range
-from mist.pipeline.side_tables import read_companion
+from mist.pipeline.side_tables import read_side_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -61,7 +61,7 @@ def run(
     from pyspark.sql import functions as sf
 
     progress("adding up drops by token and day, and by subscription")
-    rows = read_companion(spark, archive, "deliveries", when)
+    rows = read_side_table(spark, archive, "deliveries", when)
     sums = (sf.sum("sent").alias("sent"), sf.sum("dropped").alias("dropped"))
     minutes = sf.count_distinct(sf.when(sf.col("dropped") > 0, sf.col("minute"))).alias("minutes")
     days = (

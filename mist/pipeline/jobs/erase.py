@@ -1,16 +1,15 @@
 """The erasure job: deletes messages on request, and writes a receipt.
 
-In an order in which nothing slips through: first the hot log, so that nothing more of it can be
-sealed; then the server seals what it was about to, with what it had read before; then the
-archive, which only the segments concerned are written anew of; then the exports that the archive
-knows of. Where it fails or is interrupted, part of it is done, and another run does the rest.
+The order ensures that no message slips through. First the hot log, so that no more of them
+is sealed; then the server seals its open segment, with what it had read before; then the affected
+segments of the archive; then the exports that the archive has recorded. After a failure or an
+interrupt, another run completes the erasure.
 
-Old files are removed at once. The grace that other jobs give to readers would be a time in which
-the data is still there; a job that reads one of these files meanwhile fails, and is run again.
+Old files are deleted at once, without the grace period that other jobs give to readers. A job that
+reads one of these files in the meantime fails, and can be run again.
 
-What this doesn't reach: backups, exports that were made without the archive's knowledge, what
-subscribers have received, and blocks of a disk that a file system has given up but not yet
-written over.
+Out of reach are backups, exports that are not recorded, what subscribers have received, and freed
+disk blocks that are not overwritten yet.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,9 +20,8 @@ import attrs
 
 from mist.archive import Archive
 from mist.history.erasing import Erasure
-from mist.pipeline.erasure.copies import CopyErased, erase_copy
-from mist.pipeline.erasure.lakes import delete_uncommitted
-from mist.pipeline.erasure.tables import TableErased, erase_table
+from mist.pipeline.erasure.exports import ErasedExport, delete_uncommitted, erase_export
+from mist.pipeline.erasure.tables import ErasedTable, erase_table
 from mist.pipeline.exports import exports
 from mist.pipeline.progress import Progress, silent
 
@@ -37,11 +35,11 @@ ACCOUNTS = ("deliveries", "subscriptions", "tokens")
 
 @attrs.frozen
 class Result:
-    """What is gone.
+    """The result of an erasure.
 
     Attributes:
-        hot: what became of the log (`mist.pipeline.erasure.hot`); None where it was left out.
-        tables: of the archive; of messages, and of accounts where that was asked for.
+        hot: the result for the log (`mist.pipeline.erasure.hot`); None if it was left out.
+        tables: the results for messages and, if requested, for usage accounting.
     """
 
     erasure: Erasure
@@ -49,14 +47,13 @@ class Result:
     ended: float
     hot: dict[str, Any] | None
     archive: str
-    tables: Sequence[TableErased]
-    copies: Sequence[CopyErased]
+    tables: Sequence[ErasedTable]
+    exports: Sequence[ErasedExport]
 
     @property
     def complete(self) -> bool:
-        """Whether all of it was looked into: no export failed, and no file is being written
-        that nobody can look into."""
-        return not any(copy.state == "failed" for copy in self.copies) and not any(
+        """Whether everything was scanned: no export failed, and no file is still being written."""
+        return not any(each.state == "failed" for each in self.exports) and not any(
             table.unfinished for table in self.tables
         )
 
@@ -79,7 +76,7 @@ class Result:
                 "path": self.archive,
                 "tables": [_plain(table) for table in self.tables],
             },
-            "exports": [_plain(copy) for copy in self.copies],
+            "exports": [_plain(each) for each in self.exports],
         }
 
     @property
@@ -99,24 +96,24 @@ def run(
     accounts: bool = False,
     progress: Progress = silent,
 ) -> Result:
-    """Erase in the archive and in its exports, after the log.
+    """Erase from the archive and its exports, after the log.
 
     Args:
-        hot: what became of the log, which goes first; see `mist.pipeline.erasure.hot`.
-        began: when it began, Unix seconds.
-        now: gives Unix seconds.
-        accounts: also take out what the accounts say of subscriptions to these tags, and of
-            this token. Bills and audits lack that then.
+        hot: the result for the log, which comes first; see `mist.pipeline.erasure.hot`.
+        began: start of the erasure, Unix seconds.
+        now: returns Unix seconds.
+        accounts: also erase usage accounting of subscriptions to these tags, and of this token.
+            Billing and audits lack them from then on.
 
     Raises:
         ArchiveError: the archive can't be read or written.
-        JobFailed: others change it faster than it can be gone over.
+        JobFailed: other writers keep changing the archive.
     """
-    archive = Archive(archive.folder.absolute())  # tasks may run in another folder
+    archive = Archive(archive.folder.absolute())  # tasks may have another working directory
     names = ["messages", *(ACCOUNTS if accounts else ())]
-    landing = delete_uncommitted(archive.folder)  # where it is a lake
+    landing = delete_uncommitted(archive.folder)  # if it is a lake
     tables = [erase_table(spark, archive, name, erasure, progress=progress) for name in names]
-    copies = [erase_copy(spark, each, erasure, progress=progress) for each in exports(archive)]
+    erased = [erase_export(spark, each, erasure, progress=progress) for each in exports(archive)]
     return Result(
         erasure,
         began,
@@ -124,11 +121,11 @@ def run(
         hot,
         str(archive.folder.absolute()),
         [_with(table, landing) for table in tables if table is not None],
-        copies,
+        erased,
     )
 
 
-def _with(table: TableErased, landing: list[str]) -> TableErased:
+def _with(table: ErasedTable, landing: list[str]) -> ErasedTable:
     if table.table != "messages":
         return table
     return attrs.evolve(table, unfinished=[*table.unfinished, *landing])

@@ -22,7 +22,7 @@ from mist.archive import Archive
 from mist.auth import Grant
 from mist.pipeline.progress import Progress, silent
 from mist.pipeline.selection import Range
-from mist.pipeline.side_tables import read_companion
+from mist.pipeline.side_tables import read_side_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -105,11 +105,11 @@ def run(
 
     progress("comparing grants with subscriptions")
     when = when or Range()
-    rows = read_companion(spark, archive, "tokens", Range(until=when.until))
+    rows = read_side_table(spark, archive, "tokens", Range(until=when.until))
     newest = rows.groupBy("token").agg(sf.max_by("tags", "minute").alias("tags")).collect()
     grants = {row["token"]: row["tags"] for row in newest}
     held = (
-        read_companion(spark, archive, "subscriptions", when)
+        read_side_table(spark, archive, "subscriptions", when)
         .filter("token != ''")
         .groupBy("token", "subscription")
         .agg(sf.sum("opened").alias("opened"))

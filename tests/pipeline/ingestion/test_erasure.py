@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mist.pipeline.erasure.lakes import delete_uncommitted
+from mist.pipeline.erasure.exports import delete_uncommitted
 from mist.pipeline.ingestion.commit import StaleBatch, commit
 from mist.pipeline.ingestion.lake import Lake
 from tests.pipeline.ingestion.batches import at, files, reader, run_tasks

@@ -200,7 +200,7 @@ def test_exports_that_the_archive_knows_lose_it_as_well(
     result = run(spark, archive, BY_TAG)
     assert holding(tmp_path) == []
     assert result.complete
-    assert [(each.state, each.rows) for each in result.copies] == [("done", 4)]
+    assert [(each.state, each.rows) for each in result.exports] == [("done", 4)]
     assert read_export(spark, out, kind) == LEFT
 
 
@@ -228,7 +228,7 @@ def test_exports_that_are_gone_or_broken_are_told_of(spark: Any, tmp_path: Path)
     for path in (tmp_path / "gone", broken):
         record(archive, Export(str(path), "parquet", 1.0, {}))
     result = run(spark, archive, BY_TAG)
-    assert [each.state for each in result.copies] == ["gone", "failed"]
+    assert [each.state for each in result.exports] == ["gone", "failed"]
     assert not result.complete
     assert ids(archive) == [1, 2, 3, 5]
 

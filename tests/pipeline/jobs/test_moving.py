@@ -223,7 +223,7 @@ def test_erasure_leaves_no_byte_in_any_file(spark: Any, place: Place) -> None:
     assert holding(place.folder) == []
     assert result.complete
     assert hot["messages"] in (len(SECRETS), len(SECRETS) // 2)  # the log, sealed or not
-    assert [(copy.state, copy.rows) for copy in result.copies] == [("done", 6), ("done", 6)]
+    assert [(copy.state, copy.rows) for copy in result.exports] == [("done", 6), ("done", 6)]
     # Everything else is there, everywhere, and all goes on.
     left = [n for n in range(MESSAGES) if n not in SECRETS]
     assert place.numbers(spark, "in") == left

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from mist.history.erasing import Erasure
-from mist.pipeline.erasure.rows import doomed
+from mist.pipeline.erasure.files import matching_rows
 
 LISTS = pa.list_(pa.string())
 
@@ -22,7 +22,7 @@ LISTS = pa.list_(pa.string())
 def test_of_messages_what_carries_the_tags_as_published(tags: str, gone: list[int]) -> None:
     rows = [["/foo"], ["/foo/bar"], ["/foo", "a"], [".a.b"], ["a"], [".a.b.c"]]
     batch = pa.record_batch({"tags": pa.array(rows, LISTS)})
-    mask = doomed(Erasure(frozenset(tags.split(","))), batch)
+    mask = matching_rows(Erasure(frozenset(tags.split(","))), batch)
     assert [n for n, each in enumerate(mask) if each] == gone
 
 
@@ -33,5 +33,5 @@ def test_of_messages_what_carries_the_tags_as_published(tags: str, gone: list[in
 def test_of_accounts_what_asks_for_them_alone_or_with_all_below(tags: str, gone: list[int]) -> None:
     rows = ["/foo", "=/foo,=/x", "=/foo,a", "/foo/bar", "a", "=,b"]
     batch = pa.record_batch({"subscription": pa.array(rows)})
-    mask = doomed(Erasure(frozenset(tags.split(","))), batch)
+    mask = matching_rows(Erasure(frozenset(tags.split(","))), batch)
     assert [n for n, each in enumerate(mask) if each] == gone
