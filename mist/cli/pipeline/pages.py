@@ -45,12 +45,12 @@ def volume(about: "About", result: "LargeResult") -> str:
     from pyspark.sql import functions as sf
 
     from mist.pipeline.html import render
-    from mist.pipeline.html.bars import MOST
     from mist.pipeline.html.reports.messages import LINES, volume_page
+    from mist.pipeline.html.tables import MAX_BARS
 
     frame = result.frame
     used = frame.groupBy("tag").agg(sf.sum("messages").alias("messages"))
-    best = used.orderBy(sf.desc("messages"), "tag").limit(MOST).collect()
+    best = used.orderBy(sf.desc("messages"), "tag").limit(MAX_BARS).collect()
     names = [row["tag"] for row in best]
     lines: dict[str, list[tuple[float, int]]] = {name: [] for name in names[:LINES]}
     for row in frame.filter(sf.col("tag").isin(list(lines))).collect():

@@ -1,19 +1,18 @@
-"""HTML reports: one self-contained file each, to be read in a browser, sent or printed.
+"""HTML reports: one self-contained file each, for a browser, a mail or a printer.
 
-    markup      elements; what makes it impossible to forget escaping
-    scales      numbers and times for people; round ones for axes
-    plots       over time; `bars`, `heat`, `tables`: what a page is made of
+    markup      elements; escapes all data
+    scales      formatted numbers and times; round values for axes
+    plots       time series
+    tables      tables, bar charts and heat maps
     page        tiles, sections and plots as a document, with `page.css` inside
 
-A page has no script and loads nothing, and its own policy forbids both. Everything that a plot
-shows stands in a table beside it.
+A page has no script and loads nothing; its Content-Security-Policy forbids both. The figures of
+each plot are in a table beside it.
 """
 
-from mist.pipeline.html.bars import Bars
-from mist.pipeline.html.heat import Heat
 from mist.pipeline.html.page import Page, Section, Tile, render
 from mist.pipeline.html.plots import Series, TimePlot
-from mist.pipeline.html.tables import Column, Table
+from mist.pipeline.html.tables import Bars, Column, Heat, Table
 
 __all__ = [
     "Bars",

@@ -2,9 +2,8 @@
 
     h("td", tag, class_="name")     → <td class="name">a&lt;b</td>
 
-What is a plain `str` is text and is escaped; only what `h` made, an `Html`, is not. So there
-is no place in the pages where escaping could be forgotten: tags, subscriptions, names of
-publishers and paths are plain strings wherever they go.
+A plain `str` is text and is escaped; only an `Html`, which `h` returns, is not. So escaping can't
+be forgotten: tags, subscriptions, names of publishers and paths are plain strings everywhere.
 """
 
 import html
@@ -13,8 +12,8 @@ from typing import Final
 
 __all__ = ["Html", "h", "join", "name", "visible"]
 
-# What would break a line, reverse it or hide: controls, marks of direction, what is invisible,
-# and halves of surrogate pairs, which no encoding takes.
+# Characters that would break, reverse or hide text: controls, marks of direction, invisible ones,
+# and lone surrogates, which can't be encoded.
 UNSEEN: Final = re.compile(
     "[\x00-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
 )
@@ -22,13 +21,13 @@ VOID: Final = frozenset({"br", "col", "hr", "meta", "link"})
 
 
 class Html(str):
-    """Markup. To be made by `h` and `join` alone."""
+    """Markup, made by `h` and `join` only."""
 
     __slots__ = ()
 
 
 def visible(text: str) -> str:
-    """The text with characters that can't be seen, or that turn others around, spelled out.
+    """Spell out the characters of a text that are invisible or change its direction.
 
     `"a\\u202eb"` → `"a\\\\u202eb"`: two tags that differ look different.
     """
@@ -40,9 +39,9 @@ def h(tag: str, /, *children: str | None, **attributes: object) -> Html:
 
     Args:
         tag: its name, a constant.
-        children: text, or elements; None is nothing.
-        attributes: `class_="x"` is class, `aria_label="…"` aria-label, `viewBox` itself. One
-            that is None or False is left out, True has no value.
+        children: text or elements; None is left out.
+        attributes: `class_="x"` is class, `aria_label="…"` aria-label, `viewBox` itself. None and
+            False leave the attribute out, True gives it no value.
     """
     opening = f"<{tag}{''.join(map(_attribute, attributes.items()))}>"
     if tag in VOID:
@@ -51,12 +50,12 @@ def h(tag: str, /, *children: str | None, **attributes: object) -> Html:
 
 
 def join(*children: str | None) -> Html:
-    """One after the other."""
+    """Concatenate children."""
     return Html("".join(_text(child) for child in children if child is not None))
 
 
 def name(text: str) -> Html:
-    """A name out of data, such as a tag, that keeps its direction of writing to itself."""
+    """A name from data, such as a tag, isolated from the writing direction of its context."""
     return h("bdi", text, class_="name")
 
 

@@ -11,24 +11,24 @@ from mist.pipeline.html.scales import moment
 
 __all__ = ["Page", "Part", "Section", "Tile", "render"]
 
-# Nothing is run and nothing loaded, whatever the page may hold.
+# Nothing is executed and nothing loaded, even if data were taken for markup.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
 
 class Part(Protocol):
-    """Something on a page: a plot, bars, a table."""
+    """A part of a page: a plot, bars, a table."""
 
     def render(self, identity: str) -> Html:
-        """As HTML. `identity` begins whatever ids it needs, and is unique on the page."""
+        """As HTML. `identity`: prefix of its element ids, unique on the page."""
 
 
 @attrs.frozen
 class Tile:
-    """A figure to see at once.
+    """A key figure.
 
     Attributes:
         more: a few words below it.
-        alarm: whether somebody should do something about it.
+        alarm: whether it calls for action.
     """
 
     label: str
@@ -42,7 +42,7 @@ class Section:
     """Parts under a heading.
 
     Attributes:
-        says: a sentence or two about how to read them.
+        says: a sentence or two on how to read them.
     """
 
     heading: str
@@ -56,11 +56,11 @@ class Page:
 
     Attributes:
         title: its name.
-        says: what question it answers, in a sentence.
-        tiles: the figures of the first look.
-        selected: what of the messages it is about, as (label, text).
-        made: when, Unix seconds.
-        omits: what it doesn't show, and someone might think it does; a sentence each.
+        says: the question it answers, in a sentence.
+        tiles: the key figures.
+        selected: the selection of messages, as (label, text).
+        made: time of the report, Unix seconds.
+        omits: its limitations, a sentence each.
     """
 
     title: str
@@ -74,7 +74,7 @@ class Page:
 
 
 def render(page: Page) -> str:
-    """The page as one HTML document, that needs nothing else."""
+    """The page as one self-contained HTML document."""
     style = Html(files("mist.pipeline.html").joinpath("page.css").read_text("utf-8"))
     head = h(
         "head",

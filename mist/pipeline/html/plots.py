@@ -1,8 +1,8 @@
 """Time series: columns for few steps, areas and lines for many.
 
-A plot is drawn twice, for a wide and for a narrow screen, and the style shows one of them: so
-letters have their size on a phone, and it takes no script. A screen reader is told what it
-shows in a sentence, and finds the figures in the table below it.
+A plot is drawn twice, for a wide and for a narrow screen, and the style sheet shows one of them: so
+text keeps its size on a phone, without a script. Screen readers get a sentence that describes the
+plot, and the figures in the table below it.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -25,10 +25,10 @@ from mist.pipeline.html.tables import Column, Table
 
 __all__ = ["Series", "TimePlot"]
 
-COLUMNS: Final = 100  # steps up to which single columns can be told apart
-STEPS: Final = 400  # of one line; more don't fit on a screen, and are added up
-MANY_STEPS: Final = 100  # of each of several, which cross
-HUES: Final = 6  # that the style has; each comes with a dash of its own
+COLUMNS: Final = 100  # steps up to which columns can be told apart
+STEPS: Final = 400  # of a single line; more don't fit on a screen, and are aggregated
+MANY_STEPS: Final = 100  # of each of several lines
+HUES: Final = 6  # in the style sheet; each has a dash pattern of its own
 
 
 @attrs.frozen
@@ -36,9 +36,8 @@ class Series:
     """One line.
 
     Attributes:
-        name: out of data, or not.
-        points: (Unix seconds of the step's beginning, how many). What is missing between them
-            is 0. In any order.
+        name: of the line; may come from data.
+        points: (start of the step in Unix seconds, value), in any order. A missing step is 0.
     """
 
     name: str
@@ -47,7 +46,7 @@ class Series:
 
 @attrs.frozen
 class _Frame:
-    """Where things are, in the units of the drawing, which are pixels at its own size."""
+    """The geometry of a plot, in units of its drawing: pixels at its natural size."""
 
     kind: str
     width: int
@@ -78,10 +77,11 @@ class TimePlot:
     """Counts in steps of time.
 
     Attributes:
-        title: what is counted; its unit is there or in `unit`.
-        step: seconds that a point counts for.
-        show: makes text of a value in the table.
-        brief: the same on the axis.
+        title: what is counted.
+        unit: of the values.
+        step: seconds between two points.
+        show: formats a value in the table.
+        brief: formats a value on the axis.
         ticks: round values for the axis, up to at least the largest.
     """
 
@@ -199,7 +199,7 @@ def _level(frame: _Frame, part: float, text: str) -> Html:
 
 def _time(frame: _Frame, part: float, text: str) -> Html:
     x = frame.x(part)
-    # Kept within the drawing: half of a label at its end would be cut off.
+    # Kept within the drawing, which would clip a label at its edge.
     at = min(max(x, frame.left), frame.width - 24)
     return join(
         h("line", x1=f"{x:.1f}", x2=f"{x:.1f}", y1=frame.floor, y2=frame.floor + 5, class_="level"),
@@ -225,7 +225,7 @@ def _columns(frame: _Frame, line: Sequence[float]) -> Html:
     for n, value in enumerate(line):
         if value:
             x = frame.x((n + 0.5) / len(line)) - width / 2
-            y = min(frame.y(value), frame.floor - 1)  # what is there is seen
+            y = min(frame.y(value), frame.floor - 1)  # even the smallest is visible
             bars.append(f"M{x:.1f} {frame.floor}V{y:.1f}h{width:.1f}V{frame.floor}z")
     return h("path", d="".join(bars), class_="column hue0")
 

@@ -27,17 +27,17 @@ DAY: Final = 24 * HOUR
 # Steps of a time axis. All divide a day or are whole days, so that ticks fall on midnights.
 STEPS: Final = (60, 300, 900, 1800, HOUR, 2 * HOUR, 3 * HOUR, 6 * HOUR, 12 * HOUR,
                 DAY, 2 * DAY, 7 * DAY, 14 * DAY, 28 * DAY, 91 * DAY, 364 * DAY)  # fmt: skip
-NOTHING: Final = "\N{EN DASH}"  # what stands where there is no figure
+NOTHING: Final = "\N{EN DASH}"  # shown for a missing figure
 NO_BREAK: Final = "\N{NO-BREAK SPACE}"
 
 
 def count(value: float) -> str:
-    """A number in full: `1,234,567`; a small one that is no whole number has three digits."""
+    """A number in full: `1,234,567`; a small fraction has three significant digits."""
     return f"{value:,.0f}" if abs(value) >= 100 or float(value).is_integer() else _three(value)
 
 
 def short(value: float) -> str:
-    """A number in little room: `950`, `1.2 k`, `34 M`. Three digits at most."""
+    """A number in short form: `950`, `1.2 k`, `34 M`. At most three digits."""
     for limit, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= limit * 0.9995:
             return f"{_three(value / limit)}{NO_BREAK}{unit}"
@@ -53,7 +53,7 @@ def size(octets: float) -> str:
 
 
 def share(part: float, whole: float) -> str:
-    """`12.3 %`; what is small and not nothing is never shown as nothing."""
+    """`12.3 %`; a small share is never rounded to 0, nor a large one to 100."""
     if not whole:
         return NOTHING
     percent = 100 * part / whole
@@ -83,7 +83,7 @@ def day(seconds: float) -> str:
 
 
 def span(seconds: float) -> str:
-    """`45 minutes`, `6 hours`, `12 days`: the largest unit that goes into it."""
+    """`45 minutes`, `6 hours`, `12 days`: in the largest unit that fits."""
     for unit, word in ((DAY, "day"), (HOUR, "hour"), (60, "minute"), (1, "second")):
         if seconds >= unit:
             return f"{_three(seconds / unit)} {word}{'' if seconds == unit else 's'}"
@@ -91,14 +91,14 @@ def span(seconds: float) -> str:
 
 
 def number_ticks(largest: float, most: int = 5) -> list[float]:
-    """Round numbers from 0 on; the last is not below `largest`. At least two."""
+    """Round numbers from 0 to at least `largest`; at least two."""
     if largest <= 0:
         return [0, 1]
     rough = largest / most
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(power * n for n in (1, 2, 2.5, 5, 10) if power * n * most >= largest * (1 - 1e-9))
     if largest >= 1:
-        step = max(step, 1)  # of things that are counted there are no halves
+        step = max(step, 1)  # counts have no fractions
     return [step * n for n in range(math.ceil(largest / step - 1e-9) + 1)]
 
 
@@ -109,10 +109,10 @@ def size_ticks(largest: float, most: int = 5) -> list[float]:
 
 
 def time_ticks(first: float, last: float, most: int) -> list[tuple[float, str]]:
-    """Moments within `first..last`, Unix seconds, and what to write at each.
+    """Ticks within `first..last`: Unix seconds and a label, at most `most` of them.
 
-    At most `most`. Hours as `14:00`, and days as `21 Nov`, also where they begin among hours;
-    the year where the axis is long.
+    Hours are `14:00`, days, and midnights between hours, `21 Nov`; a long axis has months with the
+    year.
     """
     step = next((s for s in STEPS if (last - first) / s < most), STEPS[-1])
     begin = math.ceil(first / step) * step
@@ -129,6 +129,6 @@ def _tick(at: float, step: int, length: float) -> str:
 
 
 def bucket(times: Sequence[float], least: int, most: int) -> int:
-    """How long a step of a plot has to be, in seconds, for all these to be in `most` steps."""
+    """The step of a plot, in seconds, that covers all these times with at most `most` steps."""
     length = max(times) - min(times) if times else 0
     return next((s for s in STEPS if s >= least and length / s < most), STEPS[-1])

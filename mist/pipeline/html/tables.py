@@ -1,16 +1,24 @@
-"""Tables of figures, also for screen readers."""
+"""Tables of figures: plain, with bars, and as heat maps.
 
-from collections.abc import Callable, Sequence
+    Table   rows of values under headings
+    Bars    a bar chart: one figure for each name, relative to the largest
+    Heat    a heat map: a figure for each pair of names
+
+All are HTML tables, so a screen reader can read every figure.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
 
-from mist.pipeline.html.markup import Html, h, name
-from mist.pipeline.html.scales import NOTHING, count
+from mist.pipeline.html.markup import Html, h, join, name
+from mist.pipeline.html.scales import NOTHING, count, share, short
 
-__all__ = ["Column", "Table"]
+__all__ = ["MAX_BARS", "Bars", "Column", "Heat", "Table"]
 
-MOST: Final = 200  # rows; a page is for people, and Parquet for the rest
+MAX_ROWS: Final = 200  # of a table on a page; Parquet has all of them
+MAX_BARS: Final = 30  # more can't be compared at a glance
 
 
 @attrs.frozen
@@ -18,9 +26,9 @@ class Column:
     """A column.
 
     Attributes:
-        heading: says the unit, where there is one.
-        show: makes text of a value; None where it is a name out of data. `str` is for words
-            and days, others make numbers.
+        heading: with the unit, if any.
+        show: formats a value; None for names from data. `str` is for words and days, any other
+            function for numbers.
     """
 
     heading: str
@@ -28,7 +36,7 @@ class Column:
 
     @property
     def alignment(self) -> str | None:
-        """The class of its cells."""
+        """The CSS class of its cells."""
         return None if self.show in (None, str) else "number"
 
     def cell(self, value: object) -> Html:
@@ -46,9 +54,9 @@ class Table:
 
     Attributes:
         title: what the rows are; the caption.
-        whole: how many rows there are, where `rows` are only the first of them.
-        folded: whether it is closed at first; printed, it is open.
-        empty: what to say where there are no rows.
+        whole: total number of rows, if `rows` are only the first of them.
+        folded: whether it is collapsed on screen; in print it is open.
+        empty: text for a table without rows.
     """
 
     title: str
@@ -62,7 +70,7 @@ class Table:
         """As HTML. `identity`: unique on the page."""
         del identity
         whole = len(self.rows) if self.whole is None else self.whole
-        shown = self.rows[:MOST]
+        shown = self.rows[:MAX_ROWS]
         caption = self.title
         if len(shown) < whole:
             caption += f" (the first {len(shown):,} of {whole:,})"
@@ -79,7 +87,7 @@ class Table:
             class_="wide",
             role="region",
             aria_label=caption,
-            tabindex="0",  # so that it can be scrolled without a mouse
+            tabindex="0",  # for scrolling by keyboard
         )
         if self.folded:
             return h("details", h("summary", caption), body)
@@ -95,3 +103,127 @@ class Table:
 
 def _heading(column: Column) -> Html:
     return h("th", column.heading, scope="col", class_=column.alignment)
+
+
+@attrs.frozen
+class Bars:
+    """A bar chart, by descending figure unless the names have an order of their own.
+
+    Attributes:
+        heading: of the names.
+        measure: of the figures, with their unit.
+        rows: (name, figure), in order.
+        whole: the total for shares; None shows no shares.
+        names: whether the names come from data.
+        rest: number of rows left out.
+    """
+
+    title: str
+    heading: str
+    measure: str
+    rows: Sequence[tuple[str, float]]
+    whole: float | None = None
+    names: bool = True
+    rest: int = 0
+    show: Callable[[float], str] = count
+    empty: str = "None."
+
+    def render(self, identity: str) -> Html:
+        """As HTML. `identity`: unique on the page."""
+        del identity
+        shown = self.rows[:MAX_BARS]
+        rest = self.rest + len(self.rows) - len(shown)
+        if not shown:
+            return h("div", h("h3", self.title), h("p", self.empty, class_="soft"), class_="part")
+        largest = max(value for _, value in shown) or 1
+        headings = [
+            h("th", self.heading, scope="col"),
+            h("th", self.measure, scope="col", class_="number", colspan="2"),
+        ]
+        if self.whole is not None:
+            headings.append(h("th", "share", scope="col", class_="number"))
+        return h(
+            "div",
+            h(
+                "table",
+                h("caption", self.title),
+                h("thead", h("tr", *headings)),
+                h("tbody", *(self._row(text, value, largest) for text, value in shown)),
+                class_="bars",
+            ),
+            h("p", f"And {rest:,} more.", class_="soft") if rest > 0 else None,
+            class_="part",
+        )
+
+    def _row(self, text: str, value: float, largest: float) -> Html:
+        portion = 100 * value / largest
+        cells = [
+            h("th", name(text) if self.names else text, scope="row"),
+            h("td", _bar(portion), class_="bar", aria_hidden="true"),
+            h("td", self.show(value), class_="number"),
+        ]
+        if self.whole is not None:
+            cells.append(h("td", share(value, self.whole), class_="number soft"))
+        return h("tr", join(*cells))
+
+
+def _bar(portion: float) -> Html:
+    # An SVG rather than a coloured box: browsers don't print backgrounds.
+    bar = h("rect", width=f"{max(portion, 0.4):.1f}%", height="100%", rx="2", class_="column hue0")
+    return h("svg", bar if portion else None, width="100%", height="14")
+
+
+@attrs.frozen
+class Heat:
+    """A heat map: each cell is as dark as its figure is large.
+
+    Attributes:
+        names: of the rows and of the columns, in order.
+        values: by (row, column); a missing one is 0. A symmetric table has both orders. The
+            diagonal isn't shown.
+        scale: value of the deepest colour; None is the largest value.
+        show: formats a value, in about four characters.
+        note: the meaning of a figure, in a sentence.
+    """
+
+    title: str
+    names: Sequence[str]
+    values: Mapping[tuple[str, str], float]
+    scale: float | None = None
+    show: Callable[[float], str] = short
+    note: str = ""
+    empty: str = "None."
+
+    def render(self, identity: str) -> Html:
+        """As HTML. `identity`: unique on the page."""
+        del identity
+        if len(self.names) < 2:
+            return h("div", h("h3", self.title), h("p", self.empty, class_="soft"), class_="part")
+        scale = self.scale or max(self.values.values(), default=0) or 1
+        head = (h("th", h("span", name(tag)), scope="col", class_="up") for tag in self.names)
+        rows = (self._row(tag, scale) for tag in self.names)
+        table = h(
+            "table",
+            h("caption", self.title),
+            h("thead", h("tr", h("td"), *head)),
+            h("tbody", *rows),
+            class_="heat",
+        )
+        return h(
+            "div",
+            h("div", table, class_="wide", role="region", aria_label=self.title, tabindex="0"),
+            h("p", self.note, class_="soft") if self.note else None,
+            class_="part",
+        )
+
+    def _row(self, row: str, scale: float) -> Html:
+        cells = (self._cell(row, column, scale) for column in self.names)
+        return h("tr", h("th", name(row), scope="row"), *cells)
+
+    def _cell(self, row: str, column: str, scale: float) -> Html:
+        if row == column:
+            return h("td", class_="same")
+        value = self.values.get((row, column), 0)
+        if not value:
+            return h("td", h("span", "0", class_="unseen"))
+        return h("td", self.show(value), style=f"--heat:{min(value / scale, 1):.3f}")

@@ -1,4 +1,4 @@
-"""Co-occurrence of tags: two passes, see `mist.pipeline.kernels.together`.
+"""Co-occurrence of tags: two passes, see `mist.pipeline.kernels.cooccurrence`.
 
 The table: `tag string, other string, messages int64, tag_messages int64, other_messages int64,
 jaccard double, lift double`, pairs that met most first. `jaccard` is the share of messages with
@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from mist.pipeline.jobs.result import Result, write_table
 from mist.pipeline.jobs.tags import count_tags
-from mist.pipeline.kernels.together import PairCounts
+from mist.pipeline.kernels.cooccurrence import PairCounts
 from mist.pipeline.progress import Progress, silent
 from mist.pipeline.reading import Messages
 
@@ -66,7 +66,7 @@ def run(
         distinct = frame.count()
     finally:
         frame.unpersist()
-    rows = _told(found, tags, counts, used.messages)
+    rows = _with_measures(found, tags, counts, used.messages)
     write_table(rows, out)
     return Result(
         rows,
@@ -81,24 +81,26 @@ def run(
     )
 
 
-def _told(found: pa.Table, tags: pa.Array, counts: pa.Array, messages: int) -> pa.Table:
+def _with_measures(found: pa.Table, tags: pa.Array, counts: pa.Array, messages: int) -> pa.Table:
     numbers = counts.to_numpy(zero_copy_only=False)
 
     def used(name: str) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
         places = pc.index_in(found.column(name), tags).to_numpy().astype(np.int64)
         return np.asarray(numbers[places], np.int64)
 
-    met = found.column("messages").to_numpy()
+    together_count = found.column("messages").to_numpy()
     one, other = used("tag"), used("other")
     return pa.table(
         {
             "tag": found.column("tag"),
             "other": found.column("other"),
-            "messages": pa.array(met, pa.int64()),
+            "messages": pa.array(together_count, pa.int64()),
             "tag_messages": pa.array(one),
             "other_messages": pa.array(other),
-            "jaccard": pa.array(met / (one + other - met), pa.float64()),
-            "lift": pa.array(met * float(messages) / (one * other.astype(float)), pa.float64()),
+            "jaccard": pa.array(together_count / (one + other - together_count), pa.float64()),
+            "lift": pa.array(
+                together_count * float(messages) / (one * other.astype(float)), pa.float64()
+            ),
         }
     )
 

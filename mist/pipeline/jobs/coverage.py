@@ -21,7 +21,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mist.attributes import NO_ATTRIBUTES, Attributes
-from mist.pipeline.jobs.match import COLUMNS, Sent, load_matcher, received, sample, send
+from mist.pipeline.jobs.match import (
+    COLUMNS,
+    BroadcastSubscriptions,
+    broadcast,
+    load_matcher,
+    sample,
+    visible_batches,
+)
 from mist.pipeline.jobs.result import Result, write_table
 from mist.pipeline.kernels.coverage import FANOUT, SUBSCRIPTION, TAG, Coverage
 from mist.pipeline.progress import Progress, silent
@@ -62,9 +69,9 @@ def run(
     """
     from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
-    sent = send(spark, subscriptions, sample(messages), attributes)
+    shared = broadcast(spark, subscriptions, sample(messages), attributes)
     progress(f"holding {len(subscriptions):,} subscriptions against the messages")
-    counted = messages.run(spark, partial(count, sent), COLUMNS, _SCHEMA)
+    counted = messages.run(spark, partial(count, shared), COLUMNS, _SCHEMA)
     frame = counted.groupBy("kind", "name").agg(F.sum("messages").alias("messages")).persist()
     try:
         tags = frame.where(F.col("kind") == TAG)
@@ -73,7 +80,7 @@ def run(
         rest = frame.where(F.col("kind") != TAG).toArrow()
     finally:
         frame.unpersist()
-        sent.parts.destroy()
+        shared.parts.destroy()
     got = _subscriptions(subscriptions, _of(rest, SUBSCRIPTION))
     fanout = _of(rest, FANOUT)
     sizes = fanout.column("name").cast(pa.int64()).to_numpy()
@@ -124,9 +131,11 @@ def _fanout(sizes: Any, messages: Any) -> dict[str, Any]:
     }
 
 
-def count(sent: Sent, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def count(
+    shared: BroadcastSubscriptions, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     """The kernel."""
-    coverage = Coverage(load_matcher(sent))
-    for batch in received(sent, batches):
+    coverage = Coverage(load_matcher(shared))
+    for batch in visible_batches(shared, batches):
         coverage.add(batch.column("tags"))
     yield from coverage.batches()

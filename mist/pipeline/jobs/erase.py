@@ -1,7 +1,7 @@
 """The erasure job: deletes messages on request, and writes a receipt.
 
-The order ensures that no message slips through. First the hot log, so that no more of them
-is sealed; then the server seals its open segment, with what it had read before; then the affected
+The order ensures that no message slips through. First the hot log, so that the server seals none of
+them any more; then its open segment is sealed, with what it had read before; then the affected
 segments of the archive; then the exports that the archive has recorded. After a failure or an
 interrupt, another run completes the erasure.
 

@@ -27,7 +27,7 @@ from mist.attributes import NO_ATTRIBUTES, Attributes
 from mist.pipeline.jobs.result import LargeResult, Result, write_frame, write_table
 from mist.pipeline.kernels.matching import Matcher
 from mist.pipeline.kernels.subscriptions import BLOCK, blocks
-from mist.pipeline.kernels.tags import Codes, Places
+from mist.pipeline.kernels.tags import Codes, Int64Array
 from mist.pipeline.progress import Progress, silent
 from mist.pipeline.reading import Messages
 
@@ -35,12 +35,20 @@ if TYPE_CHECKING:
     from pyspark import Broadcast
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["COLUMNS", "Sent", "load_matcher", "received", "run", "sample", "send"]
+__all__ = [
+    "COLUMNS",
+    "BroadcastSubscriptions",
+    "broadcast",
+    "load_matcher",
+    "run",
+    "sample",
+    "visible_batches",
+]
 
 COLUMNS: Final = ["tags", "audience"]
 """What tells who gets a message."""
 
-Seen = tuple[pa.Array, Places]
+TagCounts = tuple[pa.Array, Int64Array]
 
 _PIECE = 1 << 18  # rows of a batch of pairs
 
@@ -100,29 +108,37 @@ def run(
 
 
 def _counts(
-    spark: "SparkSession", messages: Messages, part: pa.Array, seen: Seen, attributes: Attributes
-) -> Places:
-    sent = send(spark, part, seen, attributes)
+    spark: "SparkSession",
+    messages: Messages,
+    part: pa.Array,
+    seen: TagCounts,
+    attributes: Attributes,
+) -> Int64Array:
+    shared = broadcast(spark, part, seen, attributes)
     try:
         schema = "number bigint, messages bigint"
-        frame = messages.run(spark, partial(count, sent), COLUMNS, schema)
+        frame = messages.run(spark, partial(count, shared), COLUMNS, schema)
         summed = frame.groupBy("number").sum("messages").toArrow()
     finally:
-        sent.parts.destroy()
+        shared.parts.destroy()
     found = np.zeros(len(part), np.int64)
     found[summed.column(0).to_numpy()] = summed.column(1).to_numpy()
     return found
 
 
 def _pairs(
-    spark: "SparkSession", messages: Messages, part: pa.Array, seen: Seen, attributes: Attributes
+    spark: "SparkSession",
+    messages: Messages,
+    part: pa.Array,
+    seen: TagCounts,
+    attributes: Attributes,
 ) -> "DataFrame":
-    kernel = partial(pair, send(spark, part, seen, attributes))
+    kernel = partial(pair, broadcast(spark, part, seen, attributes))
     schema = "id bigint, subscription string"
     return messages.run(spark, kernel, ["id", *COLUMNS], schema)
 
 
-def sample(messages: Messages) -> Seen:
+def sample(messages: Messages) -> TagCounts:
     """How often tags are used in some of the messages."""
     tags = messages.sample("tags")
     if tags is None:
@@ -132,7 +148,7 @@ def sample(messages: Messages) -> Seen:
 
 
 @attrs.frozen
-class Sent:
+class BroadcastSubscriptions:
     """Subscriptions and what was seen, on their way to the executors, as in their hands.
 
     Attributes:
@@ -141,48 +157,56 @@ class Sent:
 
     name: str
     attributes: str
-    parts: "Broadcast[tuple[pa.Array, Seen]]" = attrs.field(eq=False)
+    parts: "Broadcast[tuple[pa.Array, TagCounts]]" = attrs.field(eq=False)
 
 
-def send(
+def broadcast(
     spark: "SparkSession",
     subscriptions: pa.Array,
-    seen: Seen,
+    seen: TagCounts,
     attributes: Attributes = NO_ATTRIBUTES,
-) -> Sent:
+) -> BroadcastSubscriptions:
     """Have each executor get the subscriptions, once. `parts.destroy()` frees them."""
-    return Sent(uuid4().hex, attributes.text, spark.sparkContext.broadcast((subscriptions, seen)))
+    return BroadcastSubscriptions(
+        uuid4().hex, attributes.text, spark.sparkContext.broadcast((subscriptions, seen))
+    )
 
 
 # One at a time, which is what memory was planned for. An executor's process has many tasks.
 @lru_cache(maxsize=1)
-def load_matcher(sent: Sent) -> Matcher:
+def load_matcher(shared: BroadcastSubscriptions) -> Matcher:
     """In an executor's process: the matcher, made at the first call, then kept for the next."""
-    return Matcher(*sent.parts.value)
+    return Matcher(*shared.parts.value)
 
 
-def received(sent: Sent, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def visible_batches(
+    shared: BroadcastSubscriptions, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     """Of batches with `COLUMNS` the rows that may come to who has the subscriptions."""
-    who = Attributes.parse(sent.attributes)
+    who = Attributes.parse(shared.attributes)
     for batch in batches:
         mask = visible_rows(batch.column("audience"), batch.column("tags"), who)
         yield batch if mask is None else batch.filter(pa.array(mask))
 
 
-def count(sent: Sent, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def count(
+    shared: BroadcastSubscriptions, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     """The kernel of counts: numbers of subscriptions in the block, and their messages."""
-    matcher = load_matcher(sent)
+    matcher = load_matcher(shared)
     messages = np.zeros(len(matcher), np.int64)
-    for batch in received(sent, batches):
+    for batch in visible_batches(shared, batches):
         messages += matcher.tally(batch.column("tags")).messages
     got = np.flatnonzero(messages)
     yield pa.record_batch({"number": pa.array(got), "messages": pa.array(messages[got])})
 
 
-def pair(sent: Sent, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def pair(
+    shared: BroadcastSubscriptions, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     """The kernel of pairs."""
-    matcher = load_matcher(sent)
-    for batch in received(sent, batches):
+    matcher = load_matcher(shared)
+    for batch in visible_batches(shared, batches):
         ids = batch.column("id")
         for rows, numbers in matcher.pairs(batch.column("tags")):
             for start in range(0, len(rows), _PIECE):

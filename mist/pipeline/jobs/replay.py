@@ -46,9 +46,9 @@ __all__ = ["Result", "Target", "run"]
 COLUMNS: Final = ("tags", "data", "audience", "meta")
 ID: Final = "id"
 SCHEMA: Final = pa.schema([MESSAGES.field(name) for name in COLUMNS])
-SHARE: Final = 10  # parts of a second that are published together
-MOST: Final = 10_000  # messages published together, at a rate
-_NOBODYS: Final = MAX_ID  # number of an attempt that stages nothing
+BATCHES_PER_SECOND: Final = 10  # parts of a second that are published together
+MAX_BATCH: Final = 10_000  # messages published together, at a rate
+_PROBE_ATTEMPT: Final = MAX_ID  # number of an attempt that stages nothing
 
 
 @attrs.frozen
@@ -185,9 +185,9 @@ class _Pace:
     sleep: Callable[[float], None]
 
     @property
-    def together(self) -> int:
+    def batch_size(self) -> int:
         """Messages that go out at a time."""
-        return max(1, min(MOST, int(self.rate / SHARE)))
+        return max(1, min(MAX_BATCH, int(self.rate / BATCHES_PER_SECOND)))
 
     def wait(self, began: float, done: int) -> None:
         """Until `done` may have been done."""
@@ -203,10 +203,10 @@ def _paced(
     txn = f"{txn}.id"
     target.options(txn)  # it is longer now
     done = repeated = 0
-    began = told = pace.clock()
+    began = reported = pace.clock()
     with Client(target.address) as client:
         published = _last_batch(client, txn)
-        for batch in _batches(frame.select(ID, *COLUMNS), pace.together, published):
+        for batch in _batches(frame.select(ID, *COLUMNS), pace.batch_size, published):
             if batch.is_repeat:
                 repeated += len(batch.rows)
             elif _publish(client, txn, batch):
@@ -214,8 +214,8 @@ def _paced(
                 pace.wait(began, done)
             else:  # by another run under that name, at this moment
                 repeated += len(batch.rows)
-            if pace.clock() - told >= 1:
-                told = pace.clock()
+            if pace.clock() - reported >= 1:
+                reported = pace.clock()
                 progress(f"{done:,} messages published")
     return done, repeated
 
@@ -245,8 +245,8 @@ class _Batch:
 def _batches(frame: "DataFrame", size: int, published: int) -> Iterator[_Batch]:
     """Up to `size` messages at a time, in the order of ids; repeats and others apart."""
     rows: Iterable[Any] = frame.toLocalIterator(prefetchPartitions=True)
-    for is_repeat, stretch in groupby(_ascending(rows), lambda row: row[ID] <= published):
-        while some := list(islice(stretch, size)):
+    for is_repeat, run_of_rows in groupby(_ascending(rows), lambda row: row[ID] <= published):
+        while some := list(islice(run_of_rows, size)):
             yield _Batch(some, some[-1][ID], is_repeat)
 
 
@@ -287,7 +287,7 @@ def _last_batch(client: Client, txn: str) -> int:
 def _is_repeat(client: Client, txn: str, number: int) -> bool:
     """Whether a batch of that number would be a repeat, which isn't published again."""
     try:
-        _commit(client, txn, number, _NOBODYS, 1)
+        _commit(client, txn, number, _PROBE_ATTEMPT, 1)
     except ServerRefused as error:
         if error.problem != "part_missing":
             raise

@@ -1,15 +1,15 @@
 """Kernels: the work on rows in numpy and Arrow, without Spark, so tests need no JVM.
 
-    tags            a column of tags as numbers; which of them somebody cares for
-    repeats         rows that carry the same tags, to be looked at once
-    subscriptions   tag sets to be matched, as an Arrow table that travels to the executors
-    matching        which of them does each message satisfy?
-    rollup          messages by hour and tag
-    together        which tags travel together
-    coverage        who hears nothing, and what nobody listens to
-    merging         one segment of many
+    tags            dictionary encoding of tags
+    deduplication   rows with the same tags, to be matched once
+    subscriptions   tag sets to be matched, as an Arrow array for the executors
+    matching        the subscriptions that each message matches
+    rollup          roll-up of messages by hour and tag
+    cooccurrence    counts of pairs of tags on the same message
+    coverage        subscriptions without messages, unmatched tags, fan-out
+    merging         one segment merged from many, for compaction
 
-A kernel takes Arrow batches and gives arrays; it keeps no more than its result. None knows
-where batches come from: `mist.pipeline.reading` has them come out of segments, and
-`mist.pipeline.jobs` has Spark run that on each segment of an archive.
+A kernel takes Arrow batches and returns arrays, and keeps only its result in memory. Kernels don't
+know where batches come from: `mist.pipeline.reading` reads them from segments, and the jobs have
+Spark run a kernel on each scan task of an archive.
 """

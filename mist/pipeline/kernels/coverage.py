@@ -2,11 +2,11 @@
 
 One pass over the messages matches them and takes three counts:
 
-    subscription    messages that each subscription would have got: none is a dead one
-    tag             messages with a tag that no subscription asks for, itself or by an address
-    fanout          messages by the number of subscriptions they would have gone to
+    subscription    messages that match each subscription; an unused one has none
+    tag             messages with a tag that is in no subscription, itself or by an address
+    fanout          messages by the number of subscriptions that they match
 
-A tag that nobody listens to may well be on messages that many get, by its other tags.
+A message with such an unmatched tag may still have recipients, by its other tags.
 """
 
 from collections import Counter as Counts
@@ -31,13 +31,13 @@ _PATTERN: Final = r"^[/.]|^\*$"
 
 
 class Coverage:
-    """Counts of what the module says. Memory: O(subscriptions + tags nobody listens to)."""
+    """The three counts. Memory: O(subscriptions + unmatched tags)."""
 
     def __init__(self, matcher: Matcher) -> None:
         self._matcher = matcher
         self._patterns = _patterns(matcher.subscriptions)
         self._messages = np.zeros(len(matcher), np.int64)
-        self._unheard = Counter()
+        self._unmatched_tags = Counter()
         self._fanout: Counts[int] = Counts()
 
     def add(self, tags: pa.Array) -> None:
@@ -48,33 +48,33 @@ class Coverage:
         self._fanout.update(dict(zip(sizes.tolist(), rows.tolist(), strict=True)))
         column = Codes.of(tags)
         counts = column.counts()
-        counts[self._heard(column.names)] = 0
-        self._unheard.add(column.names, counts)
+        counts[self._subscribed(column.names)] = 0
+        self._unmatched_tags.add(column.names, counts)
 
-    def _heard(self, names: pa.Array) -> Any:
-        """Which tags somebody asks for."""
-        heard = self._matcher.vocabulary.numbers(names) >= 0
+    def _subscribed(self, names: pa.Array) -> Any:
+        """Which tags are in a subscription, as a mask."""
+        subscribed = self._matcher.vocabulary.numbers(names) >= 0
         if self._patterns is not None:
             alone = pa.ListArray.from_arrays(pa.array(range(len(names) + 1), pa.int32()), names)
-            heard |= self._patterns.tally(alone, fanout=True).fanout > 0
-        return heard
+            subscribed |= self._patterns.tally(alone, fanout=True).fanout > 0
+        return subscribed
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """What was counted: `kind`, `name`, `messages`; of a fan-out, the name is its number.
+        """The counts: `kind`, `name`, `messages`; the name of a fan-out is its number.
 
-        Subscriptions that got nothing are left out: the caller knows all of them.
+        Subscriptions without messages are left out: the caller knows all of them.
         """
         got = np.flatnonzero(self._messages)
         yield _batch(
             SUBSCRIPTION, self._matcher.subscriptions.take(pa.array(got)), self._messages[got]
         )
-        yield _batch(TAG, *self._unheard.arrays())
+        yield _batch(TAG, *self._unmatched_tags.arrays())
         names = pa.array([str(size) for size in self._fanout], pa.string())
         yield _batch(FANOUT, names, np.array(list(self._fanout.values()), np.int64))
 
 
 def _patterns(subscriptions: pa.Array) -> Matcher | None:
-    """Of all tags that are asked for those that stand for others, each by itself."""
+    """A matcher of the patterns among the subscribed tags, each as a subscription."""
     tags = pc.split_pattern(subscriptions, ",").flatten()
     some = pc.unique(tags.filter(pc.match_substring_regex(tags, _PATTERN)))
     return Matcher(some) if len(some) else None

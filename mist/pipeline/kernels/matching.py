@@ -1,12 +1,12 @@
 """Matching: the subscriptions that each message matches, for whole columns of messages.
 
-The rule is that of `mist.index`, S ⊆ T, and so is the answer. The way there is another: the
+The rule is that of `mist.index`, S ⊆ T, with the same results. The algorithm is vectorized: the
 index takes one message through a tree, this takes a hundred thousand through each step.
 
-*Addresses.* Subscriptions are compiled to the tags that they stand for, and a message has those,
-too, that are derived from its own (`mist.addresses`); from there on they are tags like others.
+*Addresses.* Subscriptions are compiled to tags, and a message also has the tags that are derived
+from its own (`mist.addresses`). From there on addresses are tags like any others.
 
-*One tag.* A number for each tag: a lookup, or for counts just a histogram of the tags.
+*One tag.* A lookup of the subscription of each tag, or for counts only a histogram of the tags.
 
 *Two and more.* A subscription is filed under its two rarest tags, by a hash of that pair:
 
@@ -15,25 +15,24 @@ too, that are derived from its own (`mist.addresses`); from there on they are ta
     {a, b, c}          a, b: c is common  h(a) ^ h(b)     also c must be in the message
     {b, d}             b, d               h(b) ^ h(d)
 
-A message tries each pair of its tags: an exclusive or, and a byte that tells whether anything
-is filed in that bucket. That is nearly all of the work, 5 ns a pair, and 2 % of pairs of
-random tags get past it at one byte in sixteen. Those look up what is filed there, compare the
-pair itself, then look for the other tags of those where there are any. Messages are taken by
-their number of tags, so a pair of places (first and third tag, say) is one operation on
-thousands of rows.
+Each pair of a message's tags is tested with an exclusive or and one byte, which tells whether the
+bucket has any entry. That is nearly all of the work, 5 ns a pair; with one byte in sixteen set, 2 %
+of the pairs of random tags pass. For these the entries of the bucket are looked up, the pair itself
+is compared, and then the remaining tags of longer subscriptions. Messages are grouped by their
+number of tags, so a pair of positions (first and third tag, say) is one operation on thousands of
+rows.
 
-Rarest in the messages, where a sample of them is given, else in the subscriptions: what counts
-is how often a message has both tags of a pair that something is filed under. Tags that nothing
-is filed under drop out before pairs are made; and where rows repeat each other, each kind is
-matched once (`repeats`).
+Rarity is measured in a sample of the messages if there is one, else in the subscriptions: the cost
+is how often a message has both tags of a filed pair. Tags without entries are removed before pairs
+are formed, and rows with equal tags are matched once (`deduplication`).
 
-Cost: O(pairs of tags of each message + hits); where patterns of addresses are asked for, 3 µs
-for each distinct address in a batch, too. Memory: some 30 bytes a subscription, 5 bytes for each
-of the buckets (8 to 16 a subscription, at most 4 million), a few MB for a batch.
+Cost: O(pairs of tags of each message + hits), and with patterns of addresses 3 µs for each distinct
+address in a batch. Memory: some 30 bytes a subscription, 5 bytes for each bucket (8 to 16 buckets a
+subscription, at most 4 million), a few MB for a batch.
 
-Refused: a bitmap for each tag, as the index has them: 100,000 bits to go over for a message.
-Refused: looking at triples for longer subscriptions: a message has more of them than pairs,
-and a pair of rare tags is rare enough.
+Refused: a bitmap for each tag, as in the index: 100,000 bits to scan for each message.
+Refused: triples for longer subscriptions: a message has more triples than pairs, and a pair of
+rare tags is selective enough.
 """
 
 from collections.abc import Iterator
@@ -45,29 +44,29 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mist.pipeline.kernels.repeats import find_repeats
+from mist.pipeline.kernels.deduplication import deduplicate
 from mist.pipeline.kernels.subscriptions import compiled
 from mist.pipeline.kernels.tags import (
     Codes,
-    Ints,
-    Places,
+    Int32Array,
+    Int64Array,
     Rows,
     Vocabulary,
-    ends,
+    expand_runs,
     rows_by_length,
-    spread,
+    run_offsets,
     without,
 )
 
 __all__ = ["Matcher", "Tally"]
 
-Hits = tuple[Places, Places]
+Hits = tuple[Int64Array, Int64Array]
 """Rows, and beside each the number of a subscription that it satisfies."""
 
 _TILE: Final = 32_768  # places that one operation goes over: they stay in the processor's cache
 _EXPANDED: Final = 1 << 20  # candidates that are looked at at once, which bounds the memory
 _SPARSE: Final = 8  # buckets for each pair of tags, at least
-_MOST_BITS: Final = 22  # of buckets: beyond that each look is a miss of the cache
+_MAX_BITS: Final = 22  # of buckets: beyond that each look is a miss of the cache
 
 
 @attrs.frozen(eq=False)
@@ -79,8 +78,8 @@ class Tally:
         fanout: for each row, the subscriptions that it satisfies; empty unless asked for.
     """
 
-    messages: Places
-    fanout: Places
+    messages: Int64Array
+    fanout: Int64Array
 
 
 class Matcher:
@@ -93,7 +92,7 @@ class Matcher:
     """
 
     def __init__(
-        self, subscriptions: pa.Array, seen: tuple[pa.Array, Places] | None = None
+        self, subscriptions: pa.Array, seen: tuple[pa.Array, Int64Array] | None = None
     ) -> None:
         self.subscriptions = subscriptions
         column = compiled(Codes.of(pc.split_pattern(subscriptions, ",")))
@@ -106,7 +105,7 @@ class Matcher:
         self._single[rows.codes[rows.starts[:-1][alone]]] = np.flatnonzero(alone)
         self._has_single = self._single >= 0
         random = np.random.default_rng(0)  # the same on every executor, though nothing needs it
-        self._words = random.integers(0, 1 << 64, size, np.uint64)
+        self._tag_hashes = random.integers(0, 1 << 64, size, np.uint64)
         self._pairs = _Pairs(
             rows, np.flatnonzero(rows.lengths > 1), _ranks(rows, self.vocabulary, seen), random
         )
@@ -121,13 +120,13 @@ class Matcher:
             tags: list<string> or list<dictionary>; see `Codes.of`. As published.
         """
         rows = self.vocabulary.code_published(Codes.of(tags))
-        repeats = find_repeats(rows, self._words)
-        if repeats is None:
+        groups = deduplicate(rows, self._tag_hashes)
+        if groups is None:
             return self._tally(rows, np.ones(len(rows), np.int64), fanout)
-        tally = self._tally(rows.take(repeats.distinct), repeats.weights(), fanout)
-        return Tally(tally.messages, tally.fanout[repeats.kinds] if fanout else tally.fanout)
+        tally = self._tally(rows.take(groups.distinct), groups.weights(), fanout)
+        return Tally(tally.messages, tally.fanout[groups.groups] if fanout else tally.fanout)
 
-    def _tally(self, rows: Rows, weights: Places, fanout: bool) -> Tally:
+    def _tally(self, rows: Rows, weights: Int64Array, fanout: bool) -> Tally:
         messages = np.zeros(len(self), np.int64)
         used = self._used(rows, weights)
         messages[self._single[self._has_single]] = used[self._has_single]
@@ -140,7 +139,7 @@ class Matcher:
                 np.add.at(satisfied, hit, 1)
         return Tally(messages, satisfied)
 
-    def _used(self, rows: Rows, weights: Places) -> Places:
+    def _used(self, rows: Rows, weights: Int64Array) -> Int64Array:
         """For each tag, the rows that have it."""
         size = len(self.vocabulary)
         if (weights == 1).all():
@@ -148,19 +147,19 @@ class Matcher:
         found = np.bincount(rows.codes, np.repeat(weights, rows.lengths), size)
         return found.astype(np.int64)  # sums of whole numbers are exact up to 2^53
 
-    def _singles(self, rows: Rows) -> Places:
+    def _singles(self, rows: Rows) -> Int64Array:
         """For each row, the subscriptions of one tag that it satisfies."""
-        return np.diff(ends(self._has_single[rows.codes])[rows.starts])
+        return np.diff(run_offsets(self._has_single[rows.codes])[rows.starts])
 
     def pairs(self, tags: pa.Array) -> Iterator[Hits]:
         """All pairs of a row and a subscription that it satisfies, in pieces, in no order."""
         rows = self.vocabulary.code_published(Codes.of(tags))
-        repeats = find_repeats(rows, self._words)
-        if repeats is None:
+        groups = deduplicate(rows, self._tag_hashes)
+        if groups is None:
             yield from self._hits(rows)
             return
-        for hit, numbers in self._hits(rows.take(repeats.distinct)):
-            expanded, places = repeats.expand(hit)
+        for hit, numbers in self._hits(rows.take(groups.distinct)):
+            expanded, places = groups.expand(hit)
             yield expanded, numbers[places]
 
     def _hits(self, rows: Rows) -> Iterator[Hits]:
@@ -177,7 +176,9 @@ class Matcher:
         yield from self._pairs.match(rows)
 
 
-def _ranks(rows: Rows, vocabulary: Vocabulary, seen: tuple[pa.Array, Places] | None) -> Places:
+def _ranks(
+    rows: Rows, vocabulary: Vocabulary, seen: tuple[pa.Array, Int64Array] | None
+) -> Int64Array:
     """For each tag its place among all, the rarest first."""
     size = len(vocabulary)
     subscribed = np.bincount(rows.codes, minlength=size)
@@ -210,7 +211,7 @@ class _Pairs:
     """
 
     def __init__(
-        self, rows: Rows, numbers: Places, ranks: Places, random: np.random.Generator
+        self, rows: Rows, numbers: Int64Array, ranks: Int64Array, random: np.random.Generator
     ) -> None:
         size = len(ranks)
         long = rows.take(numbers)
@@ -224,18 +225,18 @@ class _Pairs:
         pairs, filed = np.unique(low * np.int64(size) + high, return_inverse=True)
         low, high = np.divmod(pairs, size)
         bits = self._hashes[low] ^ self._hashes[high]
-        buckets = 1 << min(_MOST_BITS, (_SPARSE * len(pairs) + 64).bit_length())
+        buckets = 1 << min(_MAX_BITS, (_SPARSE * len(pairs) + 64).bit_length())
         self._mask = np.int64(buckets - 1)
         order = np.argsort(bits & self._mask, kind="stable")
         self._low, self._high, self._bits = low[order], high[order], bits[order]
         filled = np.bincount(bits & self._mask, minlength=buckets)
-        self._buckets = ends(filled).astype(np.int32)
+        self._buckets = run_offsets(filled).astype(np.int32)
         self._filled = filled > 0
 
         place = np.empty(len(pairs), np.int64)  # of each pair, in that order
         place[order] = np.arange(len(pairs))
         by_pair = np.argsort(place[filed], kind="stable")
-        self._entries = ends(np.bincount(place[filed], minlength=len(pairs)))
+        self._entries = run_offsets(np.bincount(place[filed], minlength=len(pairs)))
         self._numbers = numbers[by_pair]
         named = np.zeros(len(codes), bool)
         named[long.starts[:-1]] = named[long.starts[:-1] + 1] = True
@@ -259,12 +260,12 @@ class _Pairs:
                 same = (narrow.codes[begins[row] + low] == self._low[pair]) & (
                     narrow.codes[begins[row] + high] == self._high[pair]
                 )
-                for found, entries in self._entered(some[row[same]], pair[same]):
+                for found, entries in self._candidates(some[row[same]], pair[same]):
                     hits = self._complete(rows, found, entries)
                     if len(hits[0]):
                         yield hits
 
-    def _find(self, columns: Places) -> tuple[Places, Places, Places, Places]:
+    def _find(self, columns: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array, Int64Array]:
         """Pairs with the bits of one that is filed: row, place, other place, pair.
 
         Args:
@@ -286,7 +287,7 @@ class _Pairs:
         high, row = np.divmod(places[hits], width)
         return row, lows[hits], high, pair
 
-    def _look_up(self, bits: Places) -> tuple[Places, Places]:
+    def _look_up(self, bits: Int64Array) -> tuple[Int64Array, Int64Array]:
         """Which of these are the bits of a pair, and of which."""
         buckets = bits & self._mask
         pair, stop = self._buckets[buckets], self._buckets[buckets + 1]
@@ -299,21 +300,21 @@ class _Pairs:
             left, pair, stop = left[more], pair[more] + 1, stop[more]
         if not found:
             return left, left
-        return _joined(found)
+        return _concatenated(found)
 
-    def _entered(self, rows: Places, pairs: Places) -> Iterator[Hits]:
+    def _candidates(self, rows: Int64Array, pairs: Int64Array) -> Iterator[Hits]:
         """What is filed under the pairs of some rows, in pieces of a bounded size."""
         begins = self._entries[pairs]
         lengths = self._entries[pairs + 1] - begins
-        sizes = ends(lengths)
+        sizes = run_offsets(lengths)
         start = 0
         while start < len(pairs):
             stop = int(np.searchsorted(sizes, sizes[start] + _EXPANDED, side="right")) - 1
             some = slice(start, max(stop, start + 1))
-            yield np.repeat(rows[some], lengths[some]), spread(begins[some], lengths[some])
+            yield np.repeat(rows[some], lengths[some]), expand_runs(begins[some], lengths[some])
             start = some.stop
 
-    def _complete(self, rows: Rows, found: Places, entries: Places) -> Hits:
+    def _complete(self, rows: Rows, found: Int64Array, entries: Int64Array) -> Hits:
         """Of rows that have an entry's pair, those that have its other tags too."""
         others, place = self._others, 0
         done: list[Hits] = []
@@ -324,15 +325,15 @@ class _Pairs:
             there = _contains(rows, found, others.codes[others.starts[entries] + place])
             found, entries = found[there], entries[there]
             place += 1
-        return _joined(done) if done else (found, entries)
+        return _concatenated(done) if done else (found, entries)
 
 
-def _joined(pieces: list[Hits]) -> Hits:
+def _concatenated(pieces: list[Hits]) -> Hits:
     left, right = zip(*pieces, strict=True)
     return np.concatenate(left), np.concatenate(right)
 
 
-def _contains(rows: Rows, found: Places, codes: Ints) -> npt.NDArray[np.bool_]:
+def _contains(rows: Rows, found: Int64Array, codes: Int32Array) -> npt.NDArray[np.bool_]:
     """Whether each row has the tag beside it. O(longest row x rows)."""
     there = np.zeros(len(found), bool)
     if len(found):

@@ -1,7 +1,7 @@
 """Merging: one segment from many, for compaction.
 
-Segments of a day are joined with their neighbours until they have the size that is asked for.
-What is large enough stays as it is, so that doing it again does nothing.
+Adjacent segments of a day are merged up to the target size. Segments that are large enough stay, so
+compaction is idempotent.
 """
 
 from collections.abc import Iterable, Iterator
@@ -27,14 +27,14 @@ _ROUNDING: Final = 1e-6  # of a segment: 500 times a 125th is a bit more than 4
 
 
 def groups(segments: Iterable[Segment], rows: int, size: int) -> list[Group]:
-    """Which segments become one: neighbours of one day, two and more.
+    """Plan the merges: groups of two or more adjacent segments of one day.
 
-    A day is cut into as few pieces as the sizes allow, all about equally large. O(segments).
+    A day becomes as few segments as the target allows, of similar size. O(segments).
 
     Args:
         segments: of a table, in its order.
-        rows: of a segment, at most about.
-        size: bytes of a segment, at most about.
+        rows: target rows of a segment, approximately an upper limit.
+        size: target bytes of a segment, likewise.
     """
     found = []
     for _, same_day in groupby(segments, lambda each: each.file.partition("/")[0]):
@@ -50,7 +50,7 @@ def _pieces(segments: list[Segment], rows: int, size: int) -> Iterator[Group]:
     group: list[Segment] = []
     number = 0
     for segment, weight in zip(segments, weights, strict=True):
-        # Whose middle lies beyond the end of a piece belongs to the next.
+        # A segment belongs to the piece that its middle lies in.
         mine = int((before + weight / 2) / share) if share else 0
         if group and (mine != number or weight >= 1):
             yield tuple(group)
@@ -68,14 +68,14 @@ def _pieces(segments: list[Segment], rows: int, size: int) -> Iterator[Group]:
 def merge(table: Table, group: Group, part: str) -> Segment:
     """Write the rows of some segments as one, in the order of their ids.
 
-    It is on the disk, and not entered in the manifest. Memory: a row group, and one segment.
+    The file is durable, but not in the manifest. Memory: a row group and one segment.
 
     Args:
-        part: see `SegmentWriter`; the same for the same group gives the same file, so that a
-            task that is tried twice leaves one.
+        part: see `SegmentWriter`. The same part for the same group gives the same file, so a
+            retried task leaves one.
 
     Raises:
-        BadInput: a segment can't be read, or holds other than it should.
+        BadInput: a segment can't be read, or its row count differs from the manifest.
         ArchiveError: the disk is full.
     """
     return write_segment(
@@ -98,19 +98,19 @@ def _rows(table: Table, group: Group) -> Iterator[pa.Table]:
         path = table.path(segment)
         try:
             with pq.ParquetFile(path, memory_map=True, pre_buffer=False) as file:
-                # Cores are for tasks, as everywhere in the pipeline; and what is mapped needs
-                # no threads that fetch it ahead.
+                # Each core runs a task, as everywhere in the pipeline, and a mapped file needs no
+                # prefetching threads.
                 rows = file.read(use_threads=False)
         except (OSError, pa.ArrowException) as error:
             raise BadInput(f"{path}: {str(error).splitlines()[0]}") from error
         if rows.num_rows != segment.rows:
             raise BadInput(f"{path}: {rows.num_rows} rows, where {segment.rows} were sealed")
-        # What mist has sealed has this schema already; to see that takes a tenth of the cast.
+        # Sealed segments have this schema; the comparison takes a tenth of the cast.
         yield rows if rows.schema == MESSAGES else rows.select(MESSAGES.names).cast(MESSAGES)
 
 
 def _row_groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """The same rows, a row group's at a time."""
+    """Split the same rows at row groups."""
     waiting: list[pa.Table] = []
     count = 0
     for table in tables:

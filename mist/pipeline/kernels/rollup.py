@@ -1,8 +1,8 @@
-"""Messages by hour and tag.
+"""Roll-up of messages by hour and tag.
 
-What is added up are whole batches: where times ascend, as in an archive they do, an hour is a
-stretch of rows and its tags a stretch of numbers, whose histogram is all there is to do. Names
-are looked at once for each dictionary.
+Batches are aggregated as a whole: where times ascend, as in an archive, the rows of an hour are
+contiguous, and so are the codes of their tags, of which a histogram is taken. Tag names are
+processed once for each dictionary.
 """
 
 from collections import Counter as Counts
@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mist.pipeline.kernels.tags import Codes, Places
+from mist.pipeline.kernels.tags import Codes, Int64Array
 
 __all__ = ["HOUR", "Counter", "HourlyCounts"]
 
@@ -21,32 +21,32 @@ HOUR = 3_600_000_000  # microseconds
 
 
 class Counter:
-    """How often each tag was used, whatever dictionaries they come with. Memory: O(tags)."""
+    """Counts of tags, merged over batches with different dictionaries. Memory: O(tags)."""
 
     def __init__(self) -> None:
         self._places: dict[str, int] = {}
         self._counts = np.zeros(0, np.int64)
 
-    def add(self, names: pa.Array, counts: Places) -> None:
+    def add(self, names: pa.Array, counts: Int64Array) -> None:
         """Add `counts` to each of `names`. O(names)."""
         used = np.flatnonzero(counts)
         if len(used) < len(names):
             names, counts = names.take(pa.array(used)), counts[used]
         places = self._places
-        # setdefault's second argument is made first, so that is the number of a new name.
+        # The argument of setdefault is evaluated first, so it is the number of a new name.
         found = [places.setdefault(name, len(places)) for name in names.to_pylist()]
         if len(places) > len(self._counts):
             grown = np.zeros(2 * len(places), np.int64)
             grown[: len(self._counts)] = self._counts
             self._counts = grown
-        self._counts[found] += counts  # no name stands twice in a dictionary of `Codes`
+        self._counts[found] += counts  # names are distinct in a dictionary of `Codes`
 
-    def arrays(self) -> tuple[pa.Array, Places]:
-        """Names, and how often each was used."""
+    def arrays(self) -> tuple[pa.Array, Int64Array]:
+        """The names, and the count of each."""
         return pa.array(list(self._places), pa.string()), self._counts[: len(self._places)]
 
     def top(self, count: int) -> list[tuple[str, int]]:
-        """The most used, and where two are used alike the first by name first."""
+        """The most frequent tags; equal counts are ordered by name."""
         pairs = zip(self._places, self._counts.tolist(), strict=False)
         return sorted(pairs, key=lambda pair: (-pair[1], pair[0]))[:count]
 
@@ -55,7 +55,7 @@ class HourlyCounts:
     """Messages, and bytes of their data, by hour and tag. Memory: O(hours x tags).
 
     Args:
-        sizes: whether bytes are counted, too. They take reading all data.
+        sizes: whether to count bytes as well, which requires reading all data.
     """
 
     def __init__(self, *, sizes: bool = False) -> None:
@@ -68,11 +68,11 @@ class HourlyCounts:
     def add(self, batch: pa.RecordBatch) -> None:
         """Count a batch with the columns `time`, `tags`, and `data` where sizes are counted.
 
-        A tag that stands twice in a row counts twice; an archive has none that does.
+        A tag that is twice in a row counts twice; an archive has no such rows.
         """
         column = Codes.of(batch.column("tags"))
         hours = batch.column("time").cast(pa.int64()).to_numpy() // HOUR
-        if (hours[1:] < hours[:-1]).any():  # not out of an archive
+        if (hours[1:] < hours[:-1]).any():  # not from an archive
             order = np.argsort(hours, kind="stable")
             column, hours = Codes(column.names, column.rows.take(order)), hours[order]
         else:
@@ -95,10 +95,10 @@ class HourlyCounts:
                 self._bytes.setdefault(hour, Counter()).add(column.names, summed.astype(np.int64))
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """What was counted, an hour at a time.
+        """The counts, an hour at a time.
 
         `hour` (hours since 1970), `tag`, `messages`, and `bytes`, which are null unless
-        counted. A tag of null stands for all messages of the hour, each once.
+        counted. A null tag is the total of the hour, with each message once.
         """
         for hour, counter in sorted(self._messages.items()):
             names, messages = counter.arrays()
@@ -117,8 +117,8 @@ def _batch(hour: int, names: pa.Array, messages: pa.Array, sizes: pa.Array) -> p
     return pa.record_batch({"hour": hours, "tag": names, "messages": messages, "bytes": sizes})
 
 
-def _runs(values: Places) -> Iterator[tuple[int, int, int]]:
-    """Stretches of equal values: value, start, stop."""
+def _runs(values: Int64Array) -> Iterator[tuple[int, int, int]]:
+    """Runs of equal values: value, start, stop."""
     if not len(values):
         return
     bounds = [0, *(np.flatnonzero(np.diff(values)) + 1).tolist(), len(values)]
@@ -126,6 +126,6 @@ def _runs(values: Places) -> Iterator[tuple[int, int, int]]:
         yield int(values[start]), start, stop
 
 
-def _lengths(data: pa.Array) -> Places:
+def _lengths(data: pa.Array) -> Int64Array:
     lengths = pc.fill_null(pc.binary_length(data), 0)
     return np.asarray(lengths.to_numpy(zero_copy_only=False), np.int64)

@@ -1,7 +1,7 @@
-"""Tag sets to be matched against the log: an Arrow array, which travels to the executors.
+"""Subscriptions to be matched against the log: an Arrow array, sent to the executors.
 
-An array of canonical texts, `a,b`, says everything: no tag holds a comma. It is cut into blocks
-where there are more subscriptions than an executor's memory holds.
+The array has canonical texts, `a,b`, which are unambiguous since no tag has a comma. It is split
+into blocks if there are more subscriptions than fit into the memory of an executor.
 """
 
 from collections.abc import Iterable, Iterator
@@ -18,11 +18,11 @@ from mist.archive.derived import grouped
 from mist.errors import MistError
 from mist.message import ASK, MAX_SUBSCRIPTION_TAGS, parse_tags
 from mist.pipeline.errors import BadInput
-from mist.pipeline.kernels.tags import Codes, Rows, ends
+from mist.pipeline.kernels.tags import Codes, Rows, run_offsets
 
 __all__ = ["BLOCK", "blocks", "compiled", "parse_subscriptions", "read_file"]
 
-BLOCK = 2_000_000  # subscriptions that are matched at once; some 150 bytes of memory each
+BLOCK = 2_000_000  # subscriptions matched in one pass; some 150 bytes of memory each
 
 _ADDRESS: Final = r"^(=?/|\.|\*$)"
 
@@ -41,7 +41,9 @@ def read_file(path: Path) -> pa.Array:
 
 
 def parse_subscriptions(lines: Iterable[bytes], name: str = "subscriptions") -> pa.Array:
-    """Subscriptions a line, `a,b`; tags in any order, and addresses: `/foo`, `=/foo`, `.a.*`, `*`.
+    """Parse subscriptions, one a line: tags in any order, `a,b`, and addresses.
+
+    Addresses are `/foo`, `=/foo`, `.a.*`, `*`.
 
     Blank lines don't count.
 
@@ -52,7 +54,7 @@ def parse_subscriptions(lines: Iterable[bytes], name: str = "subscriptions") -> 
         BadInput: a line that no client could subscribe to, by its number, or none at all.
     """
     found: dict[str, None] = {}
-    good: set[str] = set()  # tags that need no second look
+    good: set[str] = set()  # tags that were validated already
     for number, line in enumerate(lines, 1):
         try:
             text = line.decode().strip()
@@ -61,7 +63,7 @@ def parse_subscriptions(lines: Iterable[bytes], name: str = "subscriptions") -> 
             tags = set(text.split(","))
             if not tags <= good or len(tags) > MAX_SUBSCRIPTION_TAGS:
                 parsed = parse_tags(tags, MAX_SUBSCRIPTION_TAGS, ASK)
-                # Of subjects there is one at most, and `*` stands by itself.
+                # At most one subject is allowed, and `*` only alone: these are validated each time.
                 good.update(tag for tag in parsed if tag[0] not in ".*")
         except UnicodeDecodeError:
             raise BadInput(f"{name}, line {number}: not UTF-8") from None
@@ -74,9 +76,9 @@ def parse_subscriptions(lines: Iterable[bytes], name: str = "subscriptions") -> 
 
 
 def compiled(asked: Codes) -> Codes:
-    """Subscriptions as matching knows them; `*` has no tags, and so it is in every set.
+    """Compile addresses to tags; `*` compiles to no tags, and so is a subset of every set.
 
-    O(distinct addresses), and nothing where there are none.
+    O(distinct addresses); without any the subscriptions are returned as they are.
     """
     is_address = pc.match_substring_regex(asked.names, _ADDRESS)
     if not pc.any(is_address).as_py():
@@ -90,7 +92,7 @@ def compiled(asked: Codes) -> Codes:
     owners = np.concatenate([np.flatnonzero(~mask), np.repeat(places, list(map(len, tags)))])
     found = grouped(owners, encoded.indices.to_numpy(), len(asked.names))
     codes, counts = found.spread(asked.rows.codes)
-    rows = Rows(codes.astype(np.int32, copy=False), ends(counts)[asked.rows.starts])
+    rows = Rows(codes.astype(np.int32, copy=False), run_offsets(counts)[asked.rows.starts])
     return Codes(encoded.dictionary, rows)
 
 

@@ -1,9 +1,9 @@
 """Dictionary encoding of tags: a column of tags as numbers, used by every kernel.
 
-Tags are texts, and few of them are used over and over. Each kernel looks at a text once, where
-it stands in a dictionary, and from there on at an int32. Read from Parquet with its dictionary
-kept (`mist.pipeline.reading` does), a column comes that way and no text is made of it: 0.15
-seconds for a million rows of six tags, against 0.45 with their texts.
+A log has few distinct tags, each used many times. A kernel processes the text of a tag once, in the
+dictionary, and otherwise its int32 code. A column read from Parquet with its dictionary kept (as
+`mist.pipeline.reading` does) is encoded already and no strings are created: 0.15 seconds for a
+million rows of six tags, against 0.45 with strings.
 
     tags             names            codes          starts
     [a, b], [b]      [a, b]           0 1 1          0 2 3
@@ -22,61 +22,61 @@ from mist.archive.derived import Derived, find_derived, is_derived
 
 __all__ = [
     "Codes",
-    "Ints",
-    "Places",
+    "Int32Array",
+    "Int64Array",
     "Rows",
     "Vocabulary",
     "as_sets",
-    "ends",
+    "expand_runs",
     "rows_by_length",
-    "spread",
+    "run_offsets",
     "without",
 ]
 
-Ints = npt.NDArray[np.int32]
-Places = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
+Int32Array = npt.NDArray[np.int32]
+Int64Array = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
 
-_WORTH_A_SET = 4  # times that Arrow looks up a text while Python looks up one
+_LOOKUP_RATIO = 4  # lookups that Arrow does in the time of one in Python
 
 
 @attrs.frozen(eq=False)
 class Rows:
-    """The tags of some rows, as numbers; the numbers mean what their maker says.
+    """Rows of encoded tags, laid out like an Arrow list array.
 
     Attributes:
-        codes: a number for each tag of each row, row after row.
+        codes: a code for each tag of each row, row after row; their dictionary is the caller's.
         starts: where each row begins, and where the last one ends; length rows + 1.
     """
 
-    codes: Ints
-    starts: Places
+    codes: Int32Array
+    starts: Int64Array
 
     def __len__(self) -> int:
         return len(self.starts) - 1
 
     @property
-    def lengths(self) -> Places:
-        """Tags of each row."""
+    def lengths(self) -> Int64Array:
+        """The number of tags of each row."""
         return np.diff(self.starts)
 
-    def numbers(self) -> Places:
-        """For each code, the row it stands in. O(codes)."""
+    def numbers(self) -> Int64Array:
+        """The row of each code. O(codes)."""
         return np.repeat(np.arange(len(self)), self.lengths)
 
-    def take(self, rows: Places) -> "Rows":
-        """Some of the rows, in the order given. O(their codes)."""
+    def take(self, rows: Int64Array) -> "Rows":
+        """Select rows, in the given order. O(codes of these rows)."""
         lengths = self.lengths[rows]
-        places = spread(self.starts[:-1][rows], lengths)
-        return Rows(self.codes[places], ends(lengths))
+        places = expand_runs(self.starts[:-1][rows], lengths)
+        return Rows(self.codes[places], run_offsets(lengths))
 
 
 @attrs.frozen(eq=False)
 class Codes:
-    """A column of tags: `rows` has numbers of `names`.
+    """A dictionary-encoded column of tags: the codes of `rows` index `names`.
 
     Attributes:
-        names: array<string>; not sorted, some perhaps not used, none there twice.
+        names: array<string>, distinct; unsorted, and some may be unused.
     """
 
     names: pa.Array
@@ -84,41 +84,41 @@ class Codes:
 
     @classmethod
     def of(cls, tags: pa.Array) -> "Codes":
-        """Take a column apart.
+        """Encode a column.
 
         Args:
-            tags: list<string> or list<dictionary>, perhaps a slice. A null row has no tags.
+            tags: list<string> or list<dictionary>, possibly a slice. A null row has no tags.
         """
-        values = tags.flatten()  # of the slice alone, and without what a null row hides
+        values = tags.flatten()  # only of the slice, without values below null rows
         if not pa.types.is_dictionary(values.type):
             values = values.dictionary_encode()
         names = values.dictionary
         codes = values.indices.to_numpy(zero_copy_only=False).astype(np.int32, copy=False)
-        if len(pc.unique(names)) < len(names):  # as Arrow's Parquet reader may give it
+        if len(pc.unique(names)) < len(names):  # as Arrow's Parquet reader may return it
             encoded = names.dictionary_encode()
             names = encoded.dictionary
             codes = encoded.indices.to_numpy()[codes]
         if tags.null_count:
             lengths = pc.fill_null(pc.list_value_length(tags), 0).to_numpy(zero_copy_only=False)
-            return cls(names, Rows(codes, ends(lengths)))
+            return cls(names, Rows(codes, run_offsets(lengths)))
         offsets = tags.offsets.to_numpy()
         return cls(names, Rows(codes, (offsets - offsets[0]).astype(np.int64, copy=False)))
 
-    def counts(self) -> Places:
-        """How often each name stands in the rows."""
+    def counts(self) -> Int64Array:
+        """The number of occurrences of each name."""
         return np.bincount(self.rows.codes, minlength=len(self.names))
 
 
 class Vocabulary:
     """Distinct tags, numbered in the order of their texts.
 
-    As an archive has the tags of each row in that order too, they are in order as numbers.
+    An archive sorts the tags of each row as well, so the numbers in a row ascend.
 
     Args:
-        names: array<string>, sorted, none twice.
+        names: array<string>, sorted and distinct.
 
     Attributes:
-        derives: whether there is one among them that addresses stand for (`mist.addresses`).
+        derives: whether some of them are derived from addresses (`mist.addresses`).
     """
 
     def __init__(self, names: pa.Array) -> None:
@@ -128,19 +128,19 @@ class Vocabulary:
 
     @classmethod
     def of(cls, tags: pa.Array) -> "Vocabulary":
-        """The distinct ones of these texts."""
+        """The vocabulary of some texts, possibly repeated."""
         return cls(pc.unique(tags).sort())
 
     def __len__(self) -> int:
         return len(self.names)
 
-    def numbers(self, names: pa.Array) -> Ints:
-        """The number of each name, -1 where it is none of ours.
+    def numbers(self, names: pa.Array) -> Int32Array:
+        """The number of each name, -1 if it is not in the vocabulary.
 
-        O(names), and O(vocabulary) where there are as many: Arrow builds its table of the
-        vocabulary anew each time, so for a few names out of a large one a dict is kept.
+        O(names + vocabulary) for many names. Arrow builds its hash table of the vocabulary in each
+        call, so for few names a dict is kept: O(names).
         """
-        if len(names) * _WORTH_A_SET < len(self.names):
+        if len(names) * _LOOKUP_RATIO < len(self.names):
             if self._numbers is None:
                 self._numbers = {name: n for n, name in enumerate(self.names.to_pylist())}
             find = self._numbers.get
@@ -148,31 +148,31 @@ class Vocabulary:
         found = pc.fill_null(pc.index_in(names, self.names), -1)
         return np.asarray(found.to_numpy(zero_copy_only=False), np.int32)
 
-    def stand_for(self, names: pa.Array, own: Ints) -> Derived | None:
-        """The numbers of each name, and of what is derived from it; None where nothing is.
+    def stand_for(self, names: pa.Array, own: Int32Array) -> Derived | None:
+        """The numbers of each name and of the tags derived from it; None if none are derived.
 
         Args:
-            own: what `numbers` says of the names.
+            own: the result of `numbers` for the names.
         """
         if not self.derives:
             return None
         return find_derived(names, own, lambda tags: self.numbers(pa.array(tags, pa.string())))
 
     def code_published(self, column: Codes) -> Rows:
-        """As `code`, of tags as published: an address is also all that it stands for."""
+        """Like `code`, for published tags: an address also has the tags derived from it."""
         numbers = self.numbers(column.names)
         found = self.stand_for(column.names, numbers)
         if found is None:
             return self._coded(column, numbers)
         codes, counts = found.spread(column.rows.codes)
-        rows = Rows(codes.astype(np.int32), ends(counts)[column.rows.starts])
+        rows = Rows(codes.astype(np.int32), run_offsets(counts)[column.rows.starts])
         return as_sets(rows, len(self))
 
     def code(self, column: Codes) -> Rows:
-        """The rows with our numbers, as sets: what isn't ours is left out. O(codes)."""
+        """The rows in numbers of the vocabulary, as sets; other tags are left out. O(codes)."""
         return self._coded(column, self.numbers(column.names))
 
-    def _coded(self, column: Codes, numbers: Ints) -> Rows:
+    def _coded(self, column: Codes, numbers: Int32Array) -> Rows:
         if not len(numbers):
             return column.rows
         rows = Rows(numbers[column.rows.codes], column.rows.starts)
@@ -182,7 +182,7 @@ class Vocabulary:
 
 
 def _from(names: pa.Array, start: str) -> pa.Array:
-    """The first of some sorted names that isn't before `start`; none where there is none."""
+    """The first of some sorted names that is not before `start`, as an array of one or none."""
     low, high = 0, len(names)
     while low < high:
         middle = (low + high) // 2
@@ -193,8 +193,8 @@ def _from(names: pa.Array, start: str) -> pa.Array:
     return names.slice(low, 1)
 
 
-def without(rows: Rows, unwanted: Bools) -> Rows:
-    """The rows less some of their codes (`unwanted`: one for each code)."""
+def without(rows: Rows, unwanted: BoolArray) -> Rows:
+    """Remove some codes from rows (`unwanted`: a flag for each code)."""
     gone = np.zeros(len(unwanted) + 1, np.int64)
     np.cumsum(unwanted, out=gone[1:])
     if not gone[-1]:
@@ -203,9 +203,9 @@ def without(rows: Rows, unwanted: Bools) -> Rows:
 
 
 def as_sets(rows: Rows, limit: int) -> Rows:
-    """The rows with ascending codes, none twice.
+    """Sort the codes of each row and remove duplicates.
 
-    That they are so already, as they come out of an archive, is seen at one comparison a code.
+    Rows from an archive are sets already, which is checked with one comparison for each code.
 
     Args:
         limit: above every code.
@@ -216,35 +216,35 @@ def as_sets(rows: Rows, limit: int) -> Rows:
     rises = np.empty(len(codes) + 1, bool)
     rises[0] = rises[-1] = True
     np.greater(codes[1:], codes[:-1], out=rises[1:-1])
-    rises[starts] = True  # the first of a row may be anything
+    rises[starts] = True  # the first code of a row may have any value
     if rises.all():
         return rows
-    keys = np.sort(rows.numbers() * limit + codes)  # a third of what `np.unique` takes
+    keys = np.sort(rows.numbers() * limit + codes)  # a third of the time of `np.unique`
     rises[1:-1] = keys[1:] > keys[:-1]
     numbers, codes = np.divmod(keys[rises[:-1]], limit)
-    return Rows(codes.astype(np.int32), ends(np.bincount(numbers, minlength=len(rows))))
+    return Rows(codes.astype(np.int32), run_offsets(np.bincount(numbers, minlength=len(rows))))
 
 
-def ends(lengths: Any) -> Places:
-    """Where each of some runs begins when they stand one behind the other, and the end."""
+def run_offsets(lengths: Any) -> Int64Array:
+    """Offsets of consecutive runs: the start of each, and the end of the last."""
     found = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=found[1:])
     return found
 
 
-def spread(starts: Places, lengths: Places) -> Places:
-    """Every place of some runs: starts 5, 9 and lengths 2, 3 are 5 6, 9 10 11."""
-    begins = ends(lengths)
+def expand_runs(starts: Int64Array, lengths: Int64Array) -> Int64Array:
+    """Every index of some runs: starts 5, 9 and lengths 2, 3 are 5 6, 9 10 11."""
+    begins = run_offsets(lengths)
     return np.arange(begins[-1]) + np.repeat(starts - begins[:-1], lengths)
 
 
-def rows_by_length(lengths: Places) -> Iterator[tuple[int, Places]]:
-    """Rows by their length, two and more."""
+def rows_by_length(lengths: Int64Array) -> Iterator[tuple[int, Int64Array]]:
+    """Group the rows by length, for lengths from 2."""
     if not len(lengths):
         return
-    # Numbers of the smallest type that holds them are sorted by radix.
+    # In the smallest integer type, for which numpy has a radix sort.
     order = np.argsort(lengths.astype(np.min_scalar_type(lengths.max())), kind="stable")
-    bounds = ends(np.bincount(lengths))
+    bounds = run_offsets(np.bincount(lengths))
     for length in range(2, len(bounds) - 1):
         alike = order[bounds[length] : bounds[length + 1]]
         if len(alike):

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mist.pipeline.kernels import together
+from mist.pipeline.kernels import cooccurrence
+from mist.pipeline.kernels.cooccurrence import PairCounts
 from mist.pipeline.kernels.coverage import Coverage
 from mist.pipeline.kernels.matching import Matcher
 from mist.pipeline.kernels.rollup import HOUR, Counter, HourlyCounts
-from mist.pipeline.kernels.together import PairCounts
 from tests.pipeline.kernels.columns import (
     NUMBERS,
     TAGS,
@@ -97,7 +97,7 @@ def test_pairs_are_those_of_the_tags_that_count(
 
 
 def test_pairs_are_counted_before_too_many_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(together, "_WAITING", 3)
+    monkeypatch.setattr(cooccurrence, "_MAX_PENDING", 3)
     pairs = PairCounts(pa.array(["a", "b", "c"]))
     pairs.add(column([{"a", "b", "c"}] * 5 + [{"a", "c"}] * 2))
     assert counted(list(pairs.batches()), "tag", "other") == {

@@ -106,7 +106,7 @@ def test_tags_in_any_order_and_repeated_are_a_set(wanted: TagSets, rows: list[li
 
 
 def test_collisions_of_hashes_change_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(matching, "_MOST_BITS", 1)  # so that two buckets hold everything
+    monkeypatch.setattr(matching, "_MAX_BITS", 1)  # so that two buckets hold everything
     monkeypatch.setattr(matching, "_TILE", 16)
     monkeypatch.setattr(matching, "_EXPANDED", 4)
     tags = [f"t{n}" for n in range(12)]

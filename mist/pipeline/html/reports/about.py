@@ -20,11 +20,11 @@ ACCOUNTS = (
 
 @attrs.frozen
 class About:
-    """What a page is about.
+    """The source of a report.
 
     Attributes:
-        selected: which messages, as (label, text).
-        made: when, Unix seconds.
+        selected: the selection of messages, as (label, text).
+        made: time of the report, Unix seconds.
         by: the command that made it.
     """
 
@@ -40,5 +40,5 @@ class About:
         sections: Sequence[Section],
         omits: Sequence[str],
     ) -> Page:
-        """A page about this."""
+        """A page with this header."""
         return Page(title, says, tiles, sections, self.selected, self.made, omits, self.by)

@@ -5,12 +5,11 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
 from typing import Any, Final
 
-from mist.pipeline.html.bars import Bars
 from mist.pipeline.html.page import Page, Section, Tile
 from mist.pipeline.html.plots import Series, TimePlot
 from mist.pipeline.html.reports.about import ACCOUNTS, About
 from mist.pipeline.html.scales import DAY, count, share, short, size, size_ticks
-from mist.pipeline.html.tables import Column, Table
+from mist.pipeline.html.tables import Bars, Column, Table
 
 __all__ = ["billing_page", "drops_page", "tokens_page"]
 

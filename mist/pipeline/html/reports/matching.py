@@ -3,11 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mist.pipeline.html.bars import Bars
 from mist.pipeline.html.page import Page, Section, Tile
 from mist.pipeline.html.reports.about import UNSEALED, About
 from mist.pipeline.html.scales import count, share, short
-from mist.pipeline.html.tables import Column, Table
+from mist.pipeline.html.tables import Bars, Column, Table
 
 __all__ = ["coverage_page", "histogram", "match_page"]
 

@@ -4,13 +4,11 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from mist.pipeline.html.bars import Bars
-from mist.pipeline.html.heat import Heat
 from mist.pipeline.html.page import Page, Section, Tile
 from mist.pipeline.html.plots import Series, TimePlot
 from mist.pipeline.html.reports.about import UNSEALED, About
 from mist.pipeline.html.scales import HOUR, count, moment, share, short, size, size_ticks
-from mist.pipeline.html.tables import Column, Table
+from mist.pipeline.html.tables import Bars, Column, Heat, Table
 
 __all__ = ["LINES", "cooccurrence_page", "tags_page", "volume_page"]
 
