@@ -96,7 +96,7 @@ def read_log(
         ArchiveMissing, ArchiveDamaged: there is none, or its manifest can't be read.
         InvalidSelection: `subscribe` can't be read.
     """
-    from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
+    from pyspark.sql import functions as F  # noqa: N812  # its conventional name
 
     alternatives = parse_alternatives(subscribe) if isinstance(subscribe, str) else subscribe or ()
     wanted = Range(after or 0, upto, since, until)
@@ -121,7 +121,7 @@ def read_log(
 
 def _carries(asked: str) -> "Column":
     """Whether a row has a requested tag, as a Spark expression without Python."""
-    from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
+    from pyspark.sql import functions as F  # noqa: N812  # its conventional name
 
     if not is_pattern(asked):
         return F.array_contains("tags", asked.removeprefix("=") if asked[:2] == "=/" else asked)

@@ -1,16 +1,16 @@
 """The jobs over an archive: each a module with a `run`, for commands, tests and the bench.
 
-compact         few large segments of many small ones
-match           which messages would each subscription have got?
-volume          messages by hour and tag
-tags            the tags used most
-cooccurrence    which tags travel together
-coverage        who hears nothing, and what nobody listens to
-billing, drops  deliveries by token and day
-tokens          grants never used, subscriptions near the edge of theirs
-export          a selection, for others to read
+compact         compaction: small segments are merged into large ones
+match           matching: messages that each subscription would have received
+volume          roll-up of messages by hour and tag
+tags            the most frequent tags
+cooccurrence    co-occurrence of tags
+coverage        subscriptions without messages, unmatched tags, fan-out
+billing, drops  deliveries and drops by token and day
+tokens          token audit: unused grants, subscriptions that only just match theirs
+export          a selection as Parquet, JSON lines or a Delta table
 replay          a selection, published again
-erase           what must not be there any more
-retain          days that are let go
-stream          from a live server into a lake
+erase           erasure of messages on request
+retain          retention by days
+stream          streaming ingestion from a live server into a lake
 """

@@ -1,7 +1,7 @@
 """Billing: deliveries by token and day, from the usage accounting of the server.
 
-The server counts a delivery when it puts it into a session's outbox or its transport, with the
-message's data bytes. The registry id of a token is its name here; the token itself is nowhere.
+The server counts a delivery, and the bytes of its data, when it enters a session's outbox or its
+transport. Tokens are identified by their registry id; the archive does not have the tokens.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -25,8 +25,8 @@ class Result:
     """Deliveries by token and day.
 
     Attributes:
-        table: token string, day date32, subscriptions int64 (distinct ones that got
-            something), sent, dropped, bytes int64; by day, then the most first.
+        table: token string, day date32, subscriptions int64 (distinct ones with
+            deliveries or drops), sent, dropped, bytes int64; by day, then the most first.
     """
 
     table: "pa.Table"
@@ -58,7 +58,7 @@ def run(
     """Add up the table `deliveries`.
 
     Args:
-        when: minutes that count; None takes all.
+        when: period; None is all.
     """
     from pyspark.sql import functions as sf
 

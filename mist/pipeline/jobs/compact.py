@@ -1,11 +1,11 @@
 """Compaction: joins small segments into few large ones, one output segment for each task.
 
-Tasks write files that no manifest lists; then the driver enters all of them in one new
-generation, and retires what they replace. So a crash, wherever it comes, leaves the generation
-that was there, and files that are swept. What was erased, retained or compacted by others
-meanwhile has another segment by then: a group in which that happened is left as it is now.
+Tasks write files that no manifest lists. Then the driver commits all of them in one new generation,
+and retires the segments that they replace. So a crash at any point leaves the current generation,
+and orphan files, which are swept. A group of which a segment was replaced in the meantime, by an
+erasure, retention or another compaction, is left as it is.
 
-The table: `file string, rows int64, bytes int64, segments int64` (that it was made of), by file.
+The table: `file string, rows int64, bytes int64, segments int64` (that were merged), by file.
 """
 
 from contextlib import suppress
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BYTES", "ROWS", "run"]
 
-ROWS: Final = 5_000_000  # of a segment, at most about
+ROWS: Final = 5_000_000  # of a segment, approximately an upper limit
 BYTES: Final = 512 * 1024 * 1024  # likewise
 
 
@@ -45,8 +45,8 @@ def run(
     """Compact an archive.
 
     Args:
-        selection: only segments all of whose messages are in its range; tags don't count.
-        rows, size: rows and bytes of a segment, at most about.
+        selection: only segments entirely in its range are merged; tags are ignored.
+        rows, size: target rows and bytes of a segment, approximately upper limits.
 
     Raises:
         ArchiveMissing: there is none.
@@ -94,7 +94,7 @@ def run(
 
 
 def _merge(spark: "SparkSession", archive: Path, todo: list[Group], part: str) -> list[Segment]:
-    """The segments made of the groups, in their order."""
+    """Merge each group into a segment; in the order of the groups."""
     if not todo:
         return []
     found = each_in_a_task(spark, len(todo), partial(_write, archive, todo, part))
@@ -107,5 +107,5 @@ def _write(archive: Path, todo: list[Group], part: str, number: int) -> bytes:
 
 def _delete(table: Table, segments: list[Segment]) -> None:
     for segment in segments:
-        with suppress(OSError):  # the next sweep finds it
+        with suppress(OSError):  # the next sweep deletes it
             table.path(segment).unlink()

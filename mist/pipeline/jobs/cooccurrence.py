@@ -1,9 +1,9 @@
 """Co-occurrence of tags: two passes, see `mist.pipeline.kernels.cooccurrence`.
 
 The table: `tag string, other string, messages int64, tag_messages int64, other_messages int64,
-jaccard double, lift double`, pairs that met most first. `jaccard` is the share of messages with
-both among those with either; `lift` how much more often they met than if they knew nothing of
-each other (1: just as often).
+jaccard double, lift double`, the most frequent pairs first. `jaccard` is the share of messages with
+both tags among those with either; `lift` is the ratio of their count to that expected of
+independent tags (1: as expected).
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AMONG", "TOP", "run"]
 
-AMONG: Final = 1000  # tags, the most used; 8 bytes of memory for each two of them
+AMONG: Final = 1000  # the most frequent tags; 8 bytes of memory for each pair of them
 TOP: Final = 1000  # pairs
 
 _SCHEMA: Final = "tag string, other string, messages bigint"
@@ -43,17 +43,16 @@ def run(
 ) -> Result:
     """Count the pairs of tags of messages.
 
-    The summary's `floor` says what may be missing: every pair that met more often than that is
-    there, unless `top` cut it off.
+    Pairs with a count above the summary's `floor` are complete, up to the limit `top`.
 
     Args:
-        among: pairs of so many tags are counted, the most used.
-        top: pairs that are listed.
+        among: number of the most frequent tags whose pairs are counted.
+        top: number of pairs listed.
 
     Raises:
         BadInput: `out` is there already, or a segment can't be read.
     """
-    from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
+    from pyspark.sql import functions as F  # noqa: N812  # its conventional name
 
     progress("counting tags")
     used = count_tags(spark, messages, among + 1)

@@ -1,14 +1,13 @@
 """Coverage: subscriptions without messages, unmatched messages, and fan-out.
 
-Of messages with an audience only those count that would come to who has the subscriptions, as in
+Of targeted messages only those count whose audience admits the subscriber, as in
 `mist.pipeline.jobs.match`.
 
 The table: `kind string, name string, messages int64`:
 
-    subscription    each of those given, and the messages it would have got, fewest first
-    tag             that no subscription asks for, and the messages with it, most first
-    fanout          a number of subscriptions, and the messages that would have gone to just so
-                    many, ascending
+    subscription    each of those given, and its number of messages, ascending
+    tag             each tag in no subscription, and the messages with it, descending
+    fanout          a number of subscriptions, and the messages that match as many, ascending
 """
 
 from collections.abc import Iterator
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TOP", "run"]
 
-TOP: Final = 1000  # tags that nobody listens to
+TOP: Final = 1000  # unmatched tags that are listed
 
 _SCHEMA: Final = "kind string, name string, messages bigint"
 
@@ -54,20 +53,20 @@ def run(
     out: Path | None = None,
     progress: Progress = silent,
 ) -> Result:
-    """Hold subscriptions against messages.
+    """Measure the coverage of messages by subscriptions.
 
-    All subscriptions have to fit into the memory of an executor's process, some 150 bytes each,
-    since a message's fan-out is known only to who knows all of them.
+    All subscriptions have to fit into the memory of an executor, some 150 bytes each, since the
+    fan-out of a message depends on all of them.
 
     Args:
         subscriptions: of `mist.pipeline.kernels.subscriptions`.
-        top: tags that are listed.
-        attributes: of the session that has each of the subscriptions.
+        top: number of tags listed.
+        attributes: of the sessions that hold the subscriptions.
 
     Raises:
         BadInput: `out` is there already, or a segment can't be read.
     """
-    from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
+    from pyspark.sql import functions as F  # noqa: N812  # its conventional name
 
     shared = broadcast(spark, subscriptions, sample(messages), attributes)
     progress(f"holding {len(subscriptions):,} subscriptions against the messages")
@@ -120,7 +119,7 @@ def _subscriptions(given: pa.Array, found: pa.Table) -> pa.Table:
 
 
 def _fanout(sizes: Any, messages: Any) -> dict[str, Any]:
-    """Of a message: the share that nobody gets, and how many get one."""
+    """Statistics of the fan-out: messages without recipients, mean, largest."""
     total = int(messages.sum())
     nobody = int(messages[sizes == 0].sum())
     return {

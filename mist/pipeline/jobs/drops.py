@@ -18,14 +18,14 @@ __all__ = ["Result", "run"]
 
 @attrs.frozen
 class Result:
-    """Drops, only where there are any.
+    """Tokens and subscriptions with drops.
 
     Attributes:
         table: token string, day date32, sent, dropped int64, minutes int64 (in which
             something was dropped); by day, then the most dropped first.
         subscriptions: token, subscription string, sent, dropped int64; the most dropped
             first.
-        sent, dropped: of all deliveries, also of those that lost nothing.
+        sent, dropped: totals, including subscriptions without drops.
     """
 
     table: "pa.Table"
@@ -56,7 +56,7 @@ def run(
     """Add up the drops in the table `deliveries`.
 
     Args:
-        when: minutes that count; None takes all.
+        when: period; None is all.
     """
     from pyspark.sql import functions as sf
 

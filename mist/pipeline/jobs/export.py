@@ -1,7 +1,7 @@
 """Export: a selection of messages as Parquet, JSON lines or a Delta table.
 
-It is made beside its place and moved there when it is whole; so it is there or it isn't. The
-archive is told of it before, so that erasure finds it.
+It is written to a temporary folder and moved to its place when it is complete, so no partial export
+is visible. It is recorded in the archive before, so that erasure finds it.
 
 A line of JSON is what `mist history show --json` prints: `{"id", "time", "tags", "data" or
 "data64", "publisher"?, "audience"?, "meta"?}`, `time` in Unix seconds, `data64` where the data
@@ -36,10 +36,10 @@ FORMATS: Final[tuple[str, ...]] = get_args(Format)
 
 @attrs.frozen
 class Result:
-    """What was written.
+    """The export that was written.
 
     Attributes:
-        recorded: whether an archive knows of it, so that erasure finds it.
+        recorded: whether it is recorded in an archive, so that erasure finds it.
     """
 
     path: str
@@ -56,11 +56,10 @@ class Result:
 
 
 def check_target(out: Path, *, overwrite: bool) -> None:
-    """See that something can be written to `out`, before anything is begun.
+    """Check that `out` can be written, before the job begins.
 
     Raises:
-        BadInput: there is something already, and it is not to be overwritten; or it can't be,
-            since it isn't ours to delete.
+        BadInput: it exists and may not be overwritten, or it is something else than an export.
     """
     if out.is_symlink() or (out.exists() and not out.is_dir()):
         raise BadInput(f"--out {out}: is there, and is no folder")
@@ -86,13 +85,13 @@ def run(
     """Write the messages of `origin` to the folder `out`.
 
     Args:
-        now: Unix seconds, for the note.
-        known_to: the archive that is to know of it.
+        now: Unix seconds, for the record.
+        known_to: the archive to record it in.
 
     Raises:
-        BadInput: see `check_target`; or no message is selected, and nothing was written.
-        NotInstalled: what the format needs.
-        JobFailed, PipelineError, ArchiveError: and nothing was written.
+        BadInput: see `check_target`; or no message is selected.
+        NotInstalled: the format needs a package.
+        JobFailed, PipelineError, ArchiveError: nothing was written.
     """
     check_target(out, overwrite=overwrite)
     if format == "delta":
@@ -144,7 +143,7 @@ def _lines(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def line_of(row: dict[str, Any]) -> str:
-    """A message as a line of JSON, without its end."""
+    """A message as a line of JSON, without its newline."""
     line: dict[str, Any] = {
         "id": row["id"],
         "time": row["time"].timestamp(),
@@ -168,12 +167,12 @@ def _plain(data: bytes) -> dict[str, str]:
 
 
 def beside(out: Path) -> Path:
-    """Where a folder is made that is to be at `out`."""
+    """A temporary path beside `out`, to be moved there."""
     return out.with_name(f".{out.name}.{secrets.token_hex(4)}")
 
 
 def put_in_place(made: Path, out: Path) -> None:
-    """Have what was made be in its place. What was there goes when the new is there."""
+    """Move a new folder to its place. An existing one is deleted after the move."""
     if not out.exists():
         made.rename(out)
         return

@@ -1,8 +1,8 @@
 """Matching: the messages that each subscription would have received, as counts or pairs.
 
-The subscriptions are broadcast to the executors as an Arrow array, and made ready once in each
-process; then each task matches its stretch. Where there are more than a process has memory
-for, the messages are read again for each block of them: that is less than shuffling.
+The subscriptions are broadcast to the executors as an Arrow array, and compiled once in each
+process; then each task matches its messages. If they exceed the memory of a process, the messages
+are read again for each block of subscriptions, which costs less than a shuffle.
 
 Targeted messages count for sessions that their audience admits: by default one without attributes,
 or one with the attributes given. Sites are matched as on a live server.
@@ -46,7 +46,7 @@ __all__ = [
 ]
 
 COLUMNS: Final = ["tags", "audience"]
-"""What tells who gets a message."""
+"""The columns that determine the recipients of a message."""
 
 TagCounts = tuple[pa.Array, Int64Array]
 
@@ -68,10 +68,10 @@ def run(
 
     Args:
         subscriptions: of `mist.pipeline.kernels.subscriptions`.
-        pairs: all pairs instead of counts.
+        pairs: return all pairs instead of counts.
         out: folder for Parquet.
-        block: subscriptions that are matched in one pass over the messages.
-        attributes: of the session that has each of the subscriptions.
+        block: number of subscriptions matched in one pass over the messages.
+        attributes: of the sessions that hold the subscriptions.
 
     Raises:
         BadInput: `out` is there already, or a segment can't be read.
@@ -139,7 +139,7 @@ def _pairs(
 
 
 def sample(messages: Messages) -> TagCounts:
-    """How often tags are used in some of the messages."""
+    """Counts of tags in a sample of the messages."""
     tags = messages.sample("tags")
     if tags is None:
         return pa.array([], pa.string()), np.zeros(0, np.int64)
@@ -149,10 +149,10 @@ def sample(messages: Messages) -> TagCounts:
 
 @attrs.frozen
 class BroadcastSubscriptions:
-    """Subscriptions and what was seen, on their way to the executors, as in their hands.
+    """Subscriptions and tag counts as a broadcast variable.
 
     Attributes:
-        attributes: `Attributes.text` of who has the subscriptions.
+        attributes: `Attributes.text` of the sessions that hold the subscriptions.
     """
 
     name: str
@@ -166,23 +166,23 @@ def broadcast(
     seen: TagCounts,
     attributes: Attributes = NO_ATTRIBUTES,
 ) -> BroadcastSubscriptions:
-    """Have each executor get the subscriptions, once. `parts.destroy()` frees them."""
+    """Broadcast subscriptions, once to each executor. `parts.destroy()` frees them."""
     return BroadcastSubscriptions(
         uuid4().hex, attributes.text, spark.sparkContext.broadcast((subscriptions, seen))
     )
 
 
-# One at a time, which is what memory was planned for. An executor's process has many tasks.
+# One entry, the most that fits into the planned memory; a process runs many tasks.
 @lru_cache(maxsize=1)
 def load_matcher(shared: BroadcastSubscriptions) -> Matcher:
-    """In an executor's process: the matcher, made at the first call, then kept for the next."""
+    """The matcher, built at the first call in each process of an executor and then cached."""
     return Matcher(*shared.parts.value)
 
 
 def visible_batches(
     shared: BroadcastSubscriptions, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Of batches with `COLUMNS` the rows that may come to who has the subscriptions."""
+    """Filter batches with `COLUMNS` by audience: the rows that the subscribers may receive."""
     who = Attributes.parse(shared.attributes)
     for batch in batches:
         mask = visible_rows(batch.column("audience"), batch.column("tags"), who)
@@ -192,7 +192,7 @@ def visible_batches(
 def count(
     shared: BroadcastSubscriptions, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """The kernel of counts: numbers of subscriptions in the block, and their messages."""
+    """The kernel for counts: indices of subscriptions in the block, and their messages."""
     matcher = load_matcher(shared)
     messages = np.zeros(len(matcher), np.int64)
     for batch in visible_batches(shared, batches):
@@ -204,7 +204,7 @@ def count(
 def pair(
     shared: BroadcastSubscriptions, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """The kernel of pairs."""
+    """The kernel for pairs."""
     matcher = load_matcher(shared)
     for batch in visible_batches(shared, batches):
         ids = batch.column("id")

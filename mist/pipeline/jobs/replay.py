@@ -1,7 +1,7 @@
 """Publish a selection again: to the same server or another, all at once or at a rate.
 
-Messages keep their tags, data, audience and meta, and their order; they get new ids and times,
-and the publisher that does this. Subscribers see them like any others.
+Messages keep their tags, data, audience and meta, and their order; they get new ids and times, and
+the publisher that replays them. Subscribers receive them like any others.
 
 At once: Spark's tasks stage the rows and one commit publishes them, all or nothing
 (`mist.pipeline.source.sink`). At a rate: the driver does the same with a tenth of a second's
@@ -12,8 +12,8 @@ batch that goes out at a rate is numbered by the id of its last message, and the
 number of the name's last batch. So a run that resumes asks for that number and goes on above it,
 whatever has been trimmed or published at its source meanwhile.
 
-Refused: to number batches by their place in the selection. Where retention has trimmed the
-selection since, another batch has that place, and the server takes it for a repeat.
+Refused: to number batches by their position in the selection. Where retention has trimmed the
+selection since, another batch has that position, and the server takes it for a repeat.
 """
 
 import json
@@ -46,9 +46,9 @@ __all__ = ["Result", "Target", "run"]
 COLUMNS: Final = ("tags", "data", "audience", "meta")
 ID: Final = "id"
 SCHEMA: Final = pa.schema([MESSAGES.field(name) for name in COLUMNS])
-BATCHES_PER_SECOND: Final = 10  # parts of a second that are published together
-MAX_BATCH: Final = 10_000  # messages published together, at a rate
-_PROBE_ATTEMPT: Final = MAX_ID  # number of an attempt that stages nothing
+BATCHES_PER_SECOND: Final = 10  # at a rate
+MAX_BATCH: Final = 10_000  # messages of a batch, at a rate
+_PROBE_ATTEMPT: Final = MAX_ID  # number of an attempt that never stages
 
 
 @attrs.frozen
@@ -56,7 +56,7 @@ class Target:
     """The server that messages are published to.
 
     Attributes:
-        secret, token: as whom.
+        secret, token: credential.
     """
 
     url: str
@@ -65,35 +65,35 @@ class Target:
 
     @property
     def address(self) -> Address:
-        """The same, checked.
+        """The address, validated.
 
         Raises:
-            InvalidOption: it can't be one.
+            InvalidOption: the URL or the credential is invalid.
         """
         return Address.parse(self.url, self.secret, self.token)
 
     def options(self, txn: str | None = None) -> dict[str, str]:
-        """Those of `format("mist")` for it, credentials among them.
+        """The options of `format("mist")` for it, including credentials.
 
         Raises:
-            InvalidOption: one of them can't be one.
+            InvalidOption: one of them is invalid.
         """
         given = {"url": self.url, "secret": self.secret, "token": self.token, "txn": txn}
-        if txn is not None and not txn.strip():  # which Spark's options take for none
+        if txn is not None and not txn.strip():  # Spark treats a blank option as not given
             raise InvalidOption("txn: give a name")
         options = {name: value for name, value in given.items() if value is not None}
         WriteOptions.parse(options)
         return options
 
     def check(self, txn: str | None = None) -> None:
-        """See that it is there and lets us in, before Spark is started for it.
+        """Check that the server is reachable and authorizes us, before Spark is started.
 
         Args:
-            txn: the name that is to be published under, if any.
+            txn: transaction name, if any.
 
         Raises:
-            InvalidOption: the name or the rest can't be one.
-            ServerUnavailable, ServerRefused: one line.
+            InvalidOption: the name or another option is invalid.
+            ServerUnavailable, ServerRefused: from the server.
         """
         self.options(txn)
         with Client(self.address, retry_timeout=FIRST_TIMEOUT) as client:
@@ -102,12 +102,12 @@ class Target:
 
 @attrs.frozen
 class Result:
-    """What was published.
+    """The result of a replay.
 
     Attributes:
-        repeated: messages that a run before had published under the same name already, as
-            far as this is known: only at a rate.
-        txn: the name; to be given again where this was interrupted.
+        repeated: number of messages that an earlier run had published under the same name; only
+            known at a rate.
+        txn: transaction name, for resuming an interrupted run.
     """
 
     messages: int
@@ -135,15 +135,15 @@ def run(
     """Publish the messages of `origin` at `target`.
 
     Args:
-        rate: messages a second, at most; None is as fast as it goes.
-        txn: name under which it is done once; None draws one.
+        rate: messages a second, at most; None is no limit.
+        txn: transaction name, under which each message is published once; None is a random one.
         clock, sleep: for tests.
 
     Raises:
         BadInput: no message is selected.
-        InvalidOption: the name can't be one.
-        ServerRefused, ServerUnavailable, JobFailed: at once, nothing was published; at a
-            rate, what came before was.
+        InvalidOption: the name is invalid.
+        ServerRefused, ServerUnavailable, JobFailed: without a rate, nothing was published; at a
+            rate, the batches before were.
     """
     name = f"replay-{secrets.token_hex(8)}" if txn is None else txn
     options = target.options(name)
@@ -174,10 +174,10 @@ def _at_once(frame: "DataFrame", options: Mapping[str, str]) -> int:
 
 @attrs.frozen
 class _Pace:
-    """Keeps to a rate.
+    """Limits the rate of publishing.
 
     Attributes:
-        rate: a second.
+        rate: messages a second.
     """
 
     rate: float
@@ -186,11 +186,11 @@ class _Pace:
 
     @property
     def batch_size(self) -> int:
-        """Messages that go out at a time."""
+        """Messages of a batch."""
         return max(1, min(MAX_BATCH, int(self.rate / BATCHES_PER_SECOND)))
 
     def wait(self, began: float, done: int) -> None:
-        """Until `done` may have been done."""
+        """Wait until `done` messages are within the rate."""
         early = began + done / self.rate - self.clock()
         if early > 0:
             self.sleep(early)
@@ -199,9 +199,9 @@ class _Pace:
 def _paced(
     frame: "DataFrame", target: Target, txn: str, pace: _Pace, progress: Progress
 ) -> tuple[int, int]:
-    # Another name than that of batches numbered by their place, which earlier versions made.
+    # Not the name itself: earlier versions numbered its batches by their position.
     txn = f"{txn}.id"
-    target.options(txn)  # it is longer now
+    target.options(txn)  # validated again, since it is longer
     done = repeated = 0
     began = reported = pace.clock()
     with Client(target.address) as client:
@@ -212,7 +212,7 @@ def _paced(
             elif _publish(client, txn, batch):
                 done += len(batch.rows)
                 pace.wait(began, done)
-            else:  # by another run under that name, at this moment
+            else:  # published by a concurrent run under the same name
                 repeated += len(batch.rows)
             if pace.clock() - reported >= 1:
                 reported = pace.clock()
@@ -222,11 +222,11 @@ def _paced(
 
 @attrs.frozen
 class _Batch:
-    """Messages that are published together.
+    """A batch of messages, published in one commit.
 
     Attributes:
-        number: the id of the last.
-        is_repeat: whether a run before has published all of them.
+        number: id of the last message.
+        is_repeat: whether an earlier run has published all of them.
     """
 
     rows: list[Any]
@@ -234,7 +234,7 @@ class _Batch:
     is_repeat: bool
 
     def record_batch(self) -> pa.RecordBatch:
-        """The same as columns."""
+        """The rows as an Arrow batch."""
         columns = [
             pa.array([_plain(row[name]) for row in self.rows], SCHEMA.field(name).type)
             for name in COLUMNS
@@ -243,7 +243,7 @@ class _Batch:
 
 
 def _batches(frame: "DataFrame", size: int, published: int) -> Iterator[_Batch]:
-    """Up to `size` messages at a time, in the order of ids; repeats and others apart."""
+    """Batches of up to `size` messages by id, each either of repeats or of new messages."""
     rows: Iterable[Any] = frame.toLocalIterator(prefetchPartitions=True)
     for is_repeat, run_of_rows in groupby(_ascending(rows), lambda row: row[ID] <= published):
         while some := list(islice(run_of_rows, size)):
@@ -251,10 +251,10 @@ def _batches(frame: "DataFrame", size: int, published: int) -> Iterator[_Batch]:
 
 
 def _ascending(rows: Iterable[Any]) -> Iterator[Any]:
-    """The same rows.
+    """Check that ids ascend, and pass the rows on.
 
     Raises:
-        JobFailed: an id isn't above the one before it. What comes behind would count as a repeat.
+        JobFailed: an id isn't above the one before. Its batch would be taken for a repeat.
     """
     last = 0
     for row in rows:
@@ -267,10 +267,10 @@ def _ascending(rows: Iterable[Any]) -> Iterator[Any]:
 def _last_batch(client: Client, txn: str) -> int:
     """The number of the last batch published under a name; 0 where there is none.
 
-    The server doesn't tell it. But it says of any number whether that is a repeat, before it
-    looks for what was staged. So the number is found by bisection, with a part that nobody has
-    staged: nothing is committed. One question where nothing was published, else about twice
-    the number's bits.
+    The server has no request for it. But a commit tells whether its number is a repeat before it
+    checks the staged parts. So the number is found by bisection, with commits of a part that was
+    never staged, which publish nothing. One request if nothing was published, else about two for
+    each bit of the number.
     """
     known, unknown = 0, 1
     while unknown <= MAX_ID and _is_repeat(client, txn, unknown):
@@ -285,7 +285,7 @@ def _last_batch(client: Client, txn: str) -> int:
 
 
 def _is_repeat(client: Client, txn: str, number: int) -> bool:
-    """Whether a batch of that number would be a repeat, which isn't published again."""
+    """Whether the server would treat a batch of that number as a repeat."""
     try:
         _commit(client, txn, number, _PROBE_ATTEMPT, 1)
     except ServerRefused as error:
@@ -306,7 +306,7 @@ def _plain(value: Any) -> Any:
 
 
 def _publish(client: Client, txn: str, batch: _Batch) -> bool:
-    """Whether it was published now, and not by a run before."""
+    """Publish a batch; False if an earlier run had published it."""
     attempt = secrets.randbelow(ATTEMPTS)
     count = 0
     for body in parts([batch.record_batch()], COLUMNS):
@@ -320,7 +320,7 @@ def _publish(client: Client, txn: str, batch: _Batch) -> bool:
 
 
 def _commit(client: Client, txn: str, number: int, attempt: int, count: int) -> bool:
-    """Have the server publish what was staged; whether that was a repeat."""
+    """Commit what was staged; True if it was a repeat."""
     attempts = [{"partition": 0, "attempt": attempt, "parts": count}]
     answer = client.request(
         "POST",

@@ -17,11 +17,11 @@ __all__ = ["LargeResult", "Result", "write_frame", "write_table"]
 
 @attrs.frozen
 class Result:
-    """What a job came to.
+    """The result of a job.
 
     Attributes:
-        table: as the job's module says.
-        summary: figures, fit for JSON.
+        table: described in the job's module.
+        summary: figures, serializable as JSON.
     """
 
     table: pa.Table
@@ -30,11 +30,11 @@ class Result:
 
 @attrs.frozen
 class LargeResult:
-    """What a job came to that may be too much for the driver.
+    """The result of a job that may exceed the memory of the driver.
 
     Attributes:
-        frame: as the job's module says; lasts as long as the session.
-        summary: figures, fit for JSON.
+        frame: described in the job's module; valid as long as the session.
+        summary: figures, serializable as JSON.
     """
 
     frame: "DataFrame"
@@ -42,7 +42,7 @@ class LargeResult:
 
 
 def write_table(rows: pa.Table, out: Path | None) -> None:
-    """Write a small result as Parquet, where asked: one file in the folder `out`.
+    """Write a small result as one Parquet file in the folder `out`, if given.
 
     Raises:
         BadInput: the folder is there already, or can't be made.
@@ -59,7 +59,7 @@ def write_table(rows: pa.Table, out: Path | None) -> None:
 
 
 def write_frame(rows: "DataFrame", out: Path | None) -> "DataFrame":
-    """Write a large result as Parquet, where asked, and go on with what is written.
+    """Write a large result as Parquet, if `out` is given, and return it as read from there.
 
     Raises:
         BadInput: the folder is there already.

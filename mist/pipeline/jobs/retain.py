@@ -1,9 +1,9 @@
 """Retention: removes days older than a limit, by a change of the manifest alone.
 
-Nothing is read and nothing written anew, so it takes no Spark. A partition goes once the whole
-day (UTC) is old enough; so up to a day more is kept than was asked for, and never less. The
-files go after the grace of the archive, as those of compaction do: a reader that has them open
-goes on. (Erasure doesn't wait: see `mist.pipeline.jobs.erase`.)
+No data is read or rewritten, so it needs no Spark. A partition is dropped when its whole day (UTC)
+is old enough, so up to a day more is kept than requested, and never less. Files are deleted after
+the grace period of the archive, as after compaction, so running readers can finish. (Erasure
+doesn't wait: see `mist.pipeline.jobs.erase`.)
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ DAY: Final = timedelta(days=1)
 
 @attrs.frozen
 class Retained:
-    """What became of one table."""
+    """The result for one table."""
 
     table: str
     dropped_days: int
@@ -36,11 +36,11 @@ class Retained:
 
 @attrs.frozen
 class Result:
-    """What went.
+    """The result of retention.
 
     Attributes:
         before: the first day that was kept, `2026-11-21`.
-        deleted: files that went from the disk now, of what was dropped earlier too.
+        deleted: number of files deleted from disk now, including those dropped earlier.
     """
 
     before: str
@@ -70,11 +70,11 @@ def run(
 
     Args:
         now: Unix seconds.
-        tables: which of the archive's; one that it hasn't is passed over.
+        tables: of the archive; missing ones are skipped.
         grace: seconds for which files stay after they were dropped.
 
     Raises:
-        BadInput: less than one day, or a table that there is none of.
+        BadInput: less than one day, or an unknown table.
         ArchiveError: it can't be changed.
     """
     if days < 1:

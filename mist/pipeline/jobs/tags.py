@@ -1,7 +1,7 @@
 """The most frequent tags.
 
-The table: `tag string, messages int64, share double` (of all messages), the most used first, and
-where two are used alike the first by text first.
+The table: `tag string, messages int64, share double` (of all messages), the most frequent first;
+equal counts are ordered by text.
 """
 
 from collections.abc import Iterator
@@ -30,14 +30,14 @@ _SCHEMA: Final = "tag string, messages bigint"
 
 @attrs.frozen
 class Top:
-    """The tags used most.
+    """The most frequent tags.
 
     Attributes:
-        tags: array<string>, the most used first.
-        counts: messages with each.
-        messages: in all.
-        distinct: tags in all.
-        uses: tags of all messages, together.
+        tags: array<string>, the most frequent first.
+        counts: number of messages with each.
+        messages: number of all messages.
+        distinct: number of distinct tags.
+        uses: total number of tags over all messages.
     """
 
     tags: pa.Array
@@ -77,8 +77,8 @@ def run(
 
 
 def count_tags(spark: "SparkSession", messages: Messages, top: int) -> Top:
-    """The `top` most used tags."""
-    from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
+    """The `top` most frequent tags."""
+    from pyspark.sql import functions as F  # noqa: N812  # its conventional name
 
     counted = messages.run(spark, count, ["tags"], _SCHEMA)
     frame = counted.groupBy("tag").agg(F.sum("messages").alias("messages")).persist()
@@ -106,7 +106,7 @@ def _column(table: pa.Table, name: str, kind: pa.DataType) -> pa.Array:
 
 
 def count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The kernel. A tag of null stands for all messages."""
+    """The kernel. A null tag is the total of all messages."""
     counter, messages = Counter(), 0
     for batch in batches:
         column = Codes.of(batch.column("tags"))

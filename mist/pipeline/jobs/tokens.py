@@ -1,16 +1,16 @@
 """Token audit: unused grants, and subscriptions that only just match their grant.
 
-A grant is unused where no subscription of its token, in the time looked at, had a tag that it
-covers. It can be taken back, and nobody would notice.
+A grant is unused if no subscription of its token, in the period, had a tag that it covers. It can
+be revoked without any effect.
 
-A subscription is near the edge where a tag of it lies outside of its token's grants: it is let
-in by its other tags alone (see `mist.auth.grant`), and would be refused by a server that demands
-a grant for every tag. It is beyond the edge where none is covered any more.
+A subscription is near the edge if one of its tags is not covered by the grants of its token: it is
+authorized by its other tags only (see `mist.auth.grant`), and would be refused by a server that
+requires a grant for every tag. It is beyond the edge if none is covered any more.
 
-Addresses are judged as they were asked for: `/rooms` covers `/rooms/1` and `=/rooms`, and `.a.>`
-covers `.a.*`.
+Addresses are compared as subscribed: `/rooms` covers `/rooms/1` and `=/rooms`, and `.a.>` covers
+`.a.*`.
 
-Rights to publish (`>room:*`) are not looked at: the accounts don't say who published.
+Rights to publish (`>room:*`) are not audited: the usage accounting doesn't record publishers.
 """
 
 from collections.abc import Iterable, Sequence
@@ -34,7 +34,7 @@ PUBLISH = ">"
 
 @attrs.frozen
 class Unused:
-    """A grant that nothing used.
+    """An unused grant.
 
     Attributes:
         token: registry id.
@@ -52,8 +52,8 @@ class Edge:
     """A subscription with tags that its token isn't granted.
 
     Attributes:
-        inside: its tags that a grant covers; empty where it would be refused now.
-        outside: the others.
+        inside: its tags that a grant covers; empty if it would be refused now.
+        outside: the other tags.
         opened: how often it was opened.
     """
 
@@ -66,7 +66,7 @@ class Edge:
 
 @attrs.frozen
 class Result:
-    """What the audit found; both by token."""
+    """The findings of the audit; both lists by token."""
 
     tokens: int
     grants: int
@@ -98,8 +98,7 @@ def run(
     """Compare the table `tokens` with `subscriptions`.
 
     Args:
-        when: minutes in which subscriptions count; the grants are those last known, until its
-            end.
+        when: period of the subscriptions; grants are the last known ones at its end.
     """
     from pyspark.sql import functions as sf
 
@@ -125,8 +124,8 @@ def audit(
     """The comparison itself.
 
     Args:
-        grants: by token, as registered. A token without an entry is one that is gone, and
-            nothing is said of its subscriptions.
+        grants: by token, as registered. Subscriptions of other tokens, which were removed, are
+            ignored.
         subscriptions: (token, canonical tag list, how often opened).
     """
     listening = {token: _subscribing(tags) for token, tags in grants.items()}

@@ -1,4 +1,4 @@
-"""Messages by hour and tag.
+"""Roll-up of messages by hour and tag.
 
 A DataFrame: `hour timestamp, tag string, messages bigint, bytes bigint` (of data; null
 unless counted), in no order. A message counts for each of its tags, so the hours' own
@@ -36,12 +36,12 @@ def run(
     """Roll up messages.
 
     Args:
-        sizes: count the bytes of data, too. That takes reading all of it.
+        sizes: count the bytes of data as well, which requires reading all of it.
 
     Raises:
         BadInput: `out` is there already, or a segment can't be read.
     """
-    from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
+    from pyspark.sql import functions as F  # noqa: N812  # its conventional name
 
     progress("adding up by hour and tag")
     columns = ["time", "tags", *(["data"] if sizes else [])]
@@ -72,7 +72,7 @@ def run(
 
 
 def count(sizes: bool, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The kernel. A tag of null stands for all messages of the hour."""
+    """The kernel. A null tag is the total of the hour."""
     counts = HourlyCounts(sizes=sizes)
     for batch in batches:
         counts.add(batch)

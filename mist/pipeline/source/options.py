@@ -170,7 +170,7 @@ def _is_txn(txn: str) -> bool:
 
 
 def _by_proper_name(
-    options: Mapping[str, str], names: tuple[str, ...], whom: str
+    options: Mapping[str, str], names: tuple[str, ...], kind: str
 ) -> dict[str, str]:
     # By their canonical names. A blank value counts as not given, as in Spark's own sources.
     proper = {name.lower(): name for name in names}
@@ -179,7 +179,7 @@ def _by_proper_name(
         if name.lower() in SPARK_OPTIONS:
             continue
         if name.lower() not in proper:
-            raise InvalidOption(f"{name}: no such option of {whom}; there are {', '.join(names)}")
+            raise InvalidOption(f"{name}: no such option of {kind}; there are {', '.join(names)}")
         if value.strip():
             found[proper[name.lower()]] = value
     return found

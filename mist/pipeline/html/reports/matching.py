@@ -60,7 +60,7 @@ def match_page(about: About, summary: Mapping[str, Any], rows: Sequence[tuple[st
 def coverage_page(
     about: About, summary: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]
 ) -> Page:
-    """Who hears nothing, and what nobody listens to.
+    """Coverage: subscriptions without messages, unmatched tags, and fan-out.
 
     Args:
         summary: of `mist.pipeline.jobs.coverage`.

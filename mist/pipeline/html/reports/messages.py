@@ -103,7 +103,7 @@ def tags_page(about: About, summary: Mapping[str, Any], tags: Sequence[tuple[str
 def cooccurrence_page(
     about: About, summary: Mapping[str, Any], pairs: Sequence[Mapping[str, Any]]
 ) -> Page:
-    """Which tags travel together.
+    """Co-occurrence: which tags are on the same messages.
 
     Args:
         summary: of `mist.pipeline.jobs.cooccurrence`.
