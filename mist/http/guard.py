@@ -51,6 +51,7 @@ _ALLOWED_HEADERS: Final = (
 )
 _PREFLIGHT_SECONDS: Final = "600"
 _NAMES_REMEMBERED: Final = 1_024  # Host headers
+_MAX_HOST: Final = 261  # characters: a name has 253 at most, and a port follows
 
 _ALWAYS: Final[Headers] = (
     (b"x-content-type-options", b"nosniff"),
@@ -190,7 +191,9 @@ class Guard:
         """Raises a Problem where the request may not pass."""
         listen: Listen = scope["state"]["listen"]
         host = fields.get(b"host")
-        if b"host" in fields.repeated or not self._is_our_name(host, listen):
+        # A longer one is not ours, and shall not be remembered.
+        is_ours = len(host) <= _MAX_HOST and self._is_our_name(host, listen)
+        if b"host" in fields.repeated or not is_ours:
             raise Problem(421, "misdirected_request", "this server has another name")
         if scope["method"] in _CHANGING:
             if not self._is_our_page(fields):

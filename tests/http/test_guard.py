@@ -100,6 +100,7 @@ async def ask(
         (LOCAL, "192.0.2.1", 421),
         (LOCAL, "mist.example.evil.example", 421),
         (LOCAL, "localhost.evil.example", 421),
+        (LOCAL, "a." * 200 + "localhost", 421),
         (LOCAL, "notlocalhost", 421),
         (LOCAL, "evil.example:localhost", 421),
         (LOCAL, "user@localhost", 421),
