@@ -105,9 +105,10 @@ class HttpTransport:
                 head = await connection.run()
                 if head is not None:
                     early = connection.reader.buffered > 0
-                    del connection  # a WebSocket may stay for long
                     assert self.websocket is not None
-                    await self.websocket.upgrade(stream, head, address, nursery, early=early)
+                    served = self.websocket.upgrade(stream, head, address, nursery, early=early)
+                    del connection, head  # a WebSocket may stay for long
+                    await served
         except Exception:
             # Our own mistake, not the peer's: told in full, and it costs this connection only.
             log.exception("connection failed")

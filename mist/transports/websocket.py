@@ -184,6 +184,7 @@ class WebSocketTransport(Transport):
                         head, early = await self._read_head(connection)
                     if head is not None:
                         status = self._answer(session, head, refusal, early=early)
+                        head = None  # its headers would be kept as long as the session, 2 KB
                 except BadRequest as error:
                     status = _refuse(session, Refusal(error.status, 4400, "bad request"))
                 if status == _SWITCHED and session.ended is None:
