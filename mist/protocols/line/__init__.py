@@ -14,6 +14,9 @@ three of its demands:
 * *A command may change how the next line is read* (`auth` lifts the limit for unauthenticated
   peers), so `receive` is a generator that reads a line only after the command before it was
   handled.
+* *What a browser can be made to send is no command.* An HTTP request ends the session, and so
+  does a first byte that begins no command: TLS, whose handshake may carry lines that a page
+  chose, and STUN.
 """
 
 import re
@@ -73,6 +76,7 @@ class LineProtocol(Protocol):
         self._numbers = False
         self._limits = limits
         self._allow(min(UNAUTHENTICATED_LINE, limits.line) if unauthenticated else limits.line)
+        self._begun = False  # nothing seen yet but white space
         self._fresh = True  # no line seen yet but blank ones
         self._held = bytearray()  # the beginning of a line that has not ended
         self._skipping = False  # inside a line that was too long
@@ -104,6 +108,11 @@ class LineProtocol(Protocol):
         return len(self._held)
 
     def receive(self, data: bytes) -> Iterator[Command]:
+        if not self._begun and (first := data.lstrip()[:1]):
+            self._begun = True
+            if not first.isalpha():
+                yield Hangup("no line protocol")
+                return
         if data.endswith(b"\n") and not self._held and not self._skipping:
             body, rest = data, b""
         else:

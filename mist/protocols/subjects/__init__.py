@@ -18,7 +18,8 @@ lines, and `replies` writes the answers; here they become commands of a session.
 * *The peer is unauthenticated until its CONNECT has been handled*, whether there is a secret or
   not. Nothing that it announces before is waited for.
 * *A line that is no valid command is answered, and the next one read.* Where commands can't be told
-  from payloads any more, and where the peer speaks HTTP, the session ends.
+  from payloads any more, where the peer speaks HTTP, and where the very first byte begins no
+  command (TLS, STUN: a web page may have chosen a part of it), the session ends.
 """
 
 import re
@@ -97,6 +98,7 @@ class SubjectProtocol(Protocol):
         self._limits = limits
         self._greeting = greeting
         self._framing = Framing(limits.data)
+        self._begun = False  # nothing seen yet but white space
         self._unauthenticated = True
         self._options = Options()
         self._beats = 0  # since anything came
@@ -137,6 +139,11 @@ class SubjectProtocol(Protocol):
 
     def receive(self, data: bytes) -> Iterator[Command]:
         self._beats = 0
+        if not self._begun and (first := data.lstrip()[:1]):
+            self._begun = True
+            if not (first.isalpha() or first == b"+"):
+                yield Hangup("no subject protocol")
+                return
         data = self._framing.take(data)
         position = 0
         if not self._unauthenticated and (
