@@ -33,6 +33,7 @@ LAYERS = [
     "index",
     "protocols",
     "change",
+    "turns",
     "client",
     "broker",
     "sqlite",

@@ -36,6 +36,7 @@ from mist.sessions.flush_scheduler import FlushScheduler
 from mist.sessions.sequencer import Sequencer
 from mist.sessions.session_table import SessionTable
 from mist.sessions.submission import Submission
+from mist.turns import Turns
 
 if TYPE_CHECKING:
     from mist.archive.sealer import Sealer  # needs pyarrow, which is an extra
@@ -102,6 +103,7 @@ class Hub:
 
     Attributes:
         sessions: which there are.
+        turns: bounds the time that each peer takes from the others.
         ending: whether all of it is about to end, so that sessions need no cleanup.
         sequencer: the way through the history; None where there is none. Set before the
             first session.
@@ -130,6 +132,7 @@ class Hub:
         self.meters = Meters(time.perf_counter)
         self.broker = Broker(limits, self.meters)
         self.flush_scheduler = FlushScheduler(self.broker)
+        self.turns = Turns()
         self.limits = self.broker.limits
         self.outbox_limits = outbox_limits or OutboxLimits()
         self.hub_limits = hub_limits or HubLimits()

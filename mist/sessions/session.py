@@ -38,6 +38,7 @@ from mist.sessions.close_reason import DISCONNECTED, HISTORY_LOST, INTERNAL_ERRO
 from mist.sessions.hub import Hub
 from mist.sessions.recovery import Recovery
 from mist.sessions.subscriptions import NamedSubscriptionSet, SubscriptionSet, named_tags
+from mist.turns import Account
 from mist.wire import WireForm
 
 __all__ = ["Session"]
@@ -66,6 +67,7 @@ class Session:
 
     Attributes:
         record: the token's registry record; None for services, which may do everything.
+        account: whom the event loop's time is charged to: the token, or the session itself.
         subscriptions, named_subscriptions: what it is subscribed to.
         recovery: its replay from the history; None where there is no history.
         unauthenticated: whether the peer has yet to authenticate.
@@ -78,6 +80,7 @@ class Session:
     __slots__ = (
         "_client",
         "_notify",
+        "account",
         "ended",
         "hub",
         "name",
@@ -111,6 +114,7 @@ class Session:
         self.name = hub.sessions.new_name(transport)
         self.unauthenticated = auth_timeout is not None
         self.record: Record | None = None
+        self.account = Account()
         self.ended: CloseReason | None = None
         self.scope = trio.CancelScope()
         self._notify = notify
@@ -147,6 +151,7 @@ class Session:
         """Give the session a token's grant, in place of any other. Without an await."""
         self.hub.sessions.detach_token(self)
         self.record = record
+        self.account = self.hub.turns.account(record.id)
         self.hub.broker.assign(self.outbox, record.id, self.subscriptions)
         self._reclaim_client_id(record)
         self._describe()

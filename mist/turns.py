@@ -1,0 +1,202 @@
+"""Turns: how much of the event loop's time one peer may take before others have theirs.
+
+An event loop is fair between tasks, not between peers: whoever has most to do keeps everyone
+waiting. So work that can be long, such as a batch of a thousand messages or a list of a thousand
+subscriptions, is done in steps, and asks between two steps whether it has had its turn:
+
+    for _ in steps:
+        if turns.over:
+            await turns.wait(account)
+
+One pass of the loop (every task that can run, once) has a budget of time, `_PASS`. When it is used
+up, its turns are over: work that goes on, and work that would begin, waits. Those who wait are
+given further turns by *start-time fair queueing* (Goyal, Vin and Cheng, 1996) with turns as the
+unit: each account's next turn is numbered one after its last, or by the turn that is being given
+now, whichever is later; the lowest number is next, and equal ones in the order they came. So an
+account that has hardly used the loop comes before one that has kept it busy, however many tasks
+or connections the busy one has, and nobody waits for ever.
+
+A pass gives as many turns as fit its budget, and one at least. So what an attacker adds to
+everyone's wait is one budget and one step, and what the server does in all is not less.
+
+Refused: threads, which would be preempted, since everything that is worth being fair about changes
+the state that they would share; a priority for each kind of work, since a peer picks the kind.
+"""
+
+import heapq
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Final
+from weakref import WeakValueDictionary
+
+import attrs
+import trio
+
+__all__ = ["Account", "Turns"]
+
+# Seconds. A checkpoint costs some 30 µs, so this is 3 % of overhead for what is long.
+_PASS: Final = 0.001
+
+_MOST: Final = 64  # turns in one pass, however short
+
+
+@attrs.define(eq=False, weakref_slot=True)
+class Account:
+    """Whom turns are charged to: a token, or a service's session.
+
+    Attributes:
+        turns: the number that its next turn has at least.
+    """
+
+    turns: int = 0
+
+
+@attrs.define(eq=False)
+class _Waiting:
+    """One task that waits for its turn."""
+
+    number: int
+    order: int
+    woken: trio.Event = attrs.field(factory=trio.Event)
+    left: bool = False  # cancelled: it waits no more
+    first: bool = False  # of those woken in one pass: it has its turn whatever the clock says
+
+    def __lt__(self, other: "_Waiting") -> bool:
+        return (self.number, self.order) < (other.number, other.order)
+
+
+class Turns(trio.abc.Instrument):
+    """The turns of one event loop.
+
+    Until `run` has begun, and after it has ended, there is no budget, and `wait` is a checkpoint.
+
+    Args:
+        clock: seconds; monotonic.
+
+    Attributes:
+        given: turns that were waited for, since the start.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self.given = 0
+        self._clock = clock
+        self._ends = float("inf")  # when this pass's turns are over
+        self._waiting: list[_Waiting] = []  # a heap
+        self._orders = 0
+        self._number = 0  # of the turn that was given last
+        self._width = 1  # turns to be given in one pass
+        self._full = False  # whether the pass before used up its budget
+        self._asked: trio.Event | None = None  # set when there is somebody to wake
+        self._running = False
+        self._accounts: WeakValueDictionary[str, Account] = WeakValueDictionary()
+
+    def account(self, name: str) -> Account:
+        """The account of this name: one for all who ask for it while any of them keeps it."""
+        account = self._accounts.get(name)
+        if account is None:
+            account = self._accounts[name] = Account()
+        return account
+
+    @property
+    def over(self) -> bool:
+        """Whether this pass's budget is used up. O(1): less than 100 ns."""
+        return self._clock() > self._ends
+
+    @property
+    def waiting(self) -> int:
+        """Tasks that wait for a turn."""
+        return sum(not each.left for each in self._waiting)
+
+    async def wait(self, account: Account) -> None:
+        """Wait for a turn, then do a step at least before asking again. A checkpoint.
+
+        Cancellation gives the turn up.
+        """
+        if not self._running:
+            await trio.lowlevel.checkpoint()
+            return
+        number = max(self._number, account.turns)
+        account.turns = number + 1
+        self._orders += 1
+        waiting = _Waiting(number, self._orders)
+        while True:
+            self._enter(waiting)
+            try:
+                await waiting.woken.wait()
+            except BaseException:
+                waiting.left = True
+                raise
+            if waiting.first or not self.over:
+                break
+            # The others of this pass have used it up: the same turn, in the next one.
+            waiting.woken = trio.Event()
+        self.given += 1
+
+    async def drive(self, steps: Iterable[object], account: Account) -> None:
+        """Do work in steps, in turns. No checkpoint where it all fits into this pass.
+
+        Args:
+            steps: does one as it is asked for the next item. Cancelled, it is left where it is.
+        """
+        for _ in steps:
+            if self.over:
+                await self.wait(account)
+
+    def _enter(self, waiting: _Waiting) -> None:
+        if not self._running:
+            waiting.first = True
+            waiting.woken.set()
+            return
+        heapq.heappush(self._waiting, waiting)
+        if self._asked is not None:
+            self._asked.set()
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Give turns until cancelled. Those who wait then go on, each when it can."""
+        with self._installed():
+            task_status.started()
+            while True:
+                if self._waiting:
+                    await trio.lowlevel.checkpoint()
+                    self._wake()
+                else:
+                    self._asked = trio.Event()
+                    await self._asked.wait()
+                    self._asked = None
+
+    def _wake(self) -> None:
+        # Tasks woken together run in no order, so while one fills a pass, one is woken.
+        self._width = left = 1 if self._full else min(2 * self._width, _MOST)
+        first = True
+        while left and self._waiting:
+            waiting = heapq.heappop(self._waiting)
+            if waiting.left:
+                continue
+            if first:
+                self._number = max(self._number, waiting.number)
+            waiting.first, first = first, False
+            waiting.woken.set()
+            left -= 1
+
+    @contextmanager
+    def _installed(self) -> Iterator[None]:
+        trio.lowlevel.add_instrument(self)
+        self._running = True
+        try:
+            yield
+        finally:
+            self._running = False
+            self._ends = float("inf")
+            trio.lowlevel.remove_instrument(self)
+            for each in self._waiting:
+                each.first = True
+                each.woken.set()
+            self._waiting.clear()
+
+    def after_io_wait(self, timeout: float) -> None:
+        """A pass of the loop begins; called by trio."""
+        if self._running:
+            now = self._clock()
+            self._full = now > self._ends
+            self._ends = now + _PASS

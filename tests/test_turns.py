@@ -1,0 +1,205 @@
+"""Turns: a budget of time a pass of the loop, and who is next when it is used up."""
+
+import functools
+
+import pytest
+import trio
+
+from mist.turns import Account, Turns
+
+
+class Clock:
+    """A clock that work moves on."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def work(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+async def turns(clock: Clock, nursery: trio.Nursery) -> Turns:
+    turns = Turns(clock)
+    await nursery.start(turns.run)
+    await trio.testing.wait_all_tasks_blocked()
+    return turns
+
+
+async def steps(
+    turns: Turns, clock: Clock, account: Account, name: str, count: int, done: list[str]
+) -> None:
+    """Work that takes a whole budget a step."""
+    for _ in range(count):
+        await turns.wait(account)
+        clock.work(0.01)
+        done.append(name)
+
+
+async def test_a_pass_has_a_budget_and_the_next_has_another(turns: Turns, clock: Clock) -> None:
+    await trio.lowlevel.checkpoint()
+    assert not turns.over
+    clock.work(0.0005)
+    assert not turns.over
+    clock.work(0.0006)
+    assert turns.over
+    await trio.lowlevel.checkpoint()
+    assert not turns.over
+
+
+async def test_there_is_no_budget_before_run_and_after_it() -> None:
+    clock = Clock()
+    turns = Turns(clock)
+    await trio.lowlevel.checkpoint()
+    clock.work(1.0)
+    assert not turns.over
+    async with trio.open_nursery() as nursery:
+        await nursery.start(turns.run)
+        await trio.lowlevel.checkpoint()
+        clock.work(1.0)
+        assert turns.over
+        nursery.cancel_scope.cancel()
+    assert not turns.over
+    await turns.wait(Account())
+    assert turns.given == 0
+
+
+async def test_accounts_take_turns_however_many_tasks_each_has(turns: Turns, clock: Clock) -> None:
+    busy, quiet = Account(), Account()
+    done: list[str] = []
+    async with trio.open_nursery() as nursery:
+        for _ in range(20):
+            nursery.start_soon(steps, turns, clock, busy, "busy", 3, done)
+        await trio.testing.wait_all_tasks_blocked(0.0)
+        nursery.start_soon(steps, turns, clock, quiet, "quiet", 3, done)
+    assert len(done) == 63
+    assert turns.given == 63
+    # Every second turn is its, from when it came, until it is done.
+    places = [place for place, name in enumerate(done) if name == "quiet"]
+    assert places[2] - places[0] <= 6
+
+
+async def test_who_has_hardly_worked_comes_before_who_has_worked_long(
+    turns: Turns, clock: Clock
+) -> None:
+    busy, quiet = Account(), Account()
+    done: list[str] = []
+    async with trio.open_nursery() as nursery:
+        for _ in range(20):
+            nursery.start_soon(steps, turns, clock, busy, "busy", 3, done)
+        while len(done) < 10:
+            await trio.lowlevel.checkpoint()
+        before = len(done)
+        await steps(turns, clock, quiet, "quiet", 1, done)
+        assert done.index("quiet") - before <= 2
+
+
+async def test_long_rest_earns_no_credit(turns: Turns, clock: Clock) -> None:
+    one, other = Account(), Account()
+    done: list[str] = []
+    await steps(turns, clock, one, "one", 50, done)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(steps, turns, clock, other, "other", 10, done)
+        nursery.start_soon(steps, turns, clock, one, "one", 10, done)
+    # It would have all of the first ten otherwise.
+    assert done[50:60].count("one") >= 4
+
+
+async def test_a_pass_gives_as_many_turns_as_fit_its_budget(turns: Turns, clock: Clock) -> None:
+    passes = 0
+    counting = True
+
+    async def count() -> None:
+        nonlocal passes
+        while counting:
+            await trio.lowlevel.checkpoint()
+            passes += 1
+
+    async def short() -> None:
+        await turns.wait(Account())
+        clock.work(0.0001)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(count)
+        async with trio.open_nursery() as workers:
+            for _ in range(100):
+                workers.start_soon(short)
+        counting = False
+    assert 8 <= passes <= 40
+
+
+async def test_a_pass_gives_one_turn_at_least(turns: Turns, clock: Clock) -> None:
+    async def hog() -> None:
+        while True:
+            await trio.lowlevel.checkpoint()
+            clock.work(1.0)
+
+    done: list[str] = []
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(hog)
+        with trio.fail_after(5):
+            await steps(turns, clock, Account(), "one", 10, done)
+        nursery.cancel_scope.cancel()
+    assert len(done) == 10
+
+
+async def test_a_cancelled_task_gives_its_turn_up(turns: Turns, clock: Clock) -> None:
+    with trio.move_on_after(0) as scope:
+        await turns.wait(Account())
+    assert scope.cancelled_caught
+    assert turns.waiting == 0
+    done: list[str] = []
+    await steps(turns, clock, Account(), "one", 2, done)
+    assert len(done) == 2
+
+
+async def test_who_waits_goes_on_when_turns_end() -> None:
+    clock = Clock()
+    turns = Turns(clock)
+    done: list[str] = []
+    async with trio.open_nursery() as nursery:
+        async with trio.open_nursery() as giving:
+            await giving.start(turns.run)
+            for _ in range(5):
+                nursery.start_soon(steps, turns, clock, Account(), "one", 3, done)
+            giving.cancel_scope.cancel()
+        with trio.fail_after(5):
+            while len(done) < 15:
+                await trio.lowlevel.checkpoint()
+
+
+async def test_an_idle_loop_sleeps(turns: Turns, autojump_clock: trio.testing.MockClock) -> None:
+    wake = functools.partial(trio.sleep, 1000)
+    before = turns.given
+    with trio.fail_after(2000):
+        await wake()  # the mock clock jumps only while no task can run
+    assert turns.given == before
+
+
+async def test_steps_are_driven_without_a_checkpoint_while_they_fit(
+    turns: Turns, clock: Clock
+) -> None:
+    await trio.lowlevel.checkpoint()
+    given = turns.given
+    await turns.drive((clock.work(0.0001) for _ in range(9)), Account())
+    assert turns.given == given
+    await turns.drive((clock.work(0.0011) for _ in range(9)), Account())
+    assert turns.given >= given + 8
+
+
+def test_an_account_is_shared_while_it_is_kept() -> None:
+    turns = Turns()
+    one = turns.account("a")
+    assert turns.account("a") is one
+    assert turns.account("b") is not one
+    one.turns = 7
+    del one
+    assert turns.account("a").turns == 0
