@@ -3,7 +3,7 @@
 The caller has validated the commands' arguments.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from mist.attributes import Attributes, format_change
@@ -34,6 +34,7 @@ from mist.commands import (
 )
 from mist.errors import InvalidAudience, InvalidPosition, ProtocolViolation
 from mist.message import TagSet, format_tags
+from mist.protocols.line.lists import format_list, unwrapped
 from mist.protocols.positions import MAX_ID, position_from_text
 from mist.replies import (
     Connections,
@@ -95,10 +96,10 @@ def _store(command: Store) -> bytes:
     return b"store " + line.removeprefix(RECORD_START).removesuffix(b"\n")
 
 
-def _resume(command: Resume) -> str:
+def _resume(command: Resume) -> bytes:
     assert command.since is not None
-    listed = [f"{{{format_tags(tags)}}}" for tags in command.alternatives]
-    return " ".join(["resume", _position(command.since), *listed])
+    listed = format_list([format_tags(tags).encode() for tags in command.alternatives])
+    return b"resume %b %b" % (_position(command.since).encode(), listed)
 
 
 def _position(since: Since) -> str:
@@ -141,11 +142,11 @@ def decode_reply(command: Command, rest: bytes) -> Reply:
     """
     match command:
         case ListSubscriptions():
-            return Subscriptions(_braced(rest))
+            return Subscriptions(_items(rest))
         case ListTags():
-            return Tags(frozenset(map(decode_text, _braced(rest))))
+            return Tags(frozenset(map(decode_text, _items(rest))))
         case ShowTags(token=token):
-            listed = _braced(rest.removeprefix(token.encode() + b" "))
+            listed = _items(rest.removeprefix(token.encode() + b" "))
             return Tags(frozenset(decode_text(listed[0]).split(",")) if listed else frozenset())
         case ShowAttributes(token=token):
             text = decode_text(rest.removeprefix(token.encode() + b" "))
@@ -189,9 +190,8 @@ def decode_number(raw: bytes) -> int:
     return number
 
 
-def _braced(listed: bytes) -> list[bytes]:
-    # A tag may hold braces but no space: only the outermost pair belongs to the protocol.
-    return [item[1:-1] for item in listed.split(b" ") if item]
+def _items(listed: bytes) -> Sequence[bytes]:
+    return unwrapped([item for item in listed.split(b" ") if item])
 
 
 def decode_text(raw: bytes) -> str:

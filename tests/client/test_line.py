@@ -8,16 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mist.attributes import NO_ATTRIBUTES, Attributes
-from mist.client.dialect import PublishFailed, Request, Response
+from mist.client.dialect import PublishFailed, ReplayStarted, Request, Response
 from mist.client.line import LineDialect
 from mist.commands import (
     ListSubscriptions,
     ListTags,
     Ping,
     Register,
+    Resume,
     SetAttributes,
     ShowAttributes,
     ShowTags,
+    Since,
     Subscribe,
     Who,
 )
@@ -51,11 +53,18 @@ TABLE = [
     # the error is the answer, and no fence follows
     ([ShowTags("T"), Who()], b"tags T\nwho\n", b"error no\nwho 1 2\n",
      [(REFUSED, "no"), Connections(1, 2)]),
-    ([ShowTags("T")], b"tags T\n", b"tags T {a,b}\n", [Tags(frozenset("ab"))]),
+    ([ShowTags("T")], b"tags T\n", b"tags T a,b\n", [Tags(frozenset("ab"))]),
+    ([ShowTags("T")], b"tags T\n", b"tags T {{a}}\n", [Tags(frozenset(["{a}"]))]),
     ([ShowTags("T")], b"tags T\n", b"tags T \n", [Tags(frozenset())]),
     ([ListSubscriptions()], b"list\n", b"list \n", [Subscriptions([])]),
+    ([ListSubscriptions()], b"list\n", b"list a,b {c}\n", [Subscriptions([b"a,b", b"{c}"])]),
     ([ListSubscriptions()], b"list\n", b"list {a,b} {{c}}\n", [Subscriptions([b"a,b", b"{c}"])]),
-    ([ListTags()], b"listall\n", b"listall {a} {b}\n", [Tags(frozenset("ab"))]),
+    ([ListTags()], b"listall\n", b"listall a b\n", [Tags(frozenset("ab"))]),
+    ([Resume([A, frozenset("bc")], Since(after=7, epoch="E"))],
+     b"last\nresume E:7 a b,c\nping\n",
+     b"last E 9\npong\n", [("E", 9), OK]),
+    ([Resume([frozenset(["{a}"])], Since(last=2))], b"last\nresume -2 {{a}}\nping\n",
+     b"last E 9\npong\n", [("E", 9), OK]),
     ([Subscribe(A)], b"subscribe a\nping\n",
      b"publish a,b pong\npong\npublish a 1\\n\\\\n\\r\n",
      [Message(frozenset("ab"), b"pong"), OK, Message(A, b"1\n\\n\r")]),
@@ -71,6 +80,8 @@ def meaning(event: object) -> object:
             return (REFUSED, str(error))
         case Response(_, reply):
             return reply
+        case ReplayStarted(_, epoch, id_):
+            return epoch, id_
     return event
 
 

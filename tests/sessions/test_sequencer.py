@@ -130,7 +130,7 @@ async def test_many_publishers_keep_their_own_order_and_ids_ascend(
 
 async def test_without_a_history_its_words_say_so() -> None:
     session = join(Hub(await open_registry("memory://")))
-    sent = b"store a 1\nlast\nids on\nsubscribe a 0\nresume 0 {a}\npublish a 1\nping\n"
+    sent = b"store a 1\nlast\nids on\nsubscribe a 0\nresume 0 a\npublish a 1\nping\n"
     await session.receive(sent)
     assert take(session) == b"error History is off\n" * 5 + b"pong\n"
 

@@ -37,6 +37,7 @@ from mist.message import Limits, format_tags
 from mist.protocols import Protocol
 from mist.protocols.line.commands import parse_command
 from mist.protocols.line.forms import ESCAPED, NUMBERED, NUMBERED_ESCAPED, PLAIN
+from mist.protocols.line.lists import format_list
 from mist.replies import (
     CaughtUp,
     Connections,
@@ -228,12 +229,12 @@ class LineProtocol(Protocol):
             case Done():
                 return b"pong\n" if isinstance(command, Ping) else b""
             case Subscriptions(tag_lists):
-                return _braced(b"list", tag_lists)
+                return _list(b"list", tag_lists)
             case Tags(tags) if isinstance(command, TokenCommand):
                 granted = [format_tags(tags).encode()] if tags else []
-                return _braced(b"tags %b" % command.token.encode(), granted)
+                return _list(b"tags %b" % command.token.encode(), granted)
             case Tags(tags):
-                return _braced(b"listall", [tag.encode() for tag in sorted(tags)])
+                return _list(b"listall", [tag.encode() for tag in sorted(tags)])
             case TokenAttributes(attributes) if isinstance(command, TokenCommand):
                 return b"attr %b %b\n" % (command.token.encode(), attributes.text.encode())
             case Connections(connected, lifetime):
@@ -257,9 +258,9 @@ class LineProtocol(Protocol):
                 return b""
 
 
-def _braced(word: bytes, items: Sequence[bytes]) -> bytes:
-    # `list {a} {b}`; without items `list `, the space included, as the original has it
-    return b"%b %b\n" % (word, b" ".join([b"{%b}" % item for item in items]))
+def _list(word: bytes, items: Sequence[bytes]) -> bytes:
+    # Without items `list `, the space included, as the original has it.
+    return b"%b %b\n" % (word, format_list(items))
 
 
 def error_line(error: MistError) -> bytes:

@@ -41,6 +41,7 @@ from mist.errors import (
     WrongArguments,
 )
 from mist.message import ASK, GRANT, Envelope, Limits, check_token, parse_tag_list
+from mist.protocols.line.lists import unwrapped
 from mist.protocols.positions import MAX_ALTERNATIVES, position_from_text
 from mist.wire import Batch, record
 
@@ -142,15 +143,13 @@ def _publish_to(limits: Limits, fields: _Fields) -> Command:
 
 
 def _resume(limits: Limits, fields: _Fields) -> Command:
-    """`{a,b} {c} …`, as `list` prints it: each a field of its own, and counted as one."""
+    """`a,b c …`, as `list` prints it: each a field of its own, and counted as one."""
     items = fields[1].split(b" ", MAX_ALTERNATIVES)
-    if len(items) > MAX_ALTERNATIVES:
-        raise WrongArguments
-    if not all(item.startswith(b"{") and item.endswith(b"}") for item in items):
+    if len(items) > MAX_ALTERNATIVES or not all(items):
         raise WrongArguments
     # No set can have more tags than it has bytes: how many they are is looked at last, when
     # the tags of the whole line are known to be good.
-    alternatives = [parse_tag_list(item[1:-1], len(item), ASK) for item in items]
+    alternatives = [parse_tag_list(item, len(item), ASK) for item in unwrapped(items)]
     if max(map(len, alternatives)) > limits.subscription_tags:
         raise TooManyTags(limits.subscription_tags)
     return Resume(alternatives, position_from_text(fields[0]))
