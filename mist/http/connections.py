@@ -23,7 +23,13 @@ from mist.http.exchange import Disconnected, Exchange
 from mist.http.problems import Problem
 from mist.transports.connection_limiter import ConnectionLimiter
 from mist.transports.handshake import is_upgrade
-from mist.transports.http1 import BadRequest, RequestHead, RequestReader, response_head
+from mist.transports.http1 import (
+    SAFEGUARDS,
+    BadRequest,
+    RequestHead,
+    RequestReader,
+    response_head,
+)
 from mist.transports.streams import ByteStream, close_now, peer_address, ready_stream
 from mist.transports.websocket import WebSocketTransport
 
@@ -278,7 +284,7 @@ async def _refuse(stream: ByteStream, status: int, *, bodiless: bool = False) ->
     code, detail = _CODES.get(status, ("bad_request", "that is no HTTP request"))
     headers = {"Connection": "close", **({"Retry-After": "5"} if status == 429 else {})}
     response = Problem(status, code, detail, headers).response()
-    wire = response_head(status, response.raw_headers)
+    wire = response_head(status, [*response.raw_headers, *SAFEGUARDS])
     with trio.move_on_after(_BRIEF):
         try:
             await stream.send(wire if bodiless else wire + bytes(response.body))

@@ -28,6 +28,7 @@ from mist.http.problems import Problem, mistake
 from mist.http.rates import Rates
 from mist.transports.connection_limiter import ConnectionLimiter
 from mist.transports.handshake import Origins
+from mist.transports.http1 import SAFEGUARDS
 
 __all__ = ["Guard", "GuardLimits", "too_often"]
 
@@ -55,12 +56,14 @@ _PREFLIGHT_SECONDS: Final = "600"
 _NAMES_REMEMBERED: Final = 1_024  # Host headers
 _MAX_HOST: Final = 261  # characters: a name has 253 at most, and a port follows
 
-_ALWAYS: Final[Headers] = (
-    (b"x-content-type-options", b"nosniff"),
-    (b"referrer-policy", b"no-referrer"),
-    (b"vary", b"Origin"),
+_VARY: Final = (b"vary", b"Origin")
+_ALWAYS: Final[Headers] = (*SAFEGUARDS, _VARY)
+_SHARED: Final[Headers] = (
+    *(header for header in SAFEGUARDS if header[0] != b"cross-origin-resource-policy"),
+    (b"cross-origin-resource-policy", b"cross-origin"),
+    (b"access-control-expose-headers", b"Retry-After, X-Request-Id"),
+    _VARY,
 )
-_EXPOSED: Final[Headers] = ((b"access-control-expose-headers", b"Retry-After, X-Request-Id"),)
 
 
 @attrs.frozen
@@ -247,8 +250,7 @@ class Guard:
         """What every response carries, and what a page needs to read it."""
         if b"origin" not in fields or not self._origins.allow(fields.get(b"origin")):
             return _ALWAYS
-        allowed = (b"access-control-allow-origin", fields.raw(b"origin"))
-        return (*_ALWAYS, allowed, *_EXPOSED)
+        return (*_SHARED, (b"access-control-allow-origin", fields.raw(b"origin")))
 
 
 def _shown_path(scope: Scope) -> str:

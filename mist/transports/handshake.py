@@ -18,7 +18,7 @@ from urllib.parse import parse_qsl, unquote_to_bytes, urlsplit
 import attrs
 
 from mist.config.addresses import parse_origin
-from mist.transports.http1 import RequestHead, response_head
+from mist.transports.http1 import SAFEGUARDS, RequestHead, response_head
 
 __all__ = [
     "FRAMES",
@@ -215,7 +215,7 @@ def welcome_head(key: bytes, subprotocol: str | None) -> bytes:
 
 def refusal_head(status: int) -> bytes:
     """The answer to one that is refused; it has no body."""
-    headers = [(b"Connection", b"close"), (b"Content-Length", b"0")]
+    headers = [(b"Connection", b"close"), (b"Content-Length", b"0"), *SAFEGUARDS]
     if status == TOO_MANY.status:
         headers.append((b"Retry-After", b"5"))
     if status == OTHER_VERSION.status:

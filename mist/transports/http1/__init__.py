@@ -13,10 +13,17 @@ Both listeners that read request heads share this: `http`, and `ws` for its hand
 """
 
 from mist.transports.http1.requests import BadRequest, RequestHead, RequestReader
-from mist.transports.http1.responses import LAST_CHUNK, ResponseWriter, chunk, response_head
+from mist.transports.http1.responses import (
+    LAST_CHUNK,
+    SAFEGUARDS,
+    ResponseWriter,
+    chunk,
+    response_head,
+)
 
 __all__ = [
     "LAST_CHUNK",
+    "SAFEGUARDS",
     "BadRequest",
     "RequestHead",
     "RequestReader",

@@ -8,12 +8,20 @@ from collections.abc import Iterable
 from http import HTTPStatus
 from typing import Final
 
-__all__ = ["LAST_CHUNK", "ResponseWriter", "chunk", "response_head"]
+__all__ = ["LAST_CHUNK", "SAFEGUARDS", "ResponseWriter", "chunk", "response_head"]
 
 Headers = Iterable[tuple[bytes, bytes]]
 
 LAST_CHUNK: Final = b"0\r\n\r\n"
 """What ends a chunked body."""
+
+SAFEGUARDS: Final[tuple[tuple[bytes, bytes], ...]] = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+)
+"""Headers of every response, errors included. A browser then doesn't let a foreign page load it,
+as an image or a script, and so into a process that the page may read (Fetch, section 3.7)."""
 
 _STATUS_LINES: Final = {
     status.value: b"HTTP/1.1 %d %b\r\n" % (status.value, status.phrase.encode())
