@@ -13,6 +13,7 @@ import click
 import trio
 
 from mist.cli.lazy import INTERRUPTED
+from mist.cli.paths import LocalPath
 from mist.client import BadArgument, Client, State, Unsupported, connect
 from mist.errors import (
     CommandError,
@@ -97,7 +98,7 @@ def client_command(
     )
     @click.option(
         "--secret-file",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        type=LocalPath(exists=True, dir_okay=False),
         help="File with the secret",
     )
     @click.option("--token", metavar="TEXT", envvar="MIST_TOKEN", help="A token, for ws://")

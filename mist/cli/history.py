@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.text import Text
 
 from mist.cli.common import REFUSED, run
+from mist.cli.paths import LocalPath
 from mist.config import kinds
 from mist.history import Durability, History, Page, Policy, Rule, Selection, StoredMessage
 from mist.history.opening import open_history
@@ -72,7 +73,7 @@ def history_command(
         @click.option(
             "--data",
             metavar="DIR",
-            type=click.Path(path_type=Path),
+            type=LocalPath(),
             default=Path("mist-data"),
             envvar="MIST_DATA",
             show_default=True,

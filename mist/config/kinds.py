@@ -9,7 +9,6 @@ Numbers are matched before `int` and `float` see them: those accept `+1`, `٣`, 
 """
 
 import ipaddress
-import os
 import re
 import unicodedata
 from collections.abc import Callable, Mapping
@@ -18,6 +17,7 @@ from typing import Final, Generic, TypeVar
 
 import attrs
 
+from mist.config import paths
 from mist.config.addresses import SCHEMES, Listen, parse_host, parse_origin
 from mist.history.retention import Rule
 
@@ -167,20 +167,8 @@ def choice(*choices: str) -> Kind[str]:
 
 
 def path(metavar: str = "FILE") -> Kind[Path]:
-    """A path. A relative one is relative to the working directory, whatever its source."""
-    return Kind(metavar, "a path", _parse_path)
-
-
-def _parse_path(text: str) -> Path:
-    if not text:
-        raise ValueError("it is empty")
-    try:
-        usable = b"\0" not in os.fsencode(text)
-    except UnicodeEncodeError:
-        usable = False
-    if not usable:
-        raise ValueError
-    return Path(text)
+    """A path on this machine; a relative one is relative to the working directory."""
+    return Kind(metavar, paths.EXPECTED, paths.parse_path)
 
 
 def _parse_switch(text: str) -> bool:

@@ -355,6 +355,11 @@ FLAG_ERRORS = [
     ({"tokens": "tokens.db"}, "--tokens: 'tokens.db': expected a URL"),
     ({"tokens": f"postgres://me:{SECRET}@db x"}, "--tokens: '***@db x': expected a URL"),
     ({"data": "a\0b"}, r"--data: 'a\x00b': expected a path"),
+    (
+        {"archive": "s3a://bucket/x"},
+        "--archive: 's3a://bucket/x': s3a:// is not supported; expected a path, or file:///PATH",
+    ),
+    ({"config": "https://x/mist.toml"}, "--config: 'https://x/mist.toml': https:// is not"),
     ({"server_name": ("a b",)}, "--server-name: 'a b': that is not a host name; expected"),
     ({"trusted_proxy": ("10.0.0.1/8",)}, "--trusted-proxy: '10.0.0.1/8': the network's own"),
     ({"trusted_proxy": ("all",)}, "--trusted-proxy: 'all': expected an IP address"),
@@ -393,6 +398,7 @@ ENVIRON_ERRORS = [
     ("MIST_CONFIG", "none.toml", "none.toml: can't be read: No such file or directory"),
     ("MIST_CONFIG", ".", ".: can't be read: Is a directory"),
     ("MIST_CONFIG", "a\0", r"MIST_CONFIG: 'a\x00': expected a path"),
+    ("MIST_ARCHIVE", "s3a://b/x", "MIST_ARCHIVE: 's3a://b/x': s3a:// is not supported; expected"),
 ]
 
 
@@ -414,6 +420,7 @@ TOML_ERRORS = [
     ("listen = [1]", "mist.toml: listen: 1: expected SCHEME://HOST:PORT"),
     ("listen = []", "mist.toml: listen: expected at least one listener"),
     ('server_name = ["a", ["b"]]', "mist.toml: server_name: a list: expected a host name"),
+    ('data = "hdfs://n/x"', "mist.toml: data: 'hdfs://n/x': hdfs:// is not supported; expected"),
     ("secret = 12345", "mist.toml: secret: expected 1 to 255 bytes"),
     (f'secret = ["{SECRET}"]', "mist.toml: secret: expected 1 to 255 bytes"),
     ("outbox_byte = 1", "mist.toml: 'outbox_byte': unknown key; did you mean outbox_bytes?"),

@@ -12,6 +12,7 @@ from mist.bench.cell import TRANSPORTS, Cell
 from mist.bench.script import LETTERS, MAX_SIZE, MIN_SIZE
 from mist.cli.bench.running import run
 from mist.cli.bench.settings import Settings
+from mist.cli.paths import LocalPath
 
 __all__ = [
     "CONNECTIONS",
@@ -55,7 +56,7 @@ SERVER: Final = [
     ),
     click.option(
         "--secret-file",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        type=LocalPath(exists=True, dir_okay=False),
         help="File that holds the secret",
     ),
     click.option(
@@ -139,7 +140,7 @@ SECONDS = click.option(
 FOLDER = click.option(
     "--folder",
     metavar="DIR",
-    type=click.Path(exists=True, file_okay=False, writable=True, path_type=Path),
+    type=LocalPath(exists=True, file_okay=False, writable=True),
     help="Where files are made and removed, and so which disk  [default: for temporary files]",
 )
 

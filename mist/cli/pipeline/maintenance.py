@@ -10,6 +10,7 @@ from typing import Any, Final
 import click
 
 from mist.cli.common import REFUSED
+from mist.cli.paths import LocalPath
 from mist.cli.pipeline.options import Spark, archive_option, secret_option, spark_options
 from mist.cli.pipeline.runner import Html, Run, run_job
 
@@ -93,7 +94,7 @@ def retain(archive: Path, days: int, tables: tuple[str, ...], grace: float, as_j
 @click.option(
     "--receipt",
     metavar="FILE",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=LocalPath(dir_okay=False),
     help="File for the receipt  [default: standard output]",
 )
 @secret_option

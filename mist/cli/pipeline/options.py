@@ -9,6 +9,8 @@ import attrs
 import click
 from click.core import ParameterSource
 
+from mist.cli.paths import LocalPath
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -27,7 +29,7 @@ __all__ = [
 ]
 
 Command = Callable[..., Any]
-FOLDER = click.Path(path_type=Path, file_okay=False)
+FOLDER = LocalPath(file_okay=False)
 
 
 @attrs.frozen
@@ -154,7 +156,7 @@ def archive_option(function: Command) -> Command:
 _data = click.option(
     "--data",
     metavar="DIR",
-    type=click.Path(path_type=Path),
+    type=LocalPath(),
     default=Path("mist-data"),
     envvar="MIST_DATA",
     show_default=True,
@@ -164,7 +166,7 @@ _data = click.option(
 _archive = click.option(
     "--archive",
     metavar="DIR",
-    type=click.Path(path_type=Path),
+    type=LocalPath(),
     envvar="MIST_ARCHIVE",
     show_envvar=True,
     help="The archive  [default: archive in the data directory]",
@@ -183,7 +185,7 @@ def secret_option(function: Command) -> Command:
     )
     @click.option(
         "--secret-file",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        type=LocalPath(exists=True, dir_okay=False),
         help="File with the secret",
     )
     @functools.wraps(function)
@@ -265,7 +267,7 @@ def out_options(function: Command) -> Command:
         click.option(
             "--html",
             metavar="FILE",
-            type=click.Path(path_type=Path, dir_okay=False),
+            type=LocalPath(dir_okay=False),
             help="Write a self-contained HTML page",
         ),
         click.option("--overwrite", is_flag=True, help="Replace what is at --out"),

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mist.cli.paths import LocalPath
 from mist.cli.pipeline import pages
 from mist.cli.pipeline.options import (
     Source,
@@ -31,7 +32,7 @@ SUBSCRIPTIONS = click.option(
     "file",
     metavar="FILE",
     required=True,
-    type=click.Path(path_type=Path),
+    type=LocalPath(),
     help="File with one subscription per line: a,b; also /foo, =/foo, .a.*",
 )
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import attrs
 import click
 
+from mist.cli.paths import LocalPath
 from mist.cli.pipeline.options import Source, Spark, source_options, spark_options
 from mist.cli.pipeline.runner import Run, run_job
 
@@ -25,7 +26,7 @@ UNRECORDED = "no archive records this copy: erasure will not find it"
     "--out",
     metavar="DIR",
     required=True,
-    type=click.Path(path_type=Path),
+    type=LocalPath(),
     help="The directory to create",
 )
 @click.option("--overwrite", is_flag=True, help="Replace what is there")
@@ -74,7 +75,7 @@ def export(settings: Spark, source: Source, kind: str, out: Path, overwrite: boo
 @click.option("--to-secret", metavar="TEXT", envvar="MIST_TO_SECRET", help="Its secret")
 @click.option(
     "--to-secret-file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=LocalPath(exists=True, dir_okay=False),
     help="File with it",
 )
 @click.option("--to-token", metavar="TEXT", envvar="MIST_TO_TOKEN", help="A token for it instead")
@@ -122,13 +123,13 @@ def replay(
     "lake",
     metavar="DIR",
     required=True,
-    type=click.Path(path_type=Path),
+    type=LocalPath(),
     help="The lake: a new or empty directory, or that of a former run",
 )
 @click.option(
     "--checkpoint",
     metavar="DIR",
-    type=click.Path(path_type=Path),
+    type=LocalPath(),
     help="Where progress is recorded  [default: _checkpoint in the lake]",
 )
 @click.option("--once", is_flag=True, help="Stop when all messages published so far are written")

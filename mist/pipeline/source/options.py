@@ -200,12 +200,14 @@ def _read_source(given: Mapping[str, str]) -> tuple[str | None, Address | None]:
 
 
 def _folder(path: str) -> str:
-    scheme, colon, rest = path.partition(":")
-    if colon and scheme == "file":
-        return "/" + rest.lstrip("/")
-    if colon and rest.startswith("//"):
-        raise InvalidOption(f"path: a folder of a file system, not {scheme}://")
-    return path
+    # Here, since executors parse no options, and need nothing of `config`.
+    from mist.config.paths import EXPECTED, parse_path
+
+    try:
+        return str(parse_path(path))
+    except ValueError as error:
+        reason = f"{error}; " if str(error) else ""
+        raise InvalidOption(f"path: {reason}expected {EXPECTED}") from None
 
 
 def _address(given: Mapping[str, str]) -> Address:

@@ -58,7 +58,7 @@ def test_all_options_are_read_whatever_their_case() -> None:
         ({"path": "/a", "url": URL}, "path and url"),
         ({"path": "/a", "subscribed": "a"}, "subscribed: no such option"),
         ({"path": "/a", "secret": SECRET}, "secret: is for a server"),
-        ({"path": "s3a://bucket/a"}, "path: a folder"),
+        ({"path": "s3a://bucket/a"}, "path: s3a:// is not supported; expected a path"),
         ({"url": URL, "token": SECRET}, "subscribe: is required with a token"),
         ({"url": URL, "token": SECRET, "secret": SECRET}, "secret and token"),
         ({"url": URL, "secret": SECRET + "\n"}, "secret: holds"),
