@@ -6,7 +6,7 @@ import trio
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute, Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mist.errors import MistError
@@ -63,7 +63,15 @@ class Site:
         Args:
             origins: which pages may ask there.
         """
-        return Guard(self._app, self._limiter, origins, self._names, self._limits, self._rates)
+        return Guard(
+            self._app,
+            self._limiter,
+            origins,
+            self._names,
+            self._limits,
+            self._rates,
+            self._app.declares,
+        )
 
 
 class _Routes:
@@ -88,6 +96,10 @@ class _Routes:
         self._starlette = Starlette(routes=routes, exception_handlers=HANDLERS)
         # A path has one spelling; another one is not found, rather than sent elsewhere.
         self._starlette.router.redirect_slashes = False
+
+    def declares(self, scope: Scope) -> bool:
+        """Whether there is a route for the path and the method; O(routes)."""
+        return any(route.matches(scope)[0] is Match.FULL for route in self.routes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""

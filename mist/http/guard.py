@@ -119,6 +119,8 @@ class Guard:
         limits: bounds of a request.
         rates: requests of each address; none from loopback and trusted proxies. Shared by the
             guards of all listeners, or an address would have as many rates as there are.
+        declares: whether `app` has a route for a request's path and method. What it has none for
+            passes whatever its body is, to be refused there.
     """
 
     def __init__(
@@ -129,8 +131,10 @@ class Guard:
         names: Collection[str],
         limits: GuardLimits,
         rates: Rates,
+        declares: Callable[[Scope], bool] = lambda scope: True,
     ) -> None:
         self._app = app
+        self._declares = declares
         self._limiter = limiter
         self._origins = origins
         self._names = frozenset(names)
@@ -210,6 +214,7 @@ class Guard:
                 expected is not None
                 and kind not in expected
                 and (kind or scope["method"] != "DELETE")
+                and self._declares(scope)
             ):
                 raise Problem(415, "unsupported_media_type", f"expected {' or '.join(expected)}")
         asker = self._limiter.counted(scope["state"]["peer"])
