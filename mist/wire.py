@@ -163,6 +163,8 @@ class WireForm(abc.ABC):
     name: ClassVar[str]
     numbered: ClassVar[bool] = False
     """Whether deliveries carry their ids, where there are any."""
+    delivers: ClassVar[bool] = True
+    """Whether peers get the messages so; else it only tells a reader of the history of them."""
     passes_lines: ClassVar[bool] = False
     """Whether a record whose data holds no LF is in this form as it is."""
 
@@ -202,6 +204,14 @@ class WireForm(abc.ABC):
         """
         pieces = self.pieces(entries, firsts=firsts, envelope=envelope)
         return b"".join(pieces), len(pieces)
+
+    def count_whole(self, wire: bytes, end: int) -> int:
+        """How many messages stand as a whole in the first `end` bytes of what `join` returned.
+
+        Where a connection breaks, these were delivered and the others were not. O(messages).
+        Here for forms in which LF ends each message, and stands nowhere else.
+        """
+        return wire.count(b"\n", 0, end)
 
 
 def ids_of(entries: Sequence[Entry], firsts: Sequence[int]) -> Sequence[int]:

@@ -147,6 +147,11 @@ class Backlog:
         if self.on_room is not None:
             self.on_room()
 
+    @property
+    def partial(self) -> tuple[bytes, int, int]:
+        """What is queued first: its bytes, how many of them are written, and its messages."""
+        return (self._wires[0], self._offset, self._counts[0]) if self._wires else (b"", 0, 0)
+
     def empty(self) -> None:
         """Forget what is queued, without counting it as sent."""
         self.size = self.queued = self._offset = 0

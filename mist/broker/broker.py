@@ -58,9 +58,13 @@ class BrokerStatistics:
         published_by_peers: those of them that came over a session.
         rejected: messages refused for their tags.
         unmatched: messages that nobody was subscribed to.
+        matched: deliveries that were due: messages, times those who were to get each.
+        replayed: messages that sessions were given from the history, beside those due.
         tag_sets: distinct tag sets subscribed to now.
         tags: distinct tags in these.
         dropped: messages not delivered, by reason, over all outboxes, gone ones included.
+            `matched + replayed` are those delivered and dropped, and those that wait: queued for
+            sessions, or owed to them (`mist.broker.outbox`).
         failures: exceptions that were contained, by what failed; see `mist.broker.failures`.
     """
 
@@ -68,6 +72,8 @@ class BrokerStatistics:
     published_by_peers: int
     rejected: int
     unmatched: int
+    matched: int
+    replayed: int
     tag_sets: int
     tags: int
     dropped: dict[str, int]
@@ -304,6 +310,19 @@ class Broker(Subscriptions):
         if self.observer is not None:
             self.observer.replayed(outbox, runs, self._match_of)
 
+    def settle(self, outbox: Outbox) -> None:
+        """Count what is gone of an outbox, and what it was replayed. At its end, and before."""
+        self._fan_out.settle(outbox)
+
+    def note_answered(self, count: int) -> None:
+        """Count messages that a reader of the history was given, who has no deliveries."""
+        self._fan_out.replayed += count
+
+    def note_unreadable(self, count: int) -> None:
+        """Count messages that were stored and can't be read, so that nobody is looked for."""
+        self._fan_out.matched += count
+        self.dropped["unreadable"] += count
+
     def sample_soon(self) -> None:
         """Have the next message's tags looked at, however long it would have been until then."""
         self._sampler.soon(self._published)
@@ -315,6 +334,8 @@ class Broker(Subscriptions):
             published_by_peers=self._published - self._published_inside,
             rejected=self._rejected,
             unmatched=self._unmatched,
+            matched=self._fan_out.matched,
+            replayed=self._fan_out.replayed,
             tag_sets=len(self._directory),
             tags=self._directory.distinct_tags,
             dropped=dict(self.dropped),

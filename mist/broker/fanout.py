@@ -13,7 +13,7 @@ Nothing here waits, locks, or allocates for a delivery. Who the recipients are i
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate
 
 from mist.broker.attribute_index import AttributeIndex, reaches
@@ -27,6 +27,10 @@ from mist.wire import Batch, WireForm, carried
 __all__ = ["FanOut"]
 
 
+def _nothing() -> None:
+    pass
+
+
 class FanOut:
     """See the module.
 
@@ -38,6 +42,8 @@ class FanOut:
     Attributes:
         ready: outboxes with something to flush.
         flushes: how often `flush` was called.
+        matched: deliveries that were due: messages, times those who were to get each.
+        replayed: messages given to sessions from the history, beside those that were due.
         dropped: messages not delivered, by reason.
         failures: as given. Each cost one delivery or one session.
         observer: who is told what became of each message; None costs nothing.
@@ -51,6 +57,8 @@ class FanOut:
     ) -> None:
         self.ready: list[Outbox] = []
         self.flushes = 0
+        self.matched = 0
+        self.replayed = 0
         self.dropped: Counter[str] = Counter()
         self.failures = failures
         self.observer: DeliveryObserver | None = None
@@ -82,8 +90,16 @@ class FanOut:
                 observer.published_whole(recipients, batch.runs, self._matches, skip)
             else:
                 observer.published(recipients, entries, skip)
+        if whole is not None:
+            total = whole[1]
+        else:
+            total = sum([entry[2] for entry in entries or batch.runs])
         for form, outboxes in recipients.by_form:
             firsts: list[int] | None = None
+            if skip is not None:
+                outboxes = tuple([each for each in outboxes if each.outbox is not skip])
+            if form.delivers:
+                self.matched += total * len(outboxes)
             if whole is not None and form.passes_lines:
                 wire, count = whole
             else:
@@ -94,10 +110,10 @@ class FanOut:
                     wire, count = form.join(
                         entries, framable=batch.framable, firsts=firsts, envelope=batch.envelope
                     )
-                    if not batch.framable:
-                        self._drop_unframable(form, outboxes, skip, entries, firsts, count)
+                    if count < total:
+                        self._drop_unframable(form, outboxes, entries, firsts, count, total)
                 except Exception as error:
-                    self._form_failed(error, outboxes, skip, entries)
+                    self._form_failed(error, outboxes, entries, total)
                     continue
                 if not count:
                     continue
@@ -106,11 +122,10 @@ class FanOut:
             self._unflushed += len(wire)
             if self._unflushed > BURST:
                 self.flush()
-            if skip is not None:
-                outboxes = tuple([each for each in outboxes if each.outbox is not skip])
             for outbox in outboxes:
                 if not outbox.put(wire, count):
-                    if observer is None and outbox.keep(wire, count):
+                    if observer is None and outbox.muted:
+                        self._defer(outbox, wire, count)
                         continue
                     entries = entries or self.entries_of(batch)
                     self._refused(outbox, form, (wire, count), batch, entries, firsts, first)
@@ -168,6 +183,9 @@ class FanOut:
                 ids = None if first is None else [first + place]
                 place += 1
                 members = queue.draw(admits if asks else None)
+                if not members:
+                    continue
+                self.matched += 1
                 try:
                     self._offer(members, entry, ids, batch)
                 except Exception as error:
@@ -196,13 +214,16 @@ class FanOut:
                 if observer is not None:
                     observer.delivered(named, [entry])
                 return
-        if members:
-            before = members[0].dropped_full
-            members[0].put_each(pieces)
-            lost = members[0].dropped_full - before
-            self.dropped["full"] += lost
-            if observer is not None and lost:
-                observer.dropped(members[0], [entry])
+        # Who lost it is a member that lives, if there is one.
+        loser = next((named for named in members if not named.muted), members[0])
+        full = loser.dropped_full
+        if not loser.put_each(pieces):
+            loser.outbox.defer(loser.due(1))
+            self.matched -= 1 - loser.due(1)
+            self.settle(loser.outbox)
+        self.dropped["full"] += loser.dropped_full - full
+        if observer is not None and not loser.outbox.paused:
+            observer.dropped(loser, [entry])
 
     # The slow path: slow consumers, replays, and what a form can't carry
 
@@ -222,14 +243,20 @@ class FanOut:
         framed: Sequence[Matched] = ()
         if observer is not None:
             framed, _ = carried(form, entries, firsts, count)
-            if outbox.muted:
-                if outbox.holding:
-                    outbox.keep(wire, count, observer.held(outbox, framed))
-                else:
-                    observer.missed(outbox, framed)
-                return
+        if outbox.muted:
+            if observer is None:
+                self._defer(outbox, wire, count)
+            elif outbox.holding:
+                self._defer(outbox, wire, count, observer.held(outbox, framed))
+            else:
+                self._defer(outbox, wire, count)
+                (observer.missed if outbox.outbox.paused else observer.dropped)(outbox, framed)
+            return
+        due = outbox.due(count)
+        self.matched -= count - due
         if outbox.on_behind is not None and first is not None:
             outbox.pause()
+            outbox.outbox.defer(due)
             try:
                 outbox.on_behind(first - 1)
             except Exception as error:
@@ -246,30 +273,48 @@ class FanOut:
         except Exception as error:  # of the form, or of a callback half-way
             self.failures.note("delivery", error)
             full, fits = outbox.dropped_full - dropped, outbox.outbox.queued - queued
-            self.dropped["error"] += count - full - fits
-            taken = [True] * fits + [False] * (count - fits)
+            self.dropped["error"] += due - full - fits
+            taken = [True] * fits + [False] * (due - fits)
         self.dropped["full"] += outbox.dropped_full - dropped
+        if len(taken) < due:  # its session has ended
+            outbox.outbox.defer(due - len(taken))
+            self.settle(outbox.outbox)
+            taken += [False] * (due - len(taken))
         if observer is not None:
             observer.dropped(outbox, framed, taken)
+
+    def _defer(
+        self,
+        outbox: Receiver,
+        wire: bytes,
+        count: int,
+        on_resumed: Callable[[], None] = _nothing,
+    ) -> None:
+        """Deliveries to an outbox are paused, or have ended: see `Outbox.keep`."""
+        due = outbox.due(count)
+        self.matched -= count - due
+        if due == count:
+            outbox.keep(wire, count, on_resumed)
+        else:
+            outbox.outbox.defer(due)
+        self.settle(outbox.outbox)
 
     def _drop_unframable(
         self,
         form: WireForm,
         outboxes: Iterable[Receiver],
-        skip: Outbox | None,
         entries: list[Matched],
         firsts: list[int] | None,
         count: int,
+        total: int,
     ) -> None:
-        """Count those of `entries` that a form can't carry; it can `count` of their messages."""
-        missing = sum(entry[2] for entry in entries) - count
-        if not missing:
-            return
+        """Count those of `entries` that a form can't carry: it can `count` of `total` messages."""
+        missing = total - count
         lost: Sequence[Matched] = ()
         if self.observer is not None:
             _, lost = carried(form, entries, firsts, count)
         for outbox in outboxes:
-            if self._lose(outbox, skip, lost):
+            if self._lose(outbox, lost, missing):
                 outbox.dropped_unframable += missing
                 self.dropped["unframable"] += missing
 
@@ -277,24 +322,35 @@ class FanOut:
         self,
         error: Exception,
         outboxes: Iterable[Receiver],
-        skip: Outbox | None,
         entries: list[Matched],
+        total: int,
     ) -> None:
         """A form could not write `entries`: none of these outboxes gets them."""
         self.failures.note("delivery", error)
-        missing = sum(entry[2] for entry in entries)
         for outbox in outboxes:
-            if self._lose(outbox, skip, entries):
-                self.dropped["error"] += missing
+            if self._lose(outbox, entries, total):
+                self.dropped["error"] += total
 
-    def _lose(self, outbox: Receiver, skip: Outbox | None, lost: Sequence[Matched]) -> bool:
-        """Whether messages that can't be written are lost to an outbox; the observer is told."""
-        if outbox.outbox is skip:
-            return False
-        missed = outbox.muted and not outbox.holding  # then counted when it is replayed, if ever
+    def _lose(self, outbox: Receiver, lost: Sequence[Matched], count: int) -> bool:
+        """Whether `count` messages that can't be written are lost to an outbox for that reason.
+
+        They are not where its session has ended, or is replayed them later, if ever.
+        """
+        deferred = outbox.muted and not outbox.holding
+        if deferred:
+            outbox.outbox.defer(count)
+            self.settle(outbox.outbox)
         if self.observer is not None:
+            missed = deferred and outbox.outbox.paused
             (self.observer.missed if missed else self.observer.dropped)(outbox, lost)
-        return not missed
+        return not deferred
+
+    def settle(self, outbox: Outbox) -> None:
+        """Add to the totals what is gone of an outbox, and what it was replayed. O(1)."""
+        gone, replayed = outbox.settle()
+        if gone:
+            self.dropped["gone"] += gone
+        self.replayed += replayed
 
     def _end_session(self, outbox: Receiver) -> None:
         try:

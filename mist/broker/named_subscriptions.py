@@ -68,14 +68,17 @@ class NamedSubscription:
     def put(self, wire: bytes, count: int) -> bool:
         """As `Outbox.put`. Refuses a delivery that only in part it may still take."""
         if 0 <= self._most < self.taken + count:
-            # None of these, or not all: one by one, then.
-            return self.taken >= self._most
+            return False  # not all of these: one by one, then
         if not self.outbox.put(wire, count):
             return False
         self.taken += count
         if self.taken == self._most:
             self._finish()
         return True
+
+    def due(self, count: int) -> int:
+        """How many of `count` messages it is still to get."""
+        return count if self._most < 0 else min(count, max(self._most - self.taken, 0))
 
     def end_after(self, most: int, on_done: Callable[[], None]) -> None:
         """Take no more than so many messages, those before this call counted.
@@ -89,8 +92,7 @@ class NamedSubscription:
     def put_each(self, pieces: Iterable[bytes]) -> list[bool]:
         """As `Outbox.put_each`; what comes behind the last message it takes isn't dropped."""
         wanted = list(pieces)
-        if self._most >= 0:
-            wanted = wanted[: max(self._most - self.taken, 0)]
+        wanted = wanted[: self.due(len(wanted))]
         taken = self.outbox.put_each(wanted)
         self.taken += sum(taken)
         if wanted and self.taken == self._most:

@@ -19,6 +19,11 @@ object for a wire form, however many get it.
     peek    the next bytes to write, joined
     sent    so many of them were written
 
+Every message that comes here is accounted for. It is *delivered* once it was wholly handed to the
+kernel, *dropped* where it is refused for good, and *gone* where the session ended first: what was
+still queued or held then, what was only written in part, and what was left to the history to be
+replayed. A message left to the history while deliveries are paused is *owed* until then.
+
 An outbox knows no socket and no task.
 """
 
@@ -74,6 +79,7 @@ class OutboxStatistics:
         sent_bytes: likewise, replies included.
         dropped_full: dropped because the outbox was full.
         dropped_unframable: dropped because the peer's protocol can't carry the data.
+        gone: not delivered before the session ended; see the module.
     """
 
     queued: int
@@ -82,6 +88,7 @@ class OutboxStatistics:
     sent_bytes: int
     dropped_full: int
     dropped_unframable: int
+    gone: int
 
 
 def _nothing(*about: object) -> None:
@@ -110,6 +117,8 @@ class Outbox(Backlog):
             id of the last message before it: deliveries are then paused, and what is missing
             is to be replayed from the history by who set this.
         on_room: where set, called also when nothing more will be written.
+        owed: messages left to the history, and not replayed yet.
+        gone: messages that were not delivered before the session ended.
     """
 
     __slots__ = (
@@ -119,14 +128,18 @@ class Outbox(Backlog):
         "_new_drops",
         "_on_dropping",
         "_on_overrun",
+        "_settled_gone",
         "_spent",
+        "_surplus",
         "attributes",
         "dropped_full",
         "dropped_unframable",
         "echo",
         "flush",
         "form",
+        "gone",
         "on_behind",
+        "owed",
         "owner",
     )
 
@@ -147,6 +160,10 @@ class Outbox(Backlog):
         self.flush: Callable[[], None] = _nothing
         self.dropped_full = 0
         self.dropped_unframable = 0
+        self.owed = 0
+        self.gone = 0
+        self._settled_gone = 0
+        self._surplus = 0  # replayed without being owed
         self._limits = limits
         self._on_dropping = on_dropping
         self._on_overrun = on_overrun
@@ -167,6 +184,11 @@ class Outbox(Backlog):
         return self._max_messages < 0
 
     @property
+    def ended(self) -> bool:
+        """Whether no deliveries are taken ever again."""
+        return self._spent
+
+    @property
     def paused(self) -> bool:
         """Whether deliveries come from the history for now; see `pause`."""
         return self._max_messages < 0 and not self._spent
@@ -176,6 +198,10 @@ class Outbox(Backlog):
         """Whether nothing is taken any more."""
         return self._max_bytes < 0
 
+    def due(self, count: int) -> int:
+        """How many of `count` messages it is to get: all; see `NamedSubscription.due`."""
+        return count
+
     def put_each(self, pieces: Iterable[bytes]) -> list[bool]:
         """Queue messages one by one; those that don't fit are dropped and counted.
 
@@ -184,7 +210,7 @@ class Outbox(Backlog):
 
         Returns:
             Of each in turn, whether it was queued. Shorter than `pieces` where deliveries ended:
-            what comes behind is neither queued nor counted as dropped.
+            what comes behind is neither queued nor counted; see `defer`.
         """
         taken: list[bool] = []
         for piece in pieces:
@@ -206,10 +232,11 @@ class Outbox(Backlog):
     def pause(self) -> None:
         """Take no deliveries for now: they will be replayed from the history (`replay`)."""
         self._max_messages = -1
-        self._held = None
+        self.let_go()
 
     def hold(self) -> None:
         """While deliveries are paused, keep those that come from now on, until `resume_live`."""
+        self.let_go()
         self._held = []
         self._held_size = 0
 
@@ -218,9 +245,24 @@ class Outbox(Backlog):
         """Whether all deliveries since `hold` are here, so that none need be replayed."""
         return self._held is not None
 
+    @property
+    def waiting(self) -> int:
+        """Messages that are neither delivered nor dropped yet: queued, held or owed."""
+        held = 0 if self._held is None else sum([count for _, count, _ in self._held])
+        return self.queued + held + self.owed
+
     def let_go(self) -> None:
-        """Forget what was held: it will be replayed, where it is still wanted."""
-        self._held = None
+        """Forget what was held: it is owed, and will be replayed where it is still wanted."""
+        held, self._held = self._held, None
+        for _, count, _ in held or ():
+            self.owed += count
+
+    def defer(self, count: int) -> None:
+        """Account for messages that are not queued, since deliveries are paused or have ended."""
+        if self._spent:
+            self.gone += count
+        else:
+            self.owed += count
 
     def keep(self, wire: bytes, count: int, on_resumed: Callable[[], None] = _nothing) -> bool:
         """Deal with a delivery that `put` refused because deliveries are paused.
@@ -233,12 +275,13 @@ class Outbox(Backlog):
         """
         if self._max_messages >= 0:
             return False
-        if self._held is not None:
-            self._held_size += len(wire)
-            if self._held_size > self._limits.bytes // 4:
-                self._held = None
-            else:
-                self._held.append((wire, count, on_resumed))
+        if self._held is None:
+            self.defer(count)
+            return True
+        self._held.append((wire, count, on_resumed))
+        self._held_size += len(wire)
+        if self._held_size > self._limits.bytes // 4:
+            self.let_go()
         return True
 
     def resume_live(self) -> None:
@@ -250,11 +293,41 @@ class Outbox(Backlog):
         for wire, count, on_resumed in held or ():
             self.replay(wire, count)
             on_resumed()
+        self._write_off()
 
     def replay(self, wire: bytes, count: int) -> None:
         """Queue messages from the history, however much is queued; mind `has_room_to_replay`."""
         if count and not self._spent:
             self.append(wire, count)
+
+    def note_replayed(self, count: int, *, owed: bool) -> None:
+        """Account for messages from the history that are queued, or can't be written.
+
+        Args:
+            owed: whether they were published while deliveries were paused, and deferred then.
+        """
+        if owed:
+            self.owed -= count
+        else:
+            self._surplus += count
+
+    def _write_off(self) -> None:
+        """Nothing that is owed will be replayed any more: a subscription ended meanwhile, the
+        history was trimmed, or the session has ended."""
+        if self.owed > 0:
+            self.gone += self.owed
+        else:
+            self._surplus -= self.owed
+        self.owed = 0
+
+    def settle(self) -> tuple[int, int]:
+        """Messages that are gone, and that were replayed without being owed, since the last call.
+
+        For the broker's totals; see `Broker.settle`.
+        """
+        gone, surplus = self.gone - self._settled_gone, self._surplus
+        self._settled_gone, self._surplus = self.gone, 0
+        return gone, surplus
 
     @property
     def replay_bytes(self) -> int:
@@ -282,10 +355,11 @@ class Outbox(Backlog):
         return self.size + size <= self._max_bytes + RESERVE
 
     def mute(self) -> None:
-        """Take no more deliveries, without counting them as dropped; replies still pass."""
+        """Take no more deliveries: those to come are gone, as is what is owed. Replies pass."""
         self._max_messages = -1
-        self._held = None
+        self.let_go()
         self._spent = True
+        self._write_off()
         if self.on_room is not None:
             self.on_room()
 
@@ -295,8 +369,14 @@ class Outbox(Backlog):
         self.mute()
 
     def discard(self) -> None:
-        """Forget what is queued, without counting it as sent; for when the peer is gone."""
+        """Forget what is queued: it is gone, but for messages that were written as a whole."""
         self.close()
+        wire, written, count = self.partial
+        if written and count:
+            whole = min(self.form.count_whole(wire, written), count)
+            self.sent_messages += whole
+            self.queued -= whole
+        self.gone += self.queued
         self.empty()
 
     def release(self) -> None:
@@ -326,4 +406,5 @@ class Outbox(Backlog):
             sent_bytes=self.sent_bytes,
             dropped_full=self.dropped_full,
             dropped_unframable=self.dropped_unframable,
+            gone=self.gone,
         )

@@ -96,6 +96,7 @@ class _ChunkedAnswer:
         if self.body is None:
             self.body = self._exchange.hand_over(outbox, _CHUNKED_HEADERS, chunked=True)
         if not outbox.closed:
+            outbox.note_replayed(count, owed=False)
             outbox.append(wire, count)
             outbox.flush()
 
@@ -142,9 +143,11 @@ class _Poll:
                 await self._run(session, feed, deadline, chunks, receive)
             session.outbox.mute()
             if chunks is None or chunks.body is None:
-                response = self._answer_at_once(session, feed)
-                if response is not None:
+                found = self._answer_at_once(session, feed)
+                if found is not None:
+                    response, count = found
                     await response(scope, receive, send)
+                    session.note_answered(count, len(response.body))
             elif session.ended is None:
                 chunks.queue(*feed.take(final=True))
                 await chunks.body.finish(_GRACE)
@@ -203,8 +206,8 @@ class _Poll:
                 chunks.start()
             await outbox.wait(deadline)
 
-    def _answer_at_once(self, session: PollSession, feed: Feed) -> Response | None:
-        """A plain answer; None where the client has disconnected.
+    def _answer_at_once(self, session: PollSession, feed: Feed) -> tuple[Response, int] | None:
+        """A plain answer, and its messages' number; None where the client has disconnected.
 
         Raises:
             Problem: the session has ended for a reason that the client has to know.
@@ -213,14 +216,11 @@ class _Poll:
         if reason is DISCONNECTED:
             return None
         if reason is SUPERSEDED:
-            return _answer(b"[]", {"connection": "close"})
+            return _answer(b"[]", {"connection": "close"}), 0
         if reason is not None and reason.code != 1001:
             raise refusal_of(reason)
         messages, status = feed.take(final=True)
-        response = _answer(encode_answer(messages, status))
-        session.outbox.sent_messages += len(messages)
-        session.outbox.sent_bytes += len(response.body)
-        return response
+        return _answer(encode_answer(messages, status)), len(messages)
 
 
 class _Endpoint:

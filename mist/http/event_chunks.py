@@ -24,6 +24,9 @@ class ChunkedEventForm(EventForm):
     def frame(self, event: bytes) -> bytes:
         return chunk(event)
 
+    def count_whole(self, wire: bytes, end: int) -> int:
+        return wire.count(b"\n\n\r\n", 0, end)
+
     def pieces(
         self,
         entries: Sequence[Entry],

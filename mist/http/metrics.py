@@ -40,7 +40,7 @@ from mist.version import __version__
 __all__ = ["OPERATIONS", "routes"]
 
 # Series that exist from the start: Prometheus sees no increase where a series begins with 1.
-_DROPS: Final = ("full", "unframable", "error")
+_DROPS: Final = ("full", "unframable", "gone", "error")
 _FAILURES: Final = ("append", "callback", "delivery", "flush", "observer", "task")
 _REASONS: Final = ("secret", "token", "ticket", "other")
 _RECOVERIES: Final = ("recovered", "lost", "failed")
@@ -169,16 +169,31 @@ class _Collector(Collector):
             "source",
             {"tcp": by_peers, "other": broker.published - by_peers},
         )
+        yield CounterMetricFamily(
+            "mist_messages_matched",
+            "Deliveries due: messages, times those who were subscribed to each.",
+            broker.matched,
+        )
+        yield CounterMetricFamily(
+            "mist_messages_replayed",
+            "Messages given to sessions from the history, beside the deliveries due.",
+            broker.replayed,
+        )
+        yield GaugeMetricFamily(
+            "mist_messages_queued",
+            "Messages waiting for sessions: queued, or left to the history while one is behind.",
+            session_aggregates.queued,
+        )
         yield _counter(
             "mist_messages_delivered",
-            "Messages handed to the kernel.",
+            "Messages wholly handed to the kernel.",
             "transport",
             dict.fromkeys(self._hub.sessions.accepted, 0) | session_aggregates.delivered,
         )
         yield _counter(
             "mist_messages_dropped",
-            "Messages not delivered: the queue was full, the protocol can't carry the data, or an "
-            "error of the server's own.",
+            "Messages not delivered: the queue was full, the protocol can't carry the data, the "
+            "session had gone, or an error of the server's own.",
             "reason",
             dict.fromkeys(_DROPS, 0) | broker.dropped,
         )

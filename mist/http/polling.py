@@ -110,7 +110,9 @@ class _Poll:
             await self._search(session, search, wanted.since, timeout, receive)
             session.outbox.mute()
             if session.ended is not DISCONNECTED:
-                await self._answer(session, search)(scope, receive, send)
+                response = self._answer(session, search)
+                await response(scope, receive, send)
+                session.note_answered(len(search.messages), len(response.body))
             session.end(_ANSWERED)
 
     async def _search(
@@ -166,7 +168,7 @@ class _Poll:
         sequencer = self._context.hub.sequencer
         assert sequencer is not None
         assert search.place is not None
-        response = answer(
+        return answer(
             Polled(
                 sequencer.epoch,
                 search.place,
@@ -175,9 +177,6 @@ class _Poll:
                 [sorted(tags) for tags in self._revoked] or msgspec.UNSET,
             )
         )
-        session.outbox.sent_messages += len(search.messages)
-        session.outbox.sent_bytes += len(response.body)
-        return response
 
 
 _ANSWERED: Final = CloseReason(1000, "answered")

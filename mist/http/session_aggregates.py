@@ -35,6 +35,7 @@ class SessionAggregates:
         delivered: messages handed to the kernel since the start, by transport.
         delivered_bytes: handed to the kernel, of all transports, replies included.
         subscriptions: of all sessions; equal tag sets of two sessions count twice.
+        queued: messages in all outboxes, held there, and owed to sessions that are behind.
         queued_bytes: in all outboxes.
         slowest: the sessions with the most bytes queued, those with none left out.
         cost: seconds of processor that it took.
@@ -44,6 +45,7 @@ class SessionAggregates:
     delivered: dict[str, int]
     delivered_bytes: int
     subscriptions: int
+    queued: int
     queued_bytes: int
     slowest: list[ConnectedSession]
     cost: float
@@ -75,7 +77,7 @@ class SessionAggregator:
         )
         sessions = list(self._hub.sessions)
         connections: Counter[str] = Counter()
-        subscriptions = queued_bytes = 0
+        subscriptions = queued = queued_bytes = 0
         cost = 0.0
         slowest: list[tuple[int, str, ConnectedSession]] = []
         for start in range(0, len(sessions), SLICE):
@@ -89,15 +91,17 @@ class SessionAggregator:
                 delivered[session.transport] += outbox.sent_messages
                 delivered_bytes += outbox.sent_bytes
                 subscriptions += len(session.subscriptions)
+                queued += outbox.waiting
                 queued_bytes += outbox.size
-            queued = [(each.outbox.size, each.name, each) for each in some if each.outbox.size]
-            slowest = heapq.nlargest(_SLOWEST, [*slowest, *queued])
+            full = [(each.outbox.size, each.name, each) for each in some if each.outbox.size]
+            slowest = heapq.nlargest(_SLOWEST, [*slowest, *full])
             cost += time.thread_time() - began
         return SessionAggregates(
             dict(connections),
             dict(delivered),
             delivered_bytes,
             subscriptions,
+            queued,
             queued_bytes,
             [each for _, _, each in slowest],
             cost,

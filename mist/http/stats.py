@@ -91,7 +91,11 @@ class Stats(msgspec.Struct, frozen=True):
         uptime: seconds.
         published, rejected, unmatched: messages accepted, refused for their tags, and
             accepted and unmatched by any subscription.
-        delivered, delivered_bytes: handed to the kernel, of all connections.
+        matched: deliveries due: messages, times those who were subscribed to each.
+        replayed: messages given to sessions from the history, beside those.
+        delivered, delivered_bytes: wholly handed to the kernel, of all connections.
+        queued: waiting for connections now, or left to the history for those that are behind.
+            `matched + replayed` is the sum of `delivered`, `dropped` and `queued`.
         dropped: messages not delivered, by reason.
         connections: now, by transport.
         lifetime: connections ever.
@@ -111,8 +115,11 @@ class Stats(msgspec.Struct, frozen=True):
     uptime: float
     version: str
     published: int
+    matched: int
+    replayed: int
     delivered: int
     delivered_bytes: int
+    queued: int
     rejected: int
     unmatched: int
     dropped: dict[str, int]
@@ -147,6 +154,9 @@ def routes(context: Context) -> Sequence[BaseRoute]:
                 uptime=now - context.started,
                 version=__version__,
                 published=broker.published,
+                matched=broker.matched,
+                replayed=broker.replayed,
+                queued=session_aggregates.queued,
                 delivered=sum(session_aggregates.delivered.values()),
                 delivered_bytes=session_aggregates.delivered_bytes,
                 rejected=broker.rejected,

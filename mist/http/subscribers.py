@@ -57,6 +57,12 @@ class PollSession(StreamSession):
     outbox_type = WakeupOutbox
     outbox: WakeupOutbox
 
+    def note_answered(self, messages: int, size: int) -> None:
+        """Count an answer that was written; `size` is bytes."""
+        self.outbox.sent_messages += messages
+        self.outbox.sent_bytes += size
+        self.hub.broker.note_answered(messages)
+
 
 def subscriber_route(path: str, serve: Callable[[Request], ASGIApp]) -> Route:
     """The route of a subscription.

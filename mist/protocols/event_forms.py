@@ -61,6 +61,9 @@ class EventForm(WireForm):
         """An event that is no message, or a comment, as it stands in a stream of this form."""
         return event
 
+    def count_whole(self, wire: bytes, end: int) -> int:
+        return wire.count(b"\n\n", 0, end)
+
     def pieces(
         self,
         entries: Sequence[Entry],

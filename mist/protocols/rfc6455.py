@@ -10,6 +10,7 @@ __all__ = [
     "TEXT",
     "binary_frame",
     "close_frame",
+    "count_frames",
     "ping_frame",
     "pong_frame",
     "text_frame",
@@ -46,6 +47,21 @@ def text_frame(payload: bytes) -> bytes:
 def binary_frame(payload: bytes) -> bytes:
     """A binary message in one frame."""
     return _header(_BINARY, len(payload)) + payload
+
+
+def count_frames(wire: bytes, end: int) -> int:
+    """How many of the unmasked frames in `wire` end within its first `end` bytes. O(frames)."""
+    found = at = 0
+    while at + 2 <= end:
+        size = wire[at + 1]
+        at += 2
+        if size > 125:
+            width = 2 if size == 126 else 8
+            size = int.from_bytes(wire[at : at + width])
+            at += width
+        at += size
+        found += at <= end
+    return found
 
 
 def ping_frame(payload: bytes = b"") -> bytes:

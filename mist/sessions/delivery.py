@@ -89,7 +89,7 @@ class Delivery:
                 log.warning(
                     "nor in the history: nobody gets the rest", extra={"reason": str(error)}
                 )
-                self._broker.dropped["unreadable"] += upto - self.newest
+                self._broker.note_unreadable(upto - self.newest)
                 break
             await self._publish([piece for each in page.stored for piece in _cut(each)])
             self.newest = page.after

@@ -85,5 +85,6 @@ def subscribe(hub: Hub, tags: Iterable[str]) -> Iterator[LocalSubscription]:
     try:
         yield subscription
     finally:
-        subscription.outbox.discard()
         hub.broker.unsubscribe(subscription.outbox, group)
+        subscription.outbox.discard()
+        hub.broker.settle(subscription.outbox)

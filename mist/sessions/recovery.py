@@ -111,6 +111,7 @@ class Recovery:
 
     def _resume_live(self) -> None:
         self._outbox.resume_live()
+        self._sequencer.broker.settle(self._outbox)
         owed, self._owed = self._owed, []
         for act in owed:
             act()
@@ -156,7 +157,10 @@ class Recovery:
                 raise
             answer(answered)
             await self._replay(
-                cursor, start, lambda: frozenset(filter(self._subscriptions.__contains__, wanted))
+                cursor,
+                start,
+                lambda: frozenset(filter(self._subscriptions.__contains__, wanted)),
+                owed=False,
             )
             cursor.place = start
             if self.announce is not None:
@@ -222,7 +226,7 @@ class Recovery:
                 )
                 if self._outbox.closed or not allowed():
                     return
-                left -= self._queue(piece.page)
+                left -= self._queue(piece.page, owed=False)
                 cursor.take(piece)
 
     async def _count(
@@ -284,7 +288,9 @@ class Recovery:
             # that all before it has been read, so what comes on this last stretch is held.
             self._outbox.hold()
             announced = await self._announce(cursor.place, newest)
-            await self._replay(cursor, newest, lambda: frozenset(self._subscriptions.tag_sets()))
+            await self._replay(
+                cursor, newest, lambda: frozenset(self._subscriptions.tag_sets()), owed=True
+            )
             cursor.place = newest
             if announced and self.announce is not None:
                 self.announce(CaughtUp())
@@ -294,9 +300,18 @@ class Recovery:
         self._resume_live()
 
     async def _replay(
-        self, cursor: Cursor, upto: int, wanted: Callable[[], frozenset[TagSet]]
+        self,
+        cursor: Cursor,
+        upto: int,
+        wanted: Callable[[], frozenset[TagSet]],
+        *,
+        owed: bool,
     ) -> None:
-        """Queue what is wanted of the messages behind the cursor up to `upto`, as there is room."""
+        """Queue what is wanted of the messages behind the cursor up to `upto`, as there is room.
+
+        Args:
+            owed: whether they were published while deliveries were paused.
+        """
         subscriptions = self._subscriptions
         selection: Selection | None = None
         version = -1
@@ -317,20 +332,23 @@ class Recovery:
             if piece.missing is not None:
                 sequencer = self._sequencer
                 self._on_gap(Resumed(sequencer.epoch, sequencer.newest, False, piece.missing))
-            self._queue(piece.page)
+            self._queue(piece.page, owed=owed)
             cursor.take(piece)
             if piece.page.complete:
                 return
 
-    def _queue(self, page: Page) -> int:
+    def _queue(self, page: Page, *, owed: bool) -> int:
         """Queue a page's messages, and say how many that were."""
         total = 0
         outbox, broker = self._outbox, self._sequencer.broker
+        if outbox.ended:
+            return sum(stored.count for stored in page.stored)
         replayed: list[tuple[Sequence[Entry], Sequence[int] | None, int]] = []
         for whole in page.stored:
             stored = visible_to(whole, outbox.attributes)
             if stored is None:
                 continue
+            outbox.note_replayed(stored.count, owed=owed)
             try:
                 wire, count = outbox.form.join(
                     stored.entries,

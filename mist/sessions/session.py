@@ -181,7 +181,8 @@ class Session:
         whole server ends, they are left to end with it.
         """
         self.end(DISCONNECTED)
-        self.outbox.close()
+        self.outbox.discard()
+        self.hub.broker.settle(self.outbox)
         self._client.release()
         if self.named_subscriptions:
             await self._drop_all(self.named_subscriptions, self.named_subscriptions.drop)
@@ -191,6 +192,7 @@ class Session:
         self.hub.sessions.remove_pending(self)
         self.hub.sessions.detach(self)
         self.outbox.release()
+        self.hub.broker.settle(self.outbox)
         self.recovery = None  # it refers back to this session
 
     async def _drop_all(self, subscriptions: Collection[_T], drop: Callable[[_T], None]) -> None:

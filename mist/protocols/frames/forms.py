@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from mist.message import Envelope, TagSet
-from mist.protocols.rfc6455 import text_frame, text_frame_header
+from mist.protocols.rfc6455 import count_frames, text_frame, text_frame_header
 from mist.wire import Entry, WireForm, ids_of
 
 __all__ = ["JSON_FRAMES", "JsonFrames"]
@@ -48,6 +48,9 @@ class JsonFrames(WireForm):
 
     name = "json-frames"
     numbered = True
+
+    def count_whole(self, wire: bytes, end: int) -> int:
+        return count_frames(wire, end)
 
     def pieces(
         self,

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from mist.message import Envelope
-from mist.protocols.rfc6455 import text_frame
+from mist.protocols.rfc6455 import count_frames, text_frame
 from mist.wire import Entry, TagList, WireForm
 
 __all__ = ["JSON_OBJECTS", "JSON_OBJECT_FRAMES", "JsonObjectFrames", "JsonObjects"]
@@ -84,6 +84,9 @@ class JsonObjectFrames(WireForm):
     """What `JsonObjects` writes, each in a text frame of its own."""
 
     name = "json-object-frames"
+
+    def count_whole(self, wire: bytes, end: int) -> int:
+        return count_frames(wire, end)
 
     def pieces(
         self,

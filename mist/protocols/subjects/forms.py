@@ -47,6 +47,16 @@ class SubjectForm(WireForm):
         self._sid = sid
         self._headers = headers
 
+    def count_whole(self, wire: bytes, end: int) -> int:
+        found = at = 0
+        while (start := wire.find(b"\r\n", at, end)) >= 0:
+            size = int(wire[wire.rfind(b" ", at, start) + 1 : start])
+            at = start + 2 + size + 2
+            if at > end:
+                break
+            found += 1
+        return found
+
     def pieces(
         self,
         entries: Sequence[Entry],

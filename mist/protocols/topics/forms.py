@@ -18,7 +18,7 @@ import msgspec
 
 from mist.addresses import is_topic
 from mist.message import Envelope
-from mist.protocols.rfc6455 import binary_frame, text_frame
+from mist.protocols.rfc6455 import binary_frame, count_frames, text_frame
 from mist.wire import Entry, TagList, WireForm, ids_of
 
 __all__ = [
@@ -59,6 +59,9 @@ class TopicForm(WireForm):
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
+
+    def count_whole(self, wire: bytes, end: int) -> int:
+        return count_frames(wire, end)
 
     def pieces(
         self,

@@ -174,6 +174,9 @@ const REASONS = {
   unframable: ["A line can't carry the data",
                "It contains a line feed, and the subscriber uses the line protocol. It can send " +
                "`escape on`, or use JSON."],
+  gone: ["The subscriber had disconnected",
+         "Its connection ended before it had read what was queued for it. A client that resumes " +
+         "from the history gets these messages."],
   unmatched: ["No subscription matched",
               "Not a loss if no subscriber is expected. Otherwise compare the tags: a message " +
               "must carry all the tags of a subscription."],
