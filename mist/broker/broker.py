@@ -31,10 +31,11 @@ from mist.broker.contained_observer import ContainedObserver
 from mist.broker.fanout import FanOut
 from mist.broker.groups import Group
 from mist.broker.matches import Match, Matched, Recipients, Resolver
-from mist.broker.meters import Meters, TagSampler
+from mist.broker.meters import Meters
 from mist.broker.observer import DeliveryObserver, Replayed
 from mist.broker.outbox import Outbox
 from mist.broker.subscriptions import Subscriptions
+from mist.broker.tag_rates import TagRates
 from mist.broker.validation import Accepted, Rejected, validate
 from mist.errors import CommandError
 from mist.message import Limits, parse_tag_list
@@ -102,7 +103,9 @@ class Broker(Subscriptions):
         self._resolver = Resolver(self._matches, self._attribute_index, self._queues)
         self._nobody = self._resolver.nobody
         self._fan_out = FanOut(self._matches, self._attribute_index, self.failures)
-        self._sampler = TagSampler(None if meters is None else meters.tags)
+        self._tag_rates: TagRates | None = None
+        if meters is not None:
+            self._tag_rates = TagRates(meters.clock, self._matches, self.limits.message_tags)
         self.ready = self._fan_out.ready
         self.dropped = self._fan_out.dropped
         self._published = 0
@@ -155,8 +158,8 @@ class Broker(Subscriptions):
         self._published += accepted
         if source is None:
             self._published_inside += accepted
-        if self._published >= self._sampler.next:
-            self._sampler.sample(batch, accepted, self._published)
+        if self._tag_rates is not None:
+            self._tag_rates.count(batch)
         return accepted
 
     def _publish_whole(self, batch: Batch, skip: Outbox | None, first: int | None) -> int:
@@ -323,9 +326,9 @@ class Broker(Subscriptions):
         self._fan_out.matched += count
         self.dropped["unreadable"] += count
 
-    def sample_soon(self) -> None:
-        """Have the next message's tags looked at, however long it would have been until then."""
-        self._sampler.soon(self._published)
+    def top_tags(self, most: int) -> list[tuple[str, float]]:
+        """The tags of most messages, and messages a second; see `TagRates.top`."""
+        return [] if self._tag_rates is None else self._tag_rates.top(most)
 
     def statistics(self) -> BrokerStatistics:
         """A frozen copy of the counts."""

@@ -77,7 +77,7 @@ class HistoryState(msgspec.Struct, frozen=True):
 
 
 class TopTag(msgspec.Struct, frozen=True):
-    """A tag, and its recent rate of messages per second, by sampling."""
+    """A tag, and its rate of messages per second: over the last 30 s, or since the start."""
 
     tag: str
     published_rate: float
@@ -198,9 +198,7 @@ def describe_session(session: ConnectedSession) -> Connection:
 
 
 def _top_tags(hub: Hub) -> list[TopTag]:
-    # With few messages the next sample could take long.
-    hub.broker.sample_soon()
-    return [TopTag(tag, round(rate, 3)) for tag, rate in hub.meters.tags.top(_TOP_TAGS)]
+    return [TopTag(tag, round(rate, 3)) for tag, rate in hub.broker.top_tags(_TOP_TAGS)]
 
 
 class _LogSize:

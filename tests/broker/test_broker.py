@@ -342,26 +342,19 @@ def test_groups_know_how_many_are_in_them() -> None:
     assert Group(b"x").subscribers == 0
 
 
-def test_a_message_now_and_then_is_looked_at_for_its_tags() -> None:
-    seen: list[tuple[bytes, int]] = []
-    meters = Meters(lambda: 0.0)
-
-    def sample(tag_list: bytes, published: int) -> int:
-        seen.append((tag_list, published))
-        return 5
-
-    meters.tags.sample = sample  # type: ignore[method-assign]
-    broker = Broker(meters=meters)
-    for tags in "abcdefghijklm":
-        broker.publish(batch((tags, "1")))
-    assert seen == [(b"a", 1), (b"f", 6), (b"k", 11)]
-    # In a batch it is the message whose turn it is; one that is refused has none.
-    broker.publish(batch(("a*", "x")))
-    broker.publish(batch(("x", "1"), ("x", "1"), ("y", "2"), ("z", "3")))
-    assert seen[3:] == [(b"y", 17)]
-    broker.sample_soon()
-    broker.publish(batch(("q", "1")))
-    assert seen[4:] == [(b"q", 18)]
+def test_tags_of_all_that_is_published_are_counted() -> None:
+    clock = iter(range(1000))
+    broker = Broker(Limits(message_tags=2), Meters(lambda: float(next(clock))))
+    subscriber = make_outbox(broker)
+    broker.subscribe(subscriber, frozenset("a"))
+    for _ in range(3):
+        broker.publish(batch(("a", "1"), ("a,b", "2"), ("a", "3")))  # cached or not
+        broker.publish(batch(("a*", "refused"), ("a,b,c", "too many"), ("c", "4")))
+    broker.publish(Batch.of(frozenset("b"), b"line\nfeed"))
+    (a, a_rate), (b, b_rate), (c, c_rate) = broker.top_tags(5)
+    assert [a, b, c] == ["a", "b", "c"]
+    assert [round(rate / c_rate * 3) for rate in (a_rate, b_rate, c_rate)] == [9, 4, 3]
+    assert Broker().top_tags(5) == []
 
 
 def test_receivers_are_all_who_might_get_a_message_each_once() -> None:

@@ -99,6 +99,25 @@ async def test_tags_that_are_published_most_come_first(tmp_path):
         await peer.aclose()
 
 
+@pytest.mark.parametrize("history", ["none", "memory://"])
+async def test_each_tag_of_a_burst_counts_as_often_as_it_came(tmp_path, history):
+    # One look before and one behind each burst, as the dashboard looks at them.
+    burst = b"".join([b"publish all,t%d x\n" % n for n in range(86)] * 2)
+    burst += b"publish all,hot x\n" * 28
+    async with running(tmp_path, listen=LISTEN, history=history) as server:
+        peer = await dial(server)
+        for _ in range(3):
+            await stats(server)
+            await peer.send_all(burst + b"ping\n")
+            await peer.receive_some()
+        top = (await stats(server))["top_tags"]
+        rates = {each["tag"]: each["published_rate"] for each in top}
+        assert [each["tag"] for each in top[:2]] == ["all", "hot"]
+        assert rates["hot"] / rates["all"] == pytest.approx(28 / 200, rel=0.001)
+        assert rates["t0"] / rates["all"] == pytest.approx(2 / 200, rel=0.001)
+        await peer.aclose()
+
+
 async def test_the_slowest_are_named_with_what_is_queued_for_them(tmp_path):
     async with running(tmp_path, listen=LISTEN) as server:
         peers = [await dial(server, b"subscribe t%d\n" % n) for n in range(25)]

@@ -1,0 +1,194 @@
+"""Tag rates: how many messages a second carry each tag, for the dashboard's top tags.
+
+Every message is counted, up to some ten thousand a second. Above that one of three is, then one
+of seven, and never less than one of fifteen; each then stands for as many. So what is shown is
+exact or off by a few percent, however the messages come, and costs least where there are many.
+(Refused: looking at one message of a batch. In a burst one message then stands for all of it.)
+
+Three steps, since tag lists repeat, and tags even more:
+
+    count    a batch's tag lists as written: a dict update for each that is counted
+    fold     the tags of each distinct tag list, at most a tenth of a second later
+    top      sums of tags over five seconds each: the present ones, and six that are over
+
+No clock is read here but the one that is given.
+"""
+
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
+from typing import Final
+
+from mist.errors import CommandError
+from mist.message import parse_tag_list
+from mist.wire import Batch, Run, TagList
+
+__all__ = ["TagRates"]
+
+_PERIOD: Final = 0.1  # seconds after which every message is counted again
+_STEP: Final = 250  # tag lists counted before the next stride
+_STRIDES: Final = (1, 1, 3, 7, 15)  # one of so many is counted, in each step of a period
+_SLOT: Final = 5.0  # seconds
+_SLOTS: Final = 6  # that are over
+_MAX_TAGS: Final = 2048  # in a slot
+
+# Bounds of what waits to be folded, and so of what one fold costs.
+_MAX_BATCH: Final = 500  # tag lists counted of one batch
+_MAX_TAG_LIST: Final = 16_384  # bytes: 64 tags of 255 bytes; a longer one breaks the rules
+_MAX_WIRE: Final = 262_144  # bytes of a batch
+_MAX_PARSED: Final = 16_384  # bytes of tag lists that aren't cached: up to 10 ms
+
+
+class TagRates:
+    """See the module.
+
+    Args:
+        clock: seconds.
+        matches: cached tag lists, as written. For looking up only.
+        limit: distinct tags that a message may have.
+        chance: the source of randomness.
+    """
+
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        matches: Mapping[bytes, TagList],
+        limit: int,
+        chance: random.Random | None = None,
+    ) -> None:
+        self._clock = clock
+        self._matches = matches
+        self._limit = limit
+        self._random = (chance or random.Random()).random  # noqa: S311  # no secret depends on it
+        self._counts: dict[bytes, int] = {}  # messages by tag list as written, not folded
+        self._started = now = clock()
+        self._due = now + _PERIOD  # end of the period
+        self._steps = iter(_STRIDES)
+        self._stride = next(self._steps)
+        self._left = _STEP  # tag lists in this step
+        self._number = int(now // _SLOT)  # of the period's slot
+        self._slots: dict[int, dict[str, int]] = {self._number: {}}  # messages by tag
+
+    def count(self, batch: Batch) -> None:
+        """Count a batch's messages. What it costs is bounded, whatever the size of the batch."""
+        now = self._clock()
+        if now >= self._due:
+            self._begin_period(now)
+        tag_lists, stride = batch.tag_lists, self._stride
+        counts = self._counts
+        size = len(tag_lists)
+        if size == 1:
+            number = batch.runs[0][2] if batch.whole is None else batch.whole[1]
+            if number < stride:
+                if self._random() * stride >= number:
+                    return
+                number = stride
+            tag_list = tag_lists[0]
+            if len(tag_list) <= _MAX_TAG_LIST:
+                counts[tag_list] = counts.get(tag_list, 0) + number
+            self._left -= 1
+        elif batch.whole is None:
+            self._count_runs(batch.runs)
+        else:
+            if size > _MAX_BATCH * stride:
+                stride = size // _MAX_BATCH + 1
+            if stride > 1:
+                tag_lists = tag_lists[int(self._random() * stride) :: stride]
+            for tag_list in tag_lists:
+                counts[tag_list] = counts.get(tag_list, 0) + stride
+            self._left -= len(tag_lists)
+            if len(batch.whole[0]) > _MAX_WIRE:
+                self._fold()
+        if self._left <= 0:
+            self._begin_step()
+
+    def top(self, most: int) -> list[tuple[str, float]]:
+        """The most frequent tags and their rates, messages a second, highest first.
+
+        Over the last 30 to 35 seconds, or since the start.
+        """
+        now = self._clock()
+        if now >= self._due:
+            self._begin_period(now)
+        self._fold()
+        since = max(self._started, (self._number - _SLOTS) * _SLOT)
+        seconds = max(now - since, 1.0)
+        total: dict[str, int] = {}
+        for slot in self._slots.values():
+            for tag, count in slot.items():
+                total[tag] = total.get(tag, 0) + count
+        found = sorted(total.items(), key=lambda item: (-item[1], item[0]))
+        return [(tag, count / seconds) for tag, count in found[:most]]
+
+    # counting
+
+    def _count_runs(self, runs: Sequence[Run]) -> None:
+        counts, stride = self._counts, max(self._stride, len(runs) // _MAX_BATCH + 1)
+        if stride > 1:
+            # Long runs stand for themselves; of the others, one of `stride` stands for all.
+            some = runs[int(self._random() * stride) :: stride]
+            short = [(each, b"", number * stride) for each, _, number in some if number < stride]
+            runs = [*(run for run in runs if run[2] >= stride), *short]
+        for tag_list, _, number in runs:
+            if len(tag_list) <= _MAX_TAG_LIST:
+                counts[tag_list] = counts.get(tag_list, 0) + number
+        self._left -= len(runs)
+
+    def _begin_step(self) -> None:
+        self._stride, self._left = next(self._steps, self._stride), _STEP
+        if len(self._counts) > _STEP:
+            self._fold()
+
+    def _begin_period(self, now: float) -> None:
+        self._fold()
+        self._due = now + _PERIOD
+        self._steps = iter(_STRIDES)
+        self._stride, self._left = next(self._steps), _STEP
+        number = int(now // _SLOT)
+        if number not in self._slots:
+            recent = {n: slot for n, slot in self._slots.items() if n >= number - _SLOTS}
+            self._slots = {**recent, number: {}}
+        self._number = number
+
+    # folding
+
+    def _fold(self) -> None:
+        """Count the tags of what was counted: in the slot of its period, however late it is."""
+        unknown: list[bytes] = []
+        find = self._matches.get
+        for tag_list, count in self._counts.items():
+            known = find(tag_list)
+            if known is not None:
+                self._add(known.tags, count)
+            elif len(tag_list) <= _MAX_TAG_LIST:
+                unknown.append(tag_list)
+        stride = sum(map(len, unknown)) // _MAX_PARSED + 1
+        for tag_list in unknown if stride == 1 else unknown[int(self._random() * stride) :: stride]:
+            self._add(self._parse(tag_list), self._counts[tag_list] * stride)
+        self._counts.clear()
+
+    def _add(self, tags: Iterable[str], count: int) -> None:
+        slot = self._slots[self._number]
+        for tag in tags:
+            slot[tag] = slot.get(tag, 0) + count
+        if len(slot) > _MAX_TAGS:
+            self._slots[self._number] = _most_frequent(slot)
+
+    def _parse(self, tag_list: bytes) -> Iterable[str]:
+        """The tags of a list that isn't cached; none where it breaks the rules."""
+        if tag_list.count(b",") >= self._limit:
+            return ()
+        try:
+            return parse_tag_list(tag_list, self._limit)
+        except CommandError:
+            return ()
+
+
+def _most_frequent(slot: dict[str, int]) -> dict[str, int]:
+    """Half of the tags, the more frequent ones. The others begin at 0 if they come again."""
+    half = len(slot) // 2
+    median = sorted(slot.values())[half]
+    found = {tag: count for tag, count in slot.items() if count > median}
+    equal = (tag for tag, count in slot.items() if count == median)
+    found.update(dict.fromkeys(islice(equal, half - len(found)), median))
+    return found
