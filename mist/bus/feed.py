@@ -8,7 +8,8 @@ the newest when it began; messages that were told already are known by their num
 
 What is withheld (its audience is another, a filter says so, it isn't shown any more) is passed
 over. Where that leaves a reader behind, it is told how far the channel is, in a *status*: it would
-ask for the same again otherwise, for ever.
+ask for the same again otherwise, for ever. A reader that is bound to a site is told nothing of what
+other sites publish, not even how much: see `mist.bus.sites`.
 """
 
 import time
@@ -22,6 +23,7 @@ from mist.audience import Audience
 from mist.broker.attribute_index import is_global, reaches
 from mist.bus.messages import BusMessage, json_of, mark_of
 from mist.bus.shown import BacklogLimits, Window
+from mist.bus.sites import is_for_site
 from mist.history import ChannelPosition, Page, Selection, Stored
 from mist.history.cursor import Cursor
 from mist.history.visibility import envelope_of
@@ -114,6 +116,8 @@ class Feed:
         """
         start = self._sequencer.newest  # ahead of the positions: what comes between is in both
         positions = await self._history.channels(list(self._asked))
+        if site := self._site:
+            positions = await self._window.sites.of(site, positions)
         self._live.place = start
         for channel, place in self._asked.items():
             position = positions[channel]
@@ -255,6 +259,7 @@ class Feed:
     def _take(self, page: Page, wanted: Set[str]) -> int:
         """Keep what there is room for, and say up to which id that is."""
         last = None
+        site = self._site
         for stored in page.stored:
             audience = envelope_of(stored).audience
             assert stored.numbers is not None
@@ -263,6 +268,8 @@ class Feed:
                 if not here:
                     continue
                 tag_list, wire, count = stored.entries[place]
+                if site and not is_for_site(audience, tag_list.tags, site):
+                    continue
                 may = self._may(audience, tag_list.tags)
                 for offset, data in enumerate(tag_list.split(wire, count)):
                     if self.full:
@@ -272,6 +279,12 @@ class Feed:
                         number = numbers[channel] + offset
                         self._look(stored, audience, channel, number, last, data, may=may)
         return page.after
+
+    @property
+    def _site(self) -> str:
+        """The site that the reader is bound to; empty where it is bound to none."""
+        attributes = self._reader.attributes
+        return "" if attributes is None else attributes().site
 
     def _may(self, audience: Audience | None, tags: frozenset[str]) -> bool:
         attributes = self._reader.attributes

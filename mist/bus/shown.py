@@ -8,6 +8,7 @@ from typing import Final
 import attrs
 import trio
 
+from mist.bus.sites import SitePositions
 from mist.errors import HistoryUnavailable
 from mist.history import ChannelPosition, History, Page, Selection
 from mist.history.numbering import BACKLOG_AGE, BACKLOG_SIZE
@@ -90,6 +91,7 @@ class Window:
         total: messages.
 
     Attributes:
+        sites: where channels are for the clients of one site.
         turns: held while a backlog is read: a thousand clients that reconnect at once, with a
             thousand channels each, wait for each other, and no other client for them.
     """
@@ -99,6 +101,7 @@ class Window:
         self._total = total
         self._selection = Selection.asked([_EVERY_CHANNEL])
         self._finding = trio.Lock()
+        self.sites = SitePositions(history, total)
         self.turns = trio.CapacityLimiter(_TURNS)
         self._newest = -1
         self._after = 0
