@@ -131,8 +131,8 @@ async def test_tokens_are_administered_after_auth_and_before_it_are_unknown(
         )
         assert await ask(one, sent) == [
             b'{"command":"register","error":"Token already exists\\n"}\n',
-            b'{"command":"tags","tags":["a*","b"],"data":"t"}\n',
-            b'{"command":"tags","tags":[">c","a*"],"data":"t"}\n',
+            b'{"command":"tags","tags":["a*","b"]}\n',
+            b'{"command":"tags","tags":[">c","a*"]}\n',
         ]
         missing = command("set", "a", data="t") + command("tags", data="t")
         assert await ask(one, missing) == [
@@ -149,7 +149,7 @@ async def test_the_first_object_brings_the_secret_or_it_is_the_last(tmp_path: Pa
             # Whatever command brings it is handled, too.
             await two.send(command("ping", data="s3cret") + command("tags", data="t"))
             assert await two.line() == PONG
-            assert await two.line() == b'{"command":"tags","tags":["a"],"data":"t"}\n'
+            assert await two.line() == b'{"command":"tags","tags":["a"]}\n'
         wrong = (PING, command("auth", data="wrong"), command("auth"), b"{}", b'{"command":5}')
         answers: dict[bytes, bytes] = {}
 

@@ -135,7 +135,7 @@ class JsonDialect(Protocol):
                 lists = [subscription.split(",") for subscription in subscriptions]
                 return self._answer(name, data=" ".join(subscriptions), subscriptions=lists)
             case Tags(tags) if isinstance(command, TokenCommand):
-                return self._answer(name, tags=sorted(tags), data=command.token)
+                return self._answer(name, sorted(tags))
             case Tags(tags):
                 return self._answer(name, data=" ".join(sorted(tags)))
             case Connections(connected, lifetime):

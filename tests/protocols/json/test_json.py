@@ -382,9 +382,9 @@ ANSWERS: list[tuple[Command, Reply, bytes]] = [
     (
         ShowTags("t<ü>"),
         Tags(frozenset({"b", "a*", ">c"})),
-        '{"command":"tags","tags":[">c","a*","b"],"data":"t<ü>"}\n'.encode(),
+        b'{"command":"tags","tags":[">c","a*","b"]}\n',
     ),
-    (ShowTags("t"), Tags(frozenset()), b'{"command":"tags","data":"t"}\n'),
+    (ShowTags("t"), Tags(frozenset()), b'{"command":"tags"}\n'),
     (
         Who(),
         Connections(1, 2),
