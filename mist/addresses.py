@@ -3,7 +3,8 @@
     /foo/bar     a topic, or channel: levels, separated by slashes
     =/foo/bar    subscribed to: that channel alone, nothing below it
     .foo.bar     a subject: tokens, separated by dots
-    .foo.*.baz   subscribed to: one token of any kind; `.foo.>`: one or more at the end
+    .foo.*.baz   subscribed to: one token of any kind; `.foo.>`: one or more at the end;
+                 inside a token, as in `.a*b`, both are letters
     *            subscribed to: everything, which is for services alone
 
 A message that carries an address also carries tags *derived* from it, and a subscription to a
@@ -33,6 +34,7 @@ __all__ = [
     "covers_subject",
     "derived",
     "expand",
+    "grants_well",
     "is_pattern",
     "is_subject",
     "is_topic",
@@ -45,6 +47,7 @@ MAX_LEVELS: Final = 32  # of a topic; each is a derived tag of every message to 
 EVERYTHING: Final = frozenset({"*"})
 """The tag set of a subscription to every message."""
 
+_WILDCARDS: Final = frozenset({"*", ">"})  # each a whole token; inside one they are letters
 _ADDRESSES: Final = ("/", ".")
 _ASKED: Final = ("/", ".", "=/")
 _REMEMBERED: Final = 4096  # addresses, at up to 10 KB
@@ -59,7 +62,7 @@ def is_pattern(tag: str) -> bool:
     """Whether a tag asked for stands for several that are published: a topic with all below it,
     a subject's pattern."""
     return tag.startswith("/") or (
-        tag.startswith(".") and not {"*", ">"}.isdisjoint(tag[1:].split("."))
+        tag.startswith(".") and not _WILDCARDS.isdisjoint(tag[1:].split("."))
     )
 
 
@@ -74,11 +77,11 @@ def is_subject(tag: str) -> bool:
 def publishes_well(tag: str) -> bool:
     """Whether a tag, so far as it is an address, can be published.
 
-    `/`, `/foo//bar`, `.foo`: yes. `.`, `.foo.`, `.foo.*`, `.a>`, `=/foo`: no.
+    `/`, `/foo//bar`, `.foo`, `.a*b`: yes. `.`, `.foo.`, `.foo.*`, `=/foo`: no.
     """
     if tag.startswith("."):
         tokens = tag[1:].split(".")
-        return len(tokens) <= MAX_TOKENS and all(tokens) and "*" not in tag and ">" not in tag
+        return len(tokens) <= MAX_TOKENS and all(tokens) and _WILDCARDS.isdisjoint(tokens)
     if tag.startswith("/"):
         return tag.count("/") <= MAX_LEVELS
     return not tag.startswith("=/")
@@ -87,19 +90,27 @@ def publishes_well(tag: str) -> bool:
 def asks_well(tag: str) -> bool:
     """Whether a tag, so far as it is an address, can be asked for.
 
-    `/foo`, `=/foo`, `.foo.*.>`: yes. `.foo.>.bar`, `.foo*`, `.foo..bar`: no.
+    `/foo`, `=/foo`, `.foo.*.>`, `.a*b`: yes. `.foo.>.bar`, `.foo..bar`: no.
     """
     if tag.startswith("."):
         tokens = tag[1:].split(".")
-        return (
-            len(tokens) <= MAX_TOKENS
-            and all(tokens)
-            and all(len(token) == 1 or not ("*" in token or ">" in token) for token in tokens)
-            and ">" not in tokens[:-1]
-        )
+        return len(tokens) <= MAX_TOKENS and all(tokens) and ">" not in tokens[:-1]
     if tag.startswith("="):
         return not tag.startswith("=/") or tag.count("/") <= MAX_LEVELS
     return not tag.startswith("/") or tag.count("/") <= MAX_LEVELS
+
+
+def grants_well(tag: str) -> bool:
+    """Whether a token's tag, so far as it is an address, can be a grant, of publishing too.
+
+    What can be asked for, but for a wildcard inside a token: `.foo*` would be granted as that
+    subject alone, while other grants that end so are prefixes.
+    """
+    tag = tag.removeprefix(">")
+    tokens = tag[1:].split(".") if is_subject(tag) else ()
+    return asks_well(tag) and not any(
+        len(token) > 1 and not _WILDCARDS.isdisjoint(token) for token in tokens
+    )
 
 
 def covers_subject(granted: str, asked: str) -> bool:

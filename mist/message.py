@@ -18,7 +18,7 @@ from typing import Final
 
 import attrs
 
-from mist.addresses import EVERYTHING, asks_well, is_subject, publishes_well
+from mist.addresses import EVERYTHING, asks_well, grants_well, is_subject, publishes_well
 from mist.audience import Audience
 from mist.errors import CommandError, EmptyTag, InvalidTag, InvalidToken, TooManyTags
 
@@ -106,15 +106,11 @@ class TagUse:
         return not (tag.startswith(self.reserved_starts) or tag.endswith(self.reserved_ends))
 
 
-def _grants_well(tag: str) -> bool:
-    return asks_well(tag.removeprefix(">"))
-
-
 _MARKS: Final = ("/", ".", "=", ">")  # with which an address begins, or the right to publish to one
 
 PUBLISH = TagUse(("..", ">"), ("*",), lambda tag: tag[0] != ">" and publishes_well(tag))
 ASK = TagUse(("..", ">"), ("*",), lambda tag: tag[0] != ">" and asks_well(tag))
-GRANT = TagUse(("..",), (), _grants_well)
+GRANT = TagUse(("..",), (), grants_well)
 
 
 @attrs.frozen

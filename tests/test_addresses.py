@@ -14,6 +14,7 @@ from mist.addresses import (
     covers_subject,
     derived,
     expand,
+    grants_well,
     publishes_well,
 )
 
@@ -75,6 +76,10 @@ class TestSubjects:
             (".>", [".foo", ".foo.bar"], ["foo", "/foo"]),
             (".*.>", [".foo.bar"], [".foo"]),
             (".*", [".foo"], [".foo.bar"]),
+            # inside a token a wildcard is a letter
+            (".a*b", [".a*b"], [".axb", ".ab", ".a*b.c"]),
+            (".foo.>x", [".foo.>x"], [".foo.x", ".foo.bar"]),
+            (".foo.*", [".foo.a*", ".foo.*b"], [".foo.a*.b"]),
         ],
     )
     def test_patterns(self, asked: str, matches: list[str], misses: list[str]) -> None:
@@ -82,7 +87,7 @@ class TestSubjects:
         assert not any(satisfies(asked, each) for each in misses)
 
 
-token = st.sampled_from(["foo", "bar", "a", "=", "0=a", "#1"])
+token = st.sampled_from(["foo", "bar", "a", "=", "0=a", "#1", "a*", "*>"])
 subject = st.lists(token, min_size=1, max_size=5).map(lambda parts: "." + ".".join(parts))
 pattern = st.builds(
     lambda parts, tail: "." + ".".join([*parts, *tail]),
@@ -143,23 +148,37 @@ def test_what_is_asked_for_differently_stays_different(asked: set[str]) -> None:
 
 
 class TestRules:
-    @pytest.mark.parametrize("tag", ["a", "/", "/a//b", ".foo", ".foo.bar-1", "a.b", "a/b", "=a"])
+    @pytest.mark.parametrize(
+        "tag", ["a", "/", "/a//b", ".foo", ".foo.bar-1", ".a*b", ".foo*", ".a>", "a.b", "a/b", "=a"]
+    )
     def test_published(self, tag: str) -> None:
         assert publishes_well(tag)
 
     @pytest.mark.parametrize(
-        "tag", [".", ".foo.", ".foo..bar", "..", ".foo.*", ".>", ".a*b", ".a>", "=/foo"]
+        "tag", [".", ".foo.", ".foo..bar", "..", ".foo.*", ".>", ".*.a", "=/foo"]
     )
     def test_not_published(self, tag: str) -> None:
         assert not publishes_well(tag)
 
-    @pytest.mark.parametrize("tag", ["a", "/", "=/foo", ".*", ".>", ".foo.*.>", "=a", ".foo"])
+    @pytest.mark.parametrize(
+        "tag", ["a", "/", "=/foo", ".*", ".>", ".foo.*.>", ".a*b", ".foo*", ".f>.a", "=a", ".foo"]
+    )
     def test_asked_for(self, tag: str) -> None:
         assert asks_well(tag)
 
-    @pytest.mark.parametrize("tag", [".", ".>.foo", ".foo.", ".foo*", ".f>.a", ".foo..>"])
+    @pytest.mark.parametrize("tag", [".", ".>.foo", ".foo.", ".foo..>"])
     def test_not_asked_for(self, tag: str) -> None:
         assert not asks_well(tag)
+
+    @pytest.mark.parametrize("tag", ["a", "a*", "/a/*", "=/foo", ".*", ".foo.*.>", ".foo"])
+    def test_granted(self, tag: str) -> None:
+        assert grants_well(tag)
+        assert grants_well(">" + tag)
+
+    @pytest.mark.parametrize("tag", [".", ".>.foo", ".foo.", ".foo*", ".f>.a", ".foo..>"])
+    def test_not_granted(self, tag: str) -> None:
+        assert not grants_well(tag)
+        assert not grants_well(">" + tag)
 
     def test_bounded(self) -> None:
         for rule in (publishes_well, asks_well):
