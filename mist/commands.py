@@ -159,7 +159,7 @@ class SubscribeNamed(_Command):
 
 @attrs.define
 class UnsubscribeNamed(_Command):
-    """Undo a `SubscribeNamed`; nothing happens where there is none.
+    """Undo a `SubscribeNamed`. Where there is none, that is the answer: `NotSubscribed`.
 
     Attributes:
         most: None for at once; else once it has had so many messages since it was made.

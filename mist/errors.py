@@ -11,7 +11,7 @@ person who reads it, and never holds a token or a secret.
     │   ├── LineTooLong, DataTooLong
     │   ├── InvalidToken, TokenNotFound, TokenExists, RegistryUnavailable
     │   ├── InvalidAudience, ClientTaken
-    │   ├── TooManySubscriptions
+    │   ├── TooManySubscriptions, NotSubscribed
     │   ├── HistoryOff, InvalidPosition
     │   ├── HistoryUnavailable
     │   │   └── HistoryDamaged
@@ -48,6 +48,7 @@ __all__ = [
     "MistError",
     "NotAllowed",
     "NotGranted",
+    "NotSubscribed",
     "ProtocolViolation",
     "RegistryUnavailable",
     "RemoteError",
@@ -221,6 +222,13 @@ class TooManySubscriptions(CommandError):
 
     code = "too_many_subscriptions"
     message = "Too many subscriptions"
+
+
+class NotSubscribed(CommandError):
+    """The session has no such named subscription."""
+
+    code = "not_subscribed"
+    message = "Not subscribed"
 
 
 class HistoryOff(CommandError):

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from mist.broker.broker import Broker, Group
 from mist.broker.named_subscriptions import NamedSubscription
 from mist.broker.outbox import Outbox
-from mist.errors import TooManySubscriptions
+from mist.errors import NotSubscribed, TooManySubscriptions
 from mist.message import TagSet
 from mist.wire import WireForm
 
@@ -167,10 +167,14 @@ class NamedSubscriptionSet:
         self.list_bytes += _size(named)
 
     def remove(self, name: bytes, most: int | None) -> None:
-        """End one: now, or after `most` messages. Nothing happens where there is none."""
+        """End one: now, or after `most` messages.
+
+        Raises:
+            NotSubscribed: there is none of this name.
+        """
         named = self._by_name.get(name)
         if named is None:
-            return
+            raise NotSubscribed
         if most is None or named.taken >= most:
             self.drop(named)
         else:

@@ -45,7 +45,14 @@ from mist.commands import (
     UnsubscribeNamed,
     Who,
 )
-from mist.errors import EmptyTag, HistoryOff, NotAllowed, TokenNotFound, Unauthorized
+from mist.errors import (
+    EmptyTag,
+    HistoryOff,
+    NotAllowed,
+    NotSubscribed,
+    TokenNotFound,
+    Unauthorized,
+)
 from mist.message import TagSet
 from mist.protocols import Protocol
 from mist.protocols.line.forms import PLAIN
@@ -88,7 +95,7 @@ CASES = [
     Case(Subscribe(A), Right.AUTHENTICATED, Done()),
     Case(Unsubscribe(A), Right.AUTHENTICATED, Done()),
     Case(SubscribeNamed(A, b"1", PLAIN), Right.AUTHENTICATED, Done()),
-    Case(UnsubscribeNamed(b"1"), Right.AUTHENTICATED, Done()),
+    Case(UnsubscribeNamed(b"1"), Right.AUTHENTICATED, failed(NotSubscribed)),
     Case(Resume([A], None), Right.AUTHENTICATED, Done()),
     Case(Fetch(A, Since(last=1)), Right.AUTHENTICATED, failed(HistoryOff)),
     Case(Last(), Right.AUTHENTICATED, failed(HistoryOff)),

@@ -22,6 +22,7 @@ from tests.transports.lines import Lines, talk
 
 LISTEN = listeners("nats", "tcp")
 QUIET = b'CONNECT {"verbose":false,"headers":true}\r\n'
+NATS = b'CONNECT {"lang":"go","version":"1.2.3"}\r\n'
 
 
 class Peer:
@@ -128,6 +129,35 @@ async def test_a_verbose_client_gets_its_answers_behind_what_they_caused(server:
             b"-ERR 'PUB command: invalid subject: wildcards are not allowed'\r\n+OK\r\n"
         )
         assert await one.ask(b"PUB foo 1\r\nx\r\n") == b"+OK\r\n"
+
+
+async def test_a_second_unsub_is_an_error_for_clients_of_rtmb_and_nothing_for_those_of_nats(
+    server: Server,
+) -> None:
+    unsub = b"UNSUB foo\r\nUNSUB foo\r\nUNSUB 1\r\n"
+    async with peer(server, b"CONNECT {}\r\n") as one, peer(server, NATS) as two:
+        assert await one.ask(b"SUB foo 1\r\n" + unsub) == (
+            b"+OK\r\n+OK\r\n"
+            b"-ERR 'subject foo not found in you subscriptions'\r\n"
+            b"-ERR 'subject 1 not found in you subscriptions'\r\n"
+        )
+        assert await two.ask(b"SUB foo 1\r\n" + unsub) == b"+OK\r\n" * 4
+        # Nor is there one any more that has ended by itself.
+        ended = b"SUB foo 1\r\nUNSUB 1 1\r\nPUB foo 1\r\nx\r\nUNSUB 1\r\n"
+        delivered = b"+OK\r\n+OK\r\nMSG foo 1 1\r\nx\r\n+OK\r\n"
+        assert await two.ask(ended) == delivered + b"+OK\r\n"
+        error = b"-ERR 'subject 1 not found in you subscriptions'\r\n"
+        assert await one.ask(ended) == delivered + error
+
+
+async def test_a_wildcard_inside_a_token_is_a_letter(server: Server) -> None:
+    async with peer(server) as one, peer(server) as two:
+        await one.ask(b"SUB a*b 1\r\nSUB a*b.* 2\r\nSUB >a 3\r\n")
+        await two.ask(b"".join(b"PUB %b 0\r\n\r\n" % each for each in (b"a*b", b"axb", b"ab")))
+        await two.ask(b"PUB a*b.c* 0\r\n\r\nPUB >a 0\r\n\r\nPUB a.b 0\r\n\r\n")
+        assert await one.ask(b"") == (
+            b"MSG a*b 1 0\r\n\r\nMSG a*b.c* 2 0\r\n\r\nMSG >a 3 0\r\n\r\n"
+        )
 
 
 async def test_a_subscription_ends_by_itself_within_one_read(server: Server) -> None:

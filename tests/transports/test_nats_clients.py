@@ -220,6 +220,33 @@ async def test_a_verbose_pedantic_client_works_as_well(process: Process) -> None
 
 
 @scenario
+async def test_what_can_not_be_addressed_is_told_and_the_client_goes_on(process: Process) -> None:
+    errors: list[Exception] = []
+
+    async def note(error: Exception) -> None:
+        errors.append(error)
+
+    client = await connect(process, error_cb=note)
+    subscription = await client.subscribe("foo")
+    await client.subscribe("a,b", queue="workers")
+    await client.publish("a,b", b"lost")
+    await client.publish("foo.*", b"lost")
+    await client.publish("foo", b"lost", reply=".".join(["a"] * 21))
+    await client.publish("foo", b"kept")
+    await fence(client)
+    assert await take(subscription, 1) == [b"kept"]
+    assert client.is_connected
+    violation = "nats: permissions violation for"
+    assert [str(error).lower() for error in errors] == [
+        f'{violation} subscription to "a,b" using queue "workers": commas are not allowed',
+        f'{violation} publish to "a,b": commas are not allowed',
+        f'{violation} publish to "foo.*": wildcards are not allowed',
+        f'{violation} publish with reply of "{".".join(["a"] * 21)}": more than 20 tokens',
+    ]
+    await client.close()
+
+
+@scenario
 async def test_draining_takes_what_is_on_its_way(process: Process) -> None:
     one, two = await connect(process), await connect(process)
     got: list[bytes] = []

@@ -55,12 +55,14 @@ from mist.protocols.subjects.forms import HEADERS, REPLY, message, subject_form,
 from mist.protocols.subjects.framing import PUBLISHING, Cut, Framing, FramingLost, cut_batch
 from mist.protocols.subjects.names import Names
 from mist.protocols.subjects.replies import (
+    Ending,
     Mixed,
     Owed,
     acknowledgement,
     close_error,
     error_line,
     failure,
+    subscription_violation,
 )
 from mist.replies import Done, Failed, Reply, Revoked
 from mist.wire import Batch, Run, WireForm
@@ -71,7 +73,6 @@ PULSE: Final = 120.0  # seconds
 _MAX_BEATS: Final = 2  # that may stay unanswered
 
 _NO_RESPONDERS: Final = b"NATS/1.0 503\r\n\r\n"
-_QUIET: Final = "quiet"  # the `ref` of a command that the client didn't send
 _OPEN: Final = frozenset({b"CONNECT", b"PING", b"PONG", b"+OK", b""})  # to unauthenticated peers
 _KNOWN: Final = PUBLISHING | _OPEN | {b"SUB", b"UNSUB"}
 _HTTP: Final = re.compile(rb"[A-Za-z]+ [^ ]* HTTP/|[Hh][Oo][Ss][Tt]:")
@@ -243,7 +244,7 @@ class SubjectProtocol(Protocol):
             # The client counts the answer, and takes such a subscription for ended.
             if self._names.is_last(sid) and not owed.failed:
                 self._names.forget(sid)
-                yield UnsubscribeNamed(sid, ref=_QUIET)
+                yield UnsubscribeNamed(sid, ref=Ending(b""))
 
     def _command(self, word: bytes, line: bytes) -> Iterator[Command]:
         if _HTTP.match(line):
@@ -259,7 +260,8 @@ class SubjectProtocol(Protocol):
         elif word == b"SUB":
             command = parse_subscribe(line, bool(self._options.headers))
             if isinstance(command, SubscribeNamed):
-                self._names.note(command.name, subject_of(command.tags).encode())
+                subject = subject_of(command.tags).encode()
+                self._names.note(command.name, subject, command.queue)
             yield command
         elif word == b"UNSUB":
             yield from self._unsubscribe(line)
@@ -289,13 +291,14 @@ class SubjectProtocol(Protocol):
         if not isinstance(command, UnsubscribeNamed):
             yield command
             return
-        for number, sid in enumerate(self._names.meant(command.name)):
+        sids = self._names.meant(command.name)
+        ending = Ending(command.name, len(sids))
+        for sid in sids:
             if command.most is None:
                 self._names.forget(sid)
             else:
                 self._names.end_after(sid, command.most)
-            # One answer, however many there were.
-            yield UnsubscribeNamed(sid, command.most, ref=_QUIET if number else None)
+            yield UnsubscribeNamed(sid, command.most, ref=ending)
 
     # writing
 
@@ -304,7 +307,7 @@ class SubjectProtocol(Protocol):
             case Failed(error):
                 if isinstance(command, SubscribeNamed):
                     self._names.forget(command.name)
-                return failure(command, error)
+                return failure(command, error, self._options)
             case Done():
                 return acknowledgement(command, self._options)
             case _:
@@ -312,8 +315,11 @@ class SubjectProtocol(Protocol):
 
     def notice(self, notice: Reply) -> bytes:
         match notice:
-            case Revoked(tags=tags):
-                return error_line(f'Permissions Violation for Subscription to "{subject_of(tags)}"')
+            case Revoked(tags=tags, name=sid):
+                assert sid is not None
+                queue = self._names.queue(sid)
+                self._names.forget(sid)
+                return error_line(subscription_violation(subject_of(tags), queue))
             case _:
                 return b""
 

@@ -11,20 +11,9 @@ from typing import Final
 import attrs
 import msgspec
 
+from mist.addresses import MAX_TOKENS
 from mist.commands import Command, Invalid, SubscribeNamed, UnsubscribeNamed
-from mist.errors import (
-    CommandError,
-    DataTooLong,
-    EmptyTag,
-    HistoryUnavailable,
-    InvalidTag,
-    LineTooLong,
-    NotGranted,
-    TooManySubscriptions,
-    Unauthorized,
-    UnknownCommand,
-    WrongArguments,
-)
+from mist.errors import CommandError, DataTooLong, InvalidTag, WrongArguments
 from mist.message import ASK, MAX_TAG, PUBLISH, check_tag
 from mist.protocols.subjects.forms import subject_form
 from mist.wire import record_head
@@ -35,7 +24,6 @@ __all__ = [
     "InvalidSubject",
     "Options",
     "are_headers",
-    "error_text",
     "parse_announcement",
     "parse_options",
     "parse_subscribe",
@@ -48,11 +36,24 @@ _REMEMBERED: Final = 4096  # lines; a publisher uses few
 _REMEMBERED_BYTES: Final = 256  # in such a line
 _NUMBER: Final = re.compile(rb"-?[0-9]{1,%d}" % _MAX_DIGITS)
 _PLAIN_REPLY: Final = re.compile(rb"(?=.{1,254}\Z)[\w$-]+(?:\.[\w$-]+){0,19}")  # most are
+_CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f]")
 _HEAD: Final = re.compile(rb"NATS/1\.[0-9]")
 
 
 class InvalidSubject(InvalidTag):
-    """A subject that can't be published or subscribed to; the text says why."""
+    """A subject that can't be published or subscribed to; the text says which rule it breaks.
+
+    Attributes:
+        subject: as it was written.
+        queue: of the subscription; empty for none.
+        is_reply: whether answers were to go to it.
+    """
+
+    def __init__(self, rule: str, subject: bytes) -> None:
+        super().__init__(rule)
+        self.subject = subject
+        self.queue = b""
+        self.is_reply = False
 
 
 class InvalidField(CommandError):
@@ -73,6 +74,7 @@ class Options(msgspec.Struct, frozen=True):
         echo: whether the client gets what it publishes itself.
         headers: whether it understands headers.
         no_responders: whether it is told that a request had no recipients.
+        lang, version: of the client's library.
         auth_token: the secret or a token.
         password: the same, from a client that sends a user with it; the user is ignored.
     """
@@ -81,6 +83,8 @@ class Options(msgspec.Struct, frozen=True):
     echo: bool | None = None
     headers: bool | None = None
     no_responders: bool | None = None
+    lang: object = None
+    version: object = None
     auth_token: str | None = None
     password: str | None = msgspec.field(default=None, name="pass")
 
@@ -88,6 +92,11 @@ class Options(msgspec.Struct, frozen=True):
     def is_verbose(self) -> bool:
         """Whether the commands after the CONNECT are acknowledged."""
         return self.verbose is not False
+
+    @property
+    def is_nats(self) -> bool:
+        """Whether the client is one of NATS: those say what library they are, rtmb's don't."""
+        return self.lang is not None or self.version is not None
 
     @property
     def credential(self) -> str:
@@ -134,6 +143,9 @@ def parse_subscribe(line: bytes, headers: bool) -> Command:
         tag = _subject_tag(fields[0], asked=True)
         queue = _name(fields[1], "queue") if len(fields) == 3 else ""
         _name(sid, "sid")
+    except InvalidSubject as error:
+        error.queue = fields[1] if len(fields) == 3 else b""
+        return Invalid(error, "SUB")
     except CommandError as error:
         return Invalid(error, "SUB")
     return SubscribeNamed(frozenset((tag,)), sid, subject_form(sid, headers), queue)
@@ -172,21 +184,32 @@ def _subject_tag(raw: bytes, *, asked: bool) -> str:
     Raises:
         InvalidSubject: with the reason.
     """
+    rule = _broken_rule(raw, asked)
+    if rule:
+        raise InvalidSubject(rule, raw)
+    return check_tag(f".{raw.decode()}", ASK if asked else PUBLISH)
+
+
+def _broken_rule(raw: bytes, asked: bool) -> str:
+    """The rule that a subject breaks, NATS's or one of mist's own; empty where it is valid."""
     try:
         subject = raw.decode()
     except UnicodeDecodeError:
-        raise InvalidSubject("not UTF-8") from None
+        return "not UTF-8"
     tokens = subject.split(".")
     if "" in tokens:
-        raise InvalidSubject(f"empty token in subject at position {tokens.index('')}")
+        return f"empty token in subject at position {tokens.index('')}"
     if asked and ">" in tokens[:-1]:
-        raise InvalidSubject("'>' wildcard must be last token")
-    if not asked and ("*" in subject or ">" in subject):
-        raise InvalidSubject("wildcards are not allowed")
-    try:
-        return check_tag(f".{subject}", ASK if asked else PUBLISH)
-    except (EmptyTag, InvalidTag):
-        raise InvalidSubject("too long, or with a character that it can't have") from None
+        return "'>' wildcard must be last token"
+    if not asked and ("*" in tokens or ">" in tokens):
+        return "wildcards are not allowed"
+    if len(tokens) > MAX_TOKENS:
+        return f"more than {MAX_TOKENS} tokens"
+    if len(raw) >= MAX_TAG:
+        return f"longer than {MAX_TAG - 1} bytes"
+    if "," in subject:
+        return "commas are not allowed"
+    return "control characters are not allowed" if _CONTROL.search(subject) else ""
 
 
 # PUB and HPUB
@@ -256,7 +279,7 @@ def _parse_announcement(line: bytes, limit: int) -> Announced | Invalid:
         tag_list = _published_tag(subject)
         if replies and not _PLAIN_REPLY.fullmatch(replies[0]):
             # Who answers would publish to it, and would be the one whose fault it is.
-            _subject_tag(replies[0], asked=False)
+            _check_reply(replies[0])
     except CommandError as error:
         # Remembered with the line, so without the frames that it came through.
         error.__context__ = None
@@ -272,6 +295,14 @@ def _parse_announcement(line: bytes, limit: int) -> Announced | Invalid:
     )
 
 
+def _check_reply(subject: bytes) -> None:
+    try:
+        _subject_tag(subject, asked=False)
+    except InvalidSubject as error:
+        error.is_reply = True
+        raise
+
+
 @lru_cache(_REMEMBERED)
 def _published_tag(subject: bytes) -> bytes:
     return _subject_tag(subject, asked=False).encode()
@@ -284,48 +315,3 @@ remembered_announcement: Final = lru_cache(_REMEMBERED)(_parse_announcement)
 def are_headers(block: bytes) -> bool:
     """Whether these bytes are a block of headers, as far as its recipients rely on that."""
     return _HEAD.match(block) is not None and block.endswith(b"\r\n\r\n")
-
-
-# errors
-
-
-def error_text(error: Exception, name: str | None, subject: str = "") -> str:
-    """What stands between the quotes of `-ERR '…'`.
-
-    Args:
-        error: what is wrong.
-        name: of the command.
-        subject: that it is about, where it is one that can be read.
-    """
-    match error:
-        case UnknownCommand(fields=fields):
-            return f"unknown command: {_quoted(fields)}"
-        case InvalidField():
-            return f"{name} command: {error}"
-        case WrongArguments():
-            return f"{name} command: insufficient arguments"
-        case InvalidSubject() if name == "SUB":
-            return f"failed to add subscriber: invalid subject: {error}"
-        case InvalidSubject():
-            return f"{name} command: invalid subject: {error}"
-        case DataTooLong():
-            return f"{name} command: {error}"
-        case Unauthorized():
-            return "Authorization Violation"
-        case NotGranted():
-            kind = "Publish to" if name == "PUB" else "Subscription to"
-            return f'Permissions Violation for {kind} "{subject}"'
-        case TooManySubscriptions():
-            return "maximum subscriptions exceeded"
-        case LineTooLong():
-            return "maximum control line exceeded"
-        case HistoryUnavailable():
-            return HistoryUnavailable.message  # its text is for the operator
-        case _:
-            return str(error)
-
-
-def _quoted(raw: bytes) -> str:
-    """A word of the peer's, harmless: cut, and without what ends a line."""
-    text = raw[:64].decode("utf-8", "replace")
-    return "".join(letter if letter.isprintable() else "?" for letter in text)

@@ -1,8 +1,8 @@
-"""The names of a NATS client's subscriptions: sids by subject, and subjects by sid. No I/O.
+"""The names of a NATS client's subscriptions: by subject, and what each has. No I/O.
 
 The session has the subscriptions themselves. This is for what only the dialect knows: that rtmb's
 clients unsubscribe by subject, and that a request without recipients is answered on the
-subscription on which the client awaits the answer.
+subscription on which the client awaits the answer, and that an error names the queue group.
 """
 
 from typing import Final
@@ -15,17 +15,18 @@ _MOST_ENDING: Final = 1_000  # that end by themselves: nobody says here when
 class Names:
     """The names of one client's subscriptions."""
 
-    __slots__ = ("_ending", "_sids", "_subjects")
+    __slots__ = ("_ending", "_queues", "_sids", "_subjects")
 
     def __init__(self) -> None:
         self._subjects: dict[bytes, bytes] = {}  # by sid
         self._sids: dict[bytes, dict[bytes, None]] = {}  # by subject, as asked for
+        self._queues: dict[bytes, str] = {}  # by sid, of those in one
         self._ending: dict[bytes, int] = {}  # after how many messages, by sid
 
     def __len__(self) -> int:
         return len(self._subjects)
 
-    def note(self, sid: bytes, subject: bytes) -> None:
+    def note(self, sid: bytes, subject: bytes, queue: str = "") -> None:
         """A subscription was made; one that has this sid stays what it was.
 
         But for one that ends by itself: it may have ended.
@@ -35,6 +36,8 @@ class Names:
         if sid not in self._subjects:
             self._subjects[sid] = subject
             self._sids.setdefault(subject, {})[sid] = None
+            if queue:
+                self._queues[sid] = queue
 
     def forget(self, sid: bytes) -> None:
         """A subscription has ended, or came to nothing."""
@@ -42,6 +45,7 @@ class Names:
         if subject is None:
             return
         self._ending.pop(sid, None)
+        self._queues.pop(sid, None)
         sids = self._sids[subject]
         del sids[sid]
         if not sids:
@@ -53,6 +57,10 @@ class Names:
             self._ending[sid] = most
             if len(self._ending) > _MOST_ENDING:
                 self.forget(next(iter(self._ending)))
+
+    def queue(self, sid: bytes) -> str:
+        """The queue group that a subscription is in; empty for none."""
+        return self._queues.get(sid, "")
 
     def meant(self, name: bytes) -> list[bytes]:
         """The sids that `UNSUB name` means: the one so called, or else all of this subject."""

@@ -46,9 +46,12 @@ def test_what_is_forgotten_leaves_nothing() -> None:
     names = named((b"1", b"foo"), (b"2", b"foo"))
     names.end_after(b"2", 5)
     names.end_after(b"unknown", 5)
-    for sid in (b"1", b"2", b"unknown"):
+    names.note(b"3", b"foo", "q")
+    assert [names.queue(sid) for sid in (b"1", b"3", b"unknown")] == ["", "q", ""]
+    for sid in (b"1", b"2", b"3", b"unknown"):
         names.forget(sid)
     assert not len(names)
     assert names.awaiting(b"foo") is None
     assert not names._sids
     assert not names._ending
+    assert not names._queues
