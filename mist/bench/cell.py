@@ -25,6 +25,7 @@ KINDS: Final = (
     "history_publish",
     "history_replay",
     "history_search",
+    "fairness",
     "pipeline",
 )
 TRANSPORTS: Final = ("tcp", "ws")

@@ -123,14 +123,18 @@ class Frames(Dialect):
         authority: `host:port`, as the Host header has it.
         resource: path and query of the request.
         token: for `X-Auth-Token`.
+        subprotocol: that is asked for; None for none.
     """
 
     refusal = b'{"success":false'
 
-    def __init__(self, authority: str, resource: str, token: str | None) -> None:
+    def __init__(
+        self, authority: str, resource: str, token: str | None, subprotocol: str | None = None
+    ) -> None:
         self._authority = authority
         self._resource = resource
         self._token = token
+        self._subprotocol = subprotocol
         self.fence = masked_frame(_TEXT, b'{"command":"ping"}')
         self.fenced = text_frame(b'{"success":true,"command":"ping"}')
 
@@ -145,6 +149,8 @@ class Frames(Dialect):
         ]
         if self._token is not None:
             lines.append(f"X-Auth-Token: {self._token}")
+        if self._subprotocol is not None:
+            lines.append(f"Sec-WebSocket-Protocol: {self._subprotocol}")
         return "\r\n".join([*lines, "", ""]).encode(), b"\r\n\r\n"
 
     def check_welcome(self, answer: bytes) -> None:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -21,6 +21,7 @@ __all__ = [
     "Started",
     "check_file_limit",
     "cpu_seconds",
+    "held_signals",
     "raise_file_limit",
     "resident_bytes",
     "start_server",
@@ -39,6 +40,7 @@ class Started:
         host: an address of this machine.
         tcp_port, ws_port, http_port: where it listens.
         pid: its process.
+        nats_port: where it listens for NATS; 0 where it doesn't.
     """
 
     host: str
@@ -46,10 +48,16 @@ class Started:
     ws_port: int
     http_port: int
     pid: int
+    nats_port: int = 0
 
 
 @contextmanager
-def start_server(*options: str, history: str = "none") -> Iterator[Started]:
+def start_server(
+    *options: str,
+    history: str = "none",
+    nats: bool = False,
+    command: Sequence[str] = ("mist", "serve"),
+) -> Iterator[Started]:
     """`mist serve` on free ports of 127.0.0.1, gone at the end of the block whatever happens.
 
     It keeps no tokens, and no messages unless told. Signals from the terminal don't reach it,
@@ -58,17 +66,20 @@ def start_server(*options: str, history: str = "none") -> Iterator[Started]:
     Args:
         options: of `mist serve`, beside those that say where it listens and what it keeps.
         history: what `--history` takes.
+        nats: whether it listens for NATS, too.
+        command: a module that serves, and what stands before the options.
 
     Raises:
         BenchError: it didn't start.
     """
     arguments = ["--tokens", "memory://", "--log-level", "error", "--history", history]
-    for scheme in ("tcp", "ws", "http"):
+    schemes = ("tcp", "ws", "http", *(("nats",) if nats else ()))
+    for scheme in schemes:
         arguments += ["--listen", f"{scheme}://127.0.0.1:0"]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("MIST_")}
-    with tempfile.TemporaryDirectory() as folder, _held_signals() as let_signals_in:
+    with tempfile.TemporaryDirectory() as folder, held_signals() as let_signals_in:
         process = subprocess.Popen(  # noqa: S603  # ourselves
-            [sys.executable, "-m", "mist", "serve", "--data", folder, *arguments, *options],
+            [sys.executable, "-m", *command, "--data", folder, *arguments, *options],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             text=True,
@@ -78,13 +89,13 @@ def start_server(*options: str, history: str = "none") -> Iterator[Started]:
         with process:
             try:
                 let_signals_in()
-                yield _started(process)
+                yield _started(process, len(schemes))
             finally:
                 process.kill()  # it has nothing worth draining
 
 
 @contextmanager
-def _held_signals() -> Iterator[Callable[[], None]]:
+def held_signals() -> Iterator[Callable[[], None]]:
     """Ctrl-C and SIGTERM wait until they are let in, or until the end of the block.
 
     One that came in the middle of starting a process would leave it to itself. The process
@@ -101,16 +112,16 @@ def _held_signals() -> Iterator[Callable[[], None]]:
         let_in()
 
 
-def _started(process: "subprocess.Popen[str]") -> Started:
+def _started(process: "subprocess.Popen[str]", listeners: int) -> Started:
     """Where a server listens, once it says so."""
     assert process.stdout is not None
     # tcp://127.0.0.1:1445, ws://127.0.0.1:8888/subscribe/websocket, http://127.0.0.1:8080
-    lines = [process.stdout.readline().strip() for _ in range(3)]
+    lines = [process.stdout.readline().strip() for _ in range(listeners)]
     ports = [line.rpartition(":")[2].partition("/")[0] for line in lines]
     if not all(port.isdigit() for port in ports):
         raise BenchError("the server did not start")
-    tcp, ws, http = map(int, ports)
-    return Started("127.0.0.1", tcp, ws, http, process.pid)
+    tcp, ws, http, *nats = map(int, ports)
+    return Started("127.0.0.1", tcp, ws, http, process.pid, *nats)
 
 
 @contextmanager

@@ -42,6 +42,13 @@ history_replay  through (log, tcp), file_system, tag_lists, size_bytes, messages
                 server_cpu_seconds_per_million_messages
 history_search  through, file_system, event_loop, messages, where (spread, at the end, nowhere),
                 matches, searches, first_ms, slowest_first_ms, all_ms
+fairness        attack, about, rounds, played (times, in all rounds), refused, finished (whether the
+                server got through with it), quiet_p50_us (p99, max), attacked_p50_us (p99, max),
+                times_p99 (the median round's), lowest_times_p99, highest_times_p99,
+                http_quiet_p50_us (p99, max), http_attacked_p50_us (p99, max), unanswered, hung_up
+                (requests of the probe), quiet_held_ms, held_ms (CPU of the longest pass of the
+                event loop), seconds (the median attacked phase's), server_cpu_seconds (of all
+                attacked phases), late_p50_us (p99, max; the probe itself)
 pipeline        job (match, match_one_core, rollup, compact, stream, cluster_match,
                 cluster_rollup, cluster_compact), messages, subscriptions, seconds,
                 messages_per_second, cpu_seconds_per_million_messages (of all processes that take
@@ -59,6 +66,7 @@ from typing import Any, assert_never
 
 import attrs
 
+from mist.bench.fairness.unfairness import Unfairness
 from mist.bench.history.appends import Appends
 from mist.bench.history.publishing import Publishing
 from mist.bench.history.replay import Replay
@@ -80,7 +88,7 @@ __all__ = ["Result", "Row", "row_of"]
 Served = Throughput | Latency | Idle | SlowConsumer
 Kept = Appends | Publishing | Replay | Search
 Http = Requests | Handshakes | Streams
-Result = Matched | Served | Http | Kept | Figure
+Result = Matched | Served | Http | Kept | Unfairness | Figure
 Row = dict[str, Any]
 
 
@@ -120,6 +128,8 @@ def row_of(result: Result) -> Row:
             return _http(result)
         case Appends() | Publishing() | Replay() | Search():
             return _kept(result)
+        case Unfairness():
+            return _fairness(result)
         case Figure():
             return {
                 "job": result.name,
@@ -267,6 +277,33 @@ def _kept(result: Kept) -> Row:
             }
         case _:
             assert_never(result)
+
+
+def _fairness(result: Unfairness) -> Row:
+    quiet, attacked = [list(phases) for phases in zip(*result.rounds, strict=True)]
+    cpu = [phase.server_cpu for phase in attacked]
+    return {
+        "attack": result.attack,
+        "about": result.about,
+        "rounds": len(attacked),
+        "played": sum(phase.played for phase in attacked),
+        "refused": sum(phase.refused for phase in attacked),
+        "finished": result.finished,
+        **_prefixed("quiet_", result.quiet),
+        **_prefixed("attacked_", result.attacked),
+        "times_p99": statistics.median(result.times),
+        "lowest_times_p99": min(result.times),
+        "highest_times_p99": max(result.times),
+        **_prefixed("http_quiet_", result.http_quiet),
+        **_prefixed("http_attacked_", result.http_attacked),
+        "unanswered": sum(phase.waits.unanswered for phase in attacked),
+        "hung_up": sum(phase.waits.hung_up for phase in attacked),
+        "quiet_held_ms": _ms(max(phase.held for phase in quiet)),
+        "held_ms": _ms(max(phase.held for phase in attacked)),
+        "seconds": statistics.median(phase.seconds for phase in attacked),
+        "server_cpu_seconds": None if None in cpu else sum(filter(None, cpu)),
+        **_prefixed("late_", result.late),
+    }
 
 
 def _loop(*, busy: bool) -> str:

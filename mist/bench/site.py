@@ -15,7 +15,7 @@ from mist.bench.http.dialect import Http
 from mist.bench.load import Target
 from mist.bench.process import Started, cpu_seconds, start_server
 
-__all__ = ["RESOURCE", "Place", "Site", "given_site", "own_site", "site_of"]
+__all__ = ["RESOURCE", "Place", "Site", "administer", "given_site", "own_site", "site_of"]
 
 RESOURCE: Final = "/subscribe/websocket"
 
@@ -166,11 +166,11 @@ def given_site(
 @contextmanager
 def _new_token(tcp: Endpoint) -> Iterator[str]:
     token = secrets.token_hex(16)
-    _administer(tcp, f"register * {token}")
+    administer(tcp, f"register * {token}")
     try:
         yield token
     finally:
-        _administer(tcp, f"unregister {token}")
+        administer(tcp, f"unregister {token}")
 
 
 def _has_history(tcp: Endpoint) -> bool:
@@ -178,7 +178,7 @@ def _has_history(tcp: Endpoint) -> bool:
         return ask(sock, b"last\n" + Line.fence, Line.fenced).startswith(b"last ")
 
 
-def _administer(tcp: Endpoint, command: str) -> None:
+def administer(tcp: Endpoint, command: str) -> None:
     with tcp.connect() as sock:
         answer = ask(sock, f"{command}\n".encode() + Line.fence, Line.fenced)
     if answer != Line.fenced:

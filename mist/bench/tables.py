@@ -62,6 +62,24 @@ def _share(row: Row) -> str:
     return f"{row['share']:.0%}"
 
 
+def _milliseconds(key: str) -> _Cell:
+    """Of microseconds."""
+    return lambda row: f"{row[key] / 1e3:,.1f}"
+
+
+def _times_p99(row: Row) -> str:
+    """The median, and how far the rounds are apart."""
+    lowest, median, highest = [
+        f"{row[f'{which}times_p99']:,.1f}" for which in ("lowest_", "", "highest_")
+    ]
+    return median if lowest == highest else f"{median} ({lowest} to {highest})"
+
+
+def _finished_seconds(row: Row) -> str:
+    seconds = f"{row['seconds']:,.1f}"
+    return seconds if row["finished"] else f"> {seconds}"
+
+
 _SHAPES: Final = {
     "repeated": "one list, one connection",
     "unique": "lists never seen, one connection",
@@ -253,6 +271,22 @@ _TABLES: Final[dict[str, tuple[str, list[tuple[str, _Cell]]]]] = {
             ("first ms", _number("first_ms", 1)),
             ("slowest", _number("slowest_first_ms", 1)),
             ("all ms", _number("all_ms", 1)),
+        ],
+    ),
+    "fairness": (
+        "Others beside an attack, ms; HTTP: p99, attacked; held: CPU of the loop's longest pass",
+        [
+            ("attack", _plain("attack")),
+            ("p50", _milliseconds("quiet_p50_us")),
+            ("attacked", _milliseconds("attacked_p50_us")),
+            ("p99", _milliseconds("quiet_p99_us")),
+            ("attacked", _milliseconds("attacked_p99_us")),
+            ("times", _times_p99),
+            ("longest", _milliseconds("attacked_max_us")),
+            ("HTTP", _milliseconds("http_attacked_p99_us")),
+            ("held", _number("held_ms", 1)),
+            ("CPU s", _number("server_cpu_seconds", 1)),
+            ("seconds", _finished_seconds),
         ],
     ),
     "pipeline": (

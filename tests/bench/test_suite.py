@@ -12,6 +12,9 @@ from rich.console import Console
 from mist.bench import report
 from mist.bench.cell import KINDS, Cell, run_cells
 from mist.bench.errors import BenchError
+from mist.bench.fairness.cells import ATTACKS, fairness_cells
+from mist.bench.fairness.probe import Waits
+from mist.bench.fairness.unfairness import Phase, Unfairness
 from mist.bench.history.appends import Appends
 from mist.bench.history.cells import glance_cells, history_cells
 from mist.bench.history.publishing import Publishing
@@ -112,6 +115,21 @@ RESULTS: dict[str, Result] = {
         matches=1_000,
         firsts=[0.001, 0.002, 0.009],
         seconds=[0.1, 0.2, 0.9],
+    ),
+    "fairness": Unfairness(
+        "request, batch, no right",
+        "a request",
+        [
+            (
+                Phase(Waits([0.001, 0.002], [0.003], [0.0], 0, 0), 2.0, 0.001, 0.1),
+                Phase(Waits([0.01, 0.2], [0.3], [0.0], 1, 2), 2.5, 0.15, 1.5, 7, 6),
+            ),
+            (
+                Phase(Waits([0.001, 0.002], [0.003], [0.0], 0, 0), 2.0, 0.001, None),
+                Phase(Waits([0.01, 0.4], [0.3], [0.0], 0, 0), 3.5, 0.05, 2.5, 7, 6),
+            ),
+        ],
+        finished=True,
     ),
     "pipeline": Figure(
         "match", 10_000_000, 100_000, Timed(9.0, 15.0), 300_000, Timed(30.0, None), 1, 2
@@ -252,6 +270,25 @@ def test_figures_of_a_history_are_medians_in_milliseconds() -> None:
     times = (search["first_ms"], search["slowest_first_ms"], search["all_ms"])
     assert times == pytest.approx((2, 9, 200))
     assert search["event_loop"] == "idle"
+
+
+def test_fairness_has_cells_for_each_attack() -> None:
+    for cells in (fairness_cells(), fairness_cells(quick=True, seconds=1, rounds=2)):
+        assert {each.label for each in cells} == {f"attack: {name}" for name in ATTACKS}
+        assert {(each.kind, each.transport) for each in cells} == {("fairness", None)}
+    assert {each.label for each in fairness_cells(["wide"])} == {"attack: wide"}
+
+
+def test_figures_of_an_attack_are_medians_and_the_longest_of_all() -> None:
+    row = row_of(RESULTS["fairness"])
+    assert (row["rounds"], row["played"], row["refused"]) == (2, 14, 12)
+    assert (row["quiet_p99_us"], row["attacked_p99_us"]) == pytest.approx((2_000, 300_000))
+    assert (row["attacked_p50_us"], row["attacked_max_us"]) == pytest.approx((300_000, 400_000))
+    times = [row[f"{which}times_p99"] for which in ("lowest_", "", "highest_")]
+    assert times == pytest.approx([100, 150, 200])
+    assert (row["quiet_held_ms"], row["held_ms"]) == pytest.approx((1, 150))
+    assert (row["seconds"], row["server_cpu_seconds"]) == pytest.approx((3, 4))
+    assert (row["unanswered"], row["hung_up"]) == (1, 2)
 
 
 def test_wishes_reach_the_measurement() -> None:

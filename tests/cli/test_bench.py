@@ -163,6 +163,18 @@ def test_a_history_is_measured_in_a_folder_and_gone_from_it(tmp_path: Path) -> N
     assert not list(tmp_path.iterdir())
 
 
+def test_an_attack_is_played_beside_a_probe() -> None:
+    options = ["--attack", "subscribe", "--rounds", "1", "--seconds", "0.1"]
+    rows = bench("fairness", "--quick", *options)["fairness"]
+    assert [row["attack"] for row in rows] == ["subscribe", "close"]
+    for row in rows:
+        assert (row["rounds"], row["finished"], row["unanswered"]) == (1, True, 0)
+        assert row["played"] >= 1
+        assert 0 < row["quiet_p50_us"] <= row["quiet_p99_us"] <= row["quiet_max_us"]
+        assert 0 < row["attacked_p50_us"] <= row["attacked_p99_us"] <= row["attacked_max_us"]
+        assert row["held_ms"] > 0
+
+
 def test_tables_are_for_people() -> None:
     done = mist("bench", "fanout", "--subscribers", "2", "--messages", "20")
     assert done.returncode == 0
@@ -199,6 +211,8 @@ def test_tables_are_for_people() -> None:
         (["history", "--seconds", "0"], "--seconds"),
         (["history", "--folder", "/no/such/folder"], "--folder"),
         (["history", "--server", "tcp://127.0.0.1:1"], "--server"),
+        (["fairness", "--attack", "bogus"], "--attack"),
+        (["fairness", "--server", "tcp://127.0.0.1:1"], "--server"),
         (["bogus"], "bogus"),
     ],
 )

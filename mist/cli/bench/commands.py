@@ -8,6 +8,7 @@ import click
 from click.core import ParameterSource
 
 from mist.bench.cell import Cell
+from mist.bench.fairness.cells import ATTACKS, fairness_cells
 from mist.bench.history.cells import history_cells
 from mist.bench.history.search import FEWEST
 from mist.bench.http.cells import http_cells
@@ -244,6 +245,37 @@ def history(settings: Settings, folder: Path | None, idle: bool, **options: Any)
     The log alone is measured beside a saturated event loop, since that is where it runs.
     """
     return history_cells(folder, busy=not idle, quick=settings.quick, **options)
+
+
+@bench.command()
+@measuring(
+    click.option(
+        "--attack",
+        "attacks",
+        type=click.Choice(ATTACKS),
+        multiple=True,
+        help="Only this one; may be given more than once",
+    ),
+    ROUNDS,
+    SECONDS,
+    served=(),
+)
+def fairness(settings: Settings, attacks: Sequence[str], **options: Any) -> Sequence[Cell]:
+    """What one peer, within its limits, does to all others: some minutes, --quick one.
+
+    \b
+    match      messages of 64 tags to 100 WebSockets of one token, 996 subscriptions each
+    million    tag lists never seen before, where a service has a million subscriptions
+    subscribe  all those WebSockets subscribe at once, or end at once
+    request    requests and lines with very many tags, with the right to publish and without
+    replay     10 readers of a million messages
+    wide       a message to 10,000 connections, or 100,000 subscriptions of a NATS client
+
+    Beside each a probe in a process of its own sends a message every 2 ms, and a request every
+    20 ms, and times them: quiet and attacked, in turns, on a server that the attack has to
+    itself. What takes more than two minutes is ended, and shown as longer.
+    """
+    return fairness_cells(attacks, quick=settings.quick, **options)
 
 
 @bench.command()

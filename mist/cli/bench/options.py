@@ -130,7 +130,7 @@ REQUESTS = number(
     1_000_000,
     "Requests of each kind, and WebSockets that connect, in each round  [default: 300]",
 )
-ROUNDS = number("--rounds", 1, 1_000, "Rounds, of which medians are taken  [default: 5]")
+ROUNDS = number("--rounds", 1, 1_000, "Rounds, of which medians are taken")
 SECONDS = click.option(
     "--seconds",
     metavar="SECONDS",

@@ -1,0 +1,105 @@
+"""What came of one attack: the probe's waits, quiet and attacked, over some rounds."""
+
+import statistics
+from collections.abc import Callable, Sequence
+
+import attrs
+
+from mist.bench.fairness.probe import Waits
+from mist.bench.latency import Quantiles
+
+__all__ = ["Phase", "Unfairness"]
+
+
+@attrs.frozen
+class Phase:
+    """A stretch of time, attacked or not.
+
+    Attributes:
+        waits: the probe's.
+        seconds: how long it took.
+        held: seconds of CPU of the longest pass of the server's event loop.
+        server_cpu: seconds of the server, all threads; None where it can't be told.
+        played: how many times the attack was played.
+        refused: what the server refused of it.
+    """
+
+    waits: Waits
+    seconds: float
+    held: float
+    server_cpu: float | None
+    played: int = 0
+    refused: int = 0
+
+    def plus(self, other: "Phase") -> "Phase":
+        """Both as one."""
+        cpu = None
+        if self.server_cpu is not None and other.server_cpu is not None:
+            cpu = self.server_cpu + other.server_cpu
+        return Phase(
+            self.waits.plus(other.waits),
+            self.seconds + other.seconds,
+            max(self.held, other.held),
+            cpu,
+            self.played + other.played,
+            self.refused + other.refused,
+        )
+
+
+@attrs.frozen
+class Unfairness:
+    """What an attack did to the others.
+
+    Attributes:
+        attack: its name.
+        about: what it was, with its numbers.
+        rounds: quiet, then attacked.
+        finished: whether the server got through with it in time.
+    """
+
+    attack: str
+    about: str
+    rounds: Sequence[tuple[Phase, Phase]]
+    finished: bool
+
+    @property
+    def quiet(self) -> Quantiles:
+        """Medians over the rounds, and the longest wait of all; of messages over TCP."""
+        return self._over_rounds(0, lambda waits: waits.line)
+
+    @property
+    def attacked(self) -> Quantiles:
+        """Likewise."""
+        return self._over_rounds(1, lambda waits: waits.line)
+
+    @property
+    def http_quiet(self) -> Quantiles:
+        """Likewise, of requests."""
+        return self._over_rounds(0, lambda waits: waits.http)
+
+    @property
+    def http_attacked(self) -> Quantiles:
+        """Likewise."""
+        return self._over_rounds(1, lambda waits: waits.http)
+
+    @property
+    def late(self) -> Quantiles:
+        """Likewise, by how much the probe itself wrote late while the server was attacked."""
+        return self._over_rounds(1, lambda waits: waits.late)
+
+    @property
+    def times(self) -> list[float]:
+        """By how much the p99 grew, by round."""
+        return [
+            Quantiles.of(attacked.waits.line).p99_us / Quantiles.of(quiet.waits.line).p99_us
+            for quiet, attacked in self.rounds
+        ]
+
+    def _over_rounds(self, which: int, waits: Callable[[Waits], list[float]]) -> Quantiles:
+        found = [Quantiles.of(waits(each[which].waits)) for each in self.rounds]
+        return Quantiles(
+            statistics.median(each.p50_us for each in found),
+            statistics.median(each.p90_us for each in found),
+            statistics.median(each.p99_us for each in found),
+            max(each.max_us for each in found),
+        )

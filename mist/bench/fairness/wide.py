@@ -1,0 +1,65 @@
+"""One message to very many subscriptions."""
+
+import socket
+from typing import Final
+
+from mist.bench.dialect import Line
+from mist.bench.fairness.arena import Arena, Attack
+from mist.bench.fairness.peers import Peer
+from mist.bench.process import check_file_limit
+
+__all__ = ["wide", "wide_nats"]
+
+_CONNECT: Final = 10.0  # seconds
+_SUBSCRIBED: Final = b'CONNECT {"verbose":false}\r\n'
+_PING, _PONG = b"PING\r\n", b"PONG\r\n"
+
+
+def wide(arena: Arena, *, subscribers: int) -> Attack:
+    """A message to so many connections.
+
+    Raises:
+        BenchError: so many can't be open.
+    """
+    check_file_limit(subscribers)
+    line = Line()
+    message = line.publish(["wide"], b"x")
+    for _ in range(subscribers):
+        sock = arena.line.subscribed(line.subscribe(["wide"]))
+        arena.crowd.add(sock, message, b"error ")
+    publisher = arena.crowd.add(arena.line.connect(), Line.fenced, b"error ")
+
+    def play() -> int:
+        for peer in arena.crowd.peers:
+            peer.due += peer is not publisher
+        publisher.send(message + Line.fence)
+        arena.crowd.wait()
+        return 0
+
+    return Attack("wide", f"a message to {subscribers:,} connections", play)
+
+
+def wide_nats(arena: Arena, *, subscriptions: int) -> Attack:
+    """A message to so many subscriptions of one NATS client to one subject."""
+    subscriber, publisher = _nats_client(arena), _nats_client(arena)
+    subscriber.send(b"".join([b"SUB wide %d\r\n" % sid for sid in range(subscriptions)]), marks=0)
+    subscriber.send(_PING)
+    arena.crowd.wait()
+
+    def play() -> int:
+        publisher.send(b"PUB wide 1\r\nx\r\n" + _PING)
+        arena.crowd.wait()
+        subscriber.send(_PING)
+        arena.crowd.wait()
+        return 0
+
+    about = f"a message to {subscriptions:,} subscriptions of a NATS client to one subject"
+    return Attack("wide, nats", about, play)
+
+
+def _nats_client(arena: Arena) -> Peer:
+    address = arena.server.host, arena.server.nats_port
+    peer = arena.crowd.add(socket.create_connection(address, _CONNECT), _PONG, b"-ERR ")
+    peer.send(_SUBSCRIBED + _PING)
+    arena.crowd.wait()
+    return peer

@@ -1,0 +1,40 @@
+"""How long a server holds its event loop, seen from outside."""
+
+import time
+from pathlib import Path
+
+from mist.bench.connections import Endpoint, ask
+from mist.bench.dialect import Line
+from mist.bench.fairness.watched import LoopWatch, start_watched
+
+
+def burn(seconds: float) -> None:
+    until = time.thread_time() + seconds
+    while time.thread_time() < until:
+        pass
+
+
+def test_the_longest_pass_is_kept() -> None:
+    longest = memoryview(bytearray(8)).cast("d")
+    watch = LoopWatch(longest)
+    for seconds in (0.001, 0.02, 0.001):
+        watch.after_io_wait(0)
+        burn(seconds)
+        watch.before_io_wait(0)
+        burn(0.03)  # waiting for I/O
+    assert 0.02 <= longest[0] < 0.03
+
+
+def test_a_watched_server_serves_and_says_how_long_it_held_its_loop(tmp_path: Path) -> None:
+    with start_watched(tmp_path, "--max-message-tags", "10000", nats=True) as watched:
+        server = watched.server
+        assert server.nats_port
+        watched.take_longest()
+        line = Line()
+        big = line.publish([f"t{number}" for number in range(10_000)], b"x")
+        with Endpoint(server.host, server.tcp_port, line).connect() as sock:
+            ask(sock, big + line.fence, line.fenced)
+            ask(sock, line.fence, line.fenced)  # the pass before has ended
+            held = watched.take_longest()
+            ask(sock, line.fence, line.fenced)
+            assert 0 < watched.take_longest() < held
