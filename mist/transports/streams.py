@@ -77,22 +77,22 @@ class ByteStream:
         stream: as accepted; a TLS stream has done its handshake.
     """
 
-    __slots__ = ("_fd", "stream")
+    __slots__ = ("_socket", "stream")
 
     def __init__(self, stream: trio.abc.Stream) -> None:
         self.stream = stream
-        self._fd = stream.socket.fileno() if isinstance(stream, trio.SocketStream) else None
+        self._socket = stream.socket if isinstance(stream, trio.SocketStream) else None
 
     async def receive(self, size: int) -> bytes:
         """What arrives, at most `size` bytes; empty at the end, also when the peer is gone."""
-        fd = self._fd
+        sock = self._socket
         try:
-            if fd is None:
+            if sock is None:
                 return bytes(await self.stream.receive_some(size))
             while True:
-                await trio.lowlevel.wait_readable(fd)
+                await trio.lowlevel.wait_readable(_descriptor(sock))
                 with suppress(BlockingIOError):
-                    return os.read(fd, size)
+                    return os.read(_descriptor(sock), size)
         except (OSError, trio.BrokenResourceError, trio.ClosedResourceError):
             return b""
 
@@ -104,8 +104,8 @@ class ByteStream:
         """
         try:
             view = memoryview(data)
-            if self._fd is not None:
-                view = await self._write(self._fd, view)
+            if self._socket is not None:
+                view = await self._write(self._socket, view)
             while view:
                 piece, view = view[:_PIECE], view[_PIECE:]
                 with trio.fail_after(_STALLED):
@@ -113,14 +113,14 @@ class ByteStream:
         except (OSError, trio.ClosedResourceError, trio.TooSlowError) as error:
             raise trio.BrokenResourceError("the peer does not read") from error
 
-    async def _write(self, fd: int, view: memoryview) -> memoryview:
+    async def _write(self, sock: trio.socket.SocketType, view: memoryview) -> memoryview:
         while True:
             with suppress(BlockingIOError):
-                view = view[os.write(fd, view) :]
+                view = view[os.write(_descriptor(sock), view) :]
             if not view:
                 return view
             with trio.fail_after(_STALLED):
-                await trio.lowlevel.wait_writable(fd)
+                await trio.lowlevel.wait_writable(_descriptor(sock))
 
     async def aclose(self) -> None:
         """Close, and lose nothing of what was written.
@@ -135,8 +135,21 @@ class ByteStream:
                     await self.stream.send_eof()
                 while await self.receive(_PIECE):
                     pass
-        if self._fd is None:
+        if self._socket is None:
             with trio.move_on_after(_LINGER):
                 await self.stream.aclose()
         await close_now(self.stream)
-        self._fd = None
+
+
+def _descriptor(sock: trio.socket.SocketType) -> int:
+    """The file descriptor of a socket, which is not to be kept over an await.
+
+    Who a stream was handed to may close it, and then the number is another connection's.
+
+    Raises:
+        trio.ClosedResourceError: it is closed.
+    """
+    fd = sock.fileno()
+    if fd < 0:
+        raise trio.ClosedResourceError("the socket is closed")
+    return fd
