@@ -17,7 +17,7 @@ from mist.bus import Bus
 from mist.server import Server
 from tests.http.client import connect, request
 from tests.http.events import listen
-from tests.servers import listeners
+from tests.servers import Served, listeners
 from tests.transports.lines import talk
 from tests.transports.websockets import open_websocket
 
@@ -73,7 +73,7 @@ def user_of(token: str) -> str:
 
 @asynccontextmanager
 async def web(
-    server: Server, path: str, token: str, subprotocols: Sequence[str] = ()
+    server: Served, path: str, token: str, subprotocols: Sequence[str] = ()
 ) -> AsyncIterator[WebSocketConnection]:
     headers = {"X-Auth-Token": token} if token else {}
     async with open_websocket(server, path, subprotocols=subprotocols, headers=headers) as socket:
@@ -84,7 +84,7 @@ async def web(
 
 
 @asynccontextmanager
-async def lines(server: Server, scenario: Scenario, token: str) -> AsyncIterator[Receive]:
+async def lines(server: Served, scenario: Scenario, token: str) -> AsyncIterator[Receive]:
     async with talk(server) as peer:
         await peer.ask(f"subscribe {scenario.asked}\n".encode())
 
@@ -98,7 +98,7 @@ async def lines(server: Server, scenario: Scenario, token: str) -> AsyncIterator
 
 
 @asynccontextmanager
-async def json_lines(server: Server, scenario: Scenario, token: str) -> AsyncIterator[Receive]:
+async def json_lines(server: Served, scenario: Scenario, token: str) -> AsyncIterator[Receive]:
     async with talk(server) as peer:
         asked = {"command": "subscribe", "tags": scenario.asked.split(",")}
         await peer.send(json.dumps(asked).encode() + b'{"command":"ping"}')
@@ -114,7 +114,7 @@ async def json_lines(server: Server, scenario: Scenario, token: str) -> AsyncIte
 
 
 @asynccontextmanager
-async def frames(server: Server, scenario: Scenario, token: str) -> AsyncIterator[Receive]:
+async def frames(server: Served, scenario: Scenario, token: str) -> AsyncIterator[Receive]:
     async with web(server, "/subscribe/websocket", token) as socket:
         asked = {"command": "subscribe", "tags": scenario.asked.split(",")}
         await socket.send_message(json.dumps(asked))
@@ -129,7 +129,7 @@ async def frames(server: Server, scenario: Scenario, token: str) -> AsyncIterato
 
 
 @asynccontextmanager
-async def json_frames(server: Server, scenario: Scenario, token: str) -> AsyncIterator[Receive]:
+async def json_frames(server: Served, scenario: Scenario, token: str) -> AsyncIterator[Receive]:
     async with web(server, "/subscribe/websocket", token, ["mist.json"]) as socket:
         asked = {"command": "subscribe", "tags": scenario.asked.split(",")}
         await socket.send_message(json.dumps(asked))
@@ -143,7 +143,7 @@ async def json_frames(server: Server, scenario: Scenario, token: str) -> AsyncIt
 
 
 @asynccontextmanager
-async def events(server: Server, scenario: Scenario, token: str) -> AsyncIterator[Receive]:
+async def events(server: Served, scenario: Scenario, token: str) -> AsyncIterator[Receive]:
     async with listen(
         server, f"tags={quote(scenario.asked)}", {"X-Auth-Token": token} if token else {}
     ) as stream:
@@ -156,7 +156,7 @@ async def events(server: Server, scenario: Scenario, token: str) -> AsyncIterato
 
 
 @asynccontextmanager
-async def polls(server: Server, scenario: Scenario, token: str) -> AsyncIterator[Receive]:
+async def polls(server: Served, scenario: Scenario, token: str) -> AsyncIterator[Receive]:
     """Long polling, each going on where the one before it ended."""
     headers = {"X-Auth-Token": token} if token else {}
     waiting: list[str] = []
@@ -175,7 +175,7 @@ async def polls(server: Server, scenario: Scenario, token: str) -> AsyncIterator
 
 
 @asynccontextmanager
-async def subjects(server: Server, scenario: Scenario, token: str) -> AsyncIterator[Receive]:
+async def subjects(server: Served, scenario: Scenario, token: str) -> AsyncIterator[Receive]:
     async with talk(server, 3) as peer:
         await peer.line()
         auth = b',"auth_token":"%b"' % token.encode() if token else b""
@@ -192,7 +192,7 @@ async def subjects(server: Server, scenario: Scenario, token: str) -> AsyncItera
 
 
 @asynccontextmanager
-async def topics(server: Server, scenario: Scenario, token: str) -> AsyncIterator[Receive]:
+async def topics(server: Served, scenario: Scenario, token: str) -> AsyncIterator[Receive]:
     async with web(server, f"/stream/user/{user_of(token)}", token) as socket:
         assert (await socket.get_message()).startswith("#connected ")
         await socket.send_message(f"+ {scenario.topic[1]}")
@@ -207,7 +207,7 @@ async def topics(server: Server, scenario: Scenario, token: str) -> AsyncIterato
 
 
 @asynccontextmanager
-async def channels(server: Server, scenario: Scenario, token: str) -> AsyncIterator[Receive]:
+async def channels(server: Served, scenario: Scenario, token: str) -> AsyncIterator[Receive]:
     headers = {"Dont-Chunk": "true", "X-Auth-Token": token}
     waiting: list[str] = []
     place = 0
@@ -247,19 +247,19 @@ RECEIVERS = {
 # publishers: server, scenario, data, token
 
 
-async def publish_line(server: Server, scenario: Scenario, data: str, token: str) -> None:
+async def publish_line(server: Served, scenario: Scenario, data: str, token: str) -> None:
     async with talk(server) as peer:
         assert await peer.ask(f"publish {scenario.tags} {data}\n".encode()) == []
 
 
-async def publish_json(server: Server, scenario: Scenario, data: str, token: str) -> None:
+async def publish_json(server: Served, scenario: Scenario, data: str, token: str) -> None:
     async with talk(server) as peer:
         sent = {"command": "publish", "tags": scenario.tags.split(","), "data": data}
         await peer.send(json.dumps(sent).encode() + b'{"command":"ping"}')
         assert json.loads(await peer.line())["data"] == "pong"
 
 
-async def publish_json_frame(server: Server, scenario: Scenario, data: str, token: str) -> None:
+async def publish_json_frame(server: Served, scenario: Scenario, data: str, token: str) -> None:
     async with web(server, "/subscribe/websocket", token, ["mist.json"]) as socket:
         sent = {"command": "publish", "tags": scenario.tags.split(","), "data": data}
         await socket.send_message(json.dumps(sent))
@@ -267,13 +267,13 @@ async def publish_json_frame(server: Server, scenario: Scenario, data: str, toke
         assert json.loads(await socket.get_message())["data"] == "pong"
 
 
-async def publish_http(server: Server, scenario: Scenario, data: str, token: str) -> None:
+async def publish_http(server: Served, scenario: Scenario, data: str, token: str) -> None:
     body = {"tags": scenario.tags.split(","), "data": data}
     response = await request(server, "POST", "/v1/messages", json=body)
     assert response.status in (200, 202), response
 
 
-async def publish_subject(server: Server, scenario: Scenario, data: str, token: str) -> None:
+async def publish_subject(server: Served, scenario: Scenario, data: str, token: str) -> None:
     async with talk(server, 3) as peer:
         await peer.line()
         subject = scenario.subject[0].encode()
@@ -283,14 +283,14 @@ async def publish_subject(server: Server, scenario: Scenario, data: str, token: 
         assert await peer.line() == b"PONG\r\n"
 
 
-async def publish_topic(server: Server, scenario: Scenario, data: str, token: str) -> None:
+async def publish_topic(server: Served, scenario: Scenario, data: str, token: str) -> None:
     async with web(server, "/stream/user/marvin", token) as socket:
         await socket.get_message()
         await socket.send_message(f"> {scenario.topic[0]} id1\n\n{data}")
         assert (await socket.get_message()).startswith("#send id1")
 
 
-async def publish_topic_rest(server: Server, scenario: Scenario, data: str, token: str) -> None:
+async def publish_topic_rest(server: Served, scenario: Scenario, data: str, token: str) -> None:
     async with connect(server) as client:
         path = f"/api/message{scenario.topic[0]}?userId=marvin"
         response = await client.request("POST", path, {}, data.encode())

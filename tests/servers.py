@@ -6,9 +6,10 @@ the byte and in the same turn.
 Most tests use the fixture `server` of tests/conftest.py, which `server_settings` configures.
 """
 
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Protocol
 
 import attrs
 import trio
@@ -16,6 +17,14 @@ import trio
 from mist.commands import Register
 from mist.config import Config, Listen
 from mist.server import Server, open_server
+
+
+class Served(Protocol):
+    """A server that a client of tests can reach, in this process or in one of its own."""
+
+    @property
+    def urls(self) -> Sequence[str]:
+        """Where it listens."""
 
 
 def listeners(*schemes: str) -> tuple[Listen, ...]:

@@ -18,7 +18,7 @@ import attrs
 import h11
 import trio
 
-from mist.server import Server
+from tests.servers import Served
 
 __all__ = [
     "Client",
@@ -168,7 +168,7 @@ class Client:
         return not self._http.trailing_data[0] and not await self.receive_some()
 
 
-def http_address(server: Server) -> tuple[str, int]:
+def http_address(server: Served) -> tuple[str, int]:
     """Host and port of a server's first HTTP listener."""
     url = next(url for url in server.urls if url.startswith("http://"))
     host, _, port = url.removeprefix("http://").rpartition(":")
@@ -176,7 +176,7 @@ def http_address(server: Server) -> tuple[str, int]:
 
 
 @asynccontextmanager
-async def connect(server: Server) -> AsyncIterator[Client]:
+async def connect(server: Served) -> AsyncIterator[Client]:
     """A connection to a server's first HTTP listener."""
     host, port = http_address(server)
     async with await trio.open_tcp_stream(host, port) as stream:
@@ -184,7 +184,7 @@ async def connect(server: Server) -> AsyncIterator[Client]:
 
 
 @asynccontextmanager
-async def stalled_connection(server: Server) -> AsyncIterator[Client]:
+async def stalled_connection(server: Served) -> AsyncIterator[Client]:
     """Likewise, with a small window, so that what is not read stays at the server."""
     host, port = http_address(server)
     with trio.socket.socket() as sock:
@@ -194,7 +194,7 @@ async def stalled_connection(server: Server) -> AsyncIterator[Client]:
 
 
 async def request(
-    server: Server,
+    server: Served,
     method: str,
     path: str,
     headers: Mapping[str, str] | None = None,

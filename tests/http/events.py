@@ -9,8 +9,8 @@ from typing import Any
 import attrs
 import h11
 
-from mist.server import Server
 from tests.http.client import Streamed, connect
+from tests.servers import Served
 
 __all__ = ["Event", "EventReader", "Events", "listen"]
 
@@ -117,7 +117,7 @@ class Events:
 
 @asynccontextmanager
 async def listen(
-    server: Server, query: str, headers: Mapping[str, str] | None = None
+    server: Served, query: str, headers: Mapping[str, str] | None = None
 ) -> AsyncIterator[Events]:
     """A stream that has been let in."""
     async with connect(server) as client:

@@ -5,8 +5,7 @@ from contextlib import asynccontextmanager
 
 import trio
 
-from mist.server import Server
-from tests.servers import port_of
+from tests.servers import Served, port_of
 
 
 class Lines:
@@ -53,7 +52,7 @@ class Lines:
 
 
 @asynccontextmanager
-async def talk(server: Server, index: int = 0) -> AsyncIterator[Lines]:
+async def talk(server: Served, index: int = 0) -> AsyncIterator[Lines]:
     """A connection to a server's listener."""
     port = port_of(server.urls[index])
     async with await trio.open_tcp_stream("127.0.0.1", port) as stream:

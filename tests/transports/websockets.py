@@ -6,13 +6,12 @@ from contextlib import asynccontextmanager
 import trio
 from trio_websocket import WebSocketConnection, wrap_client_stream
 
-from mist.server import Server
-from tests.servers import port_of
+from tests.servers import Served, port_of
 
 
 @asynccontextmanager
 async def open_websocket(
-    server: Server,
+    server: Served,
     path: str,
     *,
     subprotocols: Sequence[str] = (),
