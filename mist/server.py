@@ -3,8 +3,9 @@
     with closed listeners   registry opened, ports bound: whatever can fail at the start does
                             so before anyone is told that the server listens
     serving                 one accept loop a listener, one task a connection, a sweeper
-    draining                not ready, as HTTP says to the end; nobody else is accepted; every
-                            session ends with code 1001 and has a while to take what is queued
+    draining                not ready, as HTTP says to the end; nobody else is accepted; nothing
+                            more is read from publishers; then every session ends with code 1001
+                            and has a while to take what is queued
 
 `Server` is the part to embed: it takes a nursery of yours, or makes one. `serve` is what the
 command line runs: a server, signals, a lock on the data directory.

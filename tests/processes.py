@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -81,6 +82,17 @@ def dial(url: str) -> socket.socket:
     sock = socket.create_connection(("127.0.0.1", port_of(url)), timeout=20)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return sock
+
+
+@contextmanager
+def joined(thread: threading.Thread) -> Iterator[None]:
+    """Have a thread run, and wait at the end until it has ended; for half a minute at most."""
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join(30)
+        assert not thread.is_alive()
 
 
 def mist(

@@ -311,7 +311,7 @@ class Settings:
     drain_seconds: float = attrs.field(
         default=10.0,
         metadata=about(
-            kinds.seconds(0.0), "Graceful shutdown: time for queued messages to be sent"
+            kinds.seconds(0.0), "Graceful shutdown: time for what was acknowledged to be sent"
         ),
     )
 

@@ -166,7 +166,12 @@ async def _publish(
 
 
 def check_room(hub: Hub) -> None:
-    """Backpressure: refuse a publish (503) where too much waits for the disk."""
+    """Refuse a publish (503) where too much waits for the disk, which is backpressure.
+
+    And where the server shuts down and stores nothing: those who are told goodbye would miss it.
+    """
+    if hub.ending and hub.sequencer is None:
+        raise Problem(503, "draining", "the server is shutting down", {"Retry-After": "1"})
     if hub.sequencer is not None and hub.sequencer.congested:
         raise Problem(503, "busy", "too much is waiting to be stored", {"Retry-After": "1"})
 

@@ -113,14 +113,18 @@ class CommandSession(PublishingSession):
         """Handle the commands in what has arrived, then flush every outbox they concerned.
 
         Stops where a command ends the session. Cancellation leaves the commands that came
-        before it handled.
+        before it handled. While the server shuts down, nothing more is handled; see
+        `mist.transports.graceful_shutdown`.
 
         Returns:
             whether other sessions had their turn meanwhile; else the caller, in its loop, has to
             give them one.
         """
+        if self.hub.ending:
+            await trio.sleep_forever()  # until the session ends
         publisher = self._publisher
         handled = 0
+        self.handling = True
         began, published = 0.0, False
         # With a history the sequencer's task writes what this publishes, and measures it.
         if not self.hub.broker.flushes % _MEASURED and publisher is None:
@@ -157,7 +161,10 @@ class CommandSession(PublishingSession):
                 if publisher is not None and publisher.full:
                     await publisher.settle()
         finally:
-            rested = await self.hub.flush_scheduler.pause(self.name)
+            try:
+                rested = await self.hub.flush_scheduler.pause(self.name)
+            finally:
+                self.handling = False
         if began and published:
             self.hub.meters.publish_to_write.end(began)
         return rested

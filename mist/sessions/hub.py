@@ -104,7 +104,8 @@ class Hub:
     Attributes:
         sessions: which there are.
         turns: bounds the time that each peer takes from the others.
-        ending: whether all of it is about to end, so that sessions need no cleanup.
+        ending: whether the server shuts down: nothing more is read from peers that send
+            commands, and sessions that end need no cleanup.
         sequencer: the way through the history; None where there is none. Set before the
             first session.
         sealer: what moves the history into the archive; None where there is none.

@@ -73,6 +73,7 @@ class Session:
         unauthenticated: whether the peer has yet to authenticate.
         outbox_type: of what its outbox is made.
         ended: why it ended; None while it lives.
+        handling: whether it is at commands that its peer sent.
         scope: cancelled when the session ends; the transport reads inside it. Where it is
             cancelled by its own deadline, an unauthenticated peer took too long.
     """
@@ -82,6 +83,7 @@ class Session:
         "_notify",
         "account",
         "ended",
+        "handling",
         "hub",
         "name",
         "named_subscriptions",
@@ -116,6 +118,7 @@ class Session:
         self.record: Record | None = None
         self.account = Account()
         self.ended: CloseReason | None = None
+        self.handling = False
         self.scope = trio.CancelScope()
         self._notify = notify
         self._client = ClientClaim(hub.clients)

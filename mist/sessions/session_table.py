@@ -34,6 +34,7 @@ class ConnectedSession(Protocol):
         peer: the peer's address, for logs.
         record: the token's registry record; None for services.
         ended: None while the session lives.
+        handling: whether it is at commands that its peer sent.
     """
 
     name: str
@@ -43,6 +44,7 @@ class ConnectedSession(Protocol):
     outbox: Outbox
     subscriptions: SubscriptionSet
     ended: CloseReason | None
+    handling: bool
 
     @property
     def attributes(self) -> Attributes:

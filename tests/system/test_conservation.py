@@ -16,14 +16,14 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
 import attrs
 import pytest
 
-from tests.processes import dial, serving
+from tests.processes import dial, joined, serving
 
 LISTEN = tuple(
     option
@@ -147,16 +147,6 @@ def churn(urls: list[str], stop: threading.Event, random: Random) -> None:
         vanish(sock)
 
 
-@contextlib.contextmanager
-def running(target: Callable[..., None], *arguments: object) -> Iterator[None]:
-    thread = threading.Thread(target=target, args=arguments)
-    thread.start()
-    try:
-        yield
-    finally:
-        thread.join(30)
-
-
 def conserve(
     folder: Path,
     messages: int,
@@ -176,7 +166,7 @@ def conserve(
         for reader in healthy:
             stack.enter_context(reader.sock)
             subscribe_line(reader.sock, since)
-            stack.enter_context(running(reader.read))
+            stack.enter_context(joined(threading.Thread(target=reader.read)))
         stalled = []
         for _ in range(2):
             for place, subscribe in KINDS.values():
@@ -184,7 +174,8 @@ def conserve(
                 subscribe(stalled[-1], since)
         stop = threading.Event()
         for _ in range(churners):
-            stack.enter_context(running(churn, urls, stop, Random(random.random())))
+            arguments = urls, stop, Random(random.random())
+            stack.enter_context(joined(threading.Thread(target=churn, args=arguments)))
         try:
             publish(publisher, messages, size, healthy)
         finally:

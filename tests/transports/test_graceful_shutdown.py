@@ -60,6 +60,41 @@ async def test_many_end_a_thousand_a_second_or_within_half_of_the_time(
         assert count / expected * 0.85 < sum(n <= end < n + 1 for end in ends)
 
 
+async def test_listeners_stay_until_publishers_have_finished(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    hub = Hub(Registry(MemoryStore()))
+    listener, publisher = arrive(hub, 2)
+    publisher.handling = True
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(end_sessions, hub, 10.0)
+        await trio.sleep(1.0)
+        assert (listener.ended, publisher.ended) == (None, None)
+        publisher.handling = False
+        await trio.sleep(0.1)
+        assert listener.ended is not None
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_publisher_that_does_not_finish_ends_before_the_listeners(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    hub = Hub(Registry(MemoryStore()))
+    listener, publisher = arrive(hub, 2)
+    publisher.handling = True
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(end_sessions, hub, 10.0)
+        await trio.sleep(2.45)
+        assert (listener.ended, publisher.ended) == (None, None)
+        await trio.sleep(0.1)
+        assert publisher.ended is not None
+        assert listener.ended is None
+        publisher.handling = False  # its task was cancelled
+        await trio.sleep(0.1)
+        assert listener.ended is not None
+        nursery.cancel_scope.cancel()
+
+
 async def test_none_is_preferred_for_its_age(autojump_clock: trio.testing.MockClock) -> None:
     hub = Hub(Registry(MemoryStore()))
     ends = await watch(hub, arrive(hub, 3_000), 10.0)
