@@ -1,13 +1,21 @@
 """Tags, tag sets and messages."""
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mist.errors import EmptyTag, InvalidTag, InvalidToken, MistError, TooManyTags
+import mist.message
+from mist.errors import CommandError, EmptyTag, InvalidTag, InvalidToken, MistError, TooManyTags
 from mist.message import (
+    ASK,
     GRANT,
+    MAX_REPEATS,
+    PUBLISH,
     Message,
+    TagSet,
+    TagUse,
     check_tag,
     check_token,
     format_tags,
@@ -83,6 +91,67 @@ def test_the_number_of_tags_is_looked_at_last() -> None:
         parse_tag_list(b"a,b,", 1)
     with pytest.raises(TooManyTags):
         parse_tag_list(b"a,b", 1)
+
+
+@pytest.mark.parametrize("bad", ["", " ", "a*", "..x", "\ud800"])
+def test_far_too_many_tags_are_counted_and_not_looked_at(
+    bad: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[str] = []
+    check = mist.message.check_tag
+    monkeypatch.setattr(mist.message, "check_tag", lambda *args: looked.append("") or check(*args))
+    most = 64 * MAX_REPEATS
+    for use in (PUBLISH, ASK, GRANT):
+        with pytest.raises(TooManyTags):
+            parse_tags([bad] * (most + 1), 64, use)
+        with pytest.raises(TooManyTags):
+            parse_tag_list(b",".join([bad.encode("utf-8", "replace")] * (most + 1)), 64, use)
+    assert not looked
+    with pytest.raises((EmptyTag, InvalidTag)):
+        parse_tags([bad] * most, 64)
+    assert parse_tags(["a", "b"] * (most // 2), 64) == {"a", "b"}
+
+
+ODD = st.sampled_from(
+    [
+        *(*GOOD, *BAD),
+        *("/", "//", "/a/", "/*", "/a*", "/" * 32, "/" * 33, "/a b", "/a,b", "/\x85"),
+        *("=/a", "=a", ">/a", ".a.*", ".a.>", ".a>", "."),
+        *("x" * 63, "x" * 64, "ä" * 63, "ä" * 64, "*" * 255, "x" * 254 + "*"),
+        *("/" + "ä" * 62, "/" + "ä" * 63, "/" + "x" * 300, "a\n", "a\n,b"),
+    ]
+)
+
+
+@given(
+    st.lists(ODD | st.text(max_size=3) | st.text("/.*>=,aä ", max_size=5), max_size=5),
+    st.sampled_from([PUBLISH, ASK, GRANT]),
+    st.integers(1, 4),
+)
+def test_a_list_is_judged_as_its_tags_are(given_: list[str], use: TagUse, limit: int) -> None:
+    def outcome(parse: Callable[[], TagSet]) -> object:
+        try:
+            return parse()
+        except CommandError as error:
+            return type(error)
+
+    expected = outcome(lambda: mist.message._parse_each(given_, limit, use))
+    if len(given_) > limit * MAX_REPEATS:
+        expected = TooManyTags
+    assert outcome(lambda: parse_tags(given_, limit, use)) == expected
+    joined = ",".join(given_)
+    if joined.split(",") == given_ and "\ud800" not in joined:
+        assert outcome(lambda: parse_tag_list(joined.encode(), limit, use)) == expected
+
+
+def test_what_most_tags_are_is_judged_without_a_look_at_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(mist.message, "check_tag", None)
+    for tags in (["a", "room:1", "ä", "x" * 255], ["/a/b", "/"], ["a>b", "a*b", "*a"]):
+        for use in (PUBLISH, ASK, GRANT):
+            assert parse_tags(tags, 64, use) == set(tags)
+            assert parse_tag_list(",".join(tags).encode(), 64, use) == set(tags)
 
 
 def test_bad_utf8_is_an_invalid_tag() -> None:

@@ -147,9 +147,11 @@ def _resume(limits: Limits, fields: _Fields) -> Command:
     items = fields[1].split(b" ", MAX_ALTERNATIVES)
     if len(items) > MAX_ALTERNATIVES or not all(items):
         raise WrongArguments
-    # No set can have more tags than it has bytes: how many they are is looked at last, when
-    # the tags of the whole line are known to be good.
-    alternatives = [parse_tag_list(item, len(item), ASK) for item in unwrapped(items)]
+    if fields[1].count(b",") > MAX_ALTERNATIVES * limits.subscription_tags:
+        raise TooManyTags(limits.subscription_tags)  # counted before any is looked at
+    # No set has more tags than bytes, and one: how many they are is looked at last, when the
+    # tags of the whole line are known to be good.
+    alternatives = [parse_tag_list(item, len(item) + 1, ASK) for item in unwrapped(items)]
     if max(map(len, alternatives)) > limits.subscription_tags:
         raise TooManyTags(limits.subscription_tags)
     return Resume(alternatives, position_from_text(fields[0]))

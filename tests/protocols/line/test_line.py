@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import mist.message
 from mist.attributes import NO_ATTRIBUTES, Attributes, format_change
 from mist.commands import (
     Auth,
@@ -437,6 +438,31 @@ def test_an_endless_line_holds_no_more_than_the_limit() -> None:
     assert found == ["error Line too long\n"]
     assert protocol.held == 0
     assert [show(c) for c in protocol.receive(b"x\nping\n")] == ["Ping"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"publish-to users=1 %b x\n",
+        b"store %b x\n",
+        b"subscribe %b\n",
+        b"unsubscribe %b\n",
+        b"subscribe %b 5\n",
+        b"resume 0 %b\n",
+        b"resume 0 c %b\n",
+        b"register %b t\n",
+        b"set %b t\n",
+        b"unset %b t\n",
+    ],
+)
+def test_far_too_many_tags_are_counted_and_not_looked_at(
+    line: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mist.message, "check_tag", None)
+    protocol = LineProtocol(Limits())
+    for tag in (b"a", b"*", b"", b"\xff"):
+        [command] = protocol.receive(line % b",".join([tag] * 150_000))
+        assert show(command) == "error Too many tags\n"
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 1_000, 65_536])
