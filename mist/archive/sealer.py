@@ -17,6 +17,7 @@ sleeps for as long as it worked, so that publishers get most of the interpreter.
 
 import fcntl
 import logging
+import math
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -118,8 +119,12 @@ class Sealer:
                 pause = _RETRY
             await trio.sleep(pause)
 
-    async def seal_now(self) -> int:
+    async def seal_now(self, *, seconds: float | None = None) -> int:
         """Seal all that the log holds now.
+
+        Args:
+            seconds: after these, return with what has been done; None is no limit. A later call
+                continues there.
 
         Returns:
             `sealed` afterwards.
@@ -130,24 +135,31 @@ class Sealer:
         self._seal_now_calls += 1
         try:
             async with self._attempt():
-                await self._take()
-                await self._finish(self._after)
+                if await self._take(seconds):
+                    await self._finish(self._after)
         finally:
             self._seal_now_calls -= 1
         return self.sealed
 
-    async def erase(self, erasure: Erasure) -> Erased:
+    async def erase(
+        self, erasure: Erasure, *, after: int = 0, seconds: float | None = None
+    ) -> Erased:
         """Erase messages from the log, and keep them from being sealed; see `History.erase`.
 
         Existing segments are rewritten by the pipeline, not here.
         """
         async with self._turn:
-            self._broken = True  # so that the log is read again from what is sealed
+            broken, self._broken = self._broken, True  # the log is read again from what is sealed
+            done: Erased | None = None
             try:
-                return await self.history.erase(erasure)
+                done = await self.history.erase(erasure, after=after, seconds=seconds)
             finally:
-                with trio.CancelScope(shield=True):
-                    await self._abandon()
+                if done is not None and done.last <= self.sealed:
+                    self._broken = broken  # the open segment has none of them
+                else:
+                    with trio.CancelScope(shield=True):
+                        await self._abandon()
+            return done
 
     async def aclose(self) -> None:
         """Release the archive. What is not sealed will be when it is opened again."""
@@ -202,9 +214,17 @@ class Sealer:
 
     # reading the log
 
-    async def _take(self) -> None:
-        """Read to the end of the log, and finish segments that are full."""
+    async def _take(self, seconds: float | None = None) -> bool:
+        """Read to the end of the log, and finish segments that are full.
+
+        Args:
+            seconds: to stop after; None is no limit.
+
+        Returns:
+            Whether the end was reached.
+        """
         newest = (await self.history.position()).newest
+        deadline = trio.current_time() + (math.inf if seconds is None else seconds)
         while self._after < newest:
             began = trio.current_time()
             try:
@@ -222,7 +242,12 @@ class Sealer:
                 await self._add(page)
                 self._after = page.after
             if not self._seal_now_calls:
+                if self._turn.statistics().tasks_waiting:
+                    return False  # an erasure, which need not wait for a backlog to be sealed
                 await trio.sleep(trio.current_time() - began)
+            if self._after < newest and trio.current_time() >= deadline:
+                return False
+        return True
 
     async def _add(self, page: ColumnPage) -> None:
         # Read after the page: what was removed before the page was read is included.

@@ -183,9 +183,19 @@ class History(ABC):
         """The last commit of a writer; None where none is known."""
 
     @abstractmethod
-    async def erase(self, erasure: Erasure) -> Erased:
+    async def erase(
+        self, erasure: Erasure, *, after: int = 0, seconds: float | None = None
+    ) -> Erased:
         """Erase messages: on return none of their bytes is left in storage. What is appended
         meanwhile stays.
+
+        With a limit of time one call may not do it all; the result then has `after`, for the
+        next call. Together the calls do what one call without a limit does. Each call gets
+        further, whatever its limit.
+
+        Args:
+            after: the `after` of the previous call.
+            seconds: after these, return with what has been done; None is no limit.
 
         Works in steps, with appends and reads in between; where it fails or is cancelled, some
         messages are erased, and another call does the rest. Readers that resume from before the

@@ -61,11 +61,13 @@ class Erased:
     Attributes:
         messages: how many were erased.
         first, last: the lowest and the highest id erased; 0 where none was.
+        after: where to continue; None where all is done.
     """
 
     messages: int = 0
     first: int = 0
     last: int = 0
+    after: int | None = None
 
     def plus(self, other: "Erased") -> "Erased":
         """The sum of this and a later step."""

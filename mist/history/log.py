@@ -255,9 +255,11 @@ class Log(History):
         self._access.check_writable()
         return await self._maintenance.trim(policy, now, sweep=sweep)
 
-    async def erase(self, erasure: Erasure) -> Erased:
+    async def erase(
+        self, erasure: Erasure, *, after: int = 0, seconds: float | None = None
+    ) -> Erased:
         self._access.check_writable()
-        return await self._maintenance.erase(erasure)
+        return await self._maintenance.erase(erasure, after, seconds)
 
     async def compact(self) -> bool:
         self._access.check_writable()

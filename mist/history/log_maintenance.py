@@ -4,10 +4,12 @@ Each step is planned on a block store that is only read, beside the appends, and
 short change under the write lock. Steps take turns.
 """
 
+import math
 from functools import partial
 from typing import Final
 
 import attrs
+import trio
 
 from mist.history.block_store import BlockStore, Change, State
 from mist.history.compaction import Compaction, plan_compaction
@@ -120,12 +122,13 @@ class LogMaintenance:
                     await access.write(lambda store: store.forget(upto, owner))
         return upto > 0
 
-    async def erase(self, erasure: Erasure) -> Erased:
+    async def erase(self, erasure: Erasure, after: int, seconds: float | None) -> Erased:
         """See `History.erase`."""
         access = self._access
+        deadline = trio.current_time() + (math.inf if seconds is None else seconds)
         selection = erasure.selection()
         upto = access.metadata.newest
-        place: int | None = 0
+        place: int | None = after
         erased = Erased()
         while place is not None:
             async with access.maintenance_lock:
@@ -142,11 +145,15 @@ class LogMaintenance:
                     await self._apply_erasure(plan, erasure.tags or frozenset())
             erased = erased.plus(plan.erased)
             place = plan.after
-        more = True
-        while more:
+            if place is not None and trio.current_time() >= deadline:
+                return attrs.evolve(erased, after=place)
+        # Also where nothing was erased: an interrupted call may have left this to be done.
+        while True:
             async with access.maintenance_lock, access.write_lock:
-                more = await access.write(lambda store: store.wipe())
-        return erased
+                if not await access.write(lambda store: store.wipe()):
+                    return erased
+            if trio.current_time() >= deadline:
+                return attrs.evolve(erased, after=upto)
 
     async def _apply_erasure(self, plan: ErasurePlan, tags: TagSet) -> None:
         access = self._access

@@ -49,6 +49,7 @@ __all__ = ["OPERATIONS", "routes"]
 _LIMIT: Final = 20_000  # rows
 _MOST: Final = 200_000
 _CHUNK: Final = 256 * 1024  # bytes sent at a time
+_MAX_SECONDS: Final = 60  # of one step of an erasure or of sealing
 
 
 class LogPosition(msgspec.Struct, frozen=True):
@@ -86,11 +87,16 @@ class ErasureRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ErasedRange(msgspec.Struct, frozen=True):
-    """How many messages were erased, and the ids of the first and last; null where none was."""
+    """How many messages were erased, and the ids of the first and last; null where none was.
+
+    Attributes:
+        after: only for a request with `seconds`: where to continue; null where all is done.
+    """
 
     erased: int
     first: int | None
     last: int | None
+    after: int | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class _Chunked(Response):
@@ -170,10 +176,11 @@ def routes(context: Context) -> Sequence[BaseRoute]:
 
     async def seal(request: Request) -> Response:
         await access.service(request)
+        seconds = _number(Query(request), "seconds", 1, _MAX_SECONDS)
         if hub.sealer is None:
             raise Problem(409, "archive_off", "this server has no archive")
         try:
-            return answer(Sealed(await hub.sealer.seal_now()))
+            return answer(Sealed(await hub.sealer.seal_now(seconds=seconds)))
         except ArchiveError as error:
             raise _archive_problem(error) from error
 
@@ -182,9 +189,13 @@ def routes(context: Context) -> Sequence[BaseRoute]:
         asked = await read_body(request, ErasureRequest)
         sequencer, _ = parts()
         erasure = _erasure(asked, hub.limits)
+        query = Query(request)
+        after = _number(query, "after", 0, MAX_ID) or 0
+        seconds = _number(query, "seconds", 1, _MAX_SECONDS)
         eraser: Any = sequencer.history if hub.sealer is None else hub.sealer
-        done = await eraser.erase(erasure)
-        return answer(ErasedRange(done.messages, done.first or None, done.last or None))
+        done = await eraser.erase(erasure, after=after, seconds=seconds)
+        further = msgspec.UNSET if seconds is None else done.after
+        return answer(ErasedRange(done.messages, done.first or None, done.last or None, further))
 
     return [
         Route("/v1/log", read, methods=["GET"]),
@@ -213,7 +224,9 @@ def _number(query: Query, name: str, least: int, most: int) -> int | None:
     if text is None:
         return None
     if not (text.isascii() and text.isdecimal() and len(text) <= 16 and least <= int(text) <= most):
-        code = "invalid_limit" if name == "limit" else "invalid_position"
+        code = {"limit": "invalid_limit", "seconds": "invalid_seconds"}.get(
+            name, "invalid_position"
+        )
         raise Problem(400, code, f"{name} is a number from {least} to {most}")
     return int(text)
 
@@ -266,6 +279,11 @@ _TAG: Final = r"(?![./>]|=/)[^ ,;\u0000-\u001F\u007F-\u009F*]{1,63}"
 _DAY: Final = "20[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])"
 _TIME: Final = f"^({_DAY}T([01][0-9]|2[0-3]):[0-5][0-9]Z|0|[1-9][0-9]{{0,12}})$"
 _UNAVAILABLE: Final = "The history or the archive can't be read or written now."
+_SECONDS: Final = parameter(
+    "seconds",
+    "End after so many seconds, with what has been done.",
+    {"type": "integer", "minimum": 1, "maximum": _MAX_SECONDS},
+)
 
 # Stricter than what msgspec would generate for `ErasureRequest`.
 _ERASURE: Final[dict[str, Any]] = {
@@ -358,7 +376,9 @@ OPERATIONS: Final[Operations] = {
     "/v1/log/seal": {
         "post": Operation(
             summary="Seal all that was published",
+            details="With `seconds` it may end earlier: repeat it until `sealed` is high enough.",
             who=SERVICE,
+            parameters=[_SECONDS],
             body=Body({"type": "object"}, {}),
             answers={200: Answer("All is sealed.", Sealed, {"sealed": 1017})},
             problems={409: "This server has no archive.", 503: _UNAVAILABLE},
@@ -368,8 +388,13 @@ OPERATIONS: Final[Operations] = {
         "post": Operation(
             summary="Erase messages",
             details="From the history: no byte of them is left in its file. For the archive use "
-            "`mist pipeline erase`.",
+            "`mist pipeline erase`. It may take minutes; with `seconds` it is done in steps: "
+            "repeat it with `after` as answered, until that is null.",
             who=SERVICE,
+            parameters=[
+                parameter("after", "Where the previous step ended.", {**_ID, "default": 0}),
+                _SECONDS,
+            ],
             body=Body(_ERASURE, {"tags": ["user:17"]}),
             answers={200: Answer("Erased.", ErasedRange, {"erased": 2, "first": 17, "last": 20})},
             problems={409: NO_HISTORY, 503: _UNAVAILABLE},

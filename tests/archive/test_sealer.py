@@ -302,6 +302,56 @@ async def test_what_is_erased_before_it_is_sealed_never_is(
     assert archive.messages.current().lost == ()
 
 
+async def test_an_erasure_does_not_wait_for_a_backlog(
+    archive: Archive, history: History, monkeypatch: pytest.MonkeyPatch, mock_clock: MockClock
+) -> None:
+    monkeypatch.setattr("mist.archive.sealer._PAGE", 1)
+    await history.append([some(1) for _ in range(50)])
+    async with sealing(archive, history) as sealer, trio.open_nursery() as nursery:
+        nursery.start_soon(sealer.run)
+        await until(lambda: sealer._after > 0)
+        erased = await sealer.erase(Erasure(tags=frozenset({"nothing"})))
+        assert (erased.messages, sealer._after < 50) == (0, True)
+
+        def is_done() -> bool:
+            mock_clock.jump(1.0)
+            return sealer._after == 50
+
+        await until(is_done)  # and from there it goes on
+        nursery.cancel_scope.cancel()
+
+
+async def test_an_erasure_of_what_is_sealed_leaves_the_open_segment(
+    archive: Archive, history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await history.append([some(2, tag="b")])
+    async with sealing(archive, history) as sealer:
+        await sealer.seal_now()
+        await history.append([some(3)])
+        async with sealer._attempt():
+            await sealer._take()
+        filling = sealer._open
+        assert filling is not None
+        assert (await sealer.erase(Erasure(tags=frozenset({"b"})))).messages == 2
+        assert sealer._open is filling
+        assert await sealer.seal_now() == 5
+    assert rows(archive) == [1, 2, 3, 4, 5]
+
+
+async def test_sealing_in_steps_gets_to_the_end(
+    archive: Archive, history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mist.archive.sealer._PAGE", 10)
+    await history.append([some(10) for _ in range(5)])
+    async with sealing(archive, history) as sealer:
+        steps = []
+        while not steps or steps[-1] < 50:
+            assert len(steps) < 10
+            steps.append(await sealer.seal_now(seconds=0))
+    assert steps == [0, 0, 0, 0, 50]
+    assert rows(archive) == list(range(1, 51))
+
+
 async def test_an_attempt_that_is_cancelled_leaves_nothing_twice(
     archive: Archive, history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:

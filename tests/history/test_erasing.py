@@ -74,6 +74,42 @@ async def test_a_log_of_many_blocks_is_gone_over_to_its_end(history):
     assert await history.verify() == []
 
 
+async def in_steps(history, erasure, **options):
+    """The results of an erasure in the smallest steps there are."""
+    done = [await history.erase(erasure, seconds=0, **options)]
+    while done[-1].after is not None:
+        assert len(done) < 1000
+        done.append(await history.erase(erasure, after=done[-1].after, seconds=0))
+    return done
+
+
+async def test_in_steps_it_does_what_it_does_at_once(history):
+    for n in range(300):
+        await history.append([one("a" if n % 3 else "b", str(n))])
+    done = await in_steps(history, tags("b"))
+    assert len(done) > 3
+    places = [each.after for each in done[:-1]]
+    assert places == sorted(places)
+    total = Erased()
+    for each in done:
+        total = total.plus(each)
+    assert total == Erased(100, 1, 298)
+    assert texts(await replay(history)) == [str(n) for n in range(300) if n % 3]
+    assert await history.verify() == []
+
+
+async def test_a_step_goes_on_where_others_have_published_meanwhile(history):
+    for n in range(150):
+        await history.append([one("b", str(n))])
+    step = await history.erase(tags("b"), seconds=0)
+    await history.append([one("b", "new"), one("a", "new")])
+    rest = [await history.erase(tags("b"), after=step.after, seconds=0)]
+    while rest[-1].after is not None:
+        rest.append(await history.erase(tags("b"), after=rest[-1].after, seconds=0))
+    assert step.messages + sum(each.messages for each in rest) == 151
+    assert texts(await replay(history)) == ["new"]
+
+
 async def test_what_is_tracked_of_an_erased_tag_is_forgotten_and_never_taken_for_nothing(history):
     policy = Policy(None, None, 1, (Rule("user:*", 1),))
     for n in range(6):
@@ -152,6 +188,17 @@ async def test_no_byte_is_left_in_the_file_of_a_log_that_was_busy(tmp_path):
     async with await open_history(url) as history:
         assert await replay(history) == left
         assert not await history.recovered(select("user:1"), 1)
+
+
+async def test_steps_leave_no_byte_either(tmp_path):
+    async with await open_history(f"sqlite:///{tmp_path}/history.db") as history:
+        for n in range(200):
+            secret = n % 2
+            data = ("SECRET-OF-USER-1" if secret else "fine") * 1000
+            await history.append([one("user:1" if secret else "b", data)])
+        assert len(await in_steps(history, tags("user:1"))) > 3
+        assert grep(tmp_path, b"SECRET-OF-USER-1") == []
+        assert grep(tmp_path, b"user:1") == []
 
 
 async def test_large_messages_leave_nothing_either(tmp_path):

@@ -511,6 +511,35 @@ async def test_what_is_erased_is_gone_from_the_log(server):
     assert told(response)[2] is None
 
 
+async def test_an_erasure_may_be_done_in_steps(server, monkeypatch):
+    monkeypatch.setattr("mist.history.erasing._LOOKED_AT", 1)
+    for _ in range(4):
+        await append(server, some("a", 3))
+    path, steps = "/v1/log/erase?seconds=1", []
+    real = type(server.hub.sequencer.history).erase
+
+    async def erase(self, erasure, *, after=0, seconds=None):
+        return await real(self, erasure, after=after, seconds=seconds and 0)
+
+    monkeypatch.setattr(type(server.hub.sequencer.history), "erase", erase)
+    while not steps or steps[-1]["after"] is not None:
+        assert len(steps) < 10
+        after = f"&after={steps[-1]['after']}" if steps else ""
+        steps.append((await request(server, "POST", path + after, json={"tags": ["a"]})).json())
+    assert [each["erased"] for each in steps][:4] == [3, 3, 3, 3]
+    assert [each["after"] for each in steps][:3] == [3, 6, 9]
+    assert ids(await get(server)) == []
+    sealed = await request(server, "POST", "/v1/log/seal?seconds=1", json={})
+    assert sealed.json() == {"sealed": 12}
+
+
+@pytest.mark.parametrize("seconds", ["0", "61", "x", "1.5", ""])
+async def test_the_time_of_a_step_is_bounded(server, seconds):
+    for path, body in (("erase", {"tags": ["a"]}), ("seal", {})):
+        refused = await request(server, "POST", f"/v1/log/{path}?seconds={seconds}", json=body)
+        assert code(refused) == (400, "invalid_seconds")
+
+
 async def test_an_erasure_takes_tags_as_they_were_published(server):
     await append(server, some("/a", 2), some("/a/b", 2), some(".b.c", 2))
     erased = await request(server, "POST", "/v1/log/erase", json={"tags": ["/a"]})

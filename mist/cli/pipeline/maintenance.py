@@ -1,11 +1,13 @@
 """Archive maintenance: compact, retain, erase."""
 
+import contextlib
 import json
 import re
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -13,6 +15,9 @@ from mist.cli.common import REFUSED
 from mist.cli.paths import LocalPath
 from mist.cli.pipeline.options import Spark, archive_option, secret_option, spark_options
 from mist.cli.pipeline.runner import Html, Run, run_job
+
+if TYPE_CHECKING:
+    from mist.pipeline.jobs.erase import Result
 
 __all__ = ["compact", "erase", "retain"]
 
@@ -117,7 +122,8 @@ def erase(
     That is in the log, the archive, and the exports recorded in the archive. Give --url if a server
     runs; otherwise the log's file is changed directly. Files are removed at once, without a grace
     period: a job that reads them fails and must be run again. Exit code 1 if something could not be
-    searched; the receipt says what.
+    searched; the receipt says what. A failed erasure leaves a receipt too, of what it has erased,
+    with "complete": false; run it again for the rest.
     """
     if sum(each is not None for each in (tag, publisher, token)) != 1:
         raise click.UsageError("give --tag, --publisher or --token: one of them")
@@ -133,23 +139,23 @@ def erase(
         require_java()  # before the log is changed, so that nothing is half erased
         require_spark()
         erasure = _erasure(tag, publisher, _id_of(token, archive))
-        hot = None if no_log else _erase_log(run, erasure, archive, url, history, secret)
-        with run.spark() as spark:
-            result = erasing.run(
-                spark,
-                opened,
-                erasure,
-                hot=hot,
-                began=run.began,
-                now=time.time,
-                accounts=accounts,
-                progress=run.progress,
-            )
-        text = json.dumps(result.receipt, indent=1) + "\n"
-        if receipt is not None:
-            Html(receipt).write(text)
-        if settings.as_json or receipt is None:
-            click.echo(text, nl=False)
+        erase_log = None if no_log else _log_eraser(run, erasure, archive, url, history, secret)
+        result = erasing.Result(erasure, archive, run.began)
+        with _receipt(result, receipt, show=settings.as_json or receipt is None):
+            if erase_log is not None:
+                erase_log(result)
+            with run.spark() as spark:
+                erasing.run(
+                    spark,
+                    opened,
+                    erasure,
+                    hot=result.hot,
+                    began=run.began,
+                    now=time.time,
+                    accounts=accounts,
+                    progress=run.progress,
+                    result=result,
+                )
         if not result.complete:
             run.progress("not complete: see the receipt")
             sys.exit(REFUSED)
@@ -192,24 +198,51 @@ def _id_of(token: str | None, archive: Path) -> str | None:
     return found
 
 
-def _erase_log(
+@contextlib.contextmanager
+def _receipt(result: "Result", file: Path | None, *, show: bool) -> Iterator[None]:
+    """Write the receipt at the end of the block, also where that is an error or an interrupt."""
+    try:
+        yield
+    except (Exception, KeyboardInterrupt) as error:
+        why = str(error).splitlines()[:1] or [type(error).__name__]
+        result.failure = why[0]
+        click.echo(f"not complete: {result.gone}; run it again for the rest", err=True)
+        raise
+    finally:
+        text = json.dumps(result.receipt, indent=1) + "\n"
+        if file is not None:
+            Html(file).write(text)
+        if show:
+            click.echo(text, nl=False)
+
+
+def _log_eraser(
     run: Run,
     erasure: Any,
     archive: Path,
     url: str | None,
     history: str | None,
     secret: str | None,
-) -> dict[str, Any]:
+) -> "Callable[[Result], None]":
+    """What erases in the log; made before anything is erased, so that wrong input is told first."""
     from mist.pipeline.erasure.hot import erase_by_file, erase_by_server
     from mist.pipeline.errors import BadInput
     from mist.pipeline.source.address import Address
 
-    if url is not None:
-        address = Address.parse(url, secret, None)
-        run.progress(f"erasing at {address.name}")
-        return erase_by_server(address, erasure)
     file = archive.parent / "history.db"
-    if history is None and not file.exists():
+    address = None if url is None else Address.parse(url, secret, None)
+    if url is None and history is None and not file.exists():
         raise BadInput(f"no log at {file}: give --url, --history, or --no-log to leave it out")
-    run.progress("erasing in the log")
-    return erase_by_file(history or f"sqlite:///{file}", erasure)
+
+    def erase_log(result: "Result") -> None:
+        def report(hot: dict[str, Any]) -> None:
+            result.hot = hot
+
+        with run.working("erasing in the log" if address is None else f"erasing at {address.name}"):
+            if address is not None:
+                erase_by_server(address, erasure, report=report, progress=run.progress)
+            else:
+                place = history or f"sqlite:///{file}"
+                erase_by_file(place, erasure, report=report, progress=run.progress)
+
+    return erase_log

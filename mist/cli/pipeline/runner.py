@@ -62,9 +62,8 @@ class Run:
         from mist.pipeline.session import session
 
         settings = self._settings
-        self.progress("starting Spark")
         with (
-            self._spinning(),
+            self.working("starting Spark"),
             session(
                 settings.master, settings.conf, name="mist pipeline", verbose=settings.verbose
             ) as spark,
@@ -74,7 +73,9 @@ class Run:
             yield spark
 
     @contextlib.contextmanager
-    def _spinning(self) -> Iterator[None]:
+    def working(self, line: str) -> Iterator[None]:
+        """Show a progress line; on a terminal, with a spinner for the length of the block."""
+        self.progress(line)
         if not self._console.is_terminal or self._settings.verbose:
             yield
             return

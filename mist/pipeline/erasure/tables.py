@@ -127,8 +127,12 @@ def erase_table(
     erasure: Erasure,
     *,
     progress: Progress = silent,
+    report: Callable[[ErasedTable], None] = lambda _: None,
 ) -> ErasedTable | None:
     """Erase from a table; None if it does not exist, or lacks the columns of the predicate.
+
+    Args:
+        report: takes the result so far, after each round.
 
     Raises:
         ArchiveError: it can't be read or written. Completed changes stay.
@@ -142,6 +146,12 @@ def erase_table(
     files: list[Rewritten] = []
     removed: dict[str, str] = {}
     looked = False
+
+    def result(unfinished: Sequence[str] = ()) -> ErasedTable:
+        after = table.current().generation
+        rows = sum(each.erased for each in files)
+        return ErasedTable(name, before, after, rows, list(files), dict(removed), unfinished)
+
     for _ in range(ROUNDS):
         segments = [each for each in table.current().segments if each.file not in clean]
         if looked and not segments:
@@ -154,21 +164,17 @@ def erase_table(
             progress(f"{name}: writing {len(affected)} segments anew, {rows:,} rows")
             done = _run_tasks(spark, affected, task.rewrite)
             files += _replace(table, list(zip(affected, done, strict=True)))
+            report(result())
             clean.update(written.file for written, _ in done if written is not None)
         removed |= _delete_retired(table)
         removed |= _delete_orphans(table, erasure)  # it may have waited for a commit: look again
         looked = True
+        report(result())
     else:
         raise JobFailed(f"{name}: others change the archive faster than it can be gone over")
-    return ErasedTable(
-        name,
-        before,
-        table.current().generation,
-        sum(each.erased for each in files),
-        files,
-        removed,
-        _delete_unfinished(table),
-    )
+    erased = result(_delete_unfinished(table))
+    report(erased)
+    return erased
 
 
 def _has_predicate(erasure: Erasure, name: str) -> bool:

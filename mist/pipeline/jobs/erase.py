@@ -3,7 +3,7 @@
 The order ensures that no message slips through. First the hot log, so that the server seals none of
 them any more; then its open segment is sealed, with what it had read before; then the affected
 segments of the archive; then the exports that the archive has recorded. After a failure or an
-interrupt, another run completes the erasure.
+interrupt, another run completes the erasure; the receipt says what the failed one has erased.
 
 Old files are deleted at once, without the grace period that other jobs give to readers. A job that
 reads one of these files in the meantime fails, and can be run again.
@@ -12,8 +12,9 @@ Out of reach are backups, exports that are not recorded, what subscribers have r
 disk blocks that are not overwritten yet.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -33,28 +34,38 @@ __all__ = ["ACCOUNTS", "Result", "run"]
 ACCOUNTS = ("deliveries", "subscriptions", "tokens")
 
 
-@attrs.frozen
+@attrs.define
 class Result:
-    """The result of an erasure.
+    """The result of an erasure, filled in as it proceeds.
 
     Attributes:
-        hot: the result for the log (`mist.pipeline.erasure.hot`); None if it was left out.
+        archive: its folder.
+        began: Unix seconds.
+        ended: Unix seconds; None while it is under way, and after a failure.
+        hot: the result for the log (`mist.pipeline.erasure.hot`); None if it was left out, or not
+            begun.
         tables: the results for messages and, if requested, for usage accounting.
+        failure: why it ended early, in one line; None where it didn't.
     """
 
     erasure: Erasure
+    archive: Path
     began: float
-    ended: float
-    hot: dict[str, Any] | None
-    archive: str
-    tables: Sequence[ErasedTable]
-    exports: Sequence[ErasedExport]
+    ended: float | None = None
+    hot: dict[str, Any] | None = None
+    tables: list[ErasedTable] = attrs.field(factory=list)
+    exports: list[ErasedExport] = attrs.field(factory=list)
+    failure: str | None = None
 
     @property
     def complete(self) -> bool:
-        """Whether everything was scanned: no export failed, and no file is still being written."""
-        return not any(each.state == "failed" for each in self.exports) and not any(
-            table.unfinished for table in self.tables
+        """Whether everything was scanned: it ended, no export failed, and no file is still being
+        written."""
+        return (
+            self.ended is not None
+            and self.failure is None
+            and not any(each.state == "failed" for each in self.exports)
+            and not any(table.unfinished for table in self.tables)
         )
 
     @property
@@ -69,20 +80,23 @@ class Result:
             "version": 1,
             "erased": {name: value for name, value in what.items() if value is not None},
             "began": _iso(self.began),
-            "ended": _iso(self.ended),
+            "ended": None if self.ended is None else _iso(self.ended),
             "complete": self.complete,
+            **({} if self.failure is None else {"failure": self.failure}),
             "hot_log": self.hot,
             "archive": {
-                "path": self.archive,
+                "path": str(self.archive.absolute()),
                 "tables": [_plain(table) for table in self.tables],
             },
             "exports": [_plain(each) for each in self.exports],
         }
 
     @property
-    def summary(self) -> dict[str, Any]:
-        """For JSON."""
-        return self.receipt
+    def gone(self) -> str:
+        """What has been erased so far, in one line."""
+        rows = sum(table.rows for table in self.tables) + sum(each.rows for each in self.exports)
+        log = 0 if self.hot is None else self.hot["messages"]
+        return f"{log:,} messages of the log and {rows:,} rows of files are erased"
 
 
 def run(
@@ -95,6 +109,7 @@ def run(
     now: Callable[[], float],
     accounts: bool = False,
     progress: Progress = silent,
+    result: Result | None = None,
 ) -> Result:
     """Erase from the archive and its exports, after the log.
 
@@ -104,25 +119,27 @@ def run(
         now: returns Unix seconds.
         accounts: also erase usage accounting of subscriptions to these tags, and of this token.
             Billing and audits lack them from then on.
+        result: what to fill in, for a caller who needs it after a failure too; else a new one.
 
     Raises:
         ArchiveError: the archive can't be read or written.
         JobFailed: other writers keep changing the archive.
     """
     archive = Archive(archive.folder.absolute())  # tasks may have another working directory
-    names = ["messages", *(ACCOUNTS if accounts else ())]
+    result = result or Result(erasure, archive.folder, began)
+    result.hot = hot
     landing = delete_uncommitted(archive.folder)  # if it is a lake
-    tables = [erase_table(spark, archive, name, erasure, progress=progress) for name in names]
-    erased = [erase_export(spark, each, erasure, progress=progress) for each in exports(archive)]
-    return Result(
-        erasure,
-        began,
-        now(),
-        hot,
-        str(archive.folder.absolute()),
-        [_with(table, landing) for table in tables if table is not None],
-        erased,
-    )
+    for name in ("messages", *(ACCOUNTS if accounts else ())):
+        index = len(result.tables)
+
+        def report(table: ErasedTable, index: int = index) -> None:
+            result.tables[index:] = [_with(table, landing)]
+
+        erase_table(spark, archive, name, erasure, progress=progress, report=report)
+    for each in exports(archive):
+        result.exports.append(erase_export(spark, each, erasure, progress=progress))
+    result.ended = now()
+    return result
 
 
 def _with(table: ErasedTable, landing: list[str]) -> ErasedTable:
