@@ -4,6 +4,7 @@
     tasks       one range of ids, read from the server and written as segments
     commit      the commit of a batch: its files are listed in the manifest, all or none
     lake        the directory: its lock, and deleting what crashes have left
+    checkpoint  Spark's checkpoint: what a killed query left unfinished in it
     lineage     the lineage check: whether a new log continues the one in the lake
 
 A lake is an archive (`mist.archive`) that a streaming query fills. Spark plans the batches,

@@ -19,6 +19,7 @@ import attrs
 from mist.archive import Archive, ArchiveError
 from mist.pipeline.errors import BadInput, JobFailed, translated
 from mist.pipeline.exports import Export, record
+from mist.pipeline.ingestion.checkpoint import clear_uncommitted
 from mist.pipeline.ingestion.commit import StaleBatch, commit
 from mist.pipeline.ingestion.lake import Lake
 from mist.pipeline.origin import Origin
@@ -110,6 +111,7 @@ def run(
         batches = _Batches(target, progress)
         with translated():
             folder = (checkpoint or target.folder / CHECKPOINT).absolute()
+            clear_uncommitted(folder)
             query = _start(spark, origin, batches, folder, once, every, most)
             try:
                 _follow(query, batches, proceed)

@@ -247,6 +247,19 @@ def test_a_driver_may_die_between_the_manifest_and_the_checkpoint(
     holds_each_once(lake)
 
 
+def test_a_driver_may_die_while_it_writes_its_first_offsets(
+    spark: Any, fake: Fake, tmp_path: Path
+) -> None:
+    offsets = tmp_path / "checkpoint" / "offsets"
+    offsets.mkdir(parents=True)
+    left = offsets / ".0.38c4d7b2-6a59-4f0a-9ad1-0123456789ab.tmp"
+    left.write_text("v1")  # half of it
+    lake = tmp_path / "lake"
+    assert fill(spark, fake.url, lake, checkpoint=tmp_path / "checkpoint").messages == 100
+    assert not left.exists()
+    holds_each_once(lake)
+
+
 def test_a_first_batch_may_be_in_the_lake_and_not_in_the_checkpoint(
     spark: Any, fake: Fake, tmp_path: Path
 ) -> None:
