@@ -62,11 +62,19 @@ async def register(server: Server, tags: str, text: str) -> None:
 
 @token.command()
 @click.argument("text", metavar="TOKEN")
+@click.option("--if-exists", is_flag=True, help="Succeed where there is no such token")
 @client_command
-async def unregister(server: Server, text: str) -> None:
-    """Revoke TOKEN, and disconnect its clients."""
+async def unregister(server: Server, text: str, if_exists: bool) -> None:
+    """Revoke TOKEN, and disconnect its clients.
+
+    Exit code 1 where there is no such token.
+    """
+    text = _read(text)
     async with server.connect(reconnect=False) as client:
-        await client.unregister(_read(text))
+        if not if_exists:
+            # The command alone succeeds for an unknown token: in the protocol it is idempotent.
+            await client.tags(text)
+        await client.unregister(text)
 
 
 @token.command("set")

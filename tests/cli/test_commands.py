@@ -83,6 +83,19 @@ def test_a_token_can_be_made_and_used_by_a_browser_like_subscriber(process: Proc
         assert subscriber.lines(1) == [{"tags": ["browser:1"], "data": "hello"}]
 
 
+def test_to_revoke_a_token_that_does_not_exist_is_an_error(process: Process) -> None:
+    for token in ("nosuch", "-"):
+        done = run(process, "token", "unregister", token, stdin="nosuch")
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr == "mist token unregister: Token not found\n"
+        assert run(process, "token", "unregister", "--if-exists", token, stdin="x").returncode == 0
+    run(process, "token", "register", "a", "twice")
+    assert [run(process, "token", "unregister", "twice").returncode for _ in range(2)] == [0, 1]
+    run(process, "token", "register", "a", "twice")
+    assert run(process, "token", "unregister", "twice", "--if-exists").stderr == ""
+    assert run(process, "token", "tags", "twice").returncode == 1
+
+
 def test_a_revoked_subscriber_ends_with_a_word(process: Process) -> None:
     token = run(process, "token", "new", "revoked").stdout.strip()
     variables = {"MIST_HOST": process.urls[1], "MIST_TOKEN": token}
