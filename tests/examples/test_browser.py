@@ -207,6 +207,45 @@ async def test_a_revoked_token_is_told_in_words_and_not_tried_again(
     assert await attempts(page) == 1
 
 
+async def test_nothing_is_drawn_after_a_revocation_and_little_for_what_came_before(
+    page: Page, process: Process
+) -> None:
+    """The page hears of it behind all that it was sent before, so it has to get there soon."""
+    tcp, ws = process.urls
+    await fill_in(page, ws, new_token(tcp, "a"), "a")
+    await page.until(CONNECTED)
+    burst = """(async () => {
+      const frame = () => new Promise((resolve) => requestAnimationFrame(resolve));
+      const [socket] = window.sockets;
+      const {createElement} = document;
+      window.made = 0;
+      document.createElement = (...given) => {
+        window.made += 1;
+        return createElement.call(document, ...given);
+      };
+      const some = (number) => {
+        for (let n = 0; n < number; n += 1) {
+          socket.onmessage({data: JSON.stringify({keys: ["a"], data: `${n}`})});
+        }
+      };
+      some(5000);
+      const atOnce = window.made;
+      await frame();
+      await frame();
+      const drawn = document.querySelectorAll("#messages > .message").length;
+      document.getElementById("clear").click();
+      some(50);
+      socket.onclose({code: 4401});
+      await frame();
+      await frame();
+      return [atOnce, drawn, document.getElementById("messages").innerText];
+    })()"""
+    assert await page.evaluate(burst) == [0, 200, ""]
+    assert await page.evaluate(STOPPED)
+    # A row has five elements, of which one is for its tag.
+    assert await page.evaluate("window.made") < 200 * 5 + 20
+
+
 async def test_a_subscription_no_longer_allowed_ends_with_words(
     page: Page, process: Process
 ) -> None:
