@@ -1,21 +1,28 @@
-"""What the README shows of other servers' clients, typed into a server as it stands there."""
+"""What the README shows of clients, run against a server as it stands there."""
 
 import json
 import re
+import subprocess
 import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 
 from mist.config import Listen
 from mist.server import Server
+from tests.chromium import Page, chromium, open_page
 from tests.endpoints import LISTEN
 from tests.servers import port_of, running
 from tests.transports.lines import talk
 
 ROOT = Path(__file__).parent.parent
-SECTION = (ROOT / "README.md").read_text().split("## Clients of other servers")[1].split("\n## ")[0]
+VENDOR = ROOT / "tests" / "http" / "bus" / "vendor"
+README = (ROOT / "README.md").read_text()
+SECTION = README.split("## Clients of other servers")[1].split("\n## ")[0]
 
 
 def shown(start: str) -> list[str]:
@@ -56,6 +63,137 @@ async def test_guble_and_message_bus(tmp_path: Path, endpoints: dict[str, object
     async with running(tmp_path, **endpoints) as server:
         assert await curl(server, publish) == published
         assert json.loads(await curl(server, poll)) == json.loads(polled)
+
+
+@asynccontextmanager
+async def open_process(command: list[str], **options: Any) -> AsyncIterator[trio.Process]:
+    """A process, killed at the end of the block."""
+    process = await trio.lowlevel.open_process(command, **options)
+    try:
+        yield process
+    finally:
+        process.kill()
+        with trio.CancelScope(shield=True):
+            await process.wait()
+
+
+async def serve_snippet(html: str, *, task_status: trio.TaskStatus[str]) -> None:
+    """A site whose page is `html`, with the scripts beside it that it names."""
+    scripts = {
+        "/jquery.js": VENDOR / "jquery" / "jquery.min.js",
+        "/message-bus.js": VENDOR / "message-bus-client" / "message-bus.js",
+    }
+
+    async def answer(stream: trio.SocketStream) -> None:
+        request = b""
+        while b"\r\n\r\n" not in request:
+            data = await stream.receive_some()
+            if not data:
+                return
+            request += data
+        path = request.split(b" ")[1].decode()
+        if path == "/":
+            status, kind, body = b"200 OK", b"text/html", html.encode()
+        elif path in scripts:
+            status, kind, body = b"200 OK", b"text/javascript", scripts[path].read_bytes()
+        else:
+            status, kind, body = b"404 Not Found", b"text/plain", b""
+        await stream.send_all(
+            b"HTTP/1.1 %b\r\nContent-Type: %b\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%b"
+            % (status, kind, len(body), body)
+        )
+        await stream.aclose()
+
+    listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    task_status.started(f"http://127.0.0.1:{listeners[0].socket.getsockname()[1]}/")
+    await trio.serve_listeners(answer, listeners)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with chromium(tmp_path_factory.mktemp("profile")) as browser:
+        yield browser
+
+
+@asynccontextmanager
+async def page_of(
+    browser: str, nursery: trio.Nursery, server: Server, html: str
+) -> AsyncIterator[Page]:
+    """A page with a snippet in it, for this server. What it logs is in `got`."""
+    for port, url in {1445: 0, 8888: 1, 8080: 2}.items():
+        html = html.replace(f"127.0.0.1:{port}", f"127.0.0.1:{port_of(server.urls[url])}")
+    start = "<!doctype html><meta charset=utf-8><link rel=icon href=data:,>"
+    site = await nursery.start(serve_snippet, f"{start}\n{html}")
+    async with open_page(browser) as page:
+        watch = "window.got = []; console.log = (...all) => window.got.push(...all);"
+        await page.call("Page.addScriptToEvaluateOnNewDocument", source=watch)
+        await page.open(site)
+        yield page
+        assert page.errors == []
+
+
+def snippets(kind: str) -> list[str]:
+    """The README's code of one language, in order."""
+    return re.findall(rf"^```{kind}\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+
+
+async def test_message_bus_in_a_page(
+    tmp_path: Path, endpoints: dict[str, object], nursery: trio.Nursery, browser: str
+) -> None:
+    [snippet] = snippets("html")
+    assert "message-bus.js" in snippet
+    async with running(tmp_path, **endpoints) as server, talk(server) as peer:
+        await peer.ask(b"register /rooms page-token\npublish /rooms/1 hello\n")
+        html = snippet.replace("TOKEN", "page-token")
+        async with page_of(browser, nursery, server, html) as page:
+            await page.until("window.got.length === 1")
+            assert await page.evaluate("window.got") == ["hello"]
+
+
+async def test_a_websocket_in_a_page(
+    tmp_path: Path, endpoints: dict[str, object], nursery: trio.Nursery, browser: str
+) -> None:
+    [snippet, _] = snippets("js")
+    async with running(tmp_path, **endpoints) as server, talk(server) as peer:
+        await peer.ask(b"register order:* page-token\n")
+        html = f"<script>const TOKEN = 'page-token';\n{snippet}</script>"
+        async with page_of(browser, nursery, server, html) as page:
+            await page.until("window.got.length === 1")
+            await peer.ask(b"publish order:17,eu paid\n")
+            await page.until("window.got.length === 2")
+            assert await page.evaluate("window.got") == [
+                {"success": True, "command": "subscribe"},
+                {"keys": ["eu", "order:17"], "data": "paid", "id": 1},
+            ]
+
+
+async def test_mist_js_in_a_page(
+    tmp_path: Path, endpoints: dict[str, object], nursery: trio.Nursery, browser: str
+) -> None:
+    [_, snippet] = snippets("js")
+    async with running(tmp_path, **endpoints) as server, talk(server) as peer:
+        await peer.ask(b"register order page-token\npublish eu,order before\n")
+        names = "const token = 'page-token', show = console.log, reload = () => {};"
+        html = f"<script type=module>{snippet.replace(';', f';{names}', 1)}</script>"
+        async with page_of(browser, nursery, server, html) as page:
+            await page.until("window.got.length === 1")
+            await peer.ask(b"publish eu,order,paid after\n")
+            await page.until("window.got.length === 2")
+            assert await page.evaluate("window.got") == ["before", "after"]
+
+
+async def test_from_python(tmp_path: Path, endpoints: dict[str, object]) -> None:
+    [snippet] = [each for each in snippets("python") if "mist.client" in each]
+    async with running(tmp_path, **endpoints) as server:
+        source = snippet.replace("tcp://127.0.0.1:1445", server.urls[0])
+        command = [sys.executable, "-u", "-c", source]
+        async with open_process(command, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            printed = b""
+            with trio.fail_after(20):
+                while b"\n" not in printed and (more := await process.stdout.receive_some()):
+                    printed += more
+            assert printed == b"['eu', 'order', 'paid'] 17\n"
 
 
 async def test_nats(tmp_path: Path, endpoints: dict[str, object]) -> None:
