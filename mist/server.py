@@ -218,6 +218,7 @@ class Server:
             auth_seconds=config.auth_seconds,
             ping_seconds=config.ping_seconds,
             idle_seconds=config.idle_seconds,
+            is_local=listen.is_local,
         )
         if listen.protocol == "ws":
             return websocket

@@ -44,8 +44,10 @@ _STREAMS: Final = "/stream/user/"
 _USER: Final = re.compile(r"[^,\x00-\x1f\x7f-\x9f]+")
 _MAX_USER: Final = 255  # bytes
 _TOKEN_PREFIX: Final = "mist.token."  # a prefix, not a token
+_FORWARDED: Final = frozenset({b"forwarded", b"via", b"x-forwarded-for", b"x-real-ip"})
 _VERSION: Final = b"13"
 _GUID: Final = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # RFC 6455, section 1.3
+_HOST: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([0-9A-Za-z.-]+))(?::[0-9]{1,5})?")
 _KEY: Final = re.compile(rb"[A-Za-z0-9+/]{22}==")
 
 
@@ -92,6 +94,10 @@ class Offer:
             a connection whose welcome names none of those that they offered. So guble's clients,
             whose messages have no name of a subprotocol, are given back one of their own, a
             token only where there is nothing else.
+        is_local: whether it comes from this machine, as far as a request can tell: it names this
+            machine and was not forwarded. A web page that has its own name resolve to this
+            machine (DNS rebinding) names another one; what a proxy here asks for, anybody may
+            have asked it for.
         client: the id that the client chose, `?client=`; None where it chose none.
         user: the user that the path names, where it is one of guble's; None elsewhere.
     """
@@ -104,6 +110,7 @@ class Offer:
     has_body: bool
     subprotocol: str | None
     user: str | None = None
+    is_local: bool = False
     client: str | None = None
     answered: str | None = attrs.field(default=None, repr=False)
 
@@ -125,12 +132,17 @@ def read_offer(
     """
     tokens = []
     origins = []
-    has_body = False
+    hosts = []
+    has_body = forwarded = False
     for name, value in headers:
         if name == b"x-auth-token":
             tokens.append(value.decode("utf-8", "replace"))
         elif name == b"origin":
             origins.append(value.decode("latin-1"))
+        elif name == b"host":
+            hosts.append(value.decode("latin-1"))
+        elif name in _FORWARDED:
+            forwarded = True
         elif name == b"transfer-encoding" or (name == b"content-length" and value != b"0"):
             has_body = True
     for each in subprotocols:
@@ -157,6 +169,7 @@ def read_offer(
         has_body=has_body,
         subprotocol=subprotocol,
         user=user,
+        is_local=len(hosts) == 1 and _names_this_machine(hosts[0]) and not forwarded,
         client=dict(fields).get("client"),
         answered=answered,
     )
@@ -292,10 +305,17 @@ class Origins:
 
 def _is_loopback(origin: str) -> bool:
     parts = urlsplit(origin)  # which forgives much, but not what `parse_origin` has spelled
-    host = parts.hostname or ""
-    if parts.scheme not in ("http", "https"):
-        return False
-    if host == "localhost" or host.endswith(".localhost"):
+    return parts.scheme in ("http", "https") and _is_loopback_host(parts.hostname or "")
+
+
+def _names_this_machine(host: str) -> bool:
+    """Whether a Host header has a name or an address of loopback, with a port or without."""
+    match = _HOST.fullmatch(host)
+    return match is not None and _is_loopback_host((match[1] or match[2]).lower())
+
+
+def _is_loopback_host(host: str) -> bool:
+    if host == "localhost" or host.endswith(".localhost"):  # which no resolver gives away
         return True
     try:
         return ip_address(host).is_loopback

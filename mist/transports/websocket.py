@@ -71,6 +71,8 @@ class WebSocketTransport(Transport):
         auth_seconds: for the first frame of a client that brought no token.
         ping_seconds: between pings.
         idle_seconds: of silence after which a peer is taken for dead.
+        is_local: whether the listener can be reached from this machine only. Then guble's
+            services need no token, unless the server has a secret.
         protocol: what understands a session's messages, unless its client asks for another
             by a subprotocol.
     """
@@ -89,6 +91,7 @@ class WebSocketTransport(Transport):
         auth_seconds: float = 5.0,
         ping_seconds: float = 25.0,
         idle_seconds: float = 60.0,
+        is_local: bool = False,
         protocol: type[FrameProtocol] = FrameProtocol,
     ) -> None:
         super().__init__(hub, limiter, name, handshake_seconds)
@@ -100,6 +103,7 @@ class WebSocketTransport(Transport):
         self._auth_seconds = auth_seconds
         self._ping_seconds = ping_seconds
         self._idle_seconds = idle_seconds
+        self._is_local = is_local
         self._topic_form = TopicForm(time.time)  # one for all, so that each is written once
         self._open: dict[CommandSession, _Pulse] = {}
         self._excess = 0
@@ -297,6 +301,10 @@ class WebSocketTransport(Transport):
             record = self._hub.registry.lookup(offer.token)
         elif offer.subprotocol is not None and offer.user is None:
             return None
+        elif self._is_service(offer):
+            session.mark_authenticated()
+            self._hub.sessions.attach(session)
+            return None
         else:
             return self._unauthorized()
         if record is None or not record.tags:
@@ -305,6 +313,18 @@ class WebSocketTransport(Transport):
             return handshake.FORBIDDEN_USER
         session.adopt(record)
         return None
+
+    def _is_service(self, offer: Offer) -> bool:
+        """Whether a client without a token may do everything, as over TCP and HTTP.
+
+        Its origin, if it has one, is allowed: that was looked at before.
+        """
+        return (
+            offer.user is not None
+            and self._is_local
+            and offer.is_local
+            and not self._hub.needs_secret
+        )
 
     def _topics(self, session: CommandSession, user: str) -> TopicProtocol:
         """What understands a client of guble's, which is given an id where it has none."""

@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
@@ -16,9 +17,10 @@ from mist.attributes import Attributes
 from mist.audience import Audience
 from mist.auth import Record
 from mist.commands import AddTags, Register, RemoveTags, SetAttributes, Unregister
+from mist.config import Listen
 from mist.message import Envelope
 from mist.server import Server
-from tests.servers import running
+from tests.servers import listeners, port_of, running
 from tests.transports.lines import talk
 from tests.transports.test_websocket import encode
 from tests.transports.websockets import open_websocket
@@ -103,6 +105,28 @@ async def refusal(server: Server, user: str = "marvin", token: str | None = TOKE
     return caught.value.status_code
 
 
+async def shake(server: Server, headers: dict[str, str], index: int = 1) -> int:
+    """The status that a handshake at guble's endpoint is answered with."""
+    head = {
+        "Host": "127.0.0.1",
+        "Connection": "Upgrade",
+        "Upgrade": "websocket",
+        "Sec-WebSocket-Version": "13",
+        "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+        **headers,
+    }
+    lines = "".join(f"{name}: {value}\r\n" for name, value in head.items())
+    stream = await trio.open_tcp_stream("127.0.0.1", port_of(server.urls[index]))
+    async with stream:
+        await stream.send_all(f"GET /stream/user/marvin HTTP/1.1\r\n{lines}\r\n".encode())
+        answer = b""
+        while b"\r\n" not in answer:
+            data = await stream.receive_some(4096)
+            assert data, answer
+            answer += data
+    return int(answer.split()[1])
+
+
 def without_time(delivery: str) -> str:
     """A delivery whose time is one, without it."""
     head, _, rest = delivery.partition("\n")
@@ -153,12 +177,81 @@ async def test_nobody_can_be_called_so(server: Server, user: str) -> None:
     assert await refusal(server, user) == 404
 
 
-async def test_who_brings_no_token_is_not_let_in(server: Server) -> None:
-    assert await refusal(server, token=None) == 401
+async def test_a_wrong_token_is_refused(server: Server) -> None:
     assert await refusal(server, token="wrong") == 401
-    # Nor is one put off to a first message, of which guble knows none.
-    async with dialed(server, token=None, subprotocols=["mist.topics"]) as guble:
-        assert await guble.closed() == 4401
+
+
+async def test_where_there_is_a_secret_a_token_is_needed(tmp_path: Path) -> None:
+    async with running(tmp_path, secret="s3cret", history="memory://") as server:
+        assert await refusal(server, token=None) == 401
+        # Nor is one put off to a first message, of which guble knows none.
+        async with dialed(server, token=None, subprotocols=["mist.topics"]) as guble:
+            assert await guble.closed() == 4401
+
+
+async def test_a_service_on_this_machine_needs_no_token_where_there_is_no_secret(
+    server: Server,
+) -> None:
+    async with dialed(server, token=None) as one, dialed(server, "arthur", token=None) as other:
+        assert '"UserId": "marvin"' in await one.get()
+        await other.get()
+        assert await other.ask("+ /any") == "#subscribed-to /any"
+        assert (await one.ask("> /any/thing 1\n\n\nhello")).startswith("#send 1\n")
+        assert (await other.get()).startswith("/any/thing,1,marvin,")
+        assert [session.record for session in server.hub.sessions] == [None, None]
+    # mist's own protocol is for clients with a token all the same.
+    with pytest.raises(ConnectionRejected) as caught:
+        async with dialed(server, token=None, path="/subscribe/websocket"):
+            pass
+    assert caught.value.status_code == 401
+
+
+LOCAL_PAGE = {"Origin": "http://localhost:3000"}
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        (LOCAL_PAGE, 101),
+        ({"Origin": "https://attacker.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({**LOCAL_PAGE, "Host": "localhost:1"}, 101),
+        ({"Host": "[::1]:8888"}, 101),
+        ({"Host": "attacker.example"}, 401),  # rebound to this machine
+        ({"Host": "127.0.0.1.attacker.example:8888"}, 401),
+        ({**LOCAL_PAGE, "Host": "attacker.example"}, 401),
+        ({"Host": ""}, 401),
+        # A proxy on this machine asks for anybody.
+        ({"X-Forwarded-For": "198.51.100.1"}, 401),
+        ({"X-Real-IP": "198.51.100.1"}, 401),
+        ({"Forwarded": "for=198.51.100.1"}, 401),
+        ({"Via": "1.1 proxy"}, 401),
+        ({"X-Auth-Token": ""}, 401),
+    ],
+)
+@pytest.mark.parametrize("index", [1, 2], ids=["ws", "http"])
+@pytest.mark.parametrize("server_settings", [{"listen": listeners("tcp", "ws", "http")}])
+async def test_no_foreign_page_and_nothing_behind_a_proxy_is_such_a_service(
+    server: Server, headers: dict[str, str], status: int, index: int
+) -> None:
+    assert await shake(server, headers, index) == status
+
+
+async def test_two_hosts_are_no_name_of_this_machine(server: Server) -> None:
+    assert await shake(server, {"Host": "localhost\r\nHost: localhost"}) in (400, 401)
+
+
+@pytest.mark.parametrize("name", ["mist.example"])
+async def test_a_public_name_of_the_server_is_not_this_machine(tmp_path: Path, name: str) -> None:
+    async with running(tmp_path, server_names=(name,)) as server:
+        assert await shake(server, {"Host": name}) == 401
+        assert await shake(server, {"Host": name, "Origin": f"https://{name}"}) == 401
+
+
+async def test_on_other_addresses_a_token_is_needed(tmp_path: Path) -> None:
+    listen = (Listen("tcp", "127.0.0.1", 0), Listen("ws", "0.0.0.0", 0))
+    async with running(tmp_path, listen=listen, insecure=True) as server:
+        assert await shake(server, {}) == 401
 
 
 async def test_a_page_brings_its_token_beside_a_subprotocol(server: Server) -> None:
@@ -187,7 +280,7 @@ async def test_a_message_reaches_the_topic_and_all_above_it_once(server: Server)
         assert list(told) == ["sequenceId", "path", "publisherMessageId", "messagePublishingTime"]
         assert (told["sequenceId"], told["path"]) == (1, "/foo/bar")
         assert told["publisherMessageId"] == "id1"
-        assert datetime.fromisoformat(told["messagePublishingTime"]).utcoffset() is not None
+        assert abs(told["messagePublishingTime"] - time.time()) < 60  # Unix seconds
         delivery = await other.get()
         publisher = next(iter(server.hub.sessions)).attributes.client
         assert without_time(delivery) == (

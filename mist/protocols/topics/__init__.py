@@ -224,7 +224,7 @@ def _told(sending: Sending, name: str, sequence_id: int, text: str = "") -> byte
         "sequenceId": sequence_id,
         "path": sending.path[:_QUOTED],
         "publisherMessageId": message_id,
-        "messagePublishingTime": rfc3339(sending.time),
+        "messagePublishingTime": int(sending.time),
     }
     return notification(" ".join(filter(None, (name, message_id, text))), json_line(fields))
 

@@ -29,7 +29,7 @@ from mist.protocols.topics.forms import TopicForm
 from mist.replies import Behind, CaughtUp, Done, Failed, Fetched, Resumed, Revoked, Stored
 
 NOW = 1420110000.5
-TIME = b'"messagePublishingTime":"2015-01-01T11:00:00Z"'
+TIME = b'"messagePublishingTime":1420110000'
 FOO = frozenset({"/foo"})
 
 
