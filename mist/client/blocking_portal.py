@@ -3,8 +3,14 @@
 The calls do not use `trio.from_thread`: waiting there can't be interrupted, and Ctrl-C must
 reach a script that waits for a message that never comes. A call that is interrupted in the
 calling thread is cancelled in the client's.
+
+After `os.fork` the child has a copy of the client, but not its thread: nobody would ever answer.
+There every call raises, and closing does nothing, so that the parent's connection stays its own.
+(Refused: to reconnect in the child. It would repeat the parent's subscriptions, and deliver to
+both what only one of them asked for.)
 """
 
+import os
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
@@ -30,6 +36,7 @@ class BlockingPortal:
 
     def __init__(self, manager: AbstractAsyncContextManager[Client]) -> None:
         self._opened: Future[Client] = Future()
+        self._process = os.getpid()
         self._aborted = False
         self._closed = False
         self._error: BaseException | None = None
@@ -78,8 +85,21 @@ class BlockingPortal:
                 if self._aborted:
                     raise _Aborted
 
+    @property
+    def forked(self) -> bool:
+        """Whether this is a copy in another process than the client's."""
+        return os.getpid() != self._process
+
     def call(self, function: Callable[[], Awaitable[_T]]) -> _T:
-        """Run an async function in the client's thread and wait. Interrupted, it is cancelled."""
+        """Run an async function in the client's thread and wait. Interrupted, it is cancelled.
+
+        Raises:
+            ClientClosed: the client is closed, or another process has it.
+        """
+        if self.forked:
+            raise ClientClosed(
+                "this client was connected by another process; connect again after a fork"
+            )
         future: Future[_T] = Future()
         scope = trio.CancelScope()
 
@@ -115,6 +135,8 @@ class BlockingPortal:
 
     def close(self, *, aborted: bool, quiet: bool = False) -> None:
         """End the thread and wait for it; raise what closing the client raised."""
+        if self.forked:
+            return
         self._aborted = aborted
         self._run_soon(self._stop.set if self._opened.done() else self._opening.cancel)
         try:

@@ -8,6 +8,8 @@
 
 A thread runs the async client (`mist.client.blocking_portal`). Each call is sent there and
 waited for, at the cost of two thread switches. The thread ends with the block.
+
+After a fork the child has to connect for itself: a client that it inherited raises `ClientClosed`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -122,7 +124,7 @@ class Client:
     @property
     def state(self) -> State:
         """See `mist.client.State`."""
-        return self._client.state
+        return State.CLOSED if self._portal.forked else self._client.state
 
     @property
     def refused(self) -> int:

@@ -93,3 +93,56 @@ async def test_ctrl_c_reaches_a_script_that_waits(tmp_path: Path) -> None:
                         process.send_signal(signal.SIGINT)
             assert await process.wait() == 0
             assert output == b"waiting\ninterrupted 1\n"
+
+
+FORKING = """
+import os, signal, sys
+from mist.client import ClientClosed, State
+from mist.client.sync import connect
+
+def attempt(name, call):
+    try:
+        call()
+    except ClientClosed as error:
+        print(name, error, flush=True)
+
+def child():
+    signal.alarm(20)  # a call that waits for ever
+    attempt("publish", lambda: client.publish(["a"], "inherited"))
+    attempt("subscribe", lambda: client.subscribe(["b"]))
+    attempt("next", lambda: next(messages))
+    print(client.state.value, messages.lost, flush=True)
+    messages.close()
+    with connect(sys.argv[1]) as own:
+        own.publish(["a"], "the child's own")
+    print("child ends", flush=True)
+
+with connect(sys.argv[1]) as client:
+    with client.subscribe(["a"]) as messages:
+        client.flush()
+        process = os.fork()
+        if process:
+            status = os.waitpid(process, 0)[1]
+            client.publish(["a"], "the parent's")
+            print(next(messages).text, next(messages).text, status, flush=True)
+            print(client.list() == (frozenset("a"),), flush=True)
+        else:
+            child()
+"""
+
+
+async def test_after_a_fork_the_child_has_to_connect_itself(tmp_path: Path) -> None:
+    async with running(tmp_path) as server:
+        with trio.fail_after(60):
+            command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKING]
+            result = await trio.run_process([*command, server.urls[0]], capture_stdout=True)
+    why = "this client was connected by another process; connect again after a fork"
+    assert result.stdout.decode().splitlines() == [
+        f"publish {why}",
+        f"subscribe {why}",
+        f"next {why}",
+        "closed 0",
+        "child ends",
+        "the child's own the parent's 0",
+        "True",
+    ]
