@@ -50,8 +50,8 @@ export class MistError extends Error {
    * `protocol_violation` (these end the client); `connection_lost`, `going_away`, `timed_out`,
    * `too_many_requests`, `too_slow`, `unreachable`, `no_token`, `no_transport` (it reconnects);
    * `not_granted`, `history_off`, `history_unavailable`, `invalid_position`,
-   * `too_many_subscriptions`, `refused` (a subscription was refused); `handler_failed`;
-   * `closed` (by the program); and codes of HTTP responses.
+   * `too_many_subscriptions`, `refused` (a subscription was refused); `no_websocket` (thrown by
+   * `connect`); `handler_failed`; `closed` (by the program); and codes of HTTP responses.
    */
   readonly code: string;
   /** The close code of the WebSocket or event stream, if there was one. */
@@ -158,6 +158,11 @@ export interface Client {
 interface CommonOptions {
   /** Transports to use; the best one that works is chosen. Default: all. */
   transports?: readonly TransportName[];
+  /**
+   * The class to make WebSockets of, such as that of the npm package `ws`. Default: the runtime's.
+   * Where there is none, as in Node 20, the other transports are used.
+   */
+  WebSocket?: new (url: string, protocols: string[]) => unknown;
   /** Exponential backoff with full jitter. Defaults: 0.5 and 30. */
   backoff?: { baseSeconds?: number; capSeconds?: number };
   /** Timeout in seconds for opening a transport. Default: 10. */

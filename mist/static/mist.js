@@ -621,8 +621,9 @@ class Transport {
   #ended = deferred();
   hasEnded = false;
 
-  constructor(url, token, table) {
-    Object.assign(this, {url, token, table, ended: this.#ended.promise});
+  /** @param WebSocket the class to make WebSockets of, for the transport that does */
+  constructor(url, token, table, WebSocket) {
+    Object.assign(this, {url, token, table, WebSocket, ended: this.#ended.promise});
   }
 
   /** End it. Later calls do nothing. */
@@ -658,11 +659,13 @@ class WebSocketTransport extends Transport {
     try {
       // A page can't set headers here. In the URL the token would end up in logs.
       const protocols = ["mist.v1", "mist.token." + base64url(this.token)];
-      this.#socket = new WebSocket(this.url, protocols);
+      this.#socket = new this.WebSocket(this.url, protocols);
     } catch (cause) {
       // An invalid URL; or a page from https:// may not use ws://.
       throw new Failure("unreachable", cause.message, {cause, unusable: true});
     }
+    // In Node an error without a handler ends the process. A close event follows it.
+    this.#socket.onerror = () => {};
     // Only a reply proves that the token is good: a bad one is refused after the upgrade.
     this.#socket.onopen = () => this.#send({command: "ping"}, this.#opening.resolve);
     this.#socket.onmessage = (event) => this.#receive(event.data);
@@ -713,15 +716,13 @@ class WebSocketTransport extends Transport {
     const socket = this.#socket;
     if (socket) {
       socket.onopen = socket.onmessage = socket.onclose = null;
-      // Node's socket emits an error if it never connected, which ends a process without a handler.
-      socket.onerror = () => {};
       socket.close();
     }
     this.#opening.reject(failure);
   }
 
   #send(frame, answered) {
-    if (this.#socket.readyState !== WebSocket.OPEN) return; // its close event is about to come
+    if (this.#socket.readyState !== this.#socket.OPEN) return; // its close event is about to come
     this.#asked.set(++this.#refs, answered);
     this.#socket.send(JSON.stringify({...frame, ref: this.#refs}));
   }
@@ -1153,6 +1154,24 @@ class Endpoints {
   }
 }
 
+/**
+ * The wanted transports that this runtime has: some have no WebSocket, such as Node 20.
+ *
+ * Throws where none is left, since trying again would not help.
+ */
+function usableTransports({direct}, {transports, WebSocket}) {
+  const wanted = TRANSPORTS.filter((each) => transports.includes(each));
+  const usable = wanted.filter((each) => each !== "websocket" || WebSocket);
+  if (WebSocket || (!direct && usable.length > 0) || !wanted.includes("websocket")) return usable;
+  const advice = direct
+    ? "connect to an http:// URL, where other transports are used"
+    : `allow another transport (${TRANSPORTS.slice(1).join(", ")})`;
+  throw new MistError(
+    "no_websocket",
+    `this runtime has no WebSocket: pass one (connect(url, {WebSocket})), or ${advice}`,
+  );
+}
+
 // The client
 
 const EVENTS = ["state", "gap", "revoked", "error"];
@@ -1203,7 +1222,7 @@ class Client {
   constructor(url, options) {
     this.#options = options;
     this.#endpoints = new Endpoints(url);
-    const names = TRANSPORTS.filter((each) => options.transports.includes(each));
+    const names = usableTransports(this.#endpoints, options);
     this.#fallback = new TransportFallback(names, options.retryBetterSeconds);
     this.#queue = new DeliveryQueue(options.maxQueue);
     this.#table = new SubscriptionTable(this.#queue, {
@@ -1314,7 +1333,8 @@ class Client {
   async #open(name, url) {
     const token = await this.#withTimeout(this.#token());
     if (this.#state === "closed") throw new MistError("closed", "the client is closed");
-    const transport = new TRANSPORT_CLASSES[name](url, token, this.#table);
+    const {WebSocket} = this.#options;
+    const transport = new TRANSPORT_CLASSES[name](url, token, this.#table, WebSocket);
     this.#alive.add(transport);
     transport.ended.then(() => this.#alive.delete(transport));
     try {
@@ -1552,6 +1572,7 @@ export function connect(url, options = {}) {
     throw new TypeError("a token or getToken is required");
   }
   const backoff = {baseSeconds: 0.5, capSeconds: 30, ...options.backoff};
+  const {WebSocket = globalThis.WebSocket} = options;
   const defaults = {transports: TRANSPORTS, maxQueue: 10_000, timeoutSeconds: 10};
-  return new Client(url, {...defaults, retryBetterSeconds: 300, ...options, backoff});
+  return new Client(url, {...defaults, retryBetterSeconds: 300, ...options, WebSocket, backoff});
 }

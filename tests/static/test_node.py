@@ -1,0 +1,102 @@
+"""mist.js in Node, with a WebSocket of its own, with one that it is given, and without any."""
+
+import pytest
+
+from tests.node import run_script
+from tests.processes import Process, mist
+from tests.static.pages import STATIC
+
+LISTEN = [each for kind in ("tcp", "http", "ws") for each in ("--listen", f"{kind}://127.0.0.1:0")]
+START = """
+import assert from "node:assert/strict";
+const {connect, MistError} = await import(module);
+const [, http, ws] = urls;
+const backoff = {baseSeconds: 0.01, capSeconds: 0.01};
+const open = (url, options) => connect(url, {token: "T", backoff, ...options});
+// The transport that a client uses, and the message that it gets.
+const use = async (client) => {
+  const message = await new Promise((resolve) => client.subscribe(["a"], resolve, {since: -1}));
+  const {transport} = client;
+  client.close();
+  return [transport, message.data];
+};
+const thrown = (act) => {
+  try {
+    act().close();
+  } catch (error) {
+    assert(error instanceof MistError);
+    return [error.code, error.message];
+  }
+};
+"""
+WITHOUT = "delete globalThis.WebSocket;\n"
+
+
+@pytest.fixture(scope="module")
+def serve_options() -> tuple[str, ...]:
+    return (*LISTEN, "--tokens", "memory://", "--history", "memory://")
+
+
+@pytest.fixture(scope="module")
+def urls(process: Process) -> list[str]:
+    tcp = process.urls[0]
+    assert mist("token", "register", "a", "T", "--host", tcp).returncode == 0
+    assert mist("publish", "a", "hello", "--host", tcp).returncode == 0
+    return process.urls
+
+
+def run(script: str, urls: list[str], package: str | None = None) -> list[object]:
+    module = (STATIC / "mist.js").as_uri()
+    return run_script(START + script, package=package, module=module, urls=urls)
+
+
+def test_without_a_websocket_it_falls_back(urls: list[str]) -> None:
+    script = """
+    say(await use(open(http)));
+    say(await use(open(http, {transports: ["websocket", "polling"]})));
+    """
+    assert run(WITHOUT + script, urls) == [["sse", "hello"], ["polling", "hello"]]
+
+
+def test_without_a_websocket_and_anything_to_fall_back_to_it_says_so(urls: list[str]) -> None:
+    script = """
+    say(thrown(() => open(http, {transports: ["websocket"]})));
+    say(thrown(() => open(ws)));
+    """
+    missing = "this runtime has no WebSocket: pass one (connect(url, {WebSocket})), or "
+    assert run(WITHOUT + script, urls) == [
+        ["no_websocket", f"{missing}allow another transport (sse, polling)"],
+        ["no_websocket", f"{missing}connect to an http:// URL, where other transports are used"],
+    ]
+
+
+def test_it_takes_the_class_of_the_package_ws(urls: list[str]) -> None:
+    script = """
+    const {WebSocket} = await import("ws");
+    say(await use(open(http, {WebSocket})));
+    say(await use(open(ws, {WebSocket, transports: ["websocket"]})));
+    // An attempt that fails is one more to come, and not the end of the process.
+    const {port} = new URL(ws);
+    const client = open(ws.replace(port, "1"), {WebSocket});
+    const failed = await new Promise((resolve) => client.on("state", ({state, error}) => {
+      if (state === "waiting") resolve(error.code);
+    }));
+    client.close();
+    say(failed);
+    """
+    assert run(WITHOUT + script, urls, "ws") == [
+        ["websocket", "hello"],
+        ["websocket", "hello"],
+        "connection_lost",
+    ]
+
+
+def test_it_uses_the_websocket_of_the_runtime(
+    urls: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NODE_OPTIONS", "--experimental-websocket")  # which Node 20 has behind it
+    script = """
+    say(await use(open(http)));
+    say(await use(open(ws)));
+    """
+    assert run(script, urls) == [["websocket", "hello"], ["websocket", "hello"]]
