@@ -110,6 +110,14 @@ class Index(Generic[G]):
         """
         return self._tree.match(tags)
 
+    def match_in_steps(self, tags: frozenset[str]) -> Iterator[list[G]]:
+        """What `match` returns, some at a time, and perhaps one twice.
+
+        The index may change between two steps. What is in it all the while is found; what comes
+        or goes meanwhile may be or not. A step is O(capacity of a chunk), some milliseconds at most.
+        """
+        return self._tree.match_in_steps(tags)
+
     def tags(self) -> Iterable[str]:
         """Every distinct tag of any entry. O(tags)."""
         return iter(self._tags)

@@ -41,7 +41,7 @@ which is how it was filed, so it is nearly always in the first place looked at. 
 and a number in each entry would save that walk, and cost 100 bytes an entry.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
 from typing import Final, Generic, TypeVar
 
@@ -113,6 +113,27 @@ class Tree(Generic[G]):
 
     def match(self, tags: frozenset[str]) -> list[G]:
         """The group of every entry whose tags are all in `tags`, each once, in no order."""
+        groups, chunks = self._walk(tags)
+        for chunk in chunks:
+            chunk.match(tags, groups)
+        return groups
+
+    def match_in_steps(self, tags: frozenset[str]) -> Iterator[list[G]]:
+        """As `match`, some groups at a time; entries may come and go between two steps.
+
+        An entry that is there all the while is found, perhaps twice: where it moves meanwhile, it
+        moves from a list to a chunk, and chunks are gone through last.
+        """
+        groups, chunks = self._walk(tags)
+        yield groups
+        for chunk in chunks:
+            groups = []
+            chunk.match(tags, groups)
+            # Some group may have left its slot since the walk began, and the chunk the tree.
+            yield groups
+
+    def _walk(self, tags: frozenset[str]) -> tuple[list[G], list[Chunk[G]]]:
+        """What is found one by one, and the chunks that are to be gone through."""
         table = self._tags.table
         holds: Callable[[Key], bool] = tags.issuperset
         keys: list[Key] = []  # found one by one
@@ -135,7 +156,7 @@ class Tree(Generic[G]):
             slots = sum([_VISIT + chunk.capacity for chunk in chunks])
             limit = slots * len(tags) // self._thresholds.lookup
             if self._subsets.are_fewer(len(tags), limit):
-                return self._enumerate(tags)
+                return self._enumerate(tags), []
         # Of a node and a set the smaller one is gone through. Of a node and a tuple it is the
         # tuple, so that no string of the node's has to be fetched.
         near = self.nodes < self._thresholds.near or len(tags) > _WIDE
@@ -155,13 +176,10 @@ class Tree(Generic[G]):
                             chunks.append(child.chunk)
                     else:
                         keys += filter(holds, child)
-        groups: list[G] = []
-        if keys:
-            entries = self._groups
-            groups += [entries[hash(key) & MASK][key] for key in keys]
-        for chunk in chunks:
-            chunk.match(tags, groups)
-        return groups
+        if not keys:
+            return [], chunks
+        entries = self._groups
+        return [entries[hash(key) & MASK][key] for key in keys], chunks
 
     def _enumerate(self, tags: frozenset[str]) -> list[G]:
         """What `match` returns, found by looking up all subsets."""

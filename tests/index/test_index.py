@@ -76,6 +76,57 @@ def test_thousands_of_entries_match_like_the_definition(thresholds: Thresholds) 
         assert sorted(index.match(message)) == expected(model, message)
 
 
+@given(
+    st.lists(tag_sets, unique=True, min_size=1, max_size=150),
+    st.frozensets(st.sampled_from("abcdefghxy")),
+    st.lists(st.lists(tag_sets, max_size=5), max_size=30),
+    st.sampled_from([TINY, SMALL]),
+    st.sampled_from([NEVER, ALWAYS]),
+)
+@settings(max_examples=200)
+def test_a_match_in_steps_finds_what_is_there_all_the_while(
+    entries: list[frozenset[str]],
+    message: frozenset[str],
+    changes: list[list[frozenset[str]]],
+    thresholds: Thresholds,
+    lookup: int,
+) -> None:
+    index: Index[frozenset[str]] = Index(attrs.evolve(thresholds, lookup=lookup))
+    there = set(entries)
+    for tags in entries:
+        index.add(tags, tags)
+    changed: set[frozenset[str]] = set()
+    found: set[frozenset[str]] = set()
+    turns = iter(changes)
+    for groups in index.match_in_steps(message):
+        found.update(groups)
+        for tags in next(turns, ()):  # comes, or goes
+            changed.add(tags)
+            if tags in there:
+                there.remove(tags)
+                index.remove(tags)
+            else:
+                there.add(tags)
+                index.add(tags, tags)
+    matching = {tags for tags in set(entries) | changed if tags <= message}
+    assert matching - changed <= found <= matching
+
+
+def test_a_match_in_steps_is_the_same_as_one_at_once() -> None:
+    rng = random.Random(11)
+    vocabulary = [f"t{n}" for n in range(40)]
+    index: Index[frozenset[str]] = Index(SMALL)
+    for tags in {frozenset(rng.sample(vocabulary, rng.randint(1, 5))) for _ in range(3_000)}:
+        index.add(tags, tags)
+    for _ in range(50):
+        message = frozenset(rng.sample(vocabulary, rng.randint(1, 30)))
+        steps = list(index.match_in_steps(message))
+        assert sorted(map(sorted, index.match(message))) == sorted(
+            sorted(tags) for step in steps for tags in step
+        )
+    assert len(steps) > 3
+
+
 def test_sets_that_share_all_tags_but_two_are_told_apart() -> None:
     index: Index[int] = Index(TINY)
     shared = frozenset({"x", "y", "z"})
