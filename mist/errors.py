@@ -7,7 +7,7 @@ person who reads it, and never holds a token or a secret.
     MistError
     ├── CommandError            a peer's command can't be handled
     │   ├── UnknownCommand, WrongArguments, ExpectedOnOff, NotAllowed
-    │   ├── EmptyTag, InvalidTag, TooManyTags, NotGranted
+    │   ├── EmptyTag, InvalidTag, TooManyTags, TooManyMatches, NotGranted
     │   ├── LineTooLong, DataTooLong
     │   ├── InvalidToken, TokenNotFound, TokenExists, RegistryUnavailable
     │   ├── InvalidAudience, ClientTaken
@@ -55,6 +55,7 @@ __all__ = [
     "StartupError",
     "TokenExists",
     "TokenNotFound",
+    "TooManyMatches",
     "TooManySubscriptions",
     "TooManyTags",
     "Unauthorized",
@@ -145,6 +146,21 @@ class TooManyTags(CommandError):
 
     code = "too_many_tags"
     message = "Too many tags"
+
+    def __init__(self, limit: int = 0) -> None:
+        super().__init__()
+        self.limit = limit
+
+
+class TooManyMatches(CommandError):
+    """A message's tags satisfy more distinct subscriptions than one message may.
+
+    Attributes:
+        limit: the largest number allowed.
+    """
+
+    code = "too_many_matches"
+    message = "Too many matches"
 
     def __init__(self, limit: int = 0) -> None:
         super().__init__()

@@ -76,6 +76,7 @@ class Limits:
         subscription_tags: distinct tags in a subscription.
         token_tags: distinct tags in one token command.
         frame: bytes of one WebSocket message sent to the server.
+        matches: distinct tag sets subscribed to that one message may match.
     """
 
     data: int = MAX_DATA
@@ -84,6 +85,7 @@ class Limits:
     subscription_tags: int = MAX_SUBSCRIPTION_TAGS
     token_tags: int = MAX_TOKEN_TAGS
     frame: int = 131_072
+    matches: int = 250_000
 
 
 class TagUse:

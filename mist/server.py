@@ -277,7 +277,7 @@ async def open_server(config: Config) -> AsyncIterator[Server]:
                     if config.archive is not None:
                         hub.sealer = sealer = await _open_archive(config, config.archive, history)
                         hub.side_tables = side_tables = _open_companions(sealer, hub)
-                    hub.sequencer = await Sequencer.over(hub.broker, history)
+                    hub.sequencer = await Sequencer.over(hub.broker, history, hub.flush_scheduler)
                 except HistoryUnavailable as error:
                     raise StartupError(f"history: {error}") from error
             yield Server(config, hub, listening)

@@ -46,17 +46,19 @@ class Account:
     """Whom turns are charged to: a token, or a service's session.
 
     Attributes:
+        cost: of each turn; half as much gives twice as many where there are too few.
         turns: the number that its next turn has at least.
     """
 
-    turns: int = 0
+    cost: float = 1.0
+    turns: float = 0.0
 
 
 @attrs.define(eq=False)
 class _Waiting:
     """One task that waits for its turn."""
 
-    number: int
+    number: float
     order: int
     woken: trio.Event = attrs.field(factory=trio.Event)
     left: bool = False  # cancelled: it waits no more
@@ -84,8 +86,9 @@ class Turns(trio.abc.Instrument):
         self._ends = float("inf")  # when this pass's turns are over
         self._waiting: list[_Waiting] = []  # a heap
         self._orders = 0
-        self._number = 0  # of the turn that was given last
+        self._number = 0.0  # of the turn that was given last
         self._width = 1  # turns to be given in one pass
+        self._alone = False  # whether somebody goes on after a checkpoint, as nobody else waits
         self._full = False  # whether the pass before used up its budget
         self._asked: trio.Event | None = None  # set when there is somebody to wake
         self._running = False
@@ -117,7 +120,16 @@ class Turns(trio.abc.Instrument):
             await trio.lowlevel.checkpoint()
             return
         number = max(self._number, account.turns)
-        account.turns = number + 1
+        account.turns = number + account.cost
+        if self._asked is not None and not self._waiting and not self._alone:
+            self._number = number
+            self._alone = True
+            try:
+                await trio.lowlevel.checkpoint()
+            finally:
+                self._alone = False
+            self.given += 1
+            return
         self._orders += 1
         waiting = _Waiting(number, self._orders)
         while True:
@@ -157,13 +169,16 @@ class Turns(trio.abc.Instrument):
         with self._installed():
             task_status.started()
             while True:
-                if self._waiting:
-                    await trio.lowlevel.checkpoint()
-                    self._wake()
-                else:
-                    self._asked = trio.Event()
+                self._asked = trio.Event()
+                if not self._waiting:
                     await self._asked.wait()
-                    self._asked = None
+                self._asked = None
+                while self._waiting:
+                    self._wake()
+                    # Two passes: by the second, those who were woken for the first wait again, if
+                    # they will, and it can be told who comes before whom.
+                    await trio.lowlevel.checkpoint()
+                    await trio.lowlevel.checkpoint()
 
     def _wake(self) -> None:
         # Tasks woken together run in no order, so while one fills a pass, one is woken.

@@ -22,7 +22,8 @@ A message reaches an outbox once, however many of its subscriptions match, and m
 an outbox in the order published.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from typing import Final
 
 import attrs
 
@@ -30,20 +31,28 @@ from mist.audience import Audience
 from mist.broker.contained_observer import ContainedObserver
 from mist.broker.fanout import FanOut
 from mist.broker.groups import Group
-from mist.broker.matches import Match, Matched, Recipients, Resolver
+from mist.broker.matches import Match, Matched, Recipients
 from mist.broker.meters import Meters
 from mist.broker.observer import DeliveryObserver, Replayed
 from mist.broker.outbox import Outbox
+from mist.broker.preparation import Preparation
 from mist.broker.subscriptions import Subscriptions
 from mist.broker.tag_rates import TagRates
 from mist.broker.validation import Accepted, Rejected, validate
-from mist.errors import CommandError
+from mist.errors import CommandError, TooManyMatches
 from mist.message import Limits, parse_tag_list
-from mist.wire import Batch, TagList
+from mist.wire import Batch, Run, TagList
 
 __all__ = ["Accepted", "Broker", "BrokerStatistics", "Group", "Rejected"]
 
 OnError = Callable[[CommandError], None]
+
+_Joined = tuple[Recipients | CommandError, list[Matched], int]
+"""Messages with the same recipients, and how many; or so many that are refused, and why."""
+
+_Prepared = Match | CommandError | None
+
+_RUNS: Final = 100  # in a step: 2 ms of what was never seen before
 
 
 def _ignore(error: CommandError) -> None:
@@ -96,11 +105,9 @@ class Broker(Subscriptions):
     """
 
     def __init__(self, limits: Limits | None = None, meters: Meters | None = None) -> None:
-        super().__init__()
-        self.limits = Limits() if limits is None else limits
+        super().__init__(Limits() if limits is None else limits)
         self.meters = meters
         self._matches = self._directory.matches
-        self._resolver = Resolver(self._matches, self._attribute_index, self._queues)
         self._nobody = self._resolver.nobody
         self._fan_out = FanOut(self._matches, self._attribute_index, self.failures)
         self._tag_rates: TagRates | None = None
@@ -145,94 +152,181 @@ class Broker(Subscriptions):
         Returns:
             messages accepted.
         """
+        accepted = 0
+        for done in self.publish_in_steps(batch, source, on_error, first=first):
+            accepted = accepted if done is None else done
+        return accepted
+
+    def publish_in_steps(
+        self,
+        batch: Batch,
+        source: Outbox | None = None,
+        on_error: OnError = _ignore,
+        *,
+        first: int | None = None,
+    ) -> Iterable[int | None]:
+        """As `publish`, in steps; all of it is done when there is none left.
+
+        A step is some hundred messages that are cached, one that isn't and takes long, or some
+        thousand recipients. Between two steps other batches may be published, and subscriptions
+        may come and go; of the rest of this batch they are then told from there on.
+
+        Returns:
+            The steps. Each is the number of messages that everyone has been given by then, the
+            last one of all that were accepted; or None where some have been given a message and
+            others have not. Nearly always there is but one, and it has been done.
+        """
         skip = None if source is None or source.echo else source
         envelope = batch.envelope
         if envelope is not None and envelope.audience is not None:
-            accepted = self._publish_targeted(envelope.audience, batch, skip, on_error, first)
-        else:
-            # Most batches are cached and go to one destination whole: then nothing is done for
-            # each message. All others go run by run.
-            accepted = self._publish_whole(batch, skip, first)
-            if not accepted:
-                accepted = self._publish_runs(batch, skip, on_error, first)
+            steps = self._publish_targeted(envelope.audience, batch, skip, on_error, first)
+            return self._counted(steps, batch, source)
+        # Most batches are cached and go to one destination whole: then nothing is done for each
+        # message. All others go run by run.
+        accepted, left = self._publish_whole(batch, skip, first)
+        if left is not None:
+            return self._counted(_ending_with(accepted, left), batch, source)
+        if accepted:
+            self._count(batch, accepted, source)
+            return (accepted,)
+        return self._counted(self._publish_runs(batch, skip, on_error, first), batch, source)
+
+    def _counted(
+        self, steps: Iterable[int | None], batch: Batch, source: Outbox | None
+    ) -> Iterator[int | None]:
+        accepted = 0
+        try:
+            for done in steps:
+                accepted = accepted if done is None else done
+                yield done
+        finally:  # also where nobody asks for the rest
+            self._count(batch, accepted, source)
+
+    def _count(self, batch: Batch, accepted: int, source: Outbox | None) -> None:
         self._published += accepted
         if source is None:
             self._published_inside += accepted
-        if self._tag_rates is not None:
+        if accepted and self._tag_rates is not None:
             self._tag_rates.count(batch)
-        return accepted
 
-    def _publish_whole(self, batch: Batch, skip: Outbox | None, first: int | None) -> int:
+    def _publish_whole(
+        self, batch: Batch, skip: Outbox | None, first: int | None
+    ) -> tuple[int, Iterator[None] | None]:
         """Deliver a batch whose matches are cached and have one destination.
 
         Whatever the number of messages, what is looked up is distinct tag lists, and where
         these are canonical, what is queued is the bytes that the publisher sent.
 
         Returns:
-            messages accepted; 0 where the batch isn't such a one, and nothing was done.
+            messages accepted; 0 where the batch isn't such a one, and nothing was done. And what
+            is left of the fan-out.
         """
         if batch.whole is None:
-            return 0
+            return 0, None
         find = self._matches.get
         common: Recipients | None = None
         canonical = True
         for tag_list in set(batch.tag_lists):
             match = find(tag_list)
             if match is None:
-                return 0
+                return 0, None
+            recipients = match.recipients
+            if recipients is None:
+                if self._preparations.takes_long(tag_list, match):
+                    return 0, None
+                recipients = self._resolver.resolve(match)
             canonical = canonical and match.written is None
-            recipients = match.recipients or self._resolver.resolve(match)
             if recipients is not common:
                 if common is not None:
-                    return 0
+                    return 0, None
                 common = recipients
         count = batch.whole[1]
+        left = None
         if common is self._nobody:
             self._unmatched += count
         elif common is not None:
             entries = None if canonical else self._fan_out.entries_of(batch)
-            self._fan_out.deliver(common, batch, entries, skip, first)
-        return count
+            left = self._fan_out.deliver(common, batch, entries, skip, first)
+        return count, left
 
     def _publish_runs(
         self, batch: Batch, skip: Outbox | None, on_error: OnError, first: int | None
-    ) -> int:
+    ) -> Iterator[int | None]:
         """Deliver a batch run by run, those that follow each other to one destination joined."""
-        find = self._matches.get
-        resolve, nobody = self._resolver.resolve, self._nobody
         deliver = self._fan_out.deliver
-        entries: list[Matched] = []  # found and not delivered yet, all for `current`
-        current = nobody
-        start = first  # the id of the first of `entries`
-        accepted = 0
-        for tag_list, wire, count in batch.runs:
-            match = find(tag_list)
-            if match is None:
-                try:
-                    match = self._match(tag_list)
-                except CommandError as error:
-                    if entries:
-                        deliver(current, batch, entries, skip, start)
-                        entries = []
-                    self._reject(error, count, on_error)
+        runs = batch.runs
+        accepted = place = 0
+        while place < len(runs):
+            if place:
+                yield accepted
+            prepared = yield from self._prepare(runs[place][0], accepted)
+            joined: list[_Joined] = []
+            place = self._join(runs, place, prepared, joined)
+            for recipients, entries, count in joined:
+                if isinstance(recipients, CommandError):
+                    self._reject(recipients, count, on_error)
                     continue
-            recipients = match.recipients or resolve(match)
+                if recipients is self._nobody:
+                    self._unmatched += count
+                else:
+                    start = None if first is None else first + accepted
+                    left = deliver(recipients, batch, entries, skip, start)
+                    if left is not None:
+                        yield from left
+                accepted += count
+        yield accepted
+
+    def _join(
+        self, runs: Sequence[Run], place: int, prepared: _Prepared, joined: list[_Joined]
+    ) -> int:
+        """Find the recipients of some runs, and join those that follow each other to the same.
+
+        Args:
+            place: of the first of them.
+            prepared: what that one matches, where that is known already.
+            joined: to which they are added.
+
+        Returns:
+            The place of the first that isn't among them.
+        """
+        find, resolve = self._matches.get, self._resolver.resolve
+        takes_long = self._preparations.takes_long
+        nobody = self._nobody
+        current: Recipients | None = None
+        entries: list[Matched] = []
+        total = 0
+        for tag_list, wire, count in runs[place : place + _RUNS]:
+            match = find(tag_list)
+            if match is None or (recipients := match.recipients) is None:
+                if prepared is not None:
+                    found, prepared = prepared, None
+                elif takes_long(tag_list, match):
+                    break  # it comes first the next time, and is prepared
+                else:
+                    found = match or self._match(tag_list)
+                if isinstance(found, CommandError):
+                    if current is not None:
+                        joined.append((current, entries, total))
+                    joined.append((found, [], count))
+                    current = None
+                    place += 1
+                    continue
+                match = found
+                recipients = match.recipients or resolve(match)
             if recipients is not current:
-                if entries:
-                    deliver(current, batch, entries, skip, start)
-                    entries = []
-                current = recipients
-                start = None if first is None else first + accepted
-            accepted += count
+                if current is not None:
+                    joined.append((current, entries, total))
+                current, entries, total = recipients, [], 0
+            place += 1
+            total += count
             if recipients is nobody:
-                self._unmatched += count
                 continue
             if match.written is not None:
                 wire = match.rewrite(match.written, wire, count)
             entries.append((match, wire, count))
-        if entries:
-            deliver(current, batch, entries, skip, start)
-        return accepted
+        if current is not None:
+            joined.append((current, entries, total))
+        return place
 
     def _publish_targeted(
         self,
@@ -241,19 +335,18 @@ class Broker(Subscriptions):
         skip: Outbox | None,
         on_error: OnError,
         first: int | None,
-    ) -> int:
+    ) -> Iterator[int | None]:
         """Deliver a batch run by run to those of its recipients whom an audience admits.
 
         Recipients are found for each run and not kept, so there is nothing to join by.
         """
-        find = self._matches.get
         resolve, nobody = self._resolver.resolve_targeted, self._nobody
         accepted = 0
         for tag_list, wire, count in batch.runs:
-            try:
-                match = find(tag_list) or self._match(tag_list)
-            except CommandError as error:
-                self._reject(error, count, on_error)
+            match = yield from self._prepare(tag_list, accepted)
+            match = match or self._matches.get(tag_list) or self._match(tag_list)
+            if isinstance(match, CommandError):
+                self._reject(match, count, on_error)
                 continue
             recipients = resolve(match, audience)
             if recipients is nobody:
@@ -262,9 +355,66 @@ class Broker(Subscriptions):
                 if match.written is not None:
                     wire = match.rewrite(match.written, wire, count)
                 start = None if first is None else first + accepted
-                self._fan_out.deliver(recipients, batch, [(match, wire, count)], skip, start)
+                left = self._fan_out.deliver(recipients, batch, [(match, wire, count)], skip, start)
+                if left is not None:
+                    yield from left
             accepted += count
-        return accepted
+            yield accepted
+
+    def _prepare(self, tag_list: bytes, accepted: int) -> Generator[int, None, _Prepared]:
+        """The match of a tag list that takes long, found in steps; None where it doesn't.
+
+        Args:
+            accepted: messages so far, which is what each step yields.
+        """
+        match = self._matches.get(tag_list)
+        if match is not None and match.recipients is not None:
+            return None
+        if not self._preparations.takes_long(tag_list, match):
+            return None
+        ready = self._preparations.find(tag_list)
+        if ready is not None:
+            return ready
+        try:
+            preparation = self._preparations.begin(tag_list)
+        except CommandError as error:
+            return error
+        try:
+            for _ in preparation.steps():
+                yield accepted
+            match = preparation.finish()
+        except TooManyMatches as error:
+            return error
+        finally:
+            self._preparations.release(preparation)
+        self._directory.remember(tag_list, match.tags, match)
+        return match
+
+    def prepare(self, tag_list: bytes) -> Generator[None, None, Preparation]:
+        """Find what a tag list matches, in steps, before a message that carries it is stored.
+
+        Returns:
+            To be `release`d once the message has been published, or never will be.
+
+        Raises:
+            CommandError: such a message can't be published.
+        """
+        preparation = self._preparations.begin(tag_list)
+        try:
+            yield from preparation.steps()
+        except BaseException:
+            self._preparations.release(preparation)
+            raise
+        self._preparations.done(preparation)
+        return preparation
+
+    def to_prepare(self, batch: Batch) -> Sequence[bytes]:
+        """The tag lists of a batch that take long to match; see `prepare`. Nearly always none."""
+        return self._preparations.among(batch)
+
+    def release(self, preparation: Preparation) -> None:
+        """Let go of what `prepare` returned. Idempotent."""
+        self._preparations.release(preparation)
 
     def _reject(self, error: CommandError, count: int, on_error: OnError) -> None:
         self._rejected += count
@@ -280,9 +430,12 @@ class Broker(Subscriptions):
 
     # matching
 
-    def _match(self, tag_list: bytes) -> Match:
+    def _match(self, tag_list: bytes) -> Match | CommandError:
         """Match a tag list that is not cached, and offer the match to the memo."""
-        tags = parse_tag_list(tag_list, self.limits.message_tags)
+        try:
+            tags = parse_tag_list(tag_list, self.limits.message_tags)
+        except CommandError as error:
+            return error
         meters = self.meters
         began = 0.0 if meters is None else meters.match.begin()
         match = Match(tag_list, tags, self._directory.match(tags))
@@ -307,6 +460,10 @@ class Broker(Subscriptions):
     def flush(self) -> None:
         """Have every outbox with something queued write what it can without waiting."""
         self._fan_out.flush()
+
+    def flush_in_steps(self) -> Iterator[None]:
+        """As `flush`, some outboxes at a time. What is queued meanwhile is written, too."""
+        return self._fan_out.flush_in_steps()
 
     def note_replayed(self, outbox: Outbox, runs: Iterable[Replayed]) -> None:
         """Tell the observer what an outbox was sent from the history."""
@@ -344,3 +501,9 @@ class Broker(Subscriptions):
             dropped=dict(self.dropped),
             failures=dict(self.failures.counts),
         )
+
+
+def _ending_with(accepted: int, steps: Iterator[None]) -> Iterator[int | None]:
+    """Steps of one message's fan-out, and what they come to."""
+    yield from steps
+    yield accepted

@@ -91,6 +91,17 @@ class Directory:
             groups.append(self._everything)
         return groups
 
+    def match_in_steps(self, tags: TagSet) -> Iterator[list[Group]]:
+        """What `match` returns, some at a time; see `Index.match_in_steps`."""
+        yield from self._index.match_in_steps(expand(tags))
+        if self._everything is not None:
+            yield [self._everything]
+
+    def satisfies(self, tags: TagSet, group: Group) -> bool:
+        """Whether a message with these tags, as published, is for a group. O(tags)."""
+        asked = group.tags
+        return asked == EVERYTHING or compile_asked(asked) <= expand(tags)
+
     def remember(self, tag_list: bytes, tags: TagSet, match: Match) -> None:
         """Offer the memo what a tag list as written just matched; see `Memo.admit`."""
         self._memo.admit(tag_list, expand(tags), match)

@@ -13,8 +13,9 @@ Nothing here waits, locks, or allocates for a delivery. Who the recipients are i
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
+from typing import Final
 
 from mist.broker.attribute_index import AttributeIndex, reaches
 from mist.broker.failures import Failures
@@ -25,6 +26,12 @@ from mist.broker.outbox import BURST, Outbox
 from mist.wire import Batch, WireForm, carried
 
 __all__ = ["FanOut"]
+
+# Writes, offers to queue groups, or deliveries to slow consumers in a step: some 6 µs each.
+_STEP: Final = 32
+
+_Late = tuple[WireForm, bytes, int, list[int] | None, list[Receiver]]
+"""Of one form: a delivery, its messages, their ids, and those who did not take it at once."""
 
 
 def _nothing() -> None:
@@ -65,6 +72,7 @@ class FanOut:
         self._matches = matches
         self._attribute_index = attribute_index
         self._unflushed = 0  # bytes, each once however many get them
+        self._effort = 0  # offers to queue groups since the last step
 
     def deliver(
         self,
@@ -73,7 +81,7 @@ class FanOut:
         entries: list[Matched] | None,
         skip: Outbox | None,
         first: int | None,
-    ) -> None:
+    ) -> Iterator[None] | None:
         """Queue messages of a batch for their recipients, who are the same for all of them.
 
         Args:
@@ -82,14 +90,46 @@ class FanOut:
                 another form than the records.
             skip: an outbox that gets none of it.
             first: the id of the first message among them; they are consecutive.
+
+        Returns:
+            What is left to be done where that is much, in steps; some recipients have the messages
+            then, and others have not. Nearly always None: all is done.
         """
+        if self.observer is not None:
+            if entries is None:
+                self.observer.published_whole(recipients, batch.runs, self._matches, skip)
+            else:
+                self.observer.published(recipients, entries, skip)
+        if recipients.parts:
+            return self._deliver_parts(recipients, batch, entries, skip, first)
+        return self._deliver(recipients, batch, entries, skip, first)
+
+    def _deliver_parts(
+        self,
+        recipients: Recipients,
+        batch: Batch,
+        entries: list[Matched] | None,
+        skip: Outbox | None,
+        first: int | None,
+    ) -> Iterator[None]:
+        """As `deliver`, for very many recipients."""
+        for part in recipients.parts:
+            left = self._deliver(part, batch, entries, skip, first)
+            yield
+            if left is not None:
+                yield from left
+
+    def _deliver(
+        self,
+        recipients: Recipients,
+        batch: Batch,
+        entries: list[Matched] | None,
+        skip: Outbox | None,
+        first: int | None,
+    ) -> Iterator[None] | None:
         whole = batch.whole if entries is None else None
         observer = self.observer
-        if observer is not None:
-            if entries is None:
-                observer.published_whole(recipients, batch.runs, self._matches, skip)
-            else:
-                observer.published(recipients, entries, skip)
+        late: list[_Late] = []
         if whole is not None:
             total = whole[1]
         else:
@@ -117,20 +157,44 @@ class FanOut:
                     continue
                 if not count:
                     continue
-            # However many publishers share a flush, together they can't fill the outbox of a
-            # subscriber that is not slow.
             self._unflushed += len(wire)
-            if self._unflushed > BURST:
-                self.flush()
+            refusing: list[Receiver] = []
             for outbox in outboxes:
                 if not outbox.put(wire, count):
                     if observer is None and outbox.muted:
                         self._defer(outbox, wire, count)
                         continue
-                    entries = entries or self.entries_of(batch)
-                    self._refused(outbox, form, (wire, count), batch, entries, firsts, first)
+                    refusing.append(outbox)
+            if refusing:
+                entries = entries or self.entries_of(batch)
+                late.append((form, wire, count, firsts, refusing))
+        if late or recipients.queues:
+            entries = entries or self.entries_of(batch)
+            return _unless_short(self._deliver_late(late, recipients, batch, entries, skip, first))
+        # However many publishers share a flush, together they can't fill the outbox of a
+        # subscriber that is not slow.
+        return self.flush_in_steps() if self._unflushed > BURST else None
+
+    def _deliver_late(
+        self,
+        late: list[_Late],
+        recipients: Recipients,
+        batch: Batch,
+        entries: list[Matched],
+        skip: Outbox | None,
+        first: int | None,
+    ) -> Iterator[None]:
+        """What takes longer than a `put`: outboxes that refused, and queue groups."""
+        for form, wire, count, firsts, refusing in late:
+            pieces: list[bytes] = []
+            for n, outbox in enumerate(refusing, 1):
+                self._refused(outbox, form, (wire, count), pieces, batch, entries, firsts, first)
+                if not n % _STEP:
+                    yield
         for queue in recipients.queues:
-            self._share(queue, batch, entries or self.entries_of(batch), skip, first)
+            yield from self._share(queue, batch, entries, skip, first)
+        if self._unflushed > BURST:
+            yield from self.flush_in_steps()
 
     def entries_of(self, batch: Batch) -> list[Matched]:
         """A whole batch's runs with their matches, all of which are cached."""
@@ -145,18 +209,30 @@ class FanOut:
 
     def flush(self) -> None:
         """Have every outbox with something queued write what it can without waiting."""
+        for _ in self.flush_in_steps():
+            pass
+
+    def flush_in_steps(self) -> Iterator[None]:
+        """As `flush`, in steps. What is queued meanwhile is written, too."""
         self.flushes += 1
         self._unflushed = 0
         ready = self.ready
         while ready:
-            outbox = ready.pop()
-            outbox.is_ready = False
-            try:
-                outbox.flush()
-            except Exception as error:
-                # Nobody can say what the peer has got of it.
-                self.failures.note("flush", error)
-                self._end_session(outbox)
+            # The latest first: when some other work's outboxes are many, the next one's few are
+            # written before the rest of them.
+            for _ in range(min(len(ready), _STEP)):
+                self._flush_one(ready.pop())
+            if ready:
+                yield
+
+    def _flush_one(self, outbox: Outbox) -> None:
+        outbox.is_ready = False
+        try:
+            outbox.flush()
+        except Exception as error:
+            # Nobody can say what the peer has got of it.
+            self.failures.note("flush", error)
+            self._end_session(outbox)
 
     # Queue groups
 
@@ -167,10 +243,11 @@ class FanOut:
         entries: list[Matched],
         skip: Outbox | None,
         first: int | None,
-    ) -> None:
-        """Give each message to one member of a queue group."""
+    ) -> Iterator[None]:
+        """Give each message to one member of a queue group, in steps."""
         audience = None if batch.envelope is None else batch.envelope.audience
         asks = audience is not None or skip is not None or self._attribute_index.bound
+        effort = 1 + (len(queue.members) // _STEP if asks else 0)
         place = 0
         for match, wire, count in entries:
             everywhere = match.everywhere
@@ -191,6 +268,10 @@ class FanOut:
                 except Exception as error:
                     self.failures.note("delivery", error)
                     self.dropped["error"] += 1
+                self._effort += effort
+                if self._effort >= _STEP:
+                    self._effort = 0
+                    yield
 
     def _offer(
         self,
@@ -232,12 +313,17 @@ class FanOut:
         outbox: Receiver,
         form: WireForm,
         refused: tuple[bytes, int],
+        pieces: list[bytes],
         batch: Batch,
         entries: list[Matched],
         firsts: list[int] | None,
         first: int | None,
     ) -> None:
-        """An outbox did not take `entries`, which are `refused` in its form, all together."""
+        """An outbox did not take `entries`, which are `refused` in its form, all together.
+
+        Args:
+            pieces: they are in its form one by one; filled in where it is empty.
+        """
         wire, count = refused
         observer = self.observer
         framed: Sequence[Matched] = ()
@@ -269,7 +355,9 @@ class FanOut:
         dropped, queued = outbox.dropped_full, outbox.outbox.queued
         taken: list[bool] = []
         try:
-            taken = outbox.put_each(form.pieces(entries, firsts=firsts, envelope=batch.envelope))
+            if not pieces:
+                pieces += form.pieces(entries, firsts=firsts, envelope=batch.envelope)
+            taken = outbox.put_each(pieces)
         except Exception as error:  # of the form, or of a callback half-way
             self.failures.note("delivery", error)
             full, fits = outbox.dropped_full - dropped, outbox.outbox.queued - queued
@@ -357,3 +445,12 @@ class FanOut:
             outbox.outbox.fail()
         except Exception as error:
             self.failures.note("callback", error)
+
+
+def _unless_short(steps: Iterator[None]) -> Iterator[None] | None:
+    """Do the first step, and return the others, if there are any."""
+    try:
+        next(steps)
+    except StopIteration:
+        return None
+    return steps

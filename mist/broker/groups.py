@@ -14,7 +14,7 @@ from weakref import WeakSet
 
 from mist.message import TagSet
 
-__all__ = ["Group", "Watcher"]
+__all__ = ["Group", "Watcher", "collect"]
 
 
 class Watcher(Protocol):
@@ -101,3 +101,15 @@ class Group:
             for watcher in self._watchers:
                 watcher.forget()
             self._watchers.clear()
+
+
+def collect(groups: Iterable[Group]) -> dict[Any, None]:
+    """The distinct subscribers of some groups, in the order met. O(groups + subscribers)."""
+    found: dict[Any, None] = {}
+    for group in groups:
+        members = group._members  # there may be 100,000 groups, of one each
+        if type(members) is dict:
+            found.update(members)
+        elif members is not None:
+            found[members] = None
+    return found

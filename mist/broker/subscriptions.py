@@ -14,11 +14,12 @@ from mist.broker.attribute_index import AttributeIndex
 from mist.broker.directory import Directory
 from mist.broker.failures import Failures
 from mist.broker.groups import Group
-from mist.broker.matches import Subscriber
+from mist.broker.matches import Resolver, Subscriber
 from mist.broker.named_subscriptions import NamedSubscription, QueueGroup
 from mist.broker.observer import DeliveryObserver
 from mist.broker.outbox import Outbox
-from mist.message import TagSet
+from mist.broker.preparation import Preparations
+from mist.message import Limits, TagSet
 from mist.wire import WireForm
 
 __all__ = ["Subscriptions"]
@@ -27,16 +28,25 @@ __all__ = ["Subscriptions"]
 class Subscriptions:
     """The subscriptions of a broker, which is derived from this: it adds publishing.
 
+    Args:
+        limits: rules for what is published and subscribed.
+
     Attributes:
+        limits: as given.
         failures: exceptions that were contained; see there.
         observer: who is told of subscribers and deliveries, or None; `Broker.observe` sets it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
         self.failures = Failures()
         self._directory = Directory()
         self._attribute_index = AttributeIndex()
         self._queues: dict[Group, dict[str, QueueGroup]] = {}
+        self._resolver = Resolver(self._directory.matches, self._attribute_index, self._queues)
+        self._preparations = Preparations(
+            self._directory, self._resolver, limits.message_tags, limits.matches
+        )
         self.observer: DeliveryObserver | None = None
 
     def subscribe(self, subscriber: Subscriber, tags: TagSet) -> Group:
@@ -48,7 +58,10 @@ class Subscriptions:
         group = self._directory.open(tags)
         if self.observer is not None and subscriber not in group:
             self.observer.joined(group, subscriber.owner)
+        if self._preparations:
+            self._preparations.joined(subscriber, group)
         group.add(subscriber)
+        self._resolver.version += 1
         return group
 
     def unsubscribe(self, subscriber: Subscriber, group: Group) -> None:
@@ -58,6 +71,9 @@ class Subscriptions:
         if self.observer is not None:
             self.observer.left(group, subscriber.owner)
         group.discard(subscriber)
+        self._resolver.version += 1
+        if self._preparations:
+            self._preparations.left(group)
         if not group:
             self._directory.close(group)
 
@@ -134,10 +150,12 @@ class Subscriptions:
             self._attribute_index.enter(each)
         for group in concerned:
             group.changed()
+        self._resolver.version += 1
 
     def reshape(self, outbox: Outbox, form: WireForm, groups: Iterable[Group]) -> None:
         """Give an outbox another wire form; `groups` are those it is in."""
         outbox.form = form
+        self._resolver.version += 1
         for group in groups:
             group.changed()
 

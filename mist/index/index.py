@@ -114,7 +114,7 @@ class Index(Generic[G]):
         """What `match` returns, some at a time, and perhaps one twice.
 
         The index may change between two steps. What is in it all the while is found; what comes
-        or goes meanwhile may be or not. A step is O(capacity of a chunk), some milliseconds at most.
+        or goes meanwhile may be or not. A step is O(capacity of a chunk), some milliseconds.
         """
         return self._tree.match_in_steps(tags)
 

@@ -1,28 +1,35 @@
 """From the history to subscribers: what is stored is published to the broker, in id order.
 
-What was stored with others (a `Submission`) is at hand, and is published at once. A writer's
-batch may be a thousand times as much. It is read again from where it waits, and published in
-slices: that neither takes it into memory, nor keeps others waiting for more than some
-milliseconds. Where it can't be read there, the history has it.
+What was stored with others (a `Submission`) is at hand. A writer's batch may be a thousand times
+as much: it is read again from where it waits, in slices, so that it is never all in memory. Where
+it can't be read there, the history has it.
+
+All of it is published in turns (`mist.turns`), with nothing else published in between: no message
+overtakes another. A message for very many takes several turns itself. Who hands over from a
+replay to live messages meanwhile might get it twice, or miss it, and waits for its end
+(`Delivery.between`).
 
 Nothing here can take a message back, and nothing raises: a failure of the broker's costs the
 batch in which it happened.
 """
 
 import logging
-import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import trio
 
 from mist.broker.broker import Broker
+from mist.broker.outbox import Outbox
+from mist.change import Change
 from mist.errors import HistoryUnavailable
 from mist.history import Bulk, Commit, History, Stored
 from mist.history.block import Block, TagLists
 from mist.history.layout import Row
 from mist.history.visibility import envelope_of
+from mist.sessions.flush_scheduler import FlushScheduler
 from mist.sessions.submission import Submission
+from mist.turns import Account, Turns
 from mist.wire import Batch
 
 __all__ = ["Delivery"]
@@ -30,8 +37,10 @@ __all__ = ["Delivery"]
 log = logging.getLogger("mist.history")
 
 _PAGE: Final = 262_144  # bytes read from the history at a time
-_SLICE: Final = 256  # entries of a large batch published without looking at the clock
-_TURN: Final = 0.002  # seconds of publishing, after which others have their turn
+_SLICE: Final = 256  # entries of a large batch published at a time
+
+# What all publishers have stored is one task's to deliver, so it has more turns than one of them.
+_COST: Final = 1 / 8
 
 _Slice = tuple[Batch, int, int]  # with the ids of its first and last message
 
@@ -42,27 +51,79 @@ class Delivery:
     Args:
         broker: publishes to subscribers.
         history: has what is delivered.
+        newest: the highest id in it.
+        scheduler: gives turns; None does everything at once.
 
     Attributes:
-        newest: the highest id that has been delivered; higher ones may be stored already.
+        newest: the highest id that has been delivered, or is being; higher ones may be stored
+            already.
     """
 
-    def __init__(self, broker: Broker, history: History, newest: int) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        history: History,
+        newest: int,
+        scheduler: FlushScheduler | None = None,
+    ) -> None:
         self.newest = newest
         self._broker = broker
         self._history = history
+        self._scheduler = scheduler or FlushScheduler(broker, Turns())
+        self._account = Account(_COST)
+        self._midway = False  # whether some have a message below `newest`, and others have not
+        self._ended = Change()
+        self._waiting = 0  # for that
 
-    def deliver(self, submission: Submission, first: int) -> None:
-        """Publish what was stored with `first` as the id of its first message."""
-        publish, source = self._broker.publish, submission.source
-        place = first
-        for part in submission.accepted:
+    async def between(self) -> None:
+        """Wait until all have what is not above `newest`. Mostly they have: then no checkpoint.
+
+        The first thing that the caller does then comes before the next message.
+        """
+        while self._midway:
+            self._waiting += 1
             try:
-                place += publish(part.batch, source, first=place)
-            except Exception as error:
-                self._broker.failures.note("delivery", error)
-                place += sum(entry[2] for entry in part.entries)
-        self.newest = place - 1
+                await self._ended.wait()
+            finally:
+                self._waiting -= 1
+
+    async def deliver(self, submission: Submission, first: int) -> None:
+        """Publish what was stored with `first` as the id of its first message."""
+        for part in submission.accepted:
+            count = sum([entry[2] for entry in part.entries])
+            await self._publish(part.batch, submission.source, first, count)
+            first += count
+
+    async def flush(self) -> None:
+        """Have what was delivered written."""
+        await self._scheduler.flush(self._account)
+
+    async def _publish(self, batch: Batch, source: Outbox | None, first: int, count: int) -> None:
+        """Publish a batch of so many messages, in turns."""
+        try:
+            steps = self._broker.publish_in_steps(batch, source, first=first)
+            await self._scheduler.work(self._told(steps, first, count), self._account)
+        except Exception as error:
+            self._broker.failures.note("delivery", error)
+        finally:
+            # Also where the server ends in the middle: nobody waits for the rest.
+            self.newest = first + count - 1
+            if self._midway:
+                self._midway = False
+                self._ended.notify()
+        while self._waiting:
+            await trio.lowlevel.checkpoint()
+
+    def _told(self, steps: Iterable[int | None], first: int, count: int) -> Iterator[None]:
+        """Steps of publishing, with `newest` kept up to date."""
+        for done in steps:
+            if done is None:
+                # How far it is from here on is told only when all of the batch is through.
+                self._midway = True
+                self.newest = first + count - 1
+            elif not self._midway and done:
+                self.newest = first + done - 1
+            yield
 
     async def deliver_bulk(self, bulk: Bulk, commit: Commit) -> None:
         """Publish a batch as it was committed, slice by slice.
@@ -72,7 +133,7 @@ class Delivery:
         try:
             pieces = _slices(bulk, commit)
             while (piece := await trio.to_thread.run_sync(next, pieces, None)) is not None:
-                await self._publish(piece)
+                await self._publish_slices(piece)
         except Exception as error:
             log.warning(
                 "a batch that was stored can't be read again where it waited",
@@ -91,24 +152,14 @@ class Delivery:
                 )
                 self._broker.note_unreadable(upto - self.newest)
                 break
-            await self._publish([piece for each in page.stored for piece in _cut(each)])
+            await self._publish_slices([piece for each in page.stored for piece in _cut(each)])
             self.newest = page.after
         self.newest = upto
 
-    async def _publish(self, slices: list[_Slice]) -> None:
-        broker = self._broker
-        began = time.perf_counter()
+    async def _publish_slices(self, slices: list[_Slice]) -> None:
         for batch, first, last in slices:
-            try:
-                broker.publish(batch, first=first)
-            except Exception as error:
-                broker.failures.note("delivery", error)
-            self.newest = last
-            if time.perf_counter() - began > _TURN:
-                broker.flush()
-                await trio.lowlevel.checkpoint()
-                began = time.perf_counter()
-        broker.flush()
+            await self._publish(batch, None, first, last - first + 1)
+        await self.flush()
         await trio.lowlevel.checkpoint()
 
 

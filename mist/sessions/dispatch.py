@@ -72,7 +72,6 @@ __all__ = ["CommandSession", "Credential"]
 
 _NO_ROOM: Final = CloseReason(4008, "outbox can't take a reply")
 _MEASURED: Final = 16  # flushes; the chunk after as many is measured, at a cost not seen
-_COMMAND_SLICE: Final = 200  # commands that aren't publishes between two checkpoints, some 5 ms
 
 
 class Credential(Enum):
@@ -123,18 +122,20 @@ class CommandSession(PublishingSession):
         if self.hub.ending:
             await trio.sleep_forever()  # until the session ends
         publisher = self._publisher
-        handled = 0
+        turns = self.hub.turns
         self.handling = True
         began, published = 0.0, False
         # With a history the sequencer's task writes what this publishes, and measures it.
         if not self.hub.broker.flushes % _MEASURED and publisher is None:
             began = self.hub.meters.clock()
         try:
+            if turns.over:
+                await turns.wait(self.account)
             for command in self.protocol.receive(data):
                 if isinstance(command, Publish) and not self.unauthenticated and not self._changes:
                     # Nearly always, and often all that there is.
                     if publisher is None:
-                        self._publish_live(command)
+                        await self._publish_live(command)
                         published = True
                     else:
                         await self._publish_stored(publisher, command)
@@ -149,10 +150,8 @@ class CommandSession(PublishingSession):
                 await self.dispatch(command)
                 if self._changes:
                     continue  # held back until the run ends
-                handled += 1
-                if handled % _COMMAND_SLICE == 0:
-                    self.hub.broker.flush()
-                    await trio.lowlevel.checkpoint()
+                if turns.over:
+                    await self.hub.flush_scheduler.rest(self.account)
                 if self.ended is not None:
                     break
             else:
@@ -162,7 +161,7 @@ class CommandSession(PublishingSession):
                     await publisher.settle()
         finally:
             try:
-                rested = await self.hub.flush_scheduler.pause(self.name)
+                rested = await self.hub.flush_scheduler.pause(self.name, self.account)
             finally:
                 self.handling = False
         if began and published:
@@ -341,7 +340,7 @@ class CommandSession(PublishingSession):
     async def _refuse(self, command: Command) -> None:
         """Refuse a peer that can't or doesn't authenticate: slowly, and end the session."""
         self.hub.note_failed_auth(self.transport, self._credential.value)
-        self.hub.broker.flush()
+        await self.hub.flush_scheduler.flush(self.account)
         await trio.sleep(self.hub.hub_limits.failed_auth_delay)
         self._answer(command, Failed(Unauthorized()))
         self.end(CloseReason(4401, "unauthorized"))
@@ -349,7 +348,8 @@ class CommandSession(PublishingSession):
     async def _change_registry(self) -> None:
         """Make the changes that were held back, as one."""
         changes, self._changes = self._changes, []
-        self.hub.broker.flush()  # deliveries shall not wait for the registry's disk
+        # Deliveries shall not wait for the registry's disk.
+        await self.hub.flush_scheduler.flush(self.account)
         try:
             outcomes = await self.hub.registry.execute(changes)
         except RegistryUnavailable as error:

@@ -132,8 +132,8 @@ class Hub:
         self.registry = registry
         self.meters = Meters(time.perf_counter)
         self.broker = Broker(limits, self.meters)
-        self.flush_scheduler = FlushScheduler(self.broker)
         self.turns = Turns()
+        self.flush_scheduler = FlushScheduler(self.broker, self.turns)
         self.limits = self.broker.limits
         self.outbox_limits = outbox_limits or OutboxLimits()
         self.hub_limits = hub_limits or HubLimits()

@@ -4,6 +4,7 @@ Without a history a batch goes to the broker at once. With one it goes to the se
 stores it first; the session goes on meanwhile, and the replies come in the order of the log.
 """
 
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 import attrs
@@ -127,22 +128,40 @@ class PublishingSession(Session):
     async def _publish(self, command: Publish) -> None:
         """Publish a batch, and queue the replies; where it is stored first, they follow later."""
         if self._publisher is None:
-            self._publish_live(command)
+            await self._publish_live(command)
         else:
             await self._publish_stored(self._publisher, command)
 
-    def _publish_live(self, command: Publish) -> None:
-        """Publish where there is no history: deliveries are queued at once."""
+    async def _publish_live(self, command: Publish) -> None:
+        """Publish where there is no history: deliveries are queued at once, in turns."""
 
         def answer(error: MistError) -> None:
             self._answer(command, Failed(error))
 
         if isinstance(command, Store):
             answer(HistoryOff())
-        elif self.may_publish(command.batch):
-            self.hub.broker.publish(self.enveloped(command.batch), self.outbox, answer)
-        else:
+        elif not self.may_publish(command.batch):
             answer(NotGranted())
+        else:
+            batch = self.enveloped(command.batch)
+            steps = self.hub.broker.publish_in_steps(batch, self.outbox, answer)
+            if not isinstance(steps, tuple):  # which is done, as nearly always
+                await self.hub.flush_scheduler.work(
+                    self._granted(steps, batch, answer), self.account
+                )
+
+    def _granted(
+        self, steps: Iterable[int | None], batch: Batch, answer: Callable[[MistError], None]
+    ) -> Iterator[None]:
+        """Steps of publishing a batch, for as long as the session may; its token may change."""
+        record = self.record
+        for _ in steps:
+            yield
+            if self.record is not record:
+                record = self.record
+                if not self.may_publish(batch):
+                    answer(NotGranted())
+                    return
 
     async def _publish_stored(self, publisher: Publisher, command: Publish) -> None:
         """Publish by way of the history: the messages are delivered once they are stored."""

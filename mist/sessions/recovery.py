@@ -141,6 +141,7 @@ class Recovery:
                 session has missed some and has to end.
         """
         async with self._turn:
+            await self._sequencer.delivery.between()
             wanted = frozenset(subscribe())
             # From here on without an await: what is delivered live and what is replayed meet
             # at one id.
@@ -282,8 +283,11 @@ class Recovery:
         Args:
             caught_up: called ahead of these.
         """
-        while cursor.place < self._sequencer.newest:
+        while True:
+            await self._sequencer.delivery.between()
             newest = self._sequencer.newest
+            if cursor.place >= newest:
+                break
             # Without an await in between. Under load there is always something new by the time
             # that all before it has been read, so what comes on this last stretch is held.
             self._outbox.hold()

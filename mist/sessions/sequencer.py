@@ -33,6 +33,7 @@ from mist.errors import HistoryUnavailable
 from mist.history import MAX_GROUP, Bulk, Commit, History, Mark
 from mist.history.idempotency import KeysInFlight
 from mist.sessions.delivery import Delivery
+from mist.sessions.flush_scheduler import FlushScheduler
 from mist.sessions.submission import BulkSubmission, Submission
 
 __all__ = ["Sequencer"]
@@ -56,14 +57,22 @@ class Sequencer:
         keys_in_flight: publishes once what has an idempotency key; see there.
     """
 
-    def __init__(self, broker: Broker, history: History, *, epoch: str, newest: int) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        history: History,
+        scheduler: FlushScheduler | None = None,
+        *,
+        epoch: str,
+        newest: int,
+    ) -> None:
         self.history = history
         self.epoch = epoch
         self.broker = broker
         self.failing = False
         self.failed_at = 0.0
         self.keys_in_flight = KeysInFlight(history, self.start_soon)
-        self.delivery = Delivery(broker, history, newest)
+        self.delivery = Delivery(broker, history, newest, scheduler)
         self._waiting: deque[Submission | BulkSubmission] = deque()
         self._size = 0  # bytes submitted and not settled; of bulks none
         self._bulks = 0  # submitted and not settled
@@ -74,14 +83,19 @@ class Sequencer:
         self._nursery: trio.Nursery | None = None
 
     @classmethod
-    async def over(cls, broker: Broker, history: History) -> "Sequencer":
+    async def over(
+        cls, broker: Broker, history: History, scheduler: FlushScheduler | None = None
+    ) -> "Sequencer":
         """A sequencer that goes on where the history stands.
+
+        Args:
+            scheduler: gives turns to what is delivered; None delivers everything at once.
 
         Raises:
             HistoryUnavailable: it can't be read.
         """
         position = await history.position()
-        return cls(broker, history, epoch=position.epoch, newest=position.newest)
+        return cls(broker, history, scheduler, epoch=position.epoch, newest=position.newest)
 
     @property
     def newest(self) -> int:
@@ -223,16 +237,22 @@ class Sequencer:
             self.failing = False
             if meters is not None:
                 meters.commit.end(began)
-            self._deliver(group, first)
+            await self._deliver(group, first)
         self._settled.notify()
 
-    def _deliver(self, group: list[Submission], first: int) -> None:
+    async def _deliver(self, group: list[Submission], first: int) -> None:
         """Deliver and settle a group that was stored."""
-        for submission in group:
-            self.delivery.deliver(submission, first)
-            self._settle(submission, first)
-            first += submission.count
-        self.broker.flush()
+        settled = 0
+        try:
+            for submission in group:
+                await self.delivery.deliver(submission, first)
+                self._settle(submission, first)
+                settled += 1
+                first += submission.count
+        except BaseException:  # cancelled
+            self._refuse(group[settled:], HistoryUnavailable(_STOPPED))
+            raise
+        await self.delivery.flush()
         meters = self.broker.meters
         if meters is not None:
             # A clock that was set meanwhile makes one wrong observation.

@@ -23,6 +23,7 @@ async def history(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
 @pytest.fixture
 async def hub(history: History, nursery: trio.Nursery) -> Hub:
     hub = Hub(await open_registry("memory://"))
-    hub.sequencer = await Sequencer.over(hub.broker, history)
+    await nursery.start(hub.turns.run)
+    hub.sequencer = await Sequencer.over(hub.broker, history, hub.flush_scheduler)
     nursery.start_soon(hub.sequencer.run)
     return hub

@@ -1,6 +1,6 @@
 """A writer's large batch: stored at once, delivered in order and in turns."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
 import pytest
@@ -53,7 +53,7 @@ async def test_a_large_batch_is_delivered_in_order_behind_and_ahead_of_others(
 async def test_others_have_their_turns_while_a_large_batch_is_handed_out(
     hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mist.sessions.delivery._TURN", 0.0)
+    monkeypatch.setattr("mist.turns._PASS", 0.0)
     subscriber = join(hub, "a")
     sequencer = hub.sequencer
     assert sequencer is not None
@@ -148,17 +148,17 @@ async def test_a_slice_that_raises_costs_that_slice(
     hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     subscriber = join(hub, "a")
-    publish = hub.broker.publish
+    publish = hub.broker.publish_in_steps
     slices = 0
 
-    def publish_some(*arguments: object, **options: object) -> int:
+    def publish_some(*arguments: object, **options: object) -> Iterable[int | None]:
         nonlocal slices
         slices += 1
         if slices == 2:
             raise ZeroDivisionError
         return publish(*arguments, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(hub.broker, "publish", publish_some)
+    monkeypatch.setattr(hub.broker, "publish_in_steps", publish_some)
     _, fresh = await sequencer_of(hub).commit(bulk(numbers("a", 1_000)), Mark("", "w", 1))
     assert fresh
     data = b""

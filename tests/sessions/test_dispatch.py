@@ -243,8 +243,10 @@ async def test_a_run_of_changes_is_made_at_once_and_each_is_answered() -> None:
     assert len(replies) == 5
 
 
-async def test_many_commands_let_others_run_in_between() -> None:
-    session, protocol = make_session(await make_hub())
+async def test_many_commands_let_others_run_in_between(nursery: trio.Nursery) -> None:
+    hub = await make_hub()
+    await nursery.start(hub.turns.run)
+    session, protocol = make_session(hub)
     turns = 0
 
     async def count() -> None:
@@ -255,6 +257,6 @@ async def test_many_commands_let_others_run_in_between() -> None:
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(count)
-        await handle(session, protocol, *[Ping() for _ in range(1_000)])
+        await handle(session, protocol, *[Ping() for _ in range(20_000)])
         nursery.cancel_scope.cancel()
     assert turns >= 3

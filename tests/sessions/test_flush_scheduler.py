@@ -6,6 +6,7 @@ from mist.broker.broker import Broker
 from mist.broker.outbox import BURST, Outbox, OutboxLimits
 from mist.protocols.line.forms import PLAIN
 from mist.sessions.flush_scheduler import READ_ALONE, READ_SHARED, FlushScheduler
+from mist.turns import Account, Turns
 from mist.wire import Batch
 
 
@@ -33,13 +34,13 @@ def message(text: str) -> Batch:
 async def work(broker: Broker, flush_scheduler: FlushScheduler, name: str, chunks: int = 1) -> None:
     for number in range(chunks):
         broker.publish(message(f"{name}{number}"))
-        if not await flush_scheduler.pause(name):
+        if not await flush_scheduler.pause(name, Account()):
             await trio.lowlevel.checkpoint()
 
 
 async def test_whoever_works_at_the_same_time_is_flushed_once() -> None:
     broker = Broker()
-    flush_scheduler = FlushScheduler(broker)
+    flush_scheduler = FlushScheduler(broker, Turns())
     subscriber = Subscriber(broker)
     async with trio.open_nursery() as nursery:
         for name in "xyz":
@@ -50,7 +51,7 @@ async def test_whoever_works_at_the_same_time_is_flushed_once() -> None:
 
 async def test_every_publisher_stays_in_order_over_many_turns() -> None:
     broker = Broker()
-    flush_scheduler = FlushScheduler(broker)
+    flush_scheduler = FlushScheduler(broker, Turns())
     subscriber = Subscriber(broker)
     async with trio.open_nursery() as nursery:
         for name in "vwxyz":
@@ -67,17 +68,17 @@ async def test_every_publisher_stays_in_order_over_many_turns() -> None:
 
 async def test_a_session_that_works_alone_is_flushed_on_the_spot() -> None:
     broker = Broker()
-    flush_scheduler = FlushScheduler(broker)
+    flush_scheduler = FlushScheduler(broker, Turns())
     subscriber = Subscriber(broker)
     await work(broker, flush_scheduler, "x")
     broker.publish(message("next"))
-    assert not await flush_scheduler.pause("x")
+    assert not await flush_scheduler.pause("x", Account())
     assert subscriber.writes[-1] == b"publish a next\n"
 
 
 async def test_what_a_cancelled_session_queued_is_flushed() -> None:
     broker = Broker()
-    flush_scheduler = FlushScheduler(broker)
+    flush_scheduler = FlushScheduler(broker, Turns())
     subscriber = Subscriber(broker)
     with trio.CancelScope() as scope:
         scope.cancel()
@@ -88,7 +89,7 @@ async def test_what_a_cancelled_session_queued_is_flushed() -> None:
 
 async def test_many_busy_sessions_read_less_each_until_they_are_few_again() -> None:
     broker = Broker()
-    flush_scheduler = FlushScheduler(broker)
+    flush_scheduler = FlushScheduler(broker, Turns())
     assert flush_scheduler.read_size == READ_ALONE
     async with trio.open_nursery() as nursery:
         for number in range(9):
@@ -102,12 +103,12 @@ async def test_many_busy_sessions_read_less_each_until_they_are_few_again() -> N
 
 async def test_publishers_that_share_a_flush_cannot_fill_a_healthy_outbox() -> None:
     broker = Broker()
-    flush_scheduler = FlushScheduler(broker)
+    flush_scheduler = FlushScheduler(broker, Turns())
     subscriber = Subscriber(broker, bytes=BURST + READ_SHARED)
 
     async def publish(name: str) -> None:
         broker.publish(message(name * (READ_SHARED // 2)))
-        await flush_scheduler.pause(name)
+        await flush_scheduler.pause(name, Account())
 
     async with trio.open_nursery() as nursery:
         for number in range(100):

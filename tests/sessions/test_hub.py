@@ -161,25 +161,28 @@ async def test_where_all_of_it_ends_nothing_is_tidied_up() -> None:
     assert session.outbox.size == 0
 
 
-async def test_a_chunk_of_many_commands_lets_others_run_and_be_flushed() -> None:
+async def test_a_chunk_of_many_commands_lets_others_run_and_be_flushed(
+    nursery: trio.Nursery,
+) -> None:
     hub = await make_hub()
+    await nursery.start(hub.turns.run)
     session = service(hub)
     flushed = []
     session.outbox.flush = lambda: flushed.append(session.outbox.size)
     steps = []
 
     async def run_beside() -> None:
-        while len(session.subscriptions) < 2_000:
+        while len(session.subscriptions) < 10_000:
             steps.append(len(session.subscriptions))
             await trio.lowlevel.checkpoint()
 
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(run_beside)
-        nursery.start_soon(
-            session.receive, b"".join(b"subscribe t%d\nping\n" % n for n in range(2_000))
+    async with trio.open_nursery() as beside:
+        beside.start_soon(run_beside)
+        beside.start_soon(
+            session.receive, b"".join(b"subscribe t%d\nping\n" % n for n in range(10_000))
         )
     assert len(set(steps)) > 10
-    assert len(flushed) > 10
+    assert len(flushed) > 1
 
 
 async def test_drops_are_logged_once_an_interval_for_a_session(

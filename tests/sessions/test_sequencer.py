@@ -192,7 +192,7 @@ async def test_a_broker_that_raises_costs_that_batch_and_ids_stay_right(
     subscriber = join(hub, "a")
     await subscriber.receive(b"ids on\n")
     with monkeypatch.context() as patch:
-        patch.setattr(hub.broker, "publish", fail)
+        patch.setattr(hub.broker, "publish_in_steps", fail)
         assert await hub.store_all([(A, b"1"), (A, b"2")]) == 1
     assert await hub.store(A, b"3") == 3
     assert take(subscriber) == b"message 3 a 3\n"
