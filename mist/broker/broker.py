@@ -22,7 +22,7 @@ A message reaches an outbox once, however many of its subscriptions match, and m
 an outbox in the order published.
 """
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Generator, Iterable, Iterator, Sequence
 from typing import Final
 
 import attrs
@@ -41,7 +41,7 @@ from mist.broker.tag_rates import TagRates
 from mist.broker.validation import Accepted, Rejected, validate
 from mist.errors import CommandError, TooManyMatches
 from mist.message import Limits, parse_tag_list
-from mist.wire import Batch, Run, TagList
+from mist.wire import Batch, Entry, Run, TagList
 
 __all__ = ["Accepted", "Broker", "BrokerStatistics", "Group", "Rejected"]
 
@@ -51,6 +51,9 @@ _Joined = tuple[Recipients | CommandError, list[Matched], int]
 """Messages with the same recipients, and how many; or so many that are refused, and why."""
 
 _Prepared = Match | CommandError | None
+
+# Groups that the preparations of one part find, until the next is begun: 8 bytes each.
+_PREPARED: Final = 65_536
 
 _RUNS: Final = 100  # in a step: 2 ms of what was never seen before
 
@@ -390,43 +393,75 @@ class Broker(Subscriptions):
         self._directory.remember(tag_list, match.tags, match)
         return match
 
-    def prepare(self, tag_list: bytes) -> Generator[None, None, Preparation]:
-        """Find what a tag list matches, in steps, before a message that carries it is stored.
-
-        Returns:
-            To be `release`d once the message has been published, or never will be.
-
-        Raises:
-            CommandError: such a message can't be published.
-        """
-        preparation = self._preparations.begin(tag_list)
-        try:
-            yield from preparation.steps()
-        except BaseException:
-            self._preparations.release(preparation)
-            raise
-        self._preparations.done(preparation)
-        return preparation
-
-    def to_prepare(self, batch: Batch) -> Sequence[bytes]:
-        """The tag lists of a batch that take long to match; see `prepare`. Nearly always none."""
-        return self._preparations.among(batch)
-
-    def release(self, preparation: Preparation) -> None:
-        """Let go of what `prepare` returned. Idempotent."""
-        self._preparations.release(preparation)
-
     def _reject(self, error: CommandError, count: int, on_error: OnError) -> None:
         self._rejected += count
         for _ in range(count):
             on_error(error)
 
-    def validate(self, batch: Batch) -> Iterator[Accepted | Rejected]:
-        """Check a batch's tag lists without delivering anything; its parts, in order."""
+    def validate(self, batch: Batch) -> Generator[Accepted | Rejected | None, None, None]:
+        """Check a batch's tag lists before it is stored, in steps; its parts, in order.
+
+        What takes long to match is prepared. Pass what is accepted to `release` once it has been
+        published, or never will be.
+
+        Returns:
+            The parts, and None in between, where others may have their turns.
+        """
         for part in validate(batch, self.limits.message_tags, self._matches):
             if isinstance(part, Rejected):
                 self._rejected += part.count
-            yield part
+            if isinstance(part, Accepted) and (long := self._preparations.among(part.batch)):
+                yield from self._prepare_part(part, set(long))
+            else:
+                yield part
+
+    def _prepare_part(
+        self, part: Accepted, long: Container[bytes]
+    ) -> Generator[Accepted | Rejected | None, None, None]:
+        """Prepare the tag lists that take `long`; as much in a part as may be held at once."""
+        prepared: dict[bytes, Preparation] = {}
+        runs: list[Run] = []
+        entries: list[Entry] = []
+
+        def accepted() -> Accepted:
+            of_runs = Batch.of_runs(
+                runs.copy(), framable=part.batch.framable, envelope=part.batch.envelope
+            )
+            done = Accepted(of_runs, entries.copy(), tuple(prepared.values()))
+            for each in (runs, entries, prepared):
+                each.clear()
+            return done
+
+        try:
+            for run, entry in zip(part.batch.runs, part.entries, strict=True):
+                tag_list, _, count = run
+                if tag_list in long and tag_list not in prepared:
+                    if sum(each.groups for each in prepared.values()) > _PREPARED:
+                        yield accepted()
+                    preparation = self._preparations.begin(tag_list)
+                    prepared[tag_list] = preparation
+                    try:
+                        yield from preparation.steps()
+                    except CommandError as error:
+                        self._preparations.release(prepared.pop(tag_list))
+                        if runs:
+                            yield accepted()
+                        self._rejected += count
+                        yield Rejected(error, count)
+                        continue
+                    self._preparations.done(preparation)
+                runs.append(run)
+                entries.append(entry)
+            if runs:
+                yield accepted()
+        finally:
+            for each in prepared.values():
+                self._preparations.release(each)
+
+    def release(self, part: Accepted) -> None:
+        """Let go of what was prepared for a part. Idempotent."""
+        for each in part.prepared:
+            self._preparations.release(each)
 
     # matching
 

@@ -12,7 +12,7 @@ place in it, so that none behind it waits.
 A preparation is kept for as long as its message is on its way, and no longer.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from mist.broker.directory import Directory
@@ -29,6 +29,8 @@ __all__ = ["Preparation", "Preparations"]
 _NARROW: Final = 12  # tags
 _FEW: Final = 4_096  # tag sets, and groups of a match
 
+_HELD: Final = 16_000_000  # groups that all preparations together may have found: 128 MB
+
 _STEP: Final = 2_048  # groups whose subscribers are collected in a step: 0.2 to 0.8 ms
 
 
@@ -38,11 +40,17 @@ class Preparation:
     Args:
         written: the tag list as a publisher wrote it.
         tags: what it says.
-        directory, resolver, most: as for `Preparations`.
+        directory, resolver: as for `Preparations`.
+        most: groups that may be found; asked each time that some are.
     """
 
     def __init__(
-        self, written: bytes, tags: TagSet, directory: Directory, resolver: Resolver, most: int
+        self,
+        written: bytes,
+        tags: TagSet,
+        directory: Directory,
+        resolver: Resolver,
+        most: Callable[[], int],
     ) -> None:
         self.written = written
         self._tags = tags
@@ -67,8 +75,8 @@ class Preparation:
         """
         for groups in self._directory.match_in_steps(self._tags):
             self._groups += groups
-            if len(self._groups) > self._most:
-                raise TooManyMatches(self._most)
+            if len(self._groups) > (most := self._most()):
+                raise TooManyMatches(most)
             yield
             for start in range(0, len(groups), _STEP):
                 self._found.update(collect(groups[start : start + _STEP]))
@@ -153,9 +161,17 @@ class Preparations:
             EmptyTag, InvalidTag, TooManyTags: it breaks the rules.
         """
         tags = parse_tag_list(tag_list, self._most_tags)
-        preparation = Preparation(tag_list, tags, self._directory, self._resolver, self._most)
+        preparation = Preparation(
+            tag_list, tags, self._directory, self._resolver, lambda: self._allowed
+        )
         self._begun[preparation] = None
         return preparation
+
+    @property
+    def _allowed(self) -> int:
+        """Groups that one may find: fewer where others hold many."""
+        held = sum(each.groups for each in self._begun)
+        return self._most if held < _HELD else 0
 
     def done(self, preparation: Preparation) -> None:
         """All its steps are done: the messages of its tag list may use it."""

@@ -5,9 +5,11 @@ rules. So a batch is parted into what can be published and what is rejected, in 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 import attrs
 
+from mist.broker.preparation import Preparation
 from mist.errors import CommandError
 from mist.message import parse_tag_list
 from mist.wire import Batch, Entry, Run, TagList, record_head
@@ -15,12 +17,20 @@ from mist.wire import Batch, Entry, Run, TagList, record_head
 __all__ = ["Accepted", "Rejected", "validate"]
 
 
+_STEP: Final = 100  # tag lists checked in a step, some 1 ms
+
+
 @attrs.frozen
 class Accepted:
-    """What can be published: a batch whose tag lists keep the rules, and its entries."""
+    """What can be published: a batch whose tag lists keep the rules, and its entries.
+
+    Attributes:
+        prepared: the matches that take long to find, and have been found.
+    """
 
     batch: Batch
     entries: Sequence[Entry]
+    prepared: Sequence[Preparation] = ()
 
 
 @attrs.frozen
@@ -33,17 +43,18 @@ class Rejected:
 
 def validate(
     batch: Batch, most_tags: int, known: Mapping[bytes, TagList]
-) -> Iterator[Accepted | Rejected]:
-    """A batch's parts, in order.
+) -> Iterator[Accepted | Rejected | None]:
+    """A batch's parts, in order; and None in between, where others may have their turns.
 
     Args:
         most_tags: distinct tags that a message may have.
-        known: tag lists that have been checked before, as written. Looked at before the first
-            part is asked for, and not after.
+        known: tag lists that have been checked before, as written.
     """
     checked: dict[bytes, TagList | CommandError] = {}
     flawless = True
-    for tag_list in set(batch.tag_lists):
+    for place, tag_list in enumerate(set(batch.tag_lists), 1):
+        if not place % _STEP:
+            yield None
         found = known.get(tag_list)
         if found is not None:
             checked[tag_list] = found

@@ -2,22 +2,31 @@
 
 A session doesn't wait for the disk after each publish. It stops reading from its peer at its
 share of what may be in flight, and earlier where all sessions together have too much.
+
+Tag lists are checked in the session's own turns, and what takes long to match is matched there,
+too (`Broker.validate`): once its messages are in the order of the log, those of others would wait
+behind it.
 """
 
 from collections.abc import Callable
+from contextlib import closing
 from typing import Final
 
 from mist.broker.outbox import Outbox
-from mist.broker.validation import Rejected
+from mist.broker.validation import Accepted, Rejected
 from mist.change import Change
 from mist.errors import HistoryUnavailable, MistError
 from mist.sessions.sequencer import Sequencer
 from mist.sessions.submission import Submission
+from mist.turns import Account, Turns
 from mist.wire import Batch
 
 __all__ = ["Publisher"]
 
 _SHARE: Final = 262_144  # bytes in flight of one session
+
+OnError = Callable[[MistError], None]
+OnStored = Callable[[int], None]
 
 
 class Publisher:
@@ -26,17 +35,19 @@ class Publisher:
     Args:
         sequencer: where they go.
         outbox: the session's own.
+        turns: of the event loop.
 
     Attributes:
         in_flight: bytes published and not yet settled.
     """
 
-    __slots__ = ("_outbox", "_sequencer", "_settled", "in_flight")
+    __slots__ = ("_outbox", "_sequencer", "_settled", "_turns", "in_flight")
 
-    def __init__(self, sequencer: Sequencer, outbox: Outbox) -> None:
+    def __init__(self, sequencer: Sequencer, outbox: Outbox, turns: Turns) -> None:
         self.in_flight = 0
         self._sequencer = sequencer
         self._outbox = outbox
+        self._turns = turns
         self._settled = Change()
 
     @property
@@ -48,43 +59,54 @@ class Publisher:
     async def publish(
         self,
         batch: Batch,
+        account: Account,
         name: str,
-        on_error: Callable[[MistError], None],
-        on_stored: Callable[[int], None] | None = None,
+        on_error: OnError,
+        on_stored: OnStored | None = None,
     ) -> None:
-        """Have a batch stored and delivered. Waits only where part of it is refused.
+        """Have a batch stored and delivered. Waits for turns, and where part of it is refused.
 
         Args:
+            account: whom the turns are charged to.
             name: as in `mist.history.Publication`.
             on_error: called for each message that is refused for its tags, after what stands
                 before it was delivered; and for each that could not be stored.
             on_stored: called with the first message's id when all are delivered.
         """
+        turns = self._turns
+        with closing(self._sequencer.broker.validate(batch)) as parts:
+            for part in parts:
+                if isinstance(part, Accepted):
+                    self._submit(part, name, on_error, on_stored)
+                    if part.prepared:  # which takes memory until it is delivered
+                        await self.settle()
+                elif isinstance(part, Rejected):
+                    await self.settle()
+                    for _ in range(part.count):
+                        on_error(part.error)
+                if turns.over:
+                    await turns.wait(account)
 
+    def _submit(
+        self, part: Accepted, name: str, on_error: OnError, on_stored: OnStored | None
+    ) -> None:
         def settled(submission: Submission, outcome: int | HistoryUnavailable) -> None:
             self.in_flight -= submission.size
             if not self.in_flight:
                 self._settled.notify()
+            self._sequencer.broker.release(part)
             if isinstance(outcome, HistoryUnavailable):
                 for _ in range(submission.count):
                     on_error(outcome)
             elif on_stored is not None:
                 on_stored(outcome)
 
-        for part in self._sequencer.broker.validate(batch):
-            if isinstance(part, Rejected):
-                await self.settle()
-                for _ in range(part.count):
-                    on_error(part.error)
-                continue
-            submission = Submission([part], settled, self._outbox, name)
-            try:
-                self._sequencer.submit(submission)
-            except HistoryUnavailable as error:
-                for _ in range(submission.count):
-                    on_error(error)
-            else:
-                self.in_flight += submission.size
+        submission = Submission([part], settled, self._outbox, name)
+        self.in_flight += submission.size
+        try:
+            self._sequencer.submit(submission)
+        except HistoryUnavailable as error:
+            settled(submission, error)
 
     async def settle(self) -> None:
         """Wait until all that was published is durable and delivered, or refused.

@@ -59,7 +59,7 @@ class PublishingSession(Session):
         self._publishable: dict[bytes, bool] = {}
         self._publisher: Publisher | None = None
         if hub.sequencer is not None:
-            self._publisher = Publisher(hub.sequencer, self.outbox)
+            self._publisher = Publisher(hub.sequencer, self.outbox, hub.turns)
         self.set_protocol(protocol)
 
     def set_protocol(self, protocol: Protocol) -> None:
@@ -183,4 +183,5 @@ class PublishingSession(Session):
             return
         name = "" if self.record is None else self.record.id
         confirmed = confirm if isinstance(command, Store) else None
-        await publisher.publish(self.enveloped(command.batch), name, answer, confirmed)
+        batch = self.enveloped(command.batch)
+        await publisher.publish(batch, self.account, name, answer, confirmed)
