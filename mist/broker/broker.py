@@ -401,8 +401,8 @@ class Broker(Subscriptions):
     def validate(self, batch: Batch) -> Generator[Accepted | Rejected | None, None, None]:
         """Check a batch's tag lists before it is stored, in steps; its parts, in order.
 
-        What takes long to match is prepared. Pass what is accepted to `release` once it has been
-        published, or never will be.
+        What takes long to match is prepared. Pass what is `prepared` to `release` once the part has
+        been published, or never will be.
 
         Returns:
             The parts, and None in between, where others may have their turns.
@@ -458,9 +458,9 @@ class Broker(Subscriptions):
             for each in prepared.values():
                 self._preparations.release(each)
 
-    def release(self, part: Accepted) -> None:
-        """Let go of what was prepared for a part. Idempotent."""
-        for each in part.prepared:
+    def release(self, prepared: Iterable[Preparation]) -> None:
+        """Let go of what was prepared for messages. Idempotent."""
+        for each in prepared:
             self._preparations.release(each)
 
     # matching

@@ -1,64 +1,107 @@
-"""Messages published from inside the process, as batches for the broker.
+"""Messages published from inside the process, or in one request, as batches for the broker.
 
-Peers are checked by their protocols. A program that embeds mist has no protocol between, so
-what it passes is checked here, in its own call: further on, a mistake would meet the messages
-of others.
+Peers' messages are checked by their protocols. What a program passes that embeds mist, or a request
+that publishes many messages at once, is checked here, all of it before any is published: further
+on, a mistake would meet the messages of others.
 """
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import repeat
 from operator import itemgetter
+from typing import Final
+
+import attrs
 
 from mist.audience import Audience
 from mist.broker.broker import Broker
-from mist.broker.validation import Accepted
+from mist.broker.preparation import Preparation
+from mist.broker.validation import Accepted, Rejected
 from mist.message import Envelope, TagSet, format_tags, parse_tags
-from mist.wire import Batch, Run, record
+from mist.wire import Batch, Entry, Run, record
 
-__all__ = ["make_batches"]
+__all__ = ["Checked", "check_messages"]
+
+_STEP: Final = 20  # messages checked in a step, some 1 ms where they have many tags
 
 
-def make_batches(
-    broker: Broker,
-    messages: Sequence[tuple[TagSet, bytes]],
-    publisher: str = "",
-    envelopes: Sequence[Envelope | None] = (),
-) -> list[Accepted]:
-    """Messages as batches, neighbours with one envelope together.
+@attrs.define
+class Checked:
+    """Messages that may be published, all or none, as far as their tags and data go.
+
+    Pass what is `prepared` to `Broker.release` once they are published, or never will be.
+
+    Attributes:
+        runs: their records, one each.
+        entries: the same with their checked tag lists.
+        framable: of each, whether its data holds no LF.
+        prepared: matches that take long to find, and have been found.
+    """
+
+    runs: list[Run] = attrs.field(factory=list)
+    entries: list[Entry] = attrs.field(factory=list)
+    framable: list[bool] = attrs.field(factory=list)
+    prepared: list[Preparation] = attrs.field(factory=list)
+
+    def batches(self, envelopes: Sequence[Envelope | None] = ()) -> list[Accepted]:
+        """Batches to publish, neighbours with one envelope together.
+
+        Args:
+            envelopes: what each of them has beside tags and data; empty where none has.
+
+        Raises:
+            ValueError: there is not one envelope for each.
+            TypeError: one is not what it should be.
+        """
+        number = len(self.runs)
+        if envelopes and len(envelopes) != number:
+            raise ValueError(f"{len(envelopes)} envelopes for {number} messages")
+        batches: list[Accepted] = []
+        pairs = zip(range(number), envelopes or repeat(None, number), strict=True)
+        for envelope, neighbours in itertools.groupby(pairs, key=itemgetter(1)):
+            _check_envelope(envelope)
+            places = [place for place, _ in neighbours]
+            some = slice(places[0], places[-1] + 1)
+            framable = all(self.framable[some])
+            batch = Batch.of_runs(self.runs[some], framable=framable, envelope=envelope)
+            batches.append(Accepted(batch, self.entries[some]))
+        return batches
+
+
+def check_messages(
+    broker: Broker, messages: Sequence[tuple[TagSet, bytes]], checked: Checked
+) -> Iterator[None]:
+    """Check messages in steps.
 
     Args:
         broker: whose rules for tags hold.
-        messages, publisher, envelopes: as for `Hub.publish_all`.
+        messages: tags and data of each, in order; at least one.
+        checked: which has them all in the end.
 
     Raises:
-        EmptyTag, InvalidTag, TooManyTags: a message's tags break the rules.
-        ValueError: there is no message, or not one envelope for each.
+        EmptyTag, InvalidTag, TooManyTags, TooManyMatches: a message's tags break the rules.
+        ValueError: there is no message.
         TypeError: something is not what it should be.
     """
     if not messages:
         raise ValueError("there is no message to publish")
-    if envelopes and len(envelopes) != len(messages):
-        raise ValueError(f"{len(envelopes)} envelopes for {len(messages)} messages")
-    if not isinstance(publisher, str):
-        raise TypeError(f"publisher must be str, not {type(publisher).__name__}")
-    accepted: list[Accepted] = []
-    pairs = zip(messages, envelopes or repeat(None, len(messages)), strict=True)
-    for envelope, neighbours in itertools.groupby(pairs, key=itemgetter(1)):
-        _check_envelope(envelope)
-        runs: list[Run] = []
-        framable = True
-        for (tags, data), _ in neighbours:
-            tag_list = _tag_list(tags, broker.limits.message_tags)
-            if not isinstance(data, bytes):
-                raise TypeError(f"data must be bytes, not {type(data).__name__}")
-            runs.append((tag_list, record(tag_list, data), 1))
-            framable = framable and b"\n" not in data
-        batch = Batch.of_runs(runs, framable=framable, envelope=envelope)
-        (part,) = broker.validate(batch)
-        assert isinstance(part, Accepted)  # the tags have been looked at
-        accepted.append(part)
-    return accepted
+    runs: list[Run] = []
+    for place, (tags, data) in enumerate(messages, 1):
+        tag_list = _tag_list(tags, broker.limits.message_tags)
+        if not isinstance(data, bytes):
+            raise TypeError(f"data must be bytes, not {type(data).__name__}")
+        runs.append((tag_list, record(tag_list, data), 1))
+        checked.framable.append(b"\n" not in data)
+        if not place % _STEP:
+            yield
+    for part in broker.validate(Batch.of_runs(runs)):
+        if isinstance(part, Rejected):
+            raise part.error
+        if part is not None:
+            checked.prepared += part.prepared
+            checked.runs += part.batch.runs
+            checked.entries += part.entries
+        yield
 
 
 def _tag_list(tags: TagSet, most: int) -> bytes:

@@ -25,18 +25,19 @@ from mist.auth.registry import Registry
 from mist.broker.broker import Broker, BrokerStatistics
 from mist.broker.meters import Meters
 from mist.broker.outbox import Outbox, OutboxLimits
+from mist.broker.validation import Accepted
 from mist.errors import HistoryOff, HistoryUnavailable
 from mist.history import Key
 from mist.history.idempotency import KeysInMemory
 from mist.message import Envelope, Limits, TagSet
-from mist.sessions.batching import make_batches
+from mist.sessions.batching import Checked, check_messages
 from mist.sessions.client_filters import ClientFilters
 from mist.sessions.client_ids import Clients
 from mist.sessions.flush_scheduler import FlushScheduler
 from mist.sessions.sequencer import Sequencer
 from mist.sessions.session_table import SessionTable
 from mist.sessions.submission import Submission
-from mist.turns import Turns
+from mist.turns import Account, Turns
 
 if TYPE_CHECKING:
     from mist.archive.sealer import Sealer  # needs pyarrow, which is an extra
@@ -190,15 +191,87 @@ class Hub:
             HistoryUnavailable: nor then; the server is stopping.
             TypeError, ValueError: nor then; the arguments are not what they should be.
         """
-        accepted = make_batches(self.broker, messages, publisher, envelopes)
-        if self.sequencer is None:
-            for part in accepted:
-                self.broker.publish(part.batch)
-            self.broker.flush()
-        else:
-            submission = Submission(accepted, lambda _, outcome: None, publisher=publisher)
-            self.sequencer.submit(submission)
+        checked = self._check_at_once(messages, publisher)
+        try:
+            batches = checked.batches(envelopes)
+            if self.sequencer is None:
+                for part in batches:
+                    self.broker.publish(part.batch)
+                self.broker.flush()
+            else:
+                submission = Submission(batches, lambda _, outcome: None, publisher=publisher)
+                self.sequencer.submit(submission)
+        finally:
+            self.broker.release(checked.prepared)
         return len(messages)
+
+    def _check_at_once(self, messages: Sequence[tuple[TagSet, bytes]], publisher: str) -> Checked:
+        _check_publisher(publisher)
+        checked = Checked()
+        try:
+            for _ in check_messages(self.broker, messages, checked):
+                pass
+        except BaseException:
+            self.broker.release(checked.prepared)
+            raise
+        return checked
+
+    async def check(self, messages: Sequence[tuple[TagSet, bytes]], account: Account) -> Checked:
+        """Check messages in turns, before `publish_checked` or `store_checked` publishes them.
+
+        Args:
+            account: whom the turns are charged to.
+
+        Raises:
+            EmptyTag, InvalidTag, TooManyTags, TooManyMatches: a message's tags break the rules.
+        """
+        checked = Checked()
+        try:
+            steps = check_messages(self.broker, messages, checked)
+            await self.flush_scheduler.work(steps, account)
+        except BaseException:
+            self.broker.release(checked.prepared)
+            raise
+        return checked
+
+    async def publish_checked(
+        self, checked: Checked, envelopes: Sequence[Envelope | None], account: Account
+    ) -> None:
+        """Publish messages where there is no history, all or none, in turns, and flush.
+
+        Once it has begun it is not cancelled.
+        """
+        try:
+            batches = checked.batches(envelopes)
+            with trio.CancelScope(shield=True):
+                for part in batches:
+                    steps = self.broker.publish_in_steps(part.batch)
+                    await self.flush_scheduler.work(steps, account)
+                await self.flush_scheduler.flush(account)
+        finally:
+            self.broker.release(checked.prepared)
+
+    async def store_checked(
+        self,
+        checked: Checked,
+        publisher: str,
+        key: Key | None,
+        envelopes: Sequence[Envelope | None],
+    ) -> int:
+        """Publish messages durably, all or none. They are on their way before this first waits.
+
+        Returns:
+            The id of the first; the others' follow it.
+
+        Raises:
+            HistoryOff, HistoryUnavailable: nothing was published; as for `store`.
+        """
+        try:
+            if self.sequencer is None:
+                raise HistoryOff
+            return await self._stored(self.sequencer, checked.batches(envelopes), publisher, key)
+        finally:
+            self.broker.release(checked.prepared)
 
     async def store(self, tags: TagSet, data: bytes) -> int:
         """Publish one message from inside the process, durably.
@@ -238,9 +311,12 @@ class Hub:
         """
         if not isinstance(key, Key | None):
             raise TypeError("a key must be Key or None")
-        accepted = make_batches(self.broker, messages, publisher, envelopes)
-        if self.sequencer is None:
-            raise HistoryOff
+        checked = self._check_at_once(messages, publisher)
+        return await self.store_checked(checked, publisher, key, envelopes)
+
+    async def _stored(
+        self, sequencer: Sequencer, batches: Sequence[Accepted], publisher: str, key: Key | None
+    ) -> int:
         outcomes: list[int | HistoryUnavailable] = []
         settled = trio.Event()
 
@@ -248,7 +324,7 @@ class Hub:
             outcomes.append(outcome)
             settled.set()
 
-        self.sequencer.submit(Submission(accepted, settle, publisher=publisher, key=key))
+        sequencer.submit(Submission(batches, settle, publisher=publisher, key=key))
         await settled.wait()
         if isinstance(outcomes[0], HistoryUnavailable):
             raise outcomes[0]
@@ -320,3 +396,8 @@ class Hub:
             failed_auths=dict(self.failed_auths),
             broker=self.broker.statistics(),
         )
+
+
+def _check_publisher(publisher: str) -> None:
+    if not isinstance(publisher, str):
+        raise TypeError(f"publisher must be str, not {type(publisher).__name__}")

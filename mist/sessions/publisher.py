@@ -94,7 +94,7 @@ class Publisher:
             self.in_flight -= submission.size
             if not self.in_flight:
                 self._settled.notify()
-            self._sequencer.broker.release(part)
+            self._sequencer.broker.release(part.prepared)
             if isinstance(outcome, HistoryUnavailable):
                 for _ in range(submission.count):
                     on_error(outcome)

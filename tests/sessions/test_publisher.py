@@ -10,6 +10,7 @@ from mist.history import History
 from mist.protocols.line.forms import PLAIN
 from mist.sessions.hub import Hub
 from mist.sessions.publisher import Publisher
+from mist.turns import Account
 from mist.wire import Batch
 from tests.sessions.storing import Gate, join, sequencer_of, take
 
@@ -22,7 +23,7 @@ def fail(*_: object) -> None:
 
 @pytest.fixture
 async def publisher(hub: Hub) -> Publisher:
-    return Publisher(sequencer_of(hub), Outbox(PLAIN, OutboxLimits(), hub.broker.ready))
+    return Publisher(sequencer_of(hub), Outbox(PLAIN, OutboxLimits(), hub.broker.ready), hub.turns)
 
 
 async def test_an_error_stands_between_what_came_before_and_behind(hub: Hub) -> None:
@@ -70,7 +71,7 @@ async def test_all_who_wait_hear_that_everything_is_settled(
     publisher: Publisher, history: History
 ) -> None:
     gate = Gate(history)
-    await publisher.publish(Batch.of(A, b"1"), "", fail)
+    await publisher.publish(Batch.of(A, b"1"), Account(), "", fail)
     with trio.fail_after(5):
         async with trio.open_nursery() as nursery:
             for _ in range(3):
@@ -89,12 +90,12 @@ async def test_callbacks_that_raise_cost_only_themselves(
     gate = Gate(history)
     gate.open.set()
     gate.failing = failing
-    await publisher.publish(Batch.of(A, b"1"), "", fail, fail)
+    await publisher.publish(Batch.of(A, b"1"), Account(), "", fail, fail)
     with trio.fail_after(5):
         await publisher.settle()
     gate.failing = False
     stored: list[int] = []
-    await publisher.publish(Batch.of(A, b"2"), "", fail, stored.append)
+    await publisher.publish(Batch.of(A, b"2"), Account(), "", fail, stored.append)
     with trio.fail_after(5):
         await publisher.settle()
     assert stored == [1 if failing else 2]
@@ -109,7 +110,7 @@ async def test_each_message_is_refused_where_the_history_is_not_there(
     gate.failing = True
     errors: list[object] = []
     batch = Batch([b"a"], (b"publish a 1\npublish a 2\n", 2))
-    await publisher.publish(batch, "", errors.append)
+    await publisher.publish(batch, Account(), "", errors.append)
     await publisher.settle()
     assert len(errors) == 2
     assert all(isinstance(each, HistoryUnavailable) for each in errors)

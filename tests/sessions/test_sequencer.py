@@ -14,11 +14,12 @@ from mist.errors import EmptyTag, HistoryOff, HistoryUnavailable
 from mist.history import Bulk, History, Key, Mark
 from mist.message import Envelope
 from mist.protocols.line.forms import PLAIN
-from mist.sessions.batching import make_batches
+from mist.sessions.batching import Checked, check_messages
 from mist.sessions.hub import Hub
 from mist.sessions.publisher import Publisher
 from mist.sessions.sequencer import Sequencer
 from mist.sessions.submission import Submission
+from mist.turns import Account
 from mist.wire import Batch, record
 from tests.sessions.storing import Gate, bulk, join, numbers, sequencer_of, take
 
@@ -174,8 +175,10 @@ async def test_what_raises_beside_a_delivery_costs_nobody_else(hub: Hub, what: s
         outbox.flush = fail
     if what == "on_behind":
         outbox.on_behind = fail
+    checked = Checked()
+    assert not any(check_messages(broker, [(A, b"1"), (A, b"2")], checked))
     submission = Submission(
-        make_batches(broker, [(A, b"1"), (A, b"2")]),
+        checked.batches(),
         fail if what == "settled" else lambda _, outcome: None,
     )
     sequencer_of(hub).submit(submission)
@@ -334,7 +337,7 @@ async def test_all_that_waits_is_told_when_the_sequencer_stops(
 
     monkeypatch.setattr(history, "commit", held)
     told: list[str] = []
-    publisher = Publisher(sequencer, Outbox(PLAIN, OutboxLimits(), hub.broker.ready))
+    publisher = Publisher(sequencer, Outbox(PLAIN, OutboxLimits(), hub.broker.ready), hub.turns)
     errors: list[object] = []
 
     async def ask(name: str, request: Callable[[], Awaitable[object]]) -> None:
@@ -353,7 +356,7 @@ async def test_all_that_waits_is_told_when_the_sequencer_stops(
             await trio.testing.wait_all_tasks_blocked()
             for name, request in asked.items():  # and these are queued behind it
                 nursery.start_soon(ask, name, request)
-            await publisher.publish(Batch.of(A, b"1"), "", errors.append)
+            await publisher.publish(Batch.of(A, b"1"), Account(), "", errors.append)
             for _ in range(2):
                 nursery.start_soon(wait, "settled", sequencer.settled)
                 nursery.start_soon(wait, "settle", publisher.settle)
