@@ -221,7 +221,12 @@ class Settings:
         default=1_000_000, metadata=about(kinds.count(), "Subscriptions of a TCP connection")
     )
     max_token_subscriptions: int = attrs.field(
-        default=1_000, metadata=about(kinds.count(), "Subscriptions of a token's session")
+        default=20_000,
+        metadata=about(kinds.count(), "Subscriptions of all sessions of a token, together"),
+    )
+    max_matches: int = attrs.field(
+        default=250_000,
+        metadata=about(kinds.count(), "Distinct subscribed tag sets that one message may match"),
     )
     max_tags_per_token: int = attrs.field(
         default=1_000, metadata=about(kinds.count(), "Tags a token may carry")
@@ -355,6 +360,7 @@ class Settings:
             subscription_tags=self.max_subscription_tags,
             token_tags=self.max_token_tags,
             frame=self.max_frame,
+            matches=self.max_matches,
         )
 
     @property

@@ -56,7 +56,7 @@ class HubLimits:
 
     Attributes:
         subscriptions: of a session without a token (a service on TCP).
-        token_subscriptions: of a session with a token (a browser).
+        token_subscriptions: of all sessions of a token (browsers) together.
         subscription_bytes: the canonical tag lists of one session's subscriptions, together;
             a million subscriptions of the longest tags would otherwise be 4 GB.
         strict_grants: whether every tag of a subscription must be granted, not just one.
@@ -65,7 +65,7 @@ class HubLimits:
     """
 
     subscriptions: int = 1_000_000
-    token_subscriptions: int = 1_000
+    token_subscriptions: int = 20_000
     subscription_bytes: int = 256 * 1024 * 1024
     strict_grants: bool = False
     failed_auth_delay: float = 1.0

@@ -45,7 +45,7 @@ __all__ = ["Session"]
 
 _T = TypeVar("_T")
 
-_CLEANUP_SLICE: Final = 500  # subscriptions removed between two checkpoints, some 5 ms
+_CLEANUP_STEP: Final = 50  # subscriptions removed without looking at the clock, some 0.5 ms
 
 
 def _nothing() -> None:
@@ -135,7 +135,9 @@ class Session:
         self.subscriptions = SubscriptionSet(
             hub.broker, self.outbox, hub.hub_limits.subscription_bytes, counted=counted
         )
-        self.named_subscriptions = NamedSubscriptionSet(hub.broker, self.outbox)
+        self.named_subscriptions = NamedSubscriptionSet(
+            hub.broker, self.outbox, self.subscriptions.quota
+        )
         self.recovery: Recovery | None = None
         if hub.sequencer is not None:
             self.recovery = Recovery(
@@ -155,6 +157,9 @@ class Session:
         self.hub.sessions.detach_token(self)
         self.record = record
         self.account = self.hub.turns.account(record.id)
+        quota = self.hub.sessions.quota(record.id)
+        for each in (self.subscriptions, self.named_subscriptions):
+            each.charge(quota)
         self.hub.broker.assign(self.outbox, record.id, self.subscriptions)
         self._reclaim_client_id(record)
         self._describe()
@@ -199,11 +204,13 @@ class Session:
         self.recovery = None  # it refers back to this session
 
     async def _drop_all(self, subscriptions: Collection[_T], drop: Callable[[_T], None]) -> None:
+        turns = self.hub.turns
         with trio.CancelScope(shield=True):
             while subscriptions and not self.hub.ending:
-                for each in list(itertools.islice(subscriptions, _CLEANUP_SLICE)):
+                for each in list(itertools.islice(subscriptions, _CLEANUP_STEP)):
                     drop(each)
-                await trio.lowlevel.checkpoint()
+                if turns.over:
+                    await turns.wait(self.account)
 
     def token_changed(self, record: Record | None) -> None:
         """The registry has changed this session's token; None where it is revoked."""
@@ -276,9 +283,16 @@ class Session:
         return self.record.grant.permits(tags, strict=self.hub.hub_limits.strict_grants)
 
     @property
-    def _most(self) -> int:
+    def _room(self) -> int:
+        """How many subscriptions more it may have: of a token, what all its sessions leave."""
         limits = self.hub.hub_limits
-        return limits.subscriptions if self.record is None else limits.token_subscriptions
+        if self.record is not None:
+            return limits.token_subscriptions - self.subscriptions.quota.used
+        return limits.subscriptions - len(self.subscriptions) - len(self.named_subscriptions)
+
+    @property
+    def _most(self) -> int:
+        return len(self.subscriptions) + self._room
 
     def subscribe(self, tags: TagSet) -> None:
         """Receive what carries all of `tags`, from now on.
@@ -302,7 +316,7 @@ class Session:
         if name in named:
             return
         if (
-            len(self.subscriptions) + len(named) >= self._most
+            self._room <= 0
             or self.subscriptions.list_bytes + named.list_bytes >= limits.subscription_bytes
         ):
             raise TooManySubscriptions

@@ -13,12 +13,13 @@ import itertools
 from collections import Counter
 from collections.abc import Iterator
 from typing import Final, Protocol
+from weakref import WeakValueDictionary
 
 from mist.attributes import Attributes
 from mist.auth import Record
 from mist.broker.outbox import Outbox
 from mist.sessions.close_reason import CloseReason
-from mist.sessions.subscriptions import SubscriptionSet
+from mist.sessions.subscriptions import Quota, SubscriptionSet
 
 __all__ = ["ConnectedSession", "SessionTable"]
 
@@ -79,6 +80,7 @@ class SessionTable:
         self._pending: dict[ConnectedSession, None] = {}
         self._attached: dict[ConnectedSession, None] = {}
         self._by_token: dict[str, dict[ConnectedSession, None]] = {}
+        self._quotas: WeakValueDictionary[str, Quota] = WeakValueDictionary()
         self._numbers = itertools.count(1)
 
     def __iter__(self) -> Iterator[ConnectedSession]:
@@ -140,6 +142,17 @@ class SessionTable:
         statistics = session.outbox.statistics()
         self.gone_messages[session.transport] += statistics.sent
         self.gone_bytes[session.transport] += statistics.sent_bytes
+
+    def quota(self, token: str) -> Quota:
+        """What the subscriptions of a token's sessions count against.
+
+        Args:
+            token: its registry id.
+        """
+        quota = self._quotas.get(token)
+        if quota is None:
+            quota = self._quotas[token] = Quota()
+        return quota
 
     def of_token(self, token: str) -> list[ConnectedSession]:
         """The sessions of a token, oldest first.

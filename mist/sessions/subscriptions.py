@@ -5,6 +5,8 @@ Whether a token allows a subscription is decided by the session.
 
 from collections.abc import Iterable, Iterator, Sequence
 
+import attrs
+
 from mist.broker.broker import Broker, Group
 from mist.broker.named_subscriptions import NamedSubscription
 from mist.broker.outbox import Outbox
@@ -12,7 +14,18 @@ from mist.errors import NotSubscribed, TooManySubscriptions
 from mist.message import TagSet
 from mist.wire import WireForm
 
-__all__ = ["NamedSubscriptionSet", "SubscriptionSet", "named_tags"]
+__all__ = ["NamedSubscriptionSet", "Quota", "SubscriptionSet", "named_tags"]
+
+
+@attrs.define(eq=False, weakref_slot=True)
+class Quota:
+    """What subscriptions count against: those of all sessions of a token together.
+
+    Attributes:
+        used: how many there are.
+    """
+
+    used: int = 0
 
 
 class SubscriptionSet:
@@ -29,6 +42,7 @@ class SubscriptionSet:
     Attributes:
         counted: as given; not to be changed once there are some.
         list_bytes: of the canonical tag lists of all of them.
+        quota: what they count against.
         version: another number whenever there are others.
     """
 
@@ -39,11 +53,13 @@ class SubscriptionSet:
         "_outbox",
         "counted",
         "list_bytes",
+        "quota",
         "version",
     )
 
     def __init__(self, broker: Broker, outbox: Outbox, max_bytes: int, *, counted: bool) -> None:
         self.list_bytes = 0
+        self.quota = Quota()
         self.version = 0
         self._broker = broker
         self._outbox = outbox
@@ -60,6 +76,12 @@ class SubscriptionSet:
     def __contains__(self, tags: object) -> bool:
         """Whether exactly this tag set is subscribed to."""
         return isinstance(tags, frozenset) and self._broker.find(tags) in self._groups
+
+    def charge(self, quota: Quota) -> None:
+        """Count against another quota from now on."""
+        self.quota.used -= len(self._groups)
+        self.quota = quota
+        self.quota.used += len(self._groups)
 
     def tag_sets(self) -> Iterable[TagSet]:
         """All that is subscribed to. O(n)."""
@@ -86,6 +108,7 @@ class SubscriptionSet:
             raise TooManySubscriptions
         group = self._broker.subscribe(self._outbox, tags)
         self._groups[group] = 1
+        self.quota.used += 1
         self.version += 1
         self.list_bytes += len(group.tag_list)
         return True
@@ -124,6 +147,7 @@ class SubscriptionSet:
         """End a subscription, however often it was made."""
         self._outbox.let_go()  # what is held may have been for this one
         del self._groups[group]
+        self.quota.used -= 1
         self.version += 1
         self.list_bytes -= len(group.tag_list)
         self._broker.unsubscribe(self._outbox, group)
@@ -137,15 +161,18 @@ class NamedSubscriptionSet:
     Args:
         broker: where they are made.
         outbox: for which.
+        quota: what they count against.
 
     Attributes:
+        quota: as given.
         list_bytes: of the names and canonical tag lists of all of them.
     """
 
-    __slots__ = ("_broker", "_by_name", "_outbox", "list_bytes")
+    __slots__ = ("_broker", "_by_name", "_outbox", "list_bytes", "quota")
 
-    def __init__(self, broker: Broker, outbox: Outbox) -> None:
+    def __init__(self, broker: Broker, outbox: Outbox, quota: Quota) -> None:
         self.list_bytes = 0
+        self.quota = quota
         self._broker = broker
         self._outbox = outbox
         self._by_name: dict[bytes, NamedSubscription] = {}
@@ -159,11 +186,18 @@ class NamedSubscriptionSet:
     def __contains__(self, name: object) -> bool:
         return name in self._by_name
 
+    def charge(self, quota: Quota) -> None:
+        """Count against another quota from now on."""
+        self.quota.used -= len(self._by_name)
+        self.quota = quota
+        self.quota.used += len(self._by_name)
+
     def add(self, tags: TagSet, name: bytes, form: WireForm, queue: str) -> None:
         """Make one, of a name that isn't in use."""
         named = NamedSubscription(self._outbox, form, name)
         self._by_name[name] = named
         self._broker.add_named(named, tags, queue)
+        self.quota.used += 1
         self.list_bytes += _size(named)
 
     def remove(self, name: bytes, most: int | None) -> None:
@@ -184,6 +218,7 @@ class NamedSubscriptionSet:
         """End one now. Idempotent."""
         if self._by_name.pop(named.name, None) is not None:
             self.list_bytes -= _size(named)
+            self.quota.used -= 1
             self._broker.remove_named(named)
 
 

@@ -61,6 +61,7 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "max_unauthenticated": ("12", 12),
     "max_subscriptions": ("13", 13),
     "max_token_subscriptions": ("14", 14),
+    "max_matches": ("1_000", 1_000),
     "max_tags_per_token": ("15", 15),
     "max_data": ("1000", 1_000),
     "max_line": ("2MiB", 2_097_152),

@@ -24,6 +24,7 @@ from tests.servers import running
 from tests.transports.lines import Lines, talk
 from tests.transports.test_tcp import certificate
 from tests.transports.websockets import open_websocket
+from tests.waiting import until
 
 PATH = "/subscribe/websocket"
 TOKEN = "t0ken-that-no-log-may-hold"
@@ -286,6 +287,25 @@ async def test_subscriptions_of_a_token_are_limited(tmp_path: Path) -> None:
         async with browse(server) as page:
             found = [(await page.ask("subscribe", tags=[tag]))["success"] for tag in "abca"]
             assert found == [True, True, False, True]
+
+
+async def test_subscriptions_of_all_sessions_of_a_token_are_limited_together(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path, max_token_subscriptions=3) as server, talk(server) as admin:
+        await admin.ask(f"register * {TOKEN}\n".encode())
+        async with browse(server) as one:
+            async with browse(server) as two:
+                found = [
+                    (await page.ask("subscribe", tags=[tag]))["success"]
+                    for page, tag in ((one, "a"), (two, "a"), (two, "b"), (one, "b"), (two, "c"))
+                ]
+                assert found == [True, True, True, False, False]
+                await two.ask("unsubscribe", tags=["b"])
+                assert (await one.ask("subscribe", tags=["b"]))["success"]
+            await until(lambda: server.hub.sessions.connected == 2)
+            assert (await one.ask("subscribe", tags=["c"]))["success"]
+            assert not (await one.ask("subscribe", tags=["d"]))["success"]
 
 
 async def test_binary_messages_are_answered(server: Server, admin: Lines) -> None:
