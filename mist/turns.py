@@ -1,6 +1,6 @@
 """Turns: how much of the event loop's time one peer may take before others have theirs.
 
-An event loop is fair between tasks, not between peers: whoever has most to do keeps everyone
+An event loop is fair between tasks, not between peers: the one that has most to do keeps everyone
 waiting. So work that can be long, such as a batch of a thousand messages or a list of a thousand
 subscriptions, is done in steps, and asks between two steps whether it has had its turn:
 
@@ -165,7 +165,7 @@ class Turns(trio.abc.Instrument):
             self._asked.set()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Give turns until cancelled. Those who wait then go on, each when it can."""
+        """Give turns until cancelled. Tasks that wait then go on, each when it can."""
         with self._installed():
             task_status.started()
             while True:
