@@ -112,7 +112,7 @@ class Broker(Subscriptions):
         self.meters = meters
         self._matches = self._directory.matches
         self._nobody = self._resolver.nobody
-        self._fan_out = FanOut(self._matches, self._attribute_index, self.failures)
+        self._fan_out = FanOut(self._matches, self._resolver, self._attribute_index, self.failures)
         self._tag_rates: TagRates | None = None
         if meters is not None:
             self._tag_rates = TagRates(meters.clock, self._matches, self.limits.message_tags)
@@ -377,6 +377,7 @@ class Broker(Subscriptions):
             return None
         ready = self._preparations.find(tag_list)
         if ready is not None:
+            self._directory.remember(tag_list, ready.tags, ready)
             return ready
         try:
             preparation = self._preparations.begin(tag_list)

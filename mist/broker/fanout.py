@@ -19,7 +19,7 @@ from typing import Final
 
 from mist.broker.attribute_index import AttributeIndex, reaches
 from mist.broker.failures import Failures
-from mist.broker.matches import Match, Matched, Recipients
+from mist.broker.matches import Match, Matched, Recipients, Resolver
 from mist.broker.named_subscriptions import NamedSubscription, QueueGroup
 from mist.broker.observer import DeliveryObserver, Receiver
 from mist.broker.outbox import BURST, Outbox
@@ -43,6 +43,7 @@ class FanOut:
 
     Args:
         matches: those that are cached, by the tag list as written. Looked at, never changed.
+        resolver: whether recipients may have left since they were found.
         attribute_index: whether anybody in it is bound to a site.
         failures: where exceptions of forms and callbacks are noted.
 
@@ -59,6 +60,7 @@ class FanOut:
     def __init__(
         self,
         matches: Mapping[bytes, Match],
+        resolver: Resolver,
         attribute_index: AttributeIndex,
         failures: Failures,
     ) -> None:
@@ -70,6 +72,7 @@ class FanOut:
         self.failures = failures
         self.observer: DeliveryObserver | None = None
         self._matches = matches
+        self._resolver = resolver
         self._attribute_index = attribute_index
         self._unflushed = 0  # bytes, each once however many get them
         self._effort = 0  # offers to queue groups since the last step
@@ -113,11 +116,33 @@ class FanOut:
         first: int | None,
     ) -> Iterator[None]:
         """As `deliver`, for very many recipients."""
+        version = self._resolver.version
         for part in recipients.parts:
-            left = self._deliver(part, batch, entries, skip, first)
+            if self._resolver.version == version:
+                left = self._deliver(part, batch, entries, skip, first)
+                yield
+            else:
+                left = self._deliver_to_those_left(part, batch, entries, skip, first)
+            if left is not None:
+                yield from left
+
+    def _deliver_to_those_left(
+        self,
+        recipients: Recipients,
+        batch: Batch,
+        entries: list[Matched] | None,
+        skip: Outbox | None,
+        first: int | None,
+    ) -> Iterator[None]:
+        """As `_deliver`, where some recipients may have unsubscribed since they were found."""
+        for entry in entries or self.entries_of(batch):
+            groups = entry[0].groups
+            staying = [each for each in recipients if any(each in group for group in groups)]
+            left = self._deliver(Recipients(staying), batch, [entry], skip, first)
             yield
             if left is not None:
                 yield from left
+            first = None if first is None else first + entry[2]
 
     def _deliver(
         self,

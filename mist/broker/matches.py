@@ -11,7 +11,7 @@ identity check, and consecutive messages with the same destination are joined an
 Targeted delivery, a message with an audience, resolves for that message alone and keeps nothing.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final
 from weakref import WeakValueDictionary
@@ -86,6 +86,12 @@ class Recipients:
                 by_form.setdefault(each.form, []).append(each)
         self.queues = tuple(queues)
         self.by_form = [(form, tuple(members)) for form, members in by_form.items()]
+
+    def __iter__(self) -> Iterator[Subscriber]:
+        """All of them, in no order that matters."""
+        yield from self.queues
+        for _, members in self.by_form:
+            yield from members
 
 
 class Match(TagList):

@@ -1,0 +1,322 @@
+"""Publishing in steps: bounded work in each, and the same deliveries as at once.
+
+Between two steps others publish, subscribe and leave: nobody gets what they asked for no longer,
+nobody who is there all the while misses anything, and each publisher's messages stay in order.
+"""
+
+from collections.abc import Iterator
+from itertools import combinations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import mist.broker.broker
+import mist.broker.fanout
+import mist.broker.matches
+import mist.broker.preparation
+from mist.broker.broker import Broker
+from mist.broker.named_subscriptions import NamedSubscription
+from mist.broker.outbox import Outbox
+from mist.broker.validation import Accepted, Rejected
+from mist.errors import CommandError, TooManyMatches
+from mist.message import Limits
+from mist.protocols.line.forms import PLAIN
+from tests.broker.test_broker import batch, line, make_outbox, take_all
+
+A = frozenset("a")
+
+
+@pytest.fixture
+def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything is long that has more than a few of anything."""
+    monkeypatch.setattr(mist.broker.broker, "_RUNS", 2)
+    monkeypatch.setattr(mist.broker.fanout, "_STEP", 2)
+    monkeypatch.setattr(mist.broker.matches, "WIDE", 3)
+    monkeypatch.setattr(mist.broker.matches, "_WATCHED", 2)
+    monkeypatch.setattr(mist.broker.preparation, "_FEW", 3)
+    monkeypatch.setattr(mist.broker.preparation, "_NARROW", 1)
+    monkeypatch.setattr(mist.broker.preparation, "_STEP", 2)
+
+
+def subscribed(broker: Broker, *tag_sets: str) -> Outbox:
+    outbox = make_outbox(broker)
+    for tags in tag_sets:
+        broker.subscribe(outbox, frozenset(tags))
+    return outbox
+
+
+def count(steps: Iterator[object]) -> int:
+    return sum(1 for _ in steps)
+
+
+def fill(broker: Broker, letters: str = "abcdef") -> Outbox:
+    """An outbox that is subscribed to each pair of letters."""
+    return subscribed(broker, *map("".join, combinations(letters, 2)))
+
+
+# What is in a step
+
+
+def test_a_cached_batch_for_few_is_one_step_that_is_done() -> None:
+    broker = Broker()
+    outbox = subscribed(broker, "a")
+    for _ in range(3):
+        broker.publish(batch(("a", "0")))
+    take_all(outbox)
+    steps = broker.publish_in_steps(batch(*[("a", "1")] * 500))
+    assert outbox.queued == 500
+    assert list(steps) == [500]
+
+
+def test_a_long_batch_of_different_lists_is_cut() -> None:
+    broker = Broker()
+    outbox = subscribed(broker, "a")
+    steps = broker.publish_in_steps(batch(*[(f"a,t{n}", "x") for n in range(1_000)]))
+    seen = [(done, outbox.queued) for done in steps]
+    assert [done for done, _ in seen] == [done for _, done in seen] == [*range(100, 1_001, 100)]
+
+
+def test_a_message_for_very_many_is_given_to_some_at_a_time() -> None:
+    broker = Broker()
+    outboxes = [subscribed(broker, "a") for _ in range(10_000)]
+    longest = given = 0
+    steps = broker.publish_in_steps(batch(("a", "x")))
+    for done in steps:
+        have = sum(outbox.queued for outbox in outboxes)
+        longest, given = max(longest, have - given), have
+        assert done is None or given == 10_000
+    assert (done, given) == (1, 10_000)
+    assert longest <= mist.broker.matches.WIDE
+
+
+def test_a_client_that_subscribes_to_one_subject_very_often_gets_it_in_steps() -> None:
+    broker = Broker()
+    outbox = make_outbox(broker)
+    for n in range(10_000):
+        broker.add_named(NamedSubscription(outbox, PLAIN, b"%d" % n), A)
+    assert count(iter(broker.publish_in_steps(batch(("a", "x"))))) >= 3
+    assert outbox.queued == 10_000
+
+
+def test_slow_consumers_are_dealt_with_some_at_a_time() -> None:
+    broker = Broker()
+    outboxes = [make_outbox(broker, messages=0) for _ in range(1_000)]
+    for outbox in outboxes:
+        broker.subscribe(outbox, A)
+    longest = dropped = 0
+    for _ in broker.publish_in_steps(batch(("a", "x"))):
+        lost = broker.dropped["full"]
+        longest, dropped = max(longest, lost - dropped), lost
+    assert dropped == 1_000
+    assert longest <= 2 * mist.broker.fanout._STEP
+
+
+def test_offers_to_queue_groups_are_made_some_at_a_time() -> None:
+    broker = Broker()
+    outbox = make_outbox(broker)
+    for n in range(1_000):
+        broker.add_named(NamedSubscription(outbox, PLAIN, b"%d" % n), A, f"group{n}")
+    longest = queued = 0
+    for _ in broker.publish_in_steps(batch(("a", "x"))):
+        longest, queued = max(longest, outbox.queued - queued), outbox.queued
+    assert queued == 1_000
+    assert longest <= 2 * mist.broker.fanout._STEP
+
+
+def test_a_flush_writes_some_outboxes_at_a_time_the_latest_first() -> None:
+    broker = Broker()
+    outboxes = [subscribed(broker, "a") for _ in range(200)]
+    written: list[Outbox] = []
+    for outbox in outboxes:
+        outbox.flush = lambda outbox=outbox: (take_all(outbox), written.append(outbox))[1]
+    broker.publish(batch(("a", "x")))
+    latest = subscribed(broker, "b")
+    latest.flush = lambda: (take_all(latest), written.append(latest))[1]
+    broker.publish(batch(("b", "x")))
+    longest = before = 0
+    for _ in broker.flush_in_steps():
+        longest, before = max(longest, len(written) - before), len(written)
+    assert longest <= mist.broker.fanout._STEP
+    assert written[0] is latest
+    assert set(written) == {latest, *outboxes}
+
+
+def test_a_match_that_hits_very_many_is_made_in_steps() -> None:
+    broker = Broker()
+    letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJ"
+    outbox = subscribed(broker, *map("".join, combinations(letters, 3)))
+    assert broker.tag_sets() == 7_140
+    steps = broker.publish_in_steps(batch((",".join(letters), "x")))
+    assert count(iter(steps)) >= 4
+    assert outbox.queued == 1
+
+
+# What comes of it
+
+
+@pytest.mark.usefixtures("small_steps")
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_steps_deliver_what_is_due_whatever_happens_between_them(data: st.DataObject) -> None:
+    sets = st.frozensets(st.sampled_from("abcd"), min_size=1, max_size=3)
+    broker = Broker()
+    staying = {tags: subscribed(broker, *["".join(tags)]) for tags in data.draw(st.sets(sets))}
+    double = fill(broker, "abcd")
+    messages = data.draw(st.lists(sets, min_size=1, max_size=8))
+    other = data.draw(st.lists(sets, max_size=8))
+    texts = [(",".join(sorted(tags)), f"one{n}") for n, tags in enumerate(messages)]
+    come: list[tuple[frozenset[str], Outbox]] = []
+    others = iter(enumerate(other))
+    for _ in broker.publish_in_steps(batch(*texts)):
+        if (following := next(others, None)) is None:
+            continue
+        n, tags = following
+        match data.draw(st.sampled_from(["publish", "come", "go"])):
+            case "publish":
+                broker.publish(batch((",".join(sorted(tags)), f"two{n}")))
+            case "come":
+                come.append((tags, subscribed(broker, *["".join(tags)])))
+            case "go" if come and come[-1][0]:
+                left_tags, left = come.pop()
+                take_all(left)
+                group = broker.find(left_tags)
+                assert group is not None
+                broker.unsubscribe(left, group)
+                assert not left.queued
+                come.insert(0, (frozenset(), left))
+    everyone = [*staying.items(), *come]
+    for tags, outbox in everyone:
+        lines = take_all(outbox).decode().splitlines()
+        ours = [each.split()[2] for each in lines if each.split()[2].startswith("one")]
+        assert ours == sorted(set(ours), key=lambda name: int(name[3:])), "in order, once"
+        due = [f"one{n}" for n, each in enumerate(messages) if tags and tags <= each]
+        assert set(ours) <= set(due)
+        if (tags, outbox) in list(staying.items()):
+            assert ours == due
+    found = [each.split()[2] for each in take_all(double).decode().splitlines()]
+    assert len(found) == len(set(found))
+
+
+@pytest.mark.usefixtures("small_steps")
+def test_a_batch_that_is_given_up_is_counted_as_far_as_it_came() -> None:
+    broker = Broker()
+    outbox = subscribed(broker, "a")
+    steps = iter(broker.publish_in_steps(batch(*[("a", str(n)) for n in range(9)])))
+    next(steps)
+    steps.close()  # type: ignore[attr-defined]
+    assert broker.statistics().published == outbox.queued == 2
+
+
+# Preparations
+
+
+def prepared(broker: Broker, tags: str, data: str = "x") -> Accepted:
+    (part,) = [part for part in broker.validate(batch((tags, data))) if part is not None]
+    assert isinstance(part, Accepted)
+    assert len(part.prepared) == 1
+    return part
+
+
+@pytest.mark.usefixtures("small_steps")
+def test_what_is_prepared_is_as_exact_as_a_match_at_that_moment() -> None:
+    broker = Broker()
+    fill(broker)
+    stays, goes, moves = (subscribed(broker, tags) for tags in ("ab", "abc", "abd"))
+    part = prepared(broker, "a,b,c,d")
+    broker.unsubscribe(goes, broker.find(frozenset("abc")))  # type: ignore[arg-type]
+    broker.unsubscribe(moves, broker.find(frozenset("abd")))  # type: ignore[arg-type]
+    broker.subscribe(moves, frozenset("bcd"))
+    comes, elsewhere = subscribed(broker, "abcd"), subscribed(broker, "ae")
+    everything = make_outbox(broker)
+    broker.subscribe(everything, frozenset("*"))
+    assert broker.publish(part.batch, first=7) == 1
+    broker.release(part.prepared)
+    queued = [each.queued for each in (stays, goes, moves, comes, elsewhere, everything)]
+    assert queued == [1, 0, 1, 1, 0, 1]
+    assert not broker._preparations
+
+
+@pytest.mark.usefixtures("small_steps")
+def test_a_message_that_is_prepared_is_delivered_without_a_step_in_the_index() -> None:
+    broker = Broker()
+    outbox = fill(broker)
+    part = prepared(broker, "a,b,c,d")
+    steps = list(broker.publish_in_steps(part.batch, first=1))
+    assert steps == [1]
+    assert outbox.queued == 1
+    broker.release(part.prepared)
+
+
+@pytest.mark.usefixtures("small_steps")
+def test_preparing_is_done_in_steps_and_what_is_cached_needs_none() -> None:
+    broker = Broker()
+    outbox = fill(broker)
+    tags = "a,b,c,d"
+    for _ in range(2):  # it is cached when it is seen the second time
+        *steps, part = broker.validate(batch((tags, "x")))
+        assert len(steps) >= 3
+        assert isinstance(part, Accepted)
+        assert broker.publish(part.batch, first=1) == 1
+        broker.release(part.prepared)
+    assert outbox.queued == 2
+    (part,) = broker.validate(batch((tags, "x")))
+    assert isinstance(part, Accepted)
+    assert not part.prepared
+
+
+def test_a_message_that_matches_too_much_is_refused_and_counted() -> None:
+    broker = Broker(Limits(matches=5_000))
+    letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJ"
+    outbox = subscribed(broker, *map("".join, combinations(letters, 3)))
+    errors: list[CommandError] = []
+    wide = ",".join(letters)
+    assert (
+        broker.publish(batch(("a,b,c", "1"), (wide, "2"), ("b,c,d", "3")), None, errors.append) == 2
+    )
+    assert [type(error) for error in errors] == [TooManyMatches]
+    assert take_all(outbox) == line("a,b,c", "1") + line("b,c,d", "3")
+    parts = [part for part in broker.validate(batch(("a,b,c", "1"), (wide, "2"))) if part]
+    assert [type(part) for part in parts] == [Accepted, Rejected]
+    assert broker.statistics().rejected == 2
+    assert not broker._preparations
+
+
+@pytest.mark.usefixtures("small_steps")
+def test_preparations_together_hold_a_bounded_number_of_groups(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broker = Broker()
+    fill(broker)
+    part = prepared(broker, "a,b,c,d")
+    monkeypatch.setattr(mist.broker.preparation, "_HELD", 5)
+    refused = [each for each in broker.validate(batch(("a,b,c", "x"))) if each is not None]
+    assert [type(each) for each in refused] == [Rejected]
+    broker.release(part.prepared)
+    prepared(broker, "a,b,c")
+
+
+@pytest.mark.usefixtures("small_steps")
+def test_validating_that_is_given_up_lets_go_of_what_was_prepared() -> None:
+    broker = Broker()
+    fill(broker)
+    parts = broker.validate(batch(("a,b,c,d", "x")))
+    next(parts)
+    assert len(broker._preparations) == 1
+    parts.close()
+    assert not broker._preparations
+
+
+@pytest.mark.usefixtures("small_steps")
+def test_very_wide_matches_are_kept_until_anything_changes() -> None:
+    broker = Broker()
+    outbox = fill(broker)
+    tags = "a,b,c,d,e"
+    for _ in range(3):
+        broker.publish(batch((tags, "x")))
+    match = broker._matches[tags.encode()]
+    assert match.kept is not None
+    assert list(broker.publish_in_steps(batch((tags, "x")))) == [1]
+    newcomer = subscribed(broker, "abc")
+    assert len(list(broker.publish_in_steps(batch((tags, "x"))))) > 1
+    assert (outbox.queued, newcomer.queued) == (5, 1)
