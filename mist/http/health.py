@@ -17,7 +17,7 @@ from mist.http.problems import Problem
 from mist.sessions.sequencer import Sequencer
 from mist.transports.handshake import PATH
 
-__all__ = ["OPERATIONS", "routes"]
+__all__ = ["OPERATIONS", "routes", "websocket_url"]
 
 _REMEMBERED: Final = 5.0  # seconds after a failure, for which the server is not ready
 
@@ -64,7 +64,7 @@ def routes(context: Context) -> Sequence[BaseRoute]:
 
     async def endpoints(request: Request) -> Response:
         history = context.hub.sequencer is not None
-        websocket = _websocket(context, request)
+        websocket = websocket_url(context, request)
         return answer(Endpoints(websocket, "/v1/stream", "/v1/poll", "/v1/tickets", history))
 
     return [
@@ -74,7 +74,7 @@ def routes(context: Context) -> Sequence[BaseRoute]:
     ]
 
 
-def _websocket(context: Context, request: Request) -> str:
+def websocket_url(context: Context, request: Request) -> str:
     """The URL for WebSockets, with the host name of the request.
 
     That of a `ws` listener, preferably one with TLS if the request used TLS, since pages require

@@ -8,6 +8,7 @@ The dashboard needs no credential, since it contains no data; it requests that w
 """
 
 import hashlib
+import re
 from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -19,6 +20,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from mist.http.context import Context
+from mist.http.health import websocket_url
 from mist.http.openapi import Answer, Operation, Operations
 from mist.http.problems import Problem
 
@@ -37,8 +39,6 @@ _KINDS: Final = {
 # be shown by an old page.
 _HEADERS: Final = {
     "Cache-Control": "no-cache",
-    # Nothing inline, nothing from other origins, not in a frame.
-    "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'",
     # No window in common with pages of other origins, which could follow what this one does.
     "Cross-Origin-Opener-Policy": "same-origin",
 }
@@ -55,8 +55,8 @@ class _File:
     kind: str
     etag: str
 
-    def response(self, request: Request) -> Response:
-        headers = {**_HEADERS, "ETag": self.etag}
+    def response(self, request: Request, policy: str) -> Response:
+        headers = {**_HEADERS, "Content-Security-Policy": policy, "ETag": self.etag}
         if _names(request.headers.getlist("if-none-match"), self.etag):
             return Response(status_code=304, headers=headers)
         return Response(self.content, headers={**headers, "Content-Type": self.kind})
@@ -70,12 +70,24 @@ def routes(context: Context) -> Sequence[BaseRoute]:
         file = found.get(request.scope["path"])
         if file is None:
             raise Problem(404, "not_found", "not found")
-        return file.response(request)
+        return file.response(request, _policy(websocket_url(context, request)))
 
     return [
         *(Route(place, page) for place in _PLACES.values()),
         Route("/static/{path:path}", page),
     ]
+
+
+def _policy(websocket: str) -> str:
+    """A Content-Security-Policy: nothing inline, nothing from other origins, not in a frame.
+
+    Args:
+        websocket: the URL for WebSockets. It often has another port, and so another origin.
+    """
+    [origin] = re.findall("^wss?://[^/]+", websocket)
+    # A source can't be an IPv6 address (CSP 3, host-source), so the port has to do.
+    origin = re.sub(r"\[.*\]", "*", origin)
+    return f"default-src 'self'; connect-src 'self' {origin}; frame-ancestors 'none'"
 
 
 def _read(folder: Traversable, under: str = "") -> Iterator[tuple[str, _File]]:

@@ -13,8 +13,12 @@ from tests.http.client import connect, request
 from tests.servers import listeners
 
 STATIC = files("mist") / "static"
-POLICY = "default-src 'self'; frame-ancestors 'none'"
+POLICY = "default-src 'self'; connect-src 'self' {websocket}; frame-ancestors 'none'"
 JAVASCRIPT = "text/javascript; charset=utf-8"
+
+
+def policy(server: Server) -> str:
+    return POLICY.format(websocket=server.urls[1].replace("http://", "ws://"))
 
 
 @pytest.fixture
@@ -41,7 +45,7 @@ async def test_a_file_is_served_to_anyone_under_the_policy(
     assert response.body == (STATIC / file).read_bytes()
     assert response.headers["content-type"] == kind
     assert response.headers["content-length"] == str(len(response.body))
-    assert response.headers["content-security-policy"] == POLICY
+    assert response.headers["content-security-policy"] == policy(server)
     assert response.headers["x-content-type-options"] == "nosniff"
     assert response.headers["cache-control"] == "no-cache"
 
@@ -62,7 +66,7 @@ async def test_what_a_browser_has_is_not_sent_again(server: Server) -> None:
             response = await client.request("GET", "/", {"If-None-Match": condition})
             assert (response.status, response.body) == (304, b"")
             assert response.headers["etag"] == etag
-            assert response.headers["content-security-policy"] == POLICY
+            assert response.headers["content-security-policy"] == policy(server)
         for condition in ('"other"', etag.strip('"'), ""):
             response = await client.request("GET", "/", {"If-None-Match": condition})
             assert response.status == 200
