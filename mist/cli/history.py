@@ -10,7 +10,7 @@ import json
 import re
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Concatenate, Final, ParamSpec
@@ -22,8 +22,10 @@ from rich.text import Text
 
 from mist.cli.common import REFUSED, run
 from mist.cli.paths import LocalPath
+from mist.commands import Since
 from mist.config import kinds
 from mist.history import Durability, History, Page, Policy, Rule, Selection, StoredMessage
+from mist.history.cursor import Cursor, Lost
 from mist.history.opening import open_history
 from mist.history.retention import parse_age
 from mist.message import ASK, Limits, parse_tags
@@ -169,7 +171,7 @@ async def tail(
     """
     printer = _Printer(as_json or not sys.stdout.isatty(), None)
     selection = _selection(tags)
-    after = await log.last(selection, lines)
+    after = -lines if lines else (await log.position()).newest
     while True:
         after = await _replay(log, selection, after, printer)
         if not follow:
@@ -181,12 +183,23 @@ async def _replay(
     log: History, selection: Selection | None, since: int, printer: "_Printer"
 ) -> int:
     upto = (await log.position()).newest
-    after = await log.last(selection, -since, upto=upto) if since < 0 else since
-    while True:
-        page = await log.read(selection, after=after, upto=upto, limit=1000)
-        if not printer.show(page) or page.complete:
-            return page.after
-        after = page.after
+    cursor = Cursor(log)
+    wanted = Since(last=-since) if since < 0 else Since(after=since, literal=True)
+    await cursor.begin(wanted, selection, upto)
+    _report(cursor.lost)
+    while cursor.place < upto:
+        piece = await cursor.read(selection, upto, limit=1000)
+        cursor.take(piece)
+        if piece.lost is not None:
+            _report([piece.lost])
+        if not printer.show(piece.page):
+            break
+    return cursor.place
+
+
+def _report(lost: Sequence[Lost]) -> None:
+    for each in lost:
+        click.echo(f"messages {each.first} to {each.last} are damaged, can't be read", err=True)
 
 
 class _Printer:

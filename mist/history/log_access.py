@@ -106,5 +106,5 @@ class LogAccess:
             self._logged_damage.add(damage.first)
             log.error(
                 "history is damaged; `mist history verify` tells where",
-                extra={"first": damage.first, "reason": damage.reason},
+                extra={"first": damage.first, "last": damage.last, "reason": damage.reason},
             )

@@ -95,30 +95,31 @@ def _walk(
     """
     read = 0
     taken = False
-    with store.snapshot(), closing(store.ascend(after, upto, selection)) as rows:
-        for looked_at, row in enumerate(rows, 1):
-            try:
+    try:
+        with store.snapshot(), closing(store.ascend(after, upto, selection)) as rows:
+            for looked_at, row in enumerate(rows, 1):
                 block = Block(row, tag_lists)
                 numbers = numbers_of(store, block) if numbered else None
-            except HistoryDamaged:
-                if not taken:
-                    raise
-                return after, False
-            part = block.part(selection, after, upto, limit, max_bytes)
-            size = 0
-            if part is not None:
-                size = part.size
-                take(block, part, size, numbers)
-                taken = True
-                limit -= part.count
-                max_bytes -= size
-                if limit <= 0 or max_bytes <= 0:
-                    return part.last, False
-            after = min(row.head.last, upto)
-            read += row.head.size
-            # A block that is unlikely to fit is not begun: the next page would unpack it again.
-            if looked_at == _MAX_BLOCKS or read >= _MAX_BYTES or max_bytes < size:
-                return after, False
+                part = block.part(selection, after, upto, limit, max_bytes)
+                size = 0
+                if part is not None:
+                    size = part.size
+                    take(block, part, size, numbers)
+                    taken = True
+                    limit -= part.count
+                    max_bytes -= size
+                    if limit <= 0 or max_bytes <= 0:
+                        return part.last, False
+                after = min(row.head.last, upto)
+                read += row.head.size
+                # A block that is unlikely to fit is not begun: the next page would unpack it
+                # again.
+                if looked_at == _MAX_BLOCKS or read >= _MAX_BYTES or max_bytes < size:
+                    return after, False
+    except HistoryDamaged:
+        if not taken:
+            raise
+        return after, False  # what was taken first; the next page begins with the damage
     return upto, True
 
 

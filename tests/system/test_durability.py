@@ -2,8 +2,11 @@
 
 import re
 import signal
+import socket
+import sqlite3
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -126,6 +129,50 @@ def test_a_second_server_on_the_same_log_is_told_in_one_line(tmp_path: Path) -> 
         assert len(second.stderr.strip().splitlines()) == 1
         assert "history" in second.stderr
         assert read_back(server.urls[0]) == []
+
+
+def test_readers_pass_over_a_damaged_page_with_a_gap(tmp_path: Path) -> None:
+    count, page = 3_000, 8_192
+    options = ("--history", f"sqlite:///{tmp_path}/history.db")
+    with serving(tmp_path, *options) as server, dial(server.urls[0]) as sock:
+        for start in range(0, count, 30):
+            messages = [b"publish a %d %b\n" % (n, b"x" * 300) for n in range(start, start + 30)]
+            sock.sendall(b"".join(messages) + b"ping\n")
+            assert sock.recv(5, socket.MSG_WAITALL) == b"pong\n"
+        assert server.stop() == 0
+    path = tmp_path / "history.db"
+    content = bytearray(path.read_bytes())
+    # A page that lists some of the blocks, neither the first nor the last of them.
+    with closing(sqlite3.connect(path)) as database:
+        query = "SELECT rootpage FROM sqlite_schema WHERE name = 'block'"
+        ((root,),) = database.execute(query).fetchall()
+    tree = (root - 1) * page
+    assert content[tree] == 5  # an interior page, whose cells begin with a page's number
+    cells = int.from_bytes(content[tree + 3 : tree + 5])
+    cell = int.from_bytes(content[tree + 12 + cells // 2 * 2 :][:2])
+    child = int.from_bytes(content[tree + cell :][:4])
+    content[(child - 1) * page : child * page] = bytes(page)
+    path.write_bytes(content)
+    with serving(tmp_path, *options) as server:
+        for _ in range(2):
+            with dial(server.urls[0]) as sock, sock.makefile("rb") as replies:
+                sock.sendall(b"ids on\nsubscribe a 0\nping\n")
+                ids, gaps = [0], []
+                while (line := replies.readline()) != b"pong\n":
+                    word, *fields = line.split()
+                    if word == b"gap":
+                        gaps.append((ids[-1], int(fields[1])))
+                    else:
+                        ids.append(int(fields[0]))
+            ((before, behind),) = gaps
+            assert ids[1:] == [*range(1, before + 1), *range(behind, count + 1)]
+            assert 0 < behind - before < count / 2
+        server.popen.terminate()
+        _, log = server.popen.communicate(timeout=20)
+    assert log.count("history is damaged") == 1
+    result = mist("history", "verify", "--history", options[1])
+    assert result.returncode == 1
+    assert f"{before + 1}-{behind - 1}: " in result.stdout
 
 
 @pytest.mark.parametrize("content", [b"not a database at all" * 100, b""])

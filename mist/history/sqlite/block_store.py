@@ -4,6 +4,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import reduce
 from pathlib import Path
 
 import attrs
@@ -15,10 +16,17 @@ from mist.history.block_store import BlockStore, Change, State, Totals
 from mist.history.commits import Commit, Mark
 from mist.history.layout import Head, Row
 from mist.history.numbering import ChannelPosition
-from mist.history.record import KeyRecord, Problem
+from mist.history.record import MAX_ID, KeyRecord, Problem
 from mist.history.selection import Selection
 from mist.history.sqlite.channels import add, put_numbers, read_channels, read_numbers
 from mist.history.sqlite.commits import put_commit, read_commit
+from mist.history.sqlite.damage import (
+    damaged_pages,
+    read_down,
+    read_up,
+    readable_heads,
+    unreadable,
+)
 from mist.history.sqlite.database import FileCheck, translated
 from mist.history.sqlite.idempotency import (
     crowding_keys,
@@ -192,6 +200,18 @@ class SqliteBlockStore(BlockStore):
     def ascend(
         self, after: int, upto: int, selection: Selection | None
     ) -> Generator[Row, None, None]:
+        place = after
+        try:
+            for row in self._ascend(after, upto, selection):
+                yield row
+                place = row.head.last
+        except HistoryDamaged:
+            # Somewhere behind the last block. Where, and what lies behind it, is found slowly.
+            yield from read_up(self._connection, place, upto)
+
+    def _ascend(
+        self, after: int, upto: int, selection: Selection | None
+    ) -> Generator[Row, None, None]:
         lookups = None if selection is None else selection.lookups
         if lookups is not None:
             indexed = self.settled()
@@ -207,6 +227,15 @@ class SqliteBlockStore(BlockStore):
         )
 
     def descend(self, upto: int, selection: Selection | None) -> Generator[Row, None, None]:
+        place = upto
+        try:
+            for row in self._descend(upto, selection):
+                yield row
+                place = row.head.first - 1
+        except HistoryDamaged:  # as in `ascend`
+            yield from read_down(self._connection, place)
+
+    def _descend(self, upto: int, selection: Selection | None) -> Generator[Row, None, None]:
         lookups = None if selection is None else selection.lookups
         indexed = 0 if lookups is None else self.settled()
         where, parameters = condition(lookups)
@@ -226,9 +255,12 @@ class SqliteBlockStore(BlockStore):
             yield from read_rows(self._connection, "WHERE first = ?", (first,))
 
     def heads(self, after: int, limit: int) -> Sequence[Head]:
-        return read_heads(
-            self._connection, "WHERE first > ? ORDER BY first LIMIT ?", (after, limit)
-        )
+        try:
+            return read_heads(
+                self._connection, "WHERE first > ? ORDER BY first LIMIT ?", (after, limit)
+            )
+        except HistoryDamaged:
+            return readable_heads(self._connection, after, limit)
 
     def rows(self, heads: Sequence[Head]) -> list[Row]:
         return list(
@@ -244,11 +276,15 @@ class SqliteBlockStore(BlockStore):
         return heads[0] if heads else None
 
     def totals(self, after: int = 0) -> Totals:
-        (values,) = fetch(
-            self._connection,
-            "SELECT count(*), total(messages), total(size) FROM block WHERE first > ?",
-            (after,),
-        )
+        try:
+            (values,) = fetch(
+                self._connection,
+                "SELECT count(*), total(messages), total(size) FROM block WHERE first > ?",
+                (after,),
+            )
+        except HistoryDamaged:
+            heads = readable_heads(self._connection, after, MAX_ID)
+            return reduce(Totals.plus, heads, Totals())
         return Totals(*map(int, values))
 
     def settled(self) -> int:
@@ -309,15 +345,26 @@ class SqliteBlockStore(BlockStore):
         return str(path)
 
     def check(self) -> Iterator[Problem]:
+        yield from self._check_pages()
+        yield from unreadable(self._connection)
         try:
-            for (text,) in fetch(self._connection, "PRAGMA quick_check(20)"):
-                if text != "ok":
-                    yield Problem(0, 0, f"the database is damaged: {text}")
             with self.snapshot(), translated():
                 for first, last in missing(self._connection):
                     yield Problem(first, last, "the directory doesn't list it")
         except (HistoryUnavailable, ValueError) as error:
-            yield Problem(0, 0, str(error))
+            yield Problem(0, 0, f"the directory can't be read: {error}")
+
+    def _check_pages(self) -> Iterator[Problem]:
+        pages = list(damaged_pages(self._connection))
+        for table, offset in pages:
+            yield Problem(0, 0, f"a page of the table {table} is damaged, at byte {offset:,}")
+        try:
+            for (text,) in fetch(self._connection, "PRAGMA quick_check(20)"):
+                if text != "ok":
+                    yield Problem(0, 0, f"the database is damaged: {text}")
+        except HistoryUnavailable as error:
+            if not pages:
+                yield Problem(0, 0, str(error))
 
     def mark_clean(self) -> None:
         """Checkpoint the write-ahead log, and record a clean stop."""

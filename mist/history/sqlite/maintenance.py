@@ -17,7 +17,7 @@ import attrs
 
 from mist.history.columns import INDEXES, MASKS, fixed, unpack_all
 from mist.history.sqlite.directory import PARTS, WIDTH, build
-from mist.sqlite import transaction
+from mist.sqlite import is_damage, transaction
 
 __all__ = ["MaintenanceStep", "WalUsage", "empty_wal", "missing", "next_step", "return_space"]
 
@@ -44,7 +44,7 @@ def next_step(connection: sqlite3.Connection, wal_usage: WalUsage) -> Maintenanc
     """The next step of maintenance; None where none is due."""
     return (
         _wal(connection, wal_usage)
-        or _segment(connection)
+        or _readable_segment(connection)
         or _rest(connection)
         or _space(connection)
     )
@@ -55,6 +55,17 @@ _UNSETTLED: Final = (
     # must be in one.
     "FROM block WHERE first > (SELECT coalesce(max(last), 0) FROM segment) ORDER BY first LIMIT ?"
 )
+
+
+def _readable_segment(connection: sqlite3.Connection) -> MaintenanceStep | None:
+    # A directory without the blocks that can't be read would hide that they are lost. So none is
+    # made behind damage; blocks there are searched one after the other.
+    try:
+        return _segment(connection)
+    except (sqlite3.Error, UnicodeDecodeError) as error:
+        if is_damage(error):
+            return None
+        raise
 
 
 def _segment(connection: sqlite3.Connection) -> MaintenanceStep | None:
