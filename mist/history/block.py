@@ -23,29 +23,39 @@ __all__ = ["Block", "TagLists"]
 
 _FEW_LISTS: Final = 16  # up to here, lists are compared instead of looked up
 _FEW_SCANS: Final = 4  # up to here, the runs of each tag list are searched separately
-_MAX_KNOWN: Final = 64 * 1024 * 1024  # bytes of tag lists kept for the next block
+_MAX_YOUNG: Final = 8 * 1024 * 1024  # bytes of tag lists of one generation, some 7,000
 _LIST_COST: Final = 1_000  # bytes of a tag list beside its text, which it holds four times
 
 
 class TagLists:
-    """A cache of tag lists by their canonical bytes, shared by blocks."""
+    """A cache of tag lists by their canonical bytes, shared by blocks.
 
-    __slots__ = ("_known", "_size")
+    In two generations, of which the old one is dropped when the young one is full: so what is
+    used stays, and tag lists that never come back don't fill the memory for ever.
+    """
+
+    __slots__ = ("_old", "_size", "_young")
 
     def __init__(self) -> None:
-        self._known: dict[bytes, TagList] = {}
-        self._size = 0  # of what is cached, in bytes, roughly
+        self._young: dict[bytes, TagList] = {}
+        self._old: dict[bytes, TagList] = {}
+        self._size = 0  # of the young ones, in bytes, roughly
+
+    def __len__(self) -> int:
+        return len(self._young) + len(self._old)
 
     def get(self, canonical: bytes) -> TagList:
-        """The tag list. One lookup where it is cached."""
-        found = self._known.get(canonical)
+        """The tag list. One lookup where it was used lately."""
+        found = self._young.get(canonical)
         if found is None:
-            if self._size >= _MAX_KNOWN:
-                self._known.clear()
+            found = self._old.pop(canonical, None)
+            if found is None:
+                found = TagList(frozenset(canonical.decode().split(",")))
+            if self._size >= _MAX_YOUNG:
+                self._old, self._young = self._young, {}
                 self._size = 0
             self._size += _LIST_COST + 4 * len(canonical)
-            found = TagList(frozenset(canonical.decode().split(",")))
-            self._known[canonical] = found
+            self._young[canonical] = found
         return found
 
 

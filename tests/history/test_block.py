@@ -175,3 +175,14 @@ def test_tags_that_share_a_hash_are_told_apart():
     assert [message.id for message in messages(block.select(Selection([frozenset([other])])))] == [
         2
     ]
+
+
+def test_tag_lists_that_never_come_back_are_forgotten_and_those_in_use_are_not():
+    tag_lists = TagLists()
+    used = tag_lists.get(b"used")
+    for n in range(30_000):
+        tag_lists.get(b"%d" % n)
+        if n % 1_000 == 0:
+            assert tag_lists.get(b"used") is used
+    assert tag_lists.get(b"0").tags == {"0"}
+    assert 7_000 < len(tag_lists) < 20_000

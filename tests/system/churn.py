@@ -28,6 +28,7 @@ __all__ = ["VISITS", "Churn"]
 
 _AT_ONCE = 40  # visits
 _VISIT_SECONDS = 60.0  # what no visit takes
+_TOGETHER = 500  # messages
 _GROUPS = 8  # numbers of publishers that share a tag, so that some tag lists are seen again
 PATH = "/subscribe/websocket"
 REST = ("polls", "channels")  # endpoints that read the history
@@ -64,7 +65,7 @@ class Churn:
         """
         places = trio.CapacityLimiter(_AT_ONCE)
         due = trio.current_time()
-        async with talk(self.server) as self._admin, trio.open_nursery() as nursery:
+        async with self._administrated(), trio.open_nursery() as nursery:
             for name in self._names(rounds):
                 if trio.current_time() >= until:
                     break
@@ -74,9 +75,41 @@ class Churn:
                 due = max(due + 1 / rate, trio.current_time() - 1)
                 await trio.sleep_until(due)
 
+    @asynccontextmanager
+    async def _administrated(self) -> AsyncIterator[None]:
+        async with talk(self.server) as self._admin:
+            yield
+
     def _names(self, rounds: int | None) -> Iterator[str]:
         for _ in count() if rounds is None else range(rounds):
             yield from self.random.sample(sorted(VISITS), len(VISITS))
+
+    async def fill(self, count: int) -> None:
+        """Have the server see more names than it remembers of any kind.
+
+        What it remembers is bounded, but so generously that a churn of an hour would not get
+        there: its caches would grow to the end, as a leak does. After this they are full.
+
+        Args:
+            count: tag lists, each published twice; a tenth as many tokens.
+        """
+        async with talk(self.server) as peer:
+            for first in range(0, count, _TOGETHER):
+                names = [self.fresh("fill") for _ in range(_TOGETHER)]
+                lines = [f"publish {name},.order.{name},/rooms/{name} x\n" for name in names]
+                await peer.send(b"subscribe *\n" if not first else b"")
+                for _ in range(2):
+                    assert len(await peer.ask("".join(lines).encode())) == len(lines)
+        async with talk(self.server) as peer:  # which is moved back to the history, and reads it
+            await peer.ask(b"subscribe * 0\n")
+        async with self._administrated(), connect(self.server) as client:
+            for _ in range(count // 10):
+                token = self.fresh("token")
+                assert await self.ask(f"register fill {token}") == []
+                headers = {"X-Auth-Token": token}
+                found = await client.request("GET", "/v1/messages?tags=fill&limit=1", headers)
+                assert found.status == 200
+                assert await self.ask(f"unregister {token}") == []
 
     async def _visit(self, name: str, places: trio.CapacityLimiter, borrower: object) -> None:
         try:

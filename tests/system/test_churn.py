@@ -26,6 +26,7 @@ from tests.system.churn import VISITS, Churn
 SECONDS = float(os.environ.get("MIST_TEST_CHURN_SECONDS", "3600"))
 WARM_UP = 600.0  # seconds in which caches, pools and the history reach their sizes
 RATE = 6.0  # visits a second, some 15 % of a core for both sides together
+FILL = 110_000  # tag lists; more than any cache holds
 SAMPLED = 5.0  # seconds between two samples
 GROWTH = 1 << 20  # bytes an hour that are allowed
 # So little is kept that retention runs, and has reached its level, long before the warm-up ends.
@@ -87,6 +88,7 @@ async def test_a_short_churn_leaves_nothing_behind(tmp_path: Path) -> None:
         tmp_path, listen=LISTEN, history="memory://", failed_auth_delay=0, keep_bytes=100_000
     ) as server:
         churn = Churn(server, seed=1)
+        await churn.fill(1_000)
         await churn.run(rounds=LAST + 1)
         assert churn.done == dict.fromkeys(VISITS, LAST + 1)
         await assert_nothing_is_left(server)
@@ -111,6 +113,7 @@ async def test_an_hour_of_churn_costs_no_memory(tmp_path: Path) -> None:
     samples: list[Sample] = []
     with serving(tmp_path, *OPTIONS, listen=listen) as process:
         churn = Churn(process)
+        await churn.fill(FILL)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(sample, process, samples)
             await churn.run(rate=RATE, until=trio.current_time() + SECONDS)
