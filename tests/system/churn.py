@@ -65,7 +65,7 @@ class Churn:
         """
         places = trio.CapacityLimiter(_AT_ONCE)
         due = trio.current_time()
-        async with self._administrated(), trio.open_nursery() as nursery:
+        async with talk(self.server) as self._admin, trio.open_nursery() as nursery:
             for name in self._names(rounds):
                 if trio.current_time() >= until:
                     break
@@ -74,11 +74,6 @@ class Churn:
                 nursery.start_soon(self._visit, name, places, borrower)
                 due = max(due + 1 / rate, trio.current_time() - 1)
                 await trio.sleep_until(due)
-
-    @asynccontextmanager
-    async def _administrated(self) -> AsyncIterator[None]:
-        async with talk(self.server) as self._admin:
-            yield
 
     def _names(self, rounds: int | None) -> Iterator[str]:
         for _ in count() if rounds is None else range(rounds):
@@ -102,14 +97,19 @@ class Churn:
                     assert len(await peer.ask("".join(lines).encode())) == len(lines)
         async with talk(self.server) as peer:  # which is moved back to the history, and reads it
             await peer.ask(b"subscribe * 0\n")
-        async with self._administrated(), connect(self.server) as client:
-            for _ in range(count // 10):
-                token = self.fresh("token")
-                assert await self.ask(f"register fill {token}") == []
+        for _ in range(0, count // 10, _TOGETHER):
+            await self._fill_with_tokens([self.fresh("token") for _ in range(_TOGETHER)])
+
+    async def _fill_with_tokens(self, tokens: list[str]) -> None:
+        async with talk(self.server) as peer, connect(self.server) as client:
+            lines = [f"register fill {token}\n" for token in tokens]
+            assert await peer.ask("".join(lines).encode()) == []
+            for token in tokens:
                 headers = {"X-Auth-Token": token}
                 found = await client.request("GET", "/v1/messages?tags=fill&limit=1", headers)
                 assert found.status == 200
-                assert await self.ask(f"unregister {token}") == []
+            lines = [f"unregister {token}\n" for token in tokens]
+            assert await peer.ask("".join(lines).encode()) == []
 
     async def _visit(self, name: str, places: trio.CapacityLimiter, borrower: object) -> None:
         try:
