@@ -10,7 +10,7 @@ Changing who is subscribed forgets exactly the cached matches that it concerns.
 from collections.abc import Iterable, Iterator, Sequence
 
 from mist.attributes import Attributes
-from mist.broker.attribute_index import AttributeIndex
+from mist.broker.attribute_index import AttributeIndex, for_site, is_global, reaches
 from mist.broker.directory import Directory
 from mist.broker.failures import Failures
 from mist.broker.groups import Group
@@ -177,9 +177,24 @@ class Subscriptions:
         """The group of exactly this tag set, as asked for, if anyone is subscribed to it."""
         return self._directory.find(tags)
 
-    def listens(self, tags: TagSet) -> bool:
-        """Whether anybody would get a message with these tags that is for everyone."""
-        return any(group for group in self._directory.match(tags))
+    def listens(self, tags: TagSet, site: str = "") -> bool:
+        """Whether anybody would get a message with these tags that is for everyone.
+
+        O(1) behind the match where no subscriber is bound to a site; else O(subscribers).
+
+        Args:
+            site: that its publisher is bound to, so that it is for everyone there.
+        """
+        groups = self._directory.match(tags)
+        if not self._attribute_index.bound and not site:
+            return any(groups)
+        audience, everywhere = for_site(None, site) if site else None, is_global(tags)
+        return any(
+            reaches(audience, subscriber.attributes, everywhere)
+            for group in groups
+            for each in group.members
+            for subscriber in (each.members if isinstance(each, QueueGroup) else (each,))
+        )
 
     def receivers(self, tags: TagSet) -> frozenset[Outbox]:
         """Whose a message with these tags that is for everyone could be. O(subscribers).

@@ -193,14 +193,23 @@ async def _read(
     cursor, newest = Cursor(sequencer.history), sequencer.newest
     recovered = await cursor.begin(since, selection, newest)
     messages: list[Message] = []
-    while cursor.place < newest and not messages and len(cursor.lost) < _MOST_LOST:
-        piece = await cursor.read(selection, newest, limit=limit, max_bytes=_PAGE)
+    size = 0  # of what the caller gets, in bytes
+    site = "" if caller.record is None else caller.record.attributes.site
+    while cursor.place < newest and len(cursor.lost) < _MOST_LOST:
+        # For one that is bound to a site, messages of others take no room in a page: from what is
+        # missing in it one could tell how many there are.
+        if messages and (not site or len(messages) >= limit or size >= _PAGE):
+            break
+        piece = await cursor.read(
+            selection, newest, limit=limit - len(messages), max_bytes=_PAGE - size
+        )
         recovered = recovered and piece.missing is None
         cursor.take(piece)
         for stored in piece.page.stored:
             may = stored if caller.record is None else visible_to(stored, caller.record.attributes)
             if may is not None:
                 messages += [_message_of(each, caller) for each in may.messages()]
+                size += may.size
     position = await sequencer.history.position()
     return MessagePage(
         epoch=sequencer.epoch,

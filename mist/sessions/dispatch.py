@@ -235,12 +235,15 @@ class CommandSession(PublishingSession):
                 return Done()
             case ListSubscriptions():
                 return self._list()
+            case Invalid(error=error):
+                return Failed(error)
+            # Right: not bound to a site, since what they tell is of all sites.
+            case ListTags() | Who() if self.outbox.attributes.site:
+                raise NotAllowed
             case ListTags():
                 return self._list_tags()
             case Who():
                 return Connections(self.hub.sessions.connected, self.hub.sessions.lifetime)
-            case Invalid(error=error):
-                return Failed(error)
             # Right: administers the token registry.
             case _ if not self._administers:
                 raise NotAllowed

@@ -91,7 +91,11 @@ class NatsTransport(Transport):
     async def _serve(self, stream: trio.abc.Stream, address: str, nursery: trio.Nursery) -> None:
         hub = self._hub
         greeting = self._info.line(next(self._numbers), address)
-        protocol = SubjectProtocol(hub.limits, greeting, hub.broker.listens)
+        protocol = SubjectProtocol(
+            hub.limits,
+            greeting,
+            lambda tags: hub.broker.listens(tags, outbox.attributes.site),
+        )
         if self._context is not None:
             if not await send(stream, protocol.greeting(), self._handshake_seconds):
                 return
@@ -107,7 +111,8 @@ class NatsTransport(Transport):
             credential=Credential.EITHER,
             auth_timeout=self._handshake_seconds,
         )
-        connection = Connection(stream, session.outbox, nursery)
+        outbox = session.outbox  # rather than the session, which knows its protocol
+        connection = Connection(stream, outbox, nursery)
         silence = self._open[session] = _Silence(trio.current_time())
         hub.sessions.attach(session)
         try:

@@ -248,6 +248,24 @@ class TestSites:
         site.publish("a")
         assert taken(outbox) == ["x"]
 
+    def test_whether_anybody_listens_is_a_matter_of_the_site(self) -> None:
+        site = Site()
+        listens = site.broker.listens
+        assert not listens(asked("a"))
+        assert not listens(asked("a"), "red")
+        red = site.outbox("site=red", "a")
+        site.named(red, "q", queue="workers")
+        for tags in ("a", "q"):
+            assert listens(asked(tags), "red")
+            assert not listens(asked(tags), "blue")
+            assert not listens(asked(tags))
+        site.outbox("site=red", "/")
+        assert listens(asked("/global/news"), "blue")
+        assert not listens(asked("/local/news"), "blue")
+        site.outbox("", "a")
+        assert listens(asked("a"))
+        assert not listens(asked("a"), "blue")
+
 
 class TestLanes:
     def test_each_gets_its_own_copy_in_its_own_form(self) -> None:
