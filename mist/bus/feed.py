@@ -12,6 +12,7 @@ ask for the same again otherwise, for ever. A reader that is bound to a site is 
 other sites publish, not even how much: see `mist.bus.sites`.
 """
 
+import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from typing import Final
@@ -63,6 +64,8 @@ class Feed:
         reader: who reads.
         limits, window: how much is shown.
         clock: Unix seconds.
+        now: the id that was the newest when "now" was, for channels that are asked for from now
+            on; None is when it begins.
 
     Attributes:
         messages: to be told, in the order of their ids.
@@ -76,6 +79,7 @@ class Feed:
         limits: BacklogLimits,
         window: Window,
         clock: Callable[[], float] = time.time,
+        now: int | None = None,
     ) -> None:
         self.messages: list[BusMessage] = []
         self._sequencer = sequencer
@@ -85,11 +89,13 @@ class Feed:
         self._limits = limits
         self._window = window
         self._clock = clock
+        self._start = sys.maxsize if now is None else now
         self._size = 0  # of the messages, in bytes
         self._status: dict[str, int] = {}
         self._seen: dict[str, int] = {}  # up to which number a channel has been looked at
         self._known: dict[str, int] = {}  # up to which number the reader will know that
         self._behind: list[tuple[str, ChannelPosition]] = []
+        self._since_now: set[str] = set()  # of which messages behind `_start` are told
         self._round: dict[str, ChannelPosition] = {}  # of which the backlog is being read
         self._stages: list[tuple[int, list[str]]] = []  # where to take in which; the first last
         self._reading: list[str] = []
@@ -122,6 +128,11 @@ class Feed:
         for channel, place in self._asked.items():
             position = positions[channel]
             last = position.last
+            if place == -1 and position.id > self._start:
+                self._seen[channel] = 0  # which number was the last one then, the history tells
+                self._since_now.add(channel)
+                self._behind.append((channel, position))
+                continue
             if place == -1 or place > last:
                 self._seen[channel] = self._known[channel] = self._status[channel] = last
                 continue
@@ -147,6 +158,11 @@ class Feed:
         async with self._window.turns:
             await (self._read_backlog() if self._round else self._begin_round())
         return True
+
+    @property
+    def place(self) -> int:
+        """The id up to which all has been read that is live."""
+        return self._live.place
 
     def skip(self) -> None:
         """Nothing for this reader has been published since all was read."""
@@ -184,7 +200,7 @@ class Feed:
             for channel, position in some
         }
         starts = [
-            (await self._history.channel_after(channel, floors[channel]), channel)
+            (await self._after(channel, floors[channel]), channel)
             for channel, position in some
             if floors[channel] < position.last
         ]
@@ -206,6 +222,11 @@ class Feed:
         self._backlog = Cursor(self._history, stages[0][0] if stages else newest)
         if stages:
             self._take_in()
+
+    async def _after(self, channel: str, number: int) -> int:
+        """An id behind which all messages of a channel are that may be told, and few others."""
+        after = await self._history.channel_after(channel, number)
+        return max(after, self._start) if channel in self._since_now else after
 
     def _take_in(self) -> None:
         after, channels = self._stages.pop()
@@ -304,8 +325,8 @@ class Feed:
         if number <= self._seen[channel]:  # told before, or not shown
             return
         self._seen[channel] = number
-        if not may:
-            return
+        if not may or (channel in self._since_now and id_ <= self._start):
+            return  # the other is older than now, and read only for channels that are near
         raw = json_of(data, mark_of(stored.meta))
         message = BusMessage(id_, number, channel, raw, stored.time, audience)
         filters = self._reader.filters

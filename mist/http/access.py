@@ -58,8 +58,13 @@ class Access:
         self._hub = hub
         self._rates = Rates(token_rate, trio.current_time)
 
-    async def caller(self, request: Request) -> Caller:
+    async def caller(self, request: Request, delay: float = 0.0) -> Caller:
         """Authenticate a request.
+
+        Args:
+            request: with a credential, or one that needs none.
+            delay: for how many seconds it may be kept waiting, rather than refused, where a
+                token exceeds its rate limit.
 
         Raises:
             Problem: a credential is missing (401), there are two (400), it is invalid (401,
@@ -71,8 +76,8 @@ class Access:
             raise Problem(400, "two_credentials", "give one credential")
         if found:
             name, value = found[0]
-            is_token = name == _TOKEN
-            return await (self._client if is_token else self._service)(value.decode("latin-1"))
+            text = value.decode("latin-1")
+            return await (self._client(text, delay) if name == _TOKEN else self._service(text))
         if self._hub.needs_secret:
             raise _unauthorized("give the secret or a token")
         if not _is_local(request):
@@ -125,13 +130,15 @@ class Access:
         await trio.sleep(self._hub.hub_limits.failed_auth_delay)
         return _unauthorized(detail)
 
-    async def _client(self, token: str) -> Caller:
+    async def _client(self, token: str, delay: float) -> Caller:
         record = self._record(token)
         if record is None:
             raise await self.refusal("token", "no such token")
-        wait = self._rates.take(record.id)
-        if wait:
+        wait = self._rates.take(record.id, delay)
+        if wait > delay:
             raise too_often(wait)
+        if wait:
+            await trio.sleep(wait)
         return Caller(record)
 
     async def _service(self, authorization: str) -> Caller:

@@ -31,6 +31,7 @@ from mist.http.bus_polls import SUPERSEDED, Polls
 from mist.http.bus_questions import MAX_BODY, MAX_CHANNELS, Question, read_question
 from mist.http.context import Context
 from mist.http.exchange import HandedOver, HandsOver
+from mist.http.guard import MAX_POLL_DELAY
 from mist.http.openapi import EITHER, Answer, Body, Operation, Operations, parameter
 from mist.http.problems import Problem
 from mist.http.subscribers import PollSession, disconnected, open_poll, refusal_of
@@ -111,7 +112,7 @@ class _Poll:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         context, request = self._context, self._request
-        caller = await context.access.caller(request)
+        caller = await context.access.caller(request, MAX_POLL_DELAY)
         body = await _body(receive)
         if body is None:
             return
@@ -136,11 +137,16 @@ class _Poll:
             session.set_client_id(request.path_params["client_id"])
             client = (caller.name, request.path_params["client_id"])
             chunks = self._chunks(session) if waits else None
-            with self._endpoint.polls.only(client, question.number, session):
+            polls = self._endpoint.polls
+            now = polls.now(client, question.number)
+            with polls.only(client, question.number, session):
                 session.subscribe_all([frozenset({f"={name}"}) for name in question.places])
-                feed = self._endpoint.feed(sequencer, session, question)
+                feed = self._endpoint.feed(sequencer, session, question, now)
                 deadline = trio.current_time() + (_MAX_SECONDS if waits else 0.0)
                 await self._run(session, feed, deadline, chunks, receive)
+            # What is published from here on, its answer doesn't tell.
+            told = feed.place if session.ended is None else sequencer.newest
+            polls.note_end(client, question.number, told)
             session.outbox.mute()
             if chunks is None or chunks.body is None:
                 found = self._answer_at_once(session, feed)
@@ -240,8 +246,10 @@ class _Endpoint:
         )
         self._window: Window | None = None
 
-    def feed(self, sequencer: Sequencer, session: PollSession, question: Question) -> Feed:
-        """What answers a question."""
+    def feed(
+        self, sequencer: Sequencer, session: PollSession, question: Question, now: int | None
+    ) -> Feed:
+        """What answers a question; `now` as for a `Feed`."""
         if self._window is None:
             self._window = Window(sequencer.history, self._limits.total)
         reader = Reader(
@@ -251,7 +259,7 @@ class _Endpoint:
             lambda: session.attributes,
             self.context.hub.client_filters,
         )
-        return Feed(sequencer, question.places, reader, self._limits, self._window, time.time)
+        return Feed(sequencer, question.places, reader, self._limits, self._window, time.time, now)
 
 
 def _answer(json: bytes, headers: Mapping[str, str] | None = None) -> Response:

@@ -30,7 +30,7 @@ from mist.transports.connection_limiter import ConnectionLimiter
 from mist.transports.handshake import Origins
 from mist.transports.http1 import SAFEGUARDS
 
-__all__ = ["Guard", "GuardLimits", "too_often"]
+__all__ = ["MAX_POLL_DELAY", "Guard", "GuardLimits", "too_often"]
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -54,6 +54,9 @@ _ALLOWED_HEADERS: Final = (
 )
 _PREFLIGHT_SECONDS: Final = "600"
 _NAMES_REMEMBERED: Final = 1_024  # Host headers
+MAX_POLL_DELAY: Final = 10.0
+"""Seconds for which a MessageBus poll over a rate limit is delayed before it is refused: its client
+stays away for at least 15 seconds after a 429, whatever `Retry-After` says."""
 _MAX_HOST: Final = 261  # characters: a name has 253 at most, and a port follows
 
 _VARY: Final = (b"vary", b"Origin")
@@ -178,7 +181,8 @@ class Guard:
         self, scope: Scope, fields: _Fields, body: "_Body", response: "_Response"
     ) -> None:
         try:
-            self._check(scope, fields)
+            if wait := self._check(scope, fields):
+                await trio.sleep(wait)
             if scope["method"] == "OPTIONS" and b"access-control-request-method" in fields:
                 await _answer_preflight(response, 200 if _is_bus(scope) else 204)
             else:
@@ -196,8 +200,8 @@ class Guard:
                 await mistake().response()(scope, body, response)
             raise
 
-    def _check(self, scope: Scope, fields: _Fields) -> None:
-        """Raises a Problem where the request may not pass."""
+    def _check(self, scope: Scope, fields: _Fields) -> float:
+        """Raises a Problem where the request may not pass; seconds after which it may."""
         listen: Listen = scope["state"]["listen"]
         host = fields.get(b"host")
         # A longer one is not ours, and shall not be remembered.
@@ -218,12 +222,14 @@ class Guard:
             ):
                 raise Problem(415, "unsupported_media_type", f"expected {' or '.join(expected)}")
         asker = self._limiter.counted(scope["state"]["peer"])
-        wait = self._rates.take(asker) if asker else 0.0
-        if wait:
+        delay = MAX_POLL_DELAY if _is_bus(scope) else 0.0
+        wait = self._rates.take(asker, delay) if asker else 0.0
+        if wait > delay:
             raise too_often(wait)
         length = fields.raw(b"content-length")
         if length.isdigit() and int(length) > self._limits.body:
             raise _too_large(self._limits.body)
+        return wait
 
     def _names_us(self, host: str, listen: Listen) -> bool:
         """Whether a Host header names this server. DNS rebinding can't bring an address."""

@@ -31,11 +31,16 @@ class Rates:
         self._clock = clock
         self._buckets: dict[str, _Bucket] = {}
 
-    def take(self, client: str) -> float:
-        """Count one request.
+    def take(self, client: str, delay: float = 0.0) -> float:
+        """Count one request, unless it is refused.
+
+        Args:
+            client: whose.
+            delay: for how many seconds it may be kept waiting instead of being refused.
 
         Returns:
-            0 if it is allowed; otherwise seconds until it would be.
+            Seconds after which it is allowed. Up to `delay`, 0 by default, it is counted and has
+            its place behind those that wait already; above that it is refused.
         """
         now = self._clock()
         bucket = self._buckets.pop(client, None) or _Bucket(self._burst, now)
@@ -44,7 +49,7 @@ class Rates:
         self._buckets[client] = bucket  # last, so that the first is the least recently active
         if len(self._buckets) > _MOST:
             del self._buckets[next(iter(self._buckets))]
-        if bucket.left < 1.0:
-            return (1.0 - bucket.left) / self._per_second
-        bucket.left -= 1.0
-        return 0.0
+        wait = max(0.0, (1.0 - bucket.left) / self._per_second)
+        if wait <= delay:
+            bucket.left -= 1.0
+        return wait

@@ -290,6 +290,27 @@ async def test_an_address_and_a_token_have_one_rate_whatever_listener_they_ask(
         assert (found[:2], set(found)) == ([200, 200], {200, 429})
 
 
+async def test_polls_of_message_bus_are_delayed_before_they_are_refused(
+    autojump_clock: MockClock,
+) -> None:
+    endpoint = guard(rate=1)
+    answers: list[tuple[int, float]] = []
+
+    async def poll() -> None:
+        headers = {"content-type": "application/json"}
+        path = "/message-bus/c1/poll"
+        answer = await ask(endpoint, "POST", headers=headers, path=path, peer="192.0.2.1")
+        answers.append((answer.status, trio.current_time() - began))
+
+    began = trio.current_time()
+    async with trio.open_nursery() as nursery:
+        for _ in range(14):
+            nursery.start_soon(poll)
+    assert sorted(status for status, _ in answers) == [200] * 12 + [429] * 2
+    assert [round(wait) for status, wait in answers if status == 200] == [0, 0, *range(1, 11)]
+    assert [wait for status, wait in answers if status == 429] == [0, 0]
+
+
 async def test_one_customer_s_addresses_are_one(autojump_clock: MockClock) -> None:
     endpoint = guard(rate=1)
     peers = [f"2001:db8::{n}" for n in range(1, 4)]
@@ -318,6 +339,20 @@ def test_askers_are_remembered_within_bounds() -> None:
     assert len(rates._buckets) == 10_000
     assert rates.take("10499") == 0.0
     assert rates.take("10499") > 0.0
+
+
+def test_who_waits_has_a_place_in_the_queue() -> None:
+    now = 0.0
+    rates = Rates(5.0, lambda: now)
+    waits = [rates.take("one", 1.0) for _ in range(17)]
+    assert waits[:10] == [0.0] * 10
+    assert waits[10:15] == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0])
+    assert waits[15:] == pytest.approx([1.2, 1.2])  # refused, and not counted
+    assert rates.take("one") == pytest.approx(1.2)
+    now = 1.1
+    assert rates.take("one") == pytest.approx(0.1)
+    now = 1.3
+    assert rates.take("one") == 0.0
 
 
 def test_a_rate_is_held_over_any_time() -> None:

@@ -38,9 +38,9 @@ _START = """
 
 
 @asynccontextmanager
-async def serving(folder, site, port=0):
+async def serving(folder, site, port=0, **more):
     listen = (Listen("http", "127.0.0.1", port),)
-    settings = {**SETTINGS, "listen": listen, "allow_origin": (site,)}
+    settings = {**SETTINGS, "listen": listen, "allow_origin": (site,), **more}
     settings["history"] = f"sqlite:///{folder}/history.db"
     async with running(folder, **settings) as server:
         await server.hub.registry.execute(
@@ -185,3 +185,63 @@ async def test_what_is_not_allowed_is_refused(page, served):
     await page.until("failures.length >= 2")
     assert set(await page.evaluate("failures")) == {403}
     assert await page.evaluate("got") == []
+
+
+# The client's own intervals: after an answer that it got while it was paused it polls no sooner
+# than a quarter of a minute after it polled last, and what its page subscribes to meanwhile waits.
+_OWN_INTERVALS = "MessageBus.callbackInterval = 15000; MessageBus.minPollInterval = 100; void 0"
+
+
+@pytest.mark.parametrize("chunked", [True, False])
+async def test_who_subscribes_after_a_pause_gets_all_from_then_on(page, served, chunked):
+    server, bus = served
+    await bus.publish("/bar", "long ago")
+    await start(page, server, chunked=chunked)
+    await page.evaluate(_OWN_INTERVALS)
+    await page.evaluate("listen('/foo', -1)")
+    await subscribed(server)
+    await page.evaluate("MessageBus.pause()")
+    await bus.publish("/foo", "while paused")
+    if not chunked:
+        await page.until("MessageBus.longPoll === null")  # it was answered, and waits
+    await page.evaluate("MessageBus.resume(); listen('/bar', -1)")
+    if chunked:  # it asks at once, and is told where the channel is
+        await page.until("MessageBus.callbacks[1].last_id === 1")
+    for number in range(3):
+        await bus.publish("/bar", number)
+    found = await got(page, 4)
+    assert [each for each in found if each[0] == "/bar"] == [("/bar", n, n + 2) for n in range(3)]
+    assert ("/foo", "while paused", 1) in found
+    await bus.publish("/bar", "later")
+    assert (await got(page, 5))[4] == ("/bar", "later", 5)
+
+
+@pytest.mark.parametrize("chunked", [True, False])
+async def test_who_subscribes_during_a_pause_gets_all_from_then_on(page, served, chunked):
+    server, bus = served
+    await bus.publish("/bar", "long ago")
+    await start(page, server, chunked=chunked)
+    await page.evaluate("MessageBus.minPollInterval = 100; listen('/foo', -1)")
+    await subscribed(server)
+    await page.evaluate("MessageBus.pause(); listen('/bar', -1)")
+    for number in range(3):
+        # It asks again from now on, as often as it polls, until it is resumed.
+        polls = await page.evaluate("requests.length")
+        if not number or not chunked:
+            await page.until(f"requests.length > {polls + 1 - chunked}")
+        await bus.publish("/bar", number)
+    await page.evaluate("MessageBus.resume()")
+    found = await got(page, 3)
+    assert [each for each in found if each[0] == "/bar"] == [("/bar", n, n + 2) for n in range(3)]
+
+
+async def test_a_page_beyond_the_rate_of_its_token_is_slowed_down_and_not_sent_away(
+    page, site, tmp_path
+):
+    async with serving(tmp_path, site, token_rate=5) as (server, bus):
+        await start(page, server, chunked=False)
+        await page.evaluate("listen('/foo', 0)")
+        for number in range(20):
+            await bus.publish("/foo", number)
+            await page.until(f"got.length > {number}")
+        assert await page.evaluate("failures") == []

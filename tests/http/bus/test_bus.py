@@ -78,6 +78,48 @@ async def test_nothing_is_an_empty_array(server):
     assert (await ask(server, {})).body == b"[]"
 
 
+@pytest.mark.parametrize("form", [False, True])
+@pytest.mark.parametrize("headers", [PLAIN, {}], ids=["plain", "chunks"])
+async def test_without_waiting_nothing_new_is_an_empty_array(server, form, headers):
+    await store(server, "/foo", b"1")
+    await store(server, "/foo", b"for another", audience=Audience.of(users=["2"]))
+    await store(server, "/bar", b"1")
+    for places in ({"/foo": 2}, {"/foo": 2, "/bar": 1}, {"/foo": 2, "__seq": 7}):
+        response = await ask(server, places, {**WITH_TOKEN, **headers}, form=form)
+        assert response.headers["content-type"] == "application/json; charset=utf-8"
+        assert response.body == b"[]"
+
+
+async def test_now_is_when_the_clients_last_poll_ended(server):
+    await store(server, "/bar", b"long ago")
+    assert told(await poll(server, {"/foo": -1, "__seq": 1})) == [status(foo=0)]
+    await store(server, "/bar,/foo", b"1")
+    # It was paused, and has not taken that status; /bar it has subscribed to since.
+    both = await poll(server, {"/foo": -1, "/bar": -1, "__seq": 2})
+    assert told(both) == [("/bar", "1"), ("/foo", "1")]
+    await store(server, "/bar", b"2")
+    again = await poll(server, {"/foo": -1, "/bar": -1, "__seq": 3})
+    assert told(again) == [("/bar", "2"), status(foo=1)]
+    assert told(await poll(server, {"/bar": -1, "__seq": 4})) == [status(bar=3)]
+
+
+async def test_now_is_now_for_other_clients_and_where_polls_are_not_numbered(server):
+    assert told(await poll(server, {"/foo": -1, "__seq": 5})) == [status(foo=0)]
+    await store(server, "/foo", b"1")
+    for places, client in (({}, "c1"), ({"__seq": 5}, "c1"), ({"__seq": 6}, "c2")):
+        answer = await poll(server, {"/foo": -1, **places}, client=client)
+        assert told(answer) == [status(foo=1)]
+
+
+async def test_what_is_read_for_another_channel_from_before_now_is_not_told(server):
+    await store(server, "/foo", b"1")
+    await store(server, "/bar", b"long ago")
+    assert told(await poll(server, {"/foo": -1, "__seq": 1})) == [status(foo=1)]
+    await store(server, "/bar", b"2")
+    answer = await poll(server, {"/foo": 0, "/bar": -1, "__seq": 2})
+    assert told(answer) == [("/foo", "1"), ("/bar", "2")]
+
+
 async def test_chunks_are_to_the_byte(server):
     async with connect(server) as client:
         path = "/message-bus/c1/poll"
