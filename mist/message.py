@@ -22,6 +22,7 @@ import attrs
 from mist.addresses import (
     EVERYTHING,
     MAX_LEVELS,
+    MAX_TOKENS,
     asks_well,
     grants_well,
     is_subject,
@@ -48,6 +49,7 @@ __all__ = [
     "TagUse",
     "check_tag",
     "check_token",
+    "explain_invalid_tag",
     "format_tags",
     "parse_tag_list",
     "parse_tags",
@@ -60,6 +62,8 @@ MAX_MESSAGE_TAGS = 64  # distinct tags in one message
 MAX_SUBSCRIPTION_TAGS = 16  # distinct tags in one subscription
 MAX_TOKEN_TAGS = 64  # distinct tags in one token command
 MAX_REPEATS = 16  # times as many tags as are allowed distinct ones, above which none is looked at
+
+_SHOWN: Final = 60  # characters of a tag in an error
 
 TagSet = frozenset[str]
 """A message's or a subscription's tags. Never empty where it came through the parsers here."""
@@ -208,6 +212,48 @@ def check_tag(tag: str, use: TagUse = PUBLISH) -> str:
     if _utf8_length(tag, InvalidTag) > MAX_TAG:
         raise InvalidTag
     return tag
+
+
+def explain_invalid_tag(tags: Iterable[str], use: TagUse = PUBLISH) -> str:
+    """Which tag of a list that isn't valid breaks which rule, for whoever wrote it.
+
+    Apart from the check, whose error is what a peer is told, and which peers may cause often.
+    """
+    for tag in tags:
+        if rule := _broken_rule(tag, use):
+            shown = tag if len(tag) <= _SHOWN else f"{tag[:_SHOWN]}…"
+            return f"Invalid tag {shown!r}: {rule}"
+    return "Invalid tag: at most one of a message's or subscription's tags is a subject (.a.b)"
+
+
+def _broken_rule(tag: str, use: TagUse) -> str:
+    """The first rule that a tag breaks, in words; empty where it breaks none."""
+    try:
+        size = len(tag.encode())
+    except UnicodeEncodeError:
+        return "it is not valid Unicode"
+    if " " in tag or "," in tag:
+        return "a tag has no spaces and no commas"
+    if _has_control(tag):
+        return "a tag has no control characters"
+    if size > MAX_TAG:
+        return f"it has {size:,} bytes in UTF-8, and a tag has at most {MAX_TAG}"
+    if not tag or use.allows(tag):
+        return ""
+    if tag.startswith(".."):
+        return "tags that begin with .. are reserved"
+    if tag.startswith(">") and use is not GRANT:
+        return "only a token's tag may begin with >, for the right to publish"
+    if tag.startswith((".", ">.")):
+        return (
+            f"a subject has 1 to {MAX_TOKENS} tokens separated by dots, none of them empty; "
+            "wildcards (* and > as whole tokens, > as the last) are for subscriptions and tokens"
+        )
+    if tag.startswith("=/") and use is PUBLISH:
+        return "only subscriptions and tokens name a channel alone (=/)"
+    if tag.startswith(("/", "=/", ">/")) and not use.address(tag):
+        return f"a topic has at most {MAX_LEVELS} levels"
+    return "only a token's tag may end in *, for all tags with that prefix"
 
 
 def parse_tags(tags: Iterable[str], limit: int, use: TagUse = PUBLISH) -> TagSet:

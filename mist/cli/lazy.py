@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, Final
 
@@ -49,6 +50,20 @@ class LazyGroup(click.Group):
             command = getattr(import_module(module), name)
         assert isinstance(command, click.Command)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; one that is mistyped is refused with the name that may be meant."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError:
+            # click suggests those that it has loaded, which are none.
+            similar = get_close_matches(args[0], self.list_commands(ctx), 1)
+            if not similar or args[0].startswith("-"):
+                raise
+            text = f"No such command {args[0]!r}. Did you mean {similar[0]!r}?"
+            raise click.UsageError(text, ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list of commands in `--help`; imports none of them."""

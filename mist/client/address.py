@@ -57,6 +57,8 @@ class Address:
             port = parts.port
         except ValueError as error:
             raise BadArgument(f"not a URL: {error}") from None
+        if parts.scheme in ("http", "https"):
+            raise BadArgument("an HTTP URL: this client connects to tcp:// or ws:// listeners")
         if parts.scheme not in _SCHEMES:
             raise BadArgument(f"a server's URL begins with one of {', '.join(_SCHEMES)}")
         protocol, tls, unix = _SCHEMES[parts.scheme]

@@ -4,10 +4,18 @@ from collections.abc import Iterable
 
 from mist.client.address import Address
 from mist.client.errors import BadArgument
-from mist.errors import DataTooLong
-from mist.message import PUBLISH, TagSet, TagUse, check_token, parse_tags
+from mist.errors import DataTooLong, EmptyTag, InvalidTag, InvalidToken, TooManyTags
+from mist.message import (
+    MAX_TOKEN,
+    PUBLISH,
+    TagSet,
+    TagUse,
+    check_token,
+    explain_invalid_tag,
+    parse_tags,
+)
 
-__all__ = ["check_credentials", "not_one_string", "payload", "tag_set"]
+__all__ = ["check_credentials", "not_one_string", "payload", "tag_set", "token_text"]
 
 
 def check_credentials(secret: str | None, token: str | None, address: Address) -> None:
@@ -26,7 +34,7 @@ def check_credentials(secret: str | None, token: str | None, address: Address) -
     if secret is not None:
         raise BadArgument("a secret is for tcp://; ws:// takes a token")
     if token is not None:
-        check_token(token)
+        token_text(token)
     elif "?" not in address.resource:
         raise BadArgument("ws:// needs a token")
 
@@ -43,8 +51,43 @@ def not_one_string(tags: Iterable[str]) -> Iterable[str]:
 
 
 def tag_set(tags: Iterable[str], limit: int, use: TagUse = PUBLISH) -> TagSet:
-    """Check and parse at most `limit` tags. Raises as `mist.message.parse_tags`."""
-    return parse_tags(not_one_string(tags), limit, use)
+    """Check and parse at most `limit` tags.
+
+    Raises:
+        EmptyTag, InvalidTag, TooManyTags: as `mist.message.parse_tags`, but with the tag and the
+            rule that it breaks.
+        TypeError: they are no strings, or a single one.
+    """
+    given = list(not_one_string(tags))
+    for each in given:
+        if not isinstance(each, str):
+            raise TypeError(f"tags must be strings, not {type(each).__name__}")
+    try:
+        return parse_tags(given, limit, use)
+    except InvalidTag:
+        raise InvalidTag(explain_invalid_tag(given, use)) from None
+    except EmptyTag:
+        none = "at least one tag is needed" if not given else "a tag has at least one character"
+        raise EmptyTag(f"{EmptyTag.message}: {none}") from None
+    except TooManyTags as error:
+        error.args = (f"{error}: {len(set(given)):,}, and at most {limit} are allowed",)
+        raise
+
+
+def token_text(token: str) -> str:
+    """A token, unchanged.
+
+    Raises:
+        InvalidToken: it can't be one. The text says why, and never holds it.
+        TypeError: it is no string.
+    """
+    if not isinstance(token, str):
+        raise TypeError(f"a token must be a string, not {type(token).__name__}")
+    try:
+        return check_token(token)
+    except InvalidToken:
+        rule = f"1 to {MAX_TOKEN} bytes of UTF-8 without spaces and control characters"
+        raise InvalidToken(f"{InvalidToken.message}: a token is {rule}") from None
 
 
 def payload(data: bytes | str, limit: int) -> bytes:
@@ -53,12 +96,18 @@ def payload(data: bytes | str, limit: int) -> bytes:
     Raises:
         BadArgument: text that has no UTF-8 form.
         DataTooLong: more than `limit` bytes.
+        TypeError: neither bytes nor text.
     """
+    if not isinstance(data, str | bytes | bytearray | memoryview):
+        raise TypeError(f"data must be str or bytes, not {type(data).__name__}")
     if isinstance(data, str):
         try:
             data = data.encode()
         except UnicodeEncodeError:
             raise BadArgument("data holds a lone surrogate, which UTF-8 can't carry") from None
+    else:
+        data = bytes(data)
     if len(data) > limit:
-        raise DataTooLong
+        text = f"{DataTooLong.message}: {len(data):,} bytes, and at most {limit:,} are allowed"
+        raise DataTooLong(text)
     return data

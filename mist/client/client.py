@@ -8,7 +8,7 @@ import trio
 
 from mist.attributes import Attributes, change_of_json
 from mist.audience import Audience
-from mist.client.arguments import payload, tag_set
+from mist.client.arguments import payload, tag_set, token_text
 from mist.client.errors import BadArgument, Unframable, Unsupported
 from mist.client.line_codec import decode_text
 from mist.client.options import State
@@ -32,7 +32,7 @@ from mist.commands import (
     Unregister,
     Who,
 )
-from mist.message import ASK, GRANT, Limits, TagSet, check_token
+from mist.message import ASK, GRANT, Limits, TagSet
 from mist.replies import Connections, Newest, Stored, Subscriptions, Tags, TokenAttributes
 from mist.wire import Batch
 
@@ -241,19 +241,19 @@ class Client:
             RemoteError: `already exists`.
             Unsupported: over a WebSocket; likewise for the methods below.
         """
-        await self._state.call(Register(tags=self._grant(tags), token=check_token(token)))
+        await self._state.call(Register(tags=self._grant(tags), token=token_text(token)))
 
     async def unregister(self, token: str) -> None:
         """Revoke a token and end its live sessions. An unknown token is no error."""
-        await self._state.call(Unregister(check_token(token)))
+        await self._state.call(Unregister(token_text(token)))
 
     async def set(self, tags: Iterable[str], token: str) -> None:
         """Add tags to a token. Raises `RemoteError` where it is unknown."""
-        await self._state.call(AddTags(tags=self._grant(tags), token=check_token(token)))
+        await self._state.call(AddTags(tags=self._grant(tags), token=token_text(token)))
 
     async def unset(self, tags: Iterable[str], token: str) -> None:
         """Remove tags from a token. Raises `RemoteError` where it is unknown."""
-        await self._state.call(RemoveTags(tags=self._grant(tags), token=check_token(token)))
+        await self._state.call(RemoveTags(tags=self._grant(tags), token=token_text(token)))
 
     async def set_attributes(self, attributes: Mapping[str, object], token: str) -> None:
         """Set attributes of a token: `{"user": 7, "groups": ["a", "b"], "plan": None}`.
@@ -269,17 +269,17 @@ class Client:
         given, unset = change_of_json(attributes)
         if not attributes:
             raise BadArgument("no attributes are given")
-        await self._state.call(SetAttributes(check_token(token), given, unset))
+        await self._state.call(SetAttributes(token_text(token), given, unset))
 
     async def attributes(self, token: str) -> Attributes:
         """The attributes of a token. Raises `RemoteError` where it is unknown."""
-        reply = await self._state.call(ShowAttributes(check_token(token)))
+        reply = await self._state.call(ShowAttributes(token_text(token)))
         assert isinstance(reply, TokenAttributes)
         return reply.attributes
 
     async def tags(self, token: str) -> TagSet:
         """The tags of a token. Raises `RemoteError` where it is unknown."""
-        reply = await self._state.call(ShowTags(check_token(token)))
+        reply = await self._state.call(ShowTags(token_text(token)))
         assert isinstance(reply, Tags)
         return reply.tags
 
@@ -299,6 +299,6 @@ class Client:
         """
         if self._state.lines:
             raise Unsupported("a token is for websockets")
-        command = Auth(check_token(token))
+        command = Auth(token_text(token))
         self._state.token = token
         await self._state.call(command)

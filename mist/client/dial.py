@@ -6,7 +6,7 @@ import trio
 
 from mist.client.address import Address
 from mist.client.errors import Rejected
-from mist.client.transport import BROKEN, StreamTransport, Transport, reason
+from mist.client.transport import BROKEN, StreamTransport, Transport, unreachable
 from mist.client.websocket import open_websocket
 from mist.errors import ConnectError
 
@@ -48,7 +48,7 @@ async def _open_stream(address: Address, context: ssl.SSLContext | None) -> trio
         else:
             stream = await trio.open_tcp_stream(address.host, address.port)
     except OSError as error:
-        raise ConnectError(f"{where}: {reason(error)}") from error
+        raise ConnectError(f"{where}: {unreachable(error)}") from error
     if not address.tls:
         return stream
     context = ssl.create_default_context() if context is None else context

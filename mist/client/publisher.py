@@ -5,11 +5,11 @@ from collections.abc import Iterable
 from typing import Final
 
 from mist.audience import Audience
-from mist.client.arguments import not_one_string, payload
+from mist.client.arguments import not_one_string, payload, tag_set
 from mist.client.errors import Unconfirmed
 from mist.client.line_codec import publish_head, publish_line
 from mist.errors import RemoteError
-from mist.message import Limits, parse_tags
+from mist.message import Limits
 
 __all__ = ["Publisher"]
 
@@ -46,7 +46,7 @@ class Publisher:
         if head is None:
             if len(self._heads) >= _CACHED:
                 self._heads.clear()
-            head = publish_head(parse_tags(wanted, self._limits.message_tags), to)
+            head = publish_head(tag_set(wanted, self._limits.message_tags), to)
             self._heads[key] = head
         return publish_line(head, payload(data, self._limits.data))
 

@@ -5,15 +5,27 @@ connecting and `ConnectionLost` afterwards, or `Rejected` where trying again can
 """
 
 import abc
+import errno
+import os
+from collections.abc import Iterator
 from typing import Final
 
 import trio
 
 from mist.errors import ConnectionLost
 
-__all__ = ["BROKEN", "StreamTransport", "Transport", "read_some", "reason", "write_all"]
+__all__ = [
+    "BROKEN",
+    "StreamTransport",
+    "Transport",
+    "read_some",
+    "reason",
+    "unreachable",
+    "write_all",
+]
 
 _READ_SIZE: Final = 65_536  # bytes
+_NOBODY_LISTENS: Final = (errno.ECONNREFUSED, errno.ENOENT)  # the latter at a Unix socket's path
 BROKEN: Final = (OSError, trio.BrokenResourceError, trio.ClosedResourceError)
 
 
@@ -86,3 +98,30 @@ def reason(error: BaseException) -> str:
     if isinstance(cause, OSError):
         return (cause.strerror or str(cause)).lower()
     return "connection broken"
+
+
+def unreachable(error: OSError) -> str:
+    """Why no address of a server could be reached, fit to print; with advice where there is any."""
+    # trio tries several addresses, and its own error says no more than that all of them failed.
+    causes = list(_causes(error))
+    text = ", ".join(dict.fromkeys(_words(each) for each in causes))
+    if all(each.errno in _NOBODY_LISTENS for each in causes):
+        return f"{text}; is `mist serve` running?"
+    return text
+
+
+def _words(error: OSError) -> str:
+    # trio's own text repeats the address; a name that isn't found has a number of its own.
+    number = error.errno or 0
+    return os.strerror(number).lower() if number > 0 else reason(error)
+
+
+def _causes(error: BaseException) -> Iterator[OSError]:
+    if isinstance(error, BaseExceptionGroup):
+        for each in error.exceptions:
+            yield from _causes(each)
+    elif isinstance(error, OSError):
+        if error.errno is None and error.__cause__ is not None:
+            yield from _causes(error.__cause__)
+        else:
+            yield error

@@ -83,6 +83,38 @@ def test_a_token_can_be_made_and_used_by_a_browser_like_subscriber(process: Proc
         assert subscriber.lines(1) == [{"tags": ["browser:1"], "data": "hello"}]
 
 
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("publsh a x", "Error: No such command 'publsh'. Did you mean 'publish'?"),
+        ("tokens new a", "Error: No such command 'tokens'. Did you mean 'token'?"),
+        ("token unregistr x", "'unregister'"),
+        ("xyzzy", "Error: No such command 'xyzzy'."),
+        ("--publish", "No such option"),
+    ],
+)
+def test_a_mistyped_command_is_told_what_may_be_meant(command: str, words: str) -> None:
+    done = mist(*command.split())
+    assert done.returncode == 2
+    assert words in done.stderr.splitlines()[-1]
+
+
+def test_errors_name_their_cause(process: Process) -> None:
+    for arguments, code, words in (
+        (["ping", "--host", "127.0.0.1:1"], 3, "connection refused; is `mist serve` running?"),
+        (["publish", "good,a b", "x"], 2, "Invalid tag 'a b': a tag has no spaces and no commas"),
+        (["subscribe", "a*"], 2, "Invalid tag 'a*': only a token's tag may end in *"),
+        (["publish", "a,,b", "x"], 2, "Empty tag: a tag has at least one character"),
+        (["token", "register", "a", "two words"], 2, "Invalid token: a token is 1 to 255 bytes"),
+        (["ping", "--host", "http://127.0.0.1:1"], 2, "connects to tcp:// or ws:// listeners"),
+    ):
+        done = run(process, *arguments)
+        assert (done.returncode, done.stdout) == (code, "")
+        [line] = done.stderr.splitlines()
+        assert line.startswith(f"mist {arguments[0]}")
+        assert words in line
+
+
 def test_to_revoke_a_token_that_does_not_exist_is_an_error(process: Process) -> None:
     for token in ("nosuch", "-"):
         done = run(process, "token", "unregister", token, stdin="nosuch")

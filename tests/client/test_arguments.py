@@ -1,0 +1,132 @@
+"""Arguments that can't be right are refused with words that say why."""
+
+import re
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from mist.client import Client, ConnectError, connect
+from mist.client.arguments import payload, tag_set, token_text
+from mist.errors import DataTooLong, EmptyTag, InvalidTag, InvalidToken, TooManyTags
+from mist.message import ASK, GRANT, PUBLISH, TagUse, check_tag, explain_invalid_tag
+from tests.servers import running
+
+
+@pytest.mark.parametrize(
+    ("tags", "use", "words"),
+    [
+        (["ok", "a b"], PUBLISH, "'a b': a tag has no spaces and no commas"),
+        (["a,b"], ASK, "'a,b': a tag has no spaces and no commas"),
+        (["a\tb"], GRANT, r"'a\\tb': a tag has no control characters"),
+        (
+            ["ä" * 128],
+            PUBLISH,
+            f"'{'ä' * 60}…': it has 256 bytes in UTF-8, and a tag has at most 255",
+        ),
+        (["\ud800"], PUBLISH, r"'\\ud800': it is not valid Unicode"),
+        (["..a"], GRANT, "'..a': tags that begin with .. are reserved"),
+        ([">a"], ASK, "'>a': only a token's tag may begin with >, for the right to publish"),
+        (["a*"], PUBLISH, "'a*': only a token's tag may end in *, for all tags with that prefix"),
+        (["*"], PUBLISH, "'*': only a token's tag may end in *"),
+        (["/a*"], ASK, "'/a*': only a token's tag may end in *"),
+        (["=/a"], PUBLISH, "'=/a': only subscriptions and tokens name a channel alone"),
+        (["/" * 33], PUBLISH, f"'{'/' * 33}': a topic has at most 32 levels"),
+        (["=" + "/" * 33], GRANT, "a topic has at most 32 levels"),
+        ([".a..b"], PUBLISH, "'.a..b': a subject has 1 to 20 tokens"),
+        ([".a.>.b"], ASK, "'.a.>.b': a subject has 1 to 20 tokens"),
+        ([">.a*"], GRANT, "'>.a*': a subject has 1 to 20 tokens"),
+        ([".a", ".b"], PUBLISH, "at most one of a message's or subscription's tags is a subject"),
+    ],
+)
+def test_an_invalid_tag_is_named_with_the_rule(tags: list[str], use: TagUse, words: str) -> None:
+    with pytest.raises(InvalidTag) as caught:
+        tag_set(tags, 64, use)
+    assert str(caught.value).startswith("Invalid tag")
+    assert words.replace("\\\\", "\\") in str(caught.value)
+
+
+@pytest.mark.parametrize("use", [PUBLISH, ASK, GRANT])
+@pytest.mark.parametrize("first", ["", ".", "..", "/", "=/", "=", ">", ">.", ">/", ">=/", "*", " "])
+@pytest.mark.parametrize(
+    "last", ["", "a", "*", ".a", ".*", ".>", "a*", "//", ",", "x" * 255, "/" * 40]
+)
+def test_what_is_explained_is_what_is_refused(use: TagUse, first: str, last: str) -> None:
+    tag = first + last
+    try:
+        check_tag(tag, use)
+    except InvalidTag:
+        assert f"Invalid tag {tag[:20]!r}"[:-1] in explain_invalid_tag(["good", tag], use)
+    except EmptyTag:
+        assert tag == ""
+    else:
+        assert "Invalid tag '" not in explain_invalid_tag(["good", tag], use)
+
+
+def test_other_arguments_are_refused_in_words() -> None:
+    def refused(error: type[Exception], words: str, call: Callable[[], object]) -> None:
+        with pytest.raises(error, match=f"^{re.escape(words)}$"):
+            call()
+
+    refused(EmptyTag, "Empty tag: at least one tag is needed", lambda: tag_set([], 2))
+    refused(EmptyTag, "Empty tag: a tag has at least one character", lambda: tag_set(["a", ""], 2))
+    refused(
+        TooManyTags,
+        "Too many tags: 3, and at most 2 are allowed",
+        lambda: tag_set(["c", "d", "e"], 2),
+    )
+    refused(TypeError, "tags must be strings, not int", lambda: tag_set([1], 2))  # type: ignore[list-item]
+    refused(
+        TypeError, "tags are a list or a set of strings, not one string", lambda: tag_set("a", 2)
+    )
+    refused(TypeError, "data must be str or bytes, not int", lambda: payload(7, 9))  # type: ignore[arg-type]
+    refused(TypeError, "data must be str or bytes, not dict", lambda: payload({}, 9))  # type: ignore[arg-type]
+    refused(
+        DataTooLong,
+        "Data too long: 1,001 bytes, and at most 1,000 are allowed",
+        lambda: payload("x" * 1001, 1000),
+    )
+    refused(TypeError, "a token must be a string, not bytes", lambda: token_text(b"T"))  # type: ignore[arg-type]
+    with pytest.raises(InvalidToken, match="1 to 255 bytes") as caught:
+        token_text("secret word")
+    assert "secret" not in str(caught.value)
+
+
+def test_data_of_any_kind_of_bytes_is_taken() -> None:
+    assert payload(bytearray(b"a"), 9) == payload(memoryview(b"a"), 9) == payload("a", 9) == b"a"
+
+
+CALLS: list[Callable[[Client], Awaitable[object]]] = [
+    lambda client: client.publish(["a"], 7),  # type: ignore[arg-type]
+    lambda client: client.store(["a"], None),  # type: ignore[arg-type]
+]
+
+
+@pytest.mark.parametrize("call", CALLS)
+async def test_a_client_says_what_data_is(
+    tmp_path: object, call: Callable[[Client], Awaitable[object]]
+) -> None:
+    async with running(tmp_path) as server, connect(server.urls[0]) as client:  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="data must be str or bytes, not"):
+            await call(client)
+        await client.publish(["a"], bytearray(b"data"))
+        await client.flush()
+
+
+async def test_where_nobody_listens_it_asks_whether_a_server_runs(tmp_path: object) -> None:
+    for url, where in {
+        "tcp://127.0.0.1:1": "127.0.0.1:1: connection refused",
+        "ws://localhost:1": "localhost:1: connection refused",
+        f"tcp+unix://{tmp_path}/none.sock": f"{tmp_path}/none.sock: no such file or directory",
+    }.items():
+        with pytest.raises(ConnectError) as caught:
+            async with connect(url, token="T" if url.startswith("ws") else None):
+                pass
+        assert str(caught.value) == f"{where}; is `mist serve` running?"
+
+
+async def test_where_no_host_is_it_does_not_ask() -> None:
+    with pytest.raises(ConnectError) as caught:
+        async with connect("tcp://no-such-host.invalid"):
+            pass
+    assert "no-such-host.invalid:1445: " in str(caught.value)
+    assert "mist serve" not in str(caught.value)
