@@ -144,6 +144,12 @@ class Grant:
         judge = all if strict else any
         return judge(map(self._subscribe.covers, subscription))
 
+    @property
+    def publishes(self) -> bool:
+        """Whether the token allows publishing at all."""
+        cover = self._publish
+        return bool(cover.exact or cover.prefixes or cover.subjects)
+
     def may_publish(self, tags: TagSet) -> bool:
         """Whether the token allows a message with these tags: each needs the right to publish.
 

@@ -17,6 +17,7 @@ from mist.http.guard import too_often
 from mist.http.problems import Problem
 from mist.http.rates import Rates
 from mist.sessions.hub import Hub
+from mist.turns import Account
 
 __all__ = ["Access", "Caller"]
 
@@ -117,6 +118,11 @@ class Access:
         if record is None:
             raise _unauthorized("the token was revoked")
         return Caller(record)
+
+    def account(self, caller: Caller, request: Request) -> Account:
+        """Whom the event loop's time for a request is charged to: the token, as in its sessions;
+        of a service the address."""
+        return self._hub.turns.account(caller.name or f"http {request.state.peer}")
 
     async def refusal(self, reason: str, detail: str) -> Problem:
         """The problem to raise for an invalid credential: counted, and after a delay against

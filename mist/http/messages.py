@@ -5,7 +5,7 @@ POST /v1/messages       all of a request's messages or none; durable when answer
 GET /v1/messages        a page of messages that match any of some tag sets, by ascending ids
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Final
 
 import msgspec
@@ -29,7 +29,7 @@ from mist.http.idempotency import KEY, conflict, key_of
 from mist.http.openapi import EITHER, NO_HISTORY, Answer, Operation, Operations
 from mist.http.paging import LIMIT, limit_of
 from mist.http.problems import Problem
-from mist.http.publications import BODY, Publications, read_publications
+from mist.http.publications import BODY, Reading
 from mist.http.queries import SINCE, TAGS, Query, Wanted
 from mist.message import Envelope, TagSet
 from mist.sessions.hub import Hub
@@ -97,15 +97,17 @@ def routes(context: Context) -> Sequence[BaseRoute]:
     """`/v1/messages`."""
 
     async def publish(request: Request) -> Response:
+        # Who may not publish is told so before anything is read, let alone looked at; unless it
+        # may be the repeat of something that was published while it might.
         caller = await context.access.caller(request)
+        may = caller.record is None or caller.record.grant.publishes
+        if not (may or "idempotency-key" in request.headers):
+            raise NotGranted
         check_room(context.hub)
         body = await whole_body(request)
         kind = request.headers["content-type"].partition(";")[0].strip().lower()
-        found = read_publications(body, context.hub.limits, lines=kind == NDJSON)
         key = key_of(request, caller, body, kind)
-        return await _publish(
-            context.hub, found, key, lambda: context.access.again(caller, request)
-        )
+        return await _Publishing(context, request, caller).publish(body, key, lines=kind == NDJSON)
 
     async def read(request: Request) -> Response:
         caller = await context.access.caller(request)
@@ -129,40 +131,89 @@ def routes(context: Context) -> Sequence[BaseRoute]:
 # publishing
 
 
-async def _publish(
-    hub: Hub, found: Publications, key: Key | None, caller_now: Callable[[], Caller]
-) -> Response:
-    def checked() -> tuple[str, list[Envelope | None]]:
-        """The publisher, and the envelope of each message."""
-        check_room(hub)
-        caller = caller_now()
-        _check_publishing(caller.record, found)
-        site = "" if caller.record is None else caller.record.attributes.site
-        audiences = [for_site(each, site) if site else each for each in found.audiences]
-        return caller.name, [
-            None if each is None else Envelope(audience=each) for each in audiences
-        ]
+class _Publishing:
+    """One request to publish.
 
-    def publish() -> int:
-        return hub.publish_all(found.messages, *checked())
+    Args:
+        context: of the server.
+        request: with its body read.
+        caller: of it.
+    """
 
-    async def store() -> int:
-        name, envelopes = checked()
-        return await hub.store_all(found.messages, name, key, envelopes)
+    def __init__(self, context: Context, request: Request, caller: Caller) -> None:
+        self._hub = context.hub
+        self._access = context.access
+        self._request = request
+        self._caller = caller
+        self._account = context.access.account(caller, request)
+        self._found = Reading(context.hub.limits)
 
-    if hub.sequencer is None:
+    async def publish(self, body: bytes, key: Key | None, *, lines: bool) -> Response:
+        """Publish a body's messages, and answer."""
+        hub, found = self._hub, self._found
+        await hub.turns.drive(found.steps(body, lines=lines), self._account)
+        del body
+        if hub.sequencer is None:
+            if not await self._publish_live(key):
+                raise conflict()
+            return answer({}, 202)
+        first = await (
+            self._store(None)
+            if key is None
+            else hub.sequencer.keys_in_flight.once(key, lambda: self._store(key))
+        )
+        if first is None:
+            raise conflict()
+        count = len(found.messages)
+        if found.is_list:
+            return answer(Published(ids=[first, first + count - 1], count=count))
+        return answer(Published(id=first))
+
+    async def _publish_live(self, key: Key | None) -> bool:
+        """Publish where there is no history; False where the key was used for something else."""
+        hub = self._hub
+        await self._authorize()
+
+        def publish() -> int:
+            return hub.publish_all(self._found.messages, self._caller.name, self._envelopes())
+
         if key is None:
             publish()
-        elif not hub.keys_in_memory.once(key, publish):
-            raise conflict()
-        return answer({}, 202)
-    first = await (store() if key is None else hub.sequencer.keys_in_flight.once(key, store))
-    if first is None:
-        raise conflict()
-    count = len(found.messages)
-    if found.is_list:
-        return answer(Published(ids=[first, first + count - 1], count=count))
-    return answer(Published(id=first))
+            return True
+        return hub.keys_in_memory.once(key, publish)
+
+    async def _store(self, key: Key | None) -> int:
+        """Publish durably; the id of the first."""
+        await self._authorize()
+        check_room(self._hub)
+        return await self._hub.store_all(
+            self._found.messages, self._caller.name, key, self._envelopes()
+        )
+
+    async def _authorize(self) -> None:
+        """Check the right to publish all of it, in turns.
+
+        When this returns the token is as it was when the last message was checked; it stays so
+        until the next await.
+
+        Raises:
+            NotGranted: the token may not publish one of them.
+            Problem: the token was revoked (401).
+        """
+        while True:
+            caller = self._caller = self._access.again(self._caller, self._request)
+            if caller.record is None:
+                return
+            steps = _check_publishing(caller.record, self._found.messages)
+            await self._hub.turns.drive(steps, self._account)
+            if self._access.again(caller, self._request).record is caller.record:
+                return
+
+    def _envelopes(self) -> list[Envelope | None]:
+        record = self._caller.record
+        site = "" if record is None else record.attributes.site
+        audiences = [for_site(each, site) if site else each for each in self._found.audiences]
+        return [None if each is None else Envelope(audience=each) for each in audiences]
 
 
 def check_room(hub: Hub) -> None:
@@ -176,12 +227,15 @@ def check_room(hub: Hub) -> None:
         raise Problem(503, "busy", "too much is waiting to be stored", {"Retry-After": "1"})
 
 
-def _check_publishing(record: Record | None, found: Publications) -> None:
-    if record is None:
-        return
-    for tags in {tags for tags, _ in found.messages}:
-        if not record.grant.may_publish(tags):
-            raise NotGranted
+def _check_publishing(record: Record, messages: Iterable[tuple[TagSet, bytes]]) -> Iterator[None]:
+    """Check a token's right to publish each message, one in each step. Raises NotGranted."""
+    checked: set[TagSet] = set()
+    for tags, _ in messages:
+        if tags not in checked:
+            if not record.grant.may_publish(tags):
+                raise NotGranted
+            checked.add(tags)
+        yield
 
 
 # reading

@@ -7,10 +7,13 @@
     {...}
     {"tags": ["a"], "data": "text", "to": {"users": [1, 2], "except": ["tab-1"]}}
 
-All messages are validated before any of them is published, and stored all or none.
+All messages are validated before any of them is published, and stored all or none. A body of
+thousands is read in steps, so that others have their turns (`mist.turns`): first it is split, which
+takes little, then each message is read and judged. Tags are counted before they are looked at.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from io import BytesIO
 from typing import Any, Final, TypeVar
 
 import attrs
@@ -18,31 +21,18 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from mist.audience import Audience
-from mist.errors import DataTooLong
+from mist.errors import DataTooLong, TooManyTags
 from mist.history import MAX_GROUP
 from mist.http.bodies import NDJSON
 from mist.http.openapi import Body
 from mist.http.problems import Problem
-from mist.message import Limits, TagSet, parse_tags
+from mist.message import MAX_REPEATS, Limits, TagSet, parse_tags
 
-__all__ = ["BODY", "TAGS", "Publications", "read_publications"]
+__all__ = ["BODY", "TAGS", "Reading"]
 
 T = TypeVar("T")
 
-
-@attrs.frozen
-class Publications:
-    """Messages to be published together.
-
-    Attributes:
-        messages: tags and data of each, in order; at least one.
-        audiences: of each message; None is everyone.
-        is_list: whether they came as a list, however long, rather than as one object.
-    """
-
-    messages: Sequence[tuple[TagSet, bytes]]
-    is_list: bool
-    audiences: Sequence[Audience | None]
+_WHITE: Final = b" \t\r\n"
 
 
 class _Object(msgspec.Struct, forbid_unknown_fields=True):
@@ -52,48 +42,105 @@ class _Object(msgspec.Struct, forbid_unknown_fields=True):
     to: dict[str, Any] | UnsetType = UNSET  # null is refused: perhaps a failed lookup
 
 
-_decode: Final[Callable[[bytes], _Object | list[_Object]]] = msgspec.json.Decoder(
-    _Object | list[_Object]
-).decode
-_decode_line: Final = msgspec.json.Decoder(_Object).decode
+_decode: Final = msgspec.json.Decoder(_Object).decode
+_split_list: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
+
+_LARGE: Final = 65_536  # bytes of an object, above which its tags are counted before it is decoded
+_OTHERS: Final = 1_000  # strings of it that are no tags
+_BLANK_STEP: Final = 1_000  # blank lines passed over in a step
 
 
-def read_publications(body: bytes, limits: Limits, *, lines: bool) -> Publications:
-    """A body's messages.
+@attrs.define
+class Reading:
+    """Messages to be published together, as they are read.
 
     Args:
         limits: of tags and data.
-        lines: whether it is an object on each line; blank lines are ignored.
 
-    Raises:
-        Problem: it is invalid (400), or has more messages than one append takes (413).
-        EmptyTag, InvalidTag, TooManyTags, DataTooLong, InvalidAudience: of the first invalid
-            message.
+    Attributes:
+        messages: tags and data of each, in order; at least one in the end.
+        audiences: of each message; None is everyone.
+        is_list: whether they came as a list, however long, rather than as one object.
     """
-    found = list(_lines(body)) if lines else _decoded(_decode, body)
-    objects = found if isinstance(found, list) else [found]
-    if not objects:
-        raise _invalid("there is no message in it")
-    if len(objects) > MAX_GROUP:
-        raise Problem(413, "payload_too_large", f"a request has at most {MAX_GROUP} messages")
-    messages = [
-        (parse_tags(each.tags, limits.message_tags), _data(each, limits)) for each in objects
-    ]
-    audiences = [None if each.to is UNSET else Audience.of_json(each.to) for each in objects]
-    return Publications(messages, isinstance(found, list), audiences)
+
+    limits: Limits
+    messages: list[tuple[TagSet, bytes]] = attrs.field(factory=list)
+    audiences: list[Audience | None] = attrs.field(factory=list)
+    is_list: bool = True
+
+    def steps(self, body: bytes, *, lines: bool) -> Iterator[None]:
+        """Read a body, a message in each step.
+
+        Args:
+            lines: whether it is an object on each line; blank lines are ignored.
+
+        Raises:
+            Problem: it is invalid (400), or has more messages than one append takes (413).
+            EmptyTag, InvalidTag, TooManyTags, DataTooLong, InvalidAudience: of the first invalid
+                message.
+        """
+        self.is_list = lines or body.lstrip(_WHITE)[:1] == b"["
+        objects = _lines(body) if lines else _objects(body) if self.is_list else iter([("", body)])
+        for found in objects:
+            if found is not None:
+                if len(self.messages) == MAX_GROUP:
+                    raise _too_many()
+                self._take(*found)
+            yield
+        if not self.messages:
+            raise _invalid("there is no message in it")
+
+    def _take(self, place: str, text: bytes | msgspec.Raw) -> None:
+        limits = self.limits
+        self._count_strings(bytes(text))
+        each = _decoded(_decode, text, place)
+        tags = parse_tags(each.tags, limits.message_tags)
+        data = _data(each, limits)
+        self.audiences.append(None if each.to is UNSET else Audience.of_json(each.to))
+        self.messages.append((tags, data))
+
+    def _count_strings(self, text: bytes) -> None:
+        """Refuse far too many tags before half a million strings are made of them."""
+        if len(text) <= _LARGE:
+            return
+        # Quotes inside strings are escaped. One behind an escaped backslash looks like those, so
+        # there may be more strings than this, up to twice as many.
+        strings = (text.count(b'"') - text.count(b'\\"')) // 2
+        most = self.limits.message_tags
+        if strings > most * MAX_REPEATS + _OTHERS:
+            raise TooManyTags(most)
 
 
-def _lines(body: bytes) -> Iterator[_Object]:
-    for number, line in enumerate(body.split(b"\n"), 1):
+_Found = tuple[str, bytes | msgspec.Raw]
+"""Where an object stands, for an error, and its text."""
+
+
+def _lines(body: bytes) -> Iterator[_Found | None]:
+    """The objects; None now and then where there is none for long."""
+    for number, line in enumerate(BytesIO(body), 1):
         if line.strip():
-            yield _decoded(_decode_line, line, f"line {number}: ")
+            yield f"line {number}: ", line
+        elif not number % _BLANK_STEP:
+            yield None
 
 
-def _decoded(decode: Callable[[bytes], T], text: bytes, place: str = "") -> T:
+def _objects(body: bytes) -> Iterator[_Found]:
+    found = _decoded(_split_list, body)
+    if len(found) > MAX_GROUP:
+        raise _too_many()
+    for number, each in enumerate(found, 1):
+        yield f"message {number}: ", each
+
+
+def _decoded(decode: Callable[[Any], T], text: bytes | msgspec.Raw, place: str = "") -> T:
     try:
         return decode(text)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise _invalid(f"{place}{error}") from None
+
+
+def _too_many() -> Problem:
+    return Problem(413, "payload_too_large", f"a request has at most {MAX_GROUP} messages")
 
 
 def _data(each: _Object, limits: Limits) -> bytes:

@@ -1,6 +1,7 @@
 """`/v1/messages`: what is published over HTTP, and what is read again."""
 
 import base64
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,11 @@ from mist.auth import Record
 from mist.commands import AddTags, Register, RemoveTags, Subscribe, Unregister
 from mist.errors import HistoryUnavailable
 from mist.history import MAX_GROUP
+from mist.http import publications
 from mist.protocols.line import LineProtocol
 from mist.server import Server
 from mist.sessions.dispatch import CommandSession
+from mist.turns import Account
 from tests.http.client import Response, connect, request
 from tests.http.damage import LARGE, damage, keeping
 from tests.servers import listeners, running
@@ -314,6 +317,89 @@ async def test_publishers_faster_than_the_disk_are_told_to_come_again(
     await server.hub.sequencer.settled()
     again = await request(server, "POST", MESSAGES, json={"tags": ["b"], "data": "x"})
     assert again.json() == {"id": 34}
+
+
+# fairness
+
+LARGE_LIST = [
+    {"tags": [f"t{n}-{k}" for k in range(16)], "data": "x", "to": {"users": [1]}}
+    for n in range(300)
+]
+
+
+async def test_who_may_not_publish_is_told_so_before_the_body_comes(server: Server) -> None:
+    await register(server, "none", "a")
+    head = (
+        b"POST /v1/messages HTTP/1.1\r\nHost: localhost\r\nX-Auth-Token: none\r\n"
+        b"Content-Type: application/json\r\nContent-Length: 3000000\r\n\r\n"
+    )
+    async with connect(server) as client:
+        await client.connection.send_all(head)
+        with trio.fail_after(5):
+            assert b" 403 " in (await client.receive_some()).partition(b"\r\n")[0]
+
+
+@pytest.mark.parametrize("lines", [False, True], ids=["list", "lines"])
+async def test_others_have_their_turns_while_a_large_body_is_read_and_judged(
+    server: Server, lines: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await register(server, "may", ">*")
+    turns, waited = server.hub.turns, 0
+    wait = turns.wait
+
+    async def counted(account: Account) -> None:
+        nonlocal waited
+        waited += 1
+        await wait(account)
+
+    monkeypatch.setattr(turns, "wait", counted)
+    monkeypatch.setattr(turns, "_clock", itertools.count().__next__)  # each step is too long
+    if lines:
+        body = b"\n".join(json.dumps(each).encode() for each in LARGE_LIST)
+        answered = await request(server, "POST", MESSAGES, {**MAY, **NDJSON}, body)
+    else:
+        answered = await request(server, "POST", MESSAGES, MAY, json=LARGE_LIST)
+    assert answered.status == 200
+    assert waited >= 2 * len(LARGE_LIST)
+    assert len(await stored(server)) == len(LARGE_LIST)
+
+
+@pytest.mark.parametrize("data", ["x", '"' * 100_000])
+async def test_far_too_many_tags_are_refused_by_their_number(
+    server: Server, data: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent = {"tags": ["a"] * 180_000, "data": data}
+    monkeypatch.setattr(publications, "_decode", None)
+    answered = await request(server, "POST", MESSAGES, json=sent)
+    assert told(answered) == (400, "too_many_tags")
+    monkeypatch.undo()
+    for sent in ({"tags": ["a"] * 1_000, "data": data}, {"tags": ["a"], "data": '"' * 400_000}):
+        assert (await request(server, "POST", MESSAGES, json=sent)).status == 200
+
+
+async def test_a_token_that_changes_meanwhile_is_judged_as_it_is_in_the_end(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = await register(server, "may", ">*")
+    turns, waited = server.hub.turns, 0
+    wait = turns.wait
+
+    async def changing(account: Account) -> None:
+        nonlocal waited
+        waited += 1
+        if waited == 400:  # all is read, and some of it judged
+            await server.hub.registry.execute(
+                [AddTags("may", frozenset({">t0-*"})), RemoveTags("may", frozenset({">*"}))]
+            )
+        await wait(account)
+
+    monkeypatch.setattr(turns, "wait", changing)
+    monkeypatch.setattr(turns, "_clock", itertools.count().__next__)
+    answered = await request(server, "POST", MESSAGES, MAY, json=LARGE_LIST)
+    assert told(answered) == (403, "not_granted")
+    assert waited > 400
+    assert await stored(server) == []
+    assert server.hub.registry.find(record.id) is not None
 
 
 # reading
