@@ -32,6 +32,7 @@ from mist.http.problems import Problem
 from mist.http.publications import BODY, Reading
 from mist.http.queries import SINCE, TAGS, Query, Wanted
 from mist.message import Envelope, TagSet
+from mist.sessions.batching import Checked
 from mist.sessions.hub import Hub
 from mist.sessions.sequencer import Sequencer
 
@@ -172,23 +173,39 @@ class _Publishing:
     async def _publish_live(self, key: Key | None) -> bool:
         """Publish where there is no history; False where the key was used for something else."""
         hub = self._hub
-        await self._authorize()
-
-        def publish() -> int:
-            return hub.publish_all(self._found.messages, self._caller.name, self._envelopes())
-
-        if key is None:
-            publish()
-            return True
-        return hub.keys_in_memory.once(key, publish)
+        checked = await self._check()
+        # From here to the first message without an await. Once that is published all of it will be.
+        fresh: list[Key] = []
+        if key is not None and not hub.keys_in_memory.once(key, lambda: fresh.append(key)):
+            hub.broker.release(checked.prepared)
+            return False
+        if key is None or fresh:
+            await hub.publish_checked(checked, self._envelopes(), self._account)
+        else:
+            hub.broker.release(checked.prepared)
+        return True
 
     async def _store(self, key: Key | None) -> int:
         """Publish durably; the id of the first."""
-        await self._authorize()
-        check_room(self._hub)
-        return await self._hub.store_all(
-            self._found.messages, self._caller.name, key, self._envelopes()
-        )
+        checked = await self._check()
+        return await self._hub.store_checked(checked, self._caller.name, key, self._envelopes())
+
+    async def _check(self) -> Checked:
+        """Check the messages, in turns, and then the right to publish them: see `_authorize`.
+
+        Raises:
+            EmptyTag, InvalidTag, TooManyTags, TooManyMatches: of the first invalid one.
+            NotGranted, Problem: as `_authorize`; or too much waits for the disk (503).
+        """
+        hub = self._hub
+        checked = await hub.check(self._found.messages, self._account)
+        try:
+            await self._authorize()
+            check_room(hub)
+        except BaseException:
+            hub.broker.release(checked.prepared)
+            raise
+        return checked
 
     async def _authorize(self) -> None:
         """Check the right to publish all of it, in turns.
