@@ -25,6 +25,7 @@ How it is built, from the outside in:
     commits         exactly-once batches of writers that may retry
     numbering       message numbers in each channel, a tag that begins with /; `channels`
     erasing         erasure on request
+    clock, leaps    a clock that is set back, or ahead
     visibility      which sessions may get a stored message: targeted delivery
     layout          a block as bytes: `encoding` makes it, `block` and `part` read it;
                     `postings`, `columns`
@@ -44,6 +45,7 @@ import attrs
 from mist.errors import HistoryDamaged, HistoryUnavailable
 from mist.history.commits import Bulk, Commit, Mark
 from mist.history.erasing import Erased, Erasure
+from mist.history.leaps import Leap, Reading
 from mist.history.numbering import ChannelPosition
 from mist.history.part import ColumnPage, Part
 from mist.history.record import (
@@ -328,6 +330,20 @@ class History(ABC):
         Args:
             now: Unix seconds.
             sweep: whether to check again what rules have kept so far. That reads all of it.
+        """
+
+    @abstractmethod
+    async def note_clock(self, reading: Reading) -> Leap | None:
+        """Compare the clock with what it showed before, so that `trim` isn't led astray by it.
+
+        Call it at intervals, and before the first `trim`. One that never is called takes the clock
+        as it is.
+
+        Returns:
+            The leap that was found and recorded; None where there was none.
+
+        Raises:
+            HistoryUnavailable: nothing was compared or recorded.
         """
 
     @abstractmethod

@@ -13,6 +13,7 @@ import attrs
 
 from mist.history.commits import Commit, Mark
 from mist.history.layout import Head, Row
+from mist.history.leaps import ClockRecord
 from mist.history.numbering import ChannelPosition
 from mist.history.record import KeyRecord, Problem
 from mist.history.selection import Selection
@@ -174,6 +175,14 @@ class BlockStore(ABC):
         Args:
             owner: only keys of this owner; empty for all owners.
         """
+
+    @abstractmethod
+    def clock(self) -> ClockRecord | None:
+        """What was recorded of the clock; None where nothing was."""
+
+    @abstractmethod
+    def record_clock(self, record: ClockRecord) -> None:
+        """Record that, in the place of what was. Durable on return, or not done."""
 
     @abstractmethod
     def snapshot(self) -> AbstractContextManager[None]:

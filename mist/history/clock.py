@@ -12,8 +12,8 @@ advances at half its speed:
 A clock that jumps ahead, or a suspended machine, does not count as elapsed time: at most an hour
 is counted at a time.
 
-Likewise the age of a message is by the wall clock, or, if it is from the clock's future, by the
-log's own time.
+Likewise the age of a message is by the wall clock, less what that was set ahead by since then (see
+`leaps`); or, if it is from the clock's future, by the log's own time.
 """
 
 from typing import Final
@@ -21,6 +21,7 @@ from typing import Final
 import attrs
 
 from mist.history.layout import MICROSECONDS
+from mist.history.leaps import Leap
 
 __all__ = ["Clock", "Moment"]
 
@@ -34,14 +35,24 @@ class Moment:
     Attributes:
         wall: the clock, microseconds since 1970.
         log: the log's time, microseconds since 1970; never less than `wall`.
+        leaps: of the wall clock.
     """
 
     wall: int
     log: int
+    leaps: tuple[Leap, ...] = ()
 
     def age(self, time: int) -> int:
         """Microseconds since something was stamped with `time`."""
-        return (self.wall if time <= self.wall else self.log) - time
+        if time > self.wall:
+            return self.log - time
+        # A leap counts only while the clock is ahead of where it led: else it was undone.
+        leapt = [
+            leap.by
+            for leap in self.leaps
+            if time <= leap.after and leap.after + leap.by <= self.wall
+        ]
+        return max(self.wall - time - sum(leapt), 0)
 
 
 @attrs.define
@@ -50,9 +61,11 @@ class Clock:
 
     Attributes:
         latest: the log's time as last read, microseconds.
+        leaps: of the wall clock, oldest first.
     """
 
     latest: int = 0
+    leaps: tuple[Leap, ...] = attrs.field(default=(), init=False)
     _wall: int | None = attrs.field(default=None, init=False)  # the wall clock then
 
     def stamp(self, time: float) -> int:
@@ -70,4 +83,4 @@ class Clock:
         step = (wall - self._wall) // 2
         self._wall += 2 * step
         self.latest += step
-        return Moment(wall, max(wall, self.latest))
+        return Moment(wall, max(wall, self.latest), self.leaps)

@@ -26,6 +26,7 @@ from mist.history.encoding import assign, encode, with_channel_counts
 from mist.history.erasing import Erased, Erasure
 from mist.history.inspection import inspect
 from mist.history.layout import MICROSECONDS, Head, Row
+from mist.history.leaps import Leap, Reading
 from mist.history.log_access import LogAccess
 from mist.history.log_maintenance import LogMaintenance
 from mist.history.log_metadata import LogMetadata
@@ -254,6 +255,10 @@ class Log(History):
     async def trim(self, policy: Policy, now: float, *, sweep: bool = True) -> Trimmed:
         self._access.check_writable()
         return await self._maintenance.trim(policy, now, sweep=sweep)
+
+    async def note_clock(self, reading: Reading) -> Leap | None:
+        self._access.check_writable()
+        return await self._maintenance.note_clock(reading)
 
     async def erase(
         self, erasure: Erasure, *, after: int = 0, seconds: float | None = None

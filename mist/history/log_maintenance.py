@@ -17,6 +17,7 @@ from mist.history.erasing import Erased, Erasure
 from mist.history.erasing import Plan as ErasurePlan
 from mist.history.erasing import make_plan as plan_erasure
 from mist.history.layout import MICROSECONDS
+from mist.history.leaps import ClockRecord, Leap, Reading, find_leap
 from mist.history.log_access import LogAccess
 from mist.history.log_metadata import first_kept, random_epoch
 from mist.history.record import MAX_ID, Trimmed
@@ -29,6 +30,8 @@ from mist.message import TagSet
 __all__ = ["LogMaintenance"]
 
 _KEYS: Final = 10_000  # forgotten in a step
+_RECORDED: Final = 3_600 * MICROSECONDS  # between two records of the clock
+_LEAPS: Final = 100  # kept; one takes an hour at least
 
 
 class LogMaintenance:
@@ -37,6 +40,8 @@ class LogMaintenance:
     def __init__(self, access: LogAccess) -> None:
         self._access = access
         self._swept = 0  # key of the last block that this pass of retention swept again
+        self._reading: Reading | None = None  # the last of the clock
+        self._recorded = 0  # the wall clock when that was recorded last, microseconds
 
     async def trim(self, policy: Policy, now: float, *, sweep: bool) -> Trimmed:
         """See `History.trim`."""
@@ -62,6 +67,38 @@ class LogMaintenance:
                 await self._apply_retention(plan, state)
             self._swept = plan.swept
         return Trimmed(plan.removed, plan.more)
+
+    async def note_clock(self, reading: Reading) -> Leap | None:
+        """See `History.note_clock`."""
+        access = self._access
+        async with access.maintenance_lock:
+            before = self._reading or await self._recorded_reading()
+            leap = None if before is None else find_leap(before, reading)
+            if leap is not None:
+                leaps = await self._relevant((*access.clock.leaps, leap)[-_LEAPS:])
+                leap = leap if leap in leaps else None
+                access.clock.leaps = leaps
+            if leap is not None or not 0 <= reading.wall - self._recorded < _RECORDED:
+                record = ClockRecord(reading, access.clock.leaps)
+                async with access.write_lock:
+                    await access.write(lambda store: store.record_clock(record))
+                self._recorded = reading.wall
+            self._reading = reading
+        return leap
+
+    async def _relevant(self, leaps: tuple[Leap, ...]) -> tuple[Leap, ...]:
+        """Those that make something younger: a clock without a battery is behind at first."""
+        heads = await self._access.read(lambda store: store.heads(0, 1))
+        return tuple([leap for leap in leaps if heads and heads[0].oldest <= leap.after])
+
+    async def _recorded_reading(self) -> Reading | None:
+        """What the clock showed when it was last recorded, or when the newest message came."""
+        access = self._access
+        record = await access.read(lambda store: store.clock())
+        if record is None:
+            return Reading(access.metadata.latest) if access.metadata.latest else None
+        access.clock.leaps = record.leaps
+        return record.reading
 
     async def _apply_retention(self, plan: RetentionPlan, state: State) -> None:
         access = self._access

@@ -1,6 +1,7 @@
 """The maintenance task of a log: retention at intervals, compaction when it is due."""
 
 import logging
+import secrets
 import time
 from collections.abc import Callable
 from typing import Final
@@ -11,6 +12,8 @@ import trio
 from mist.errors import HistoryUnavailable
 from mist.history import History, Policy
 from mist.history.idempotency import KEY_SECONDS, MAX_KEYS, MAX_KEYS_OF_OWNER
+from mist.history.layout import MICROSECONDS
+from mist.history.leaps import Reading, boot_id, read_clock
 
 __all__ = ["run_maintenance"]
 
@@ -41,6 +44,7 @@ async def run_maintenance(
         sealed: see `Policy.sealed`; None where there is no archive.
     """
     failing = False
+    boot = boot_id() or secrets.token_hex(8)  # of this process, where nothing else is known
     compacted = -1  # the newest id when nothing was left to compact
     next_trim = next_sweep = trio.current_time()
     while True:
@@ -51,7 +55,9 @@ async def run_maintenance(
                 if sealed is not None:
                     policy = attrs.evolve(policy, sealed=sealed())
                 sweep = trio.current_time() >= next_sweep
-                if await _trim(history, policy, clock, sweep=sweep):
+                now = clock()  # once, or a leap between two looks at it would not be noticed
+                await _note_clock(history, read_clock(now, boot))
+                if await _trim(history, policy, now, sweep=sweep):
                     compacted = -1  # there is free space to return
                 while await history.forget_keys(clock() - KEY_SECONDS, MAX_KEYS, MAX_KEYS_OF_OWNER):
                     pass
@@ -69,14 +75,22 @@ async def run_maintenance(
         await trio.sleep(_INTERVAL)
 
 
-async def _trim(
-    history: History, policy: Policy, clock: Callable[[], float], *, sweep: bool
-) -> int:
+async def _note_clock(history: History, reading: Reading) -> None:
+    leap = await history.note_clock(reading)
+    if leap is not None:
+        log.warning(
+            "the clock is ahead of the time that has passed, and messages don't expire for that: "
+            "check it; if so much time did pass, stop the server and run `mist history trim`",
+            extra={"days": round(leap.by / MICROSECONDS / 86_400, 1)},
+        )
+
+
+async def _trim(history: History, policy: Policy, now: float, *, sweep: bool) -> int:
     """Run retention until nothing is left to do. Returns how many messages were removed."""
     removed = 0
     more = True
     while more:
-        step = await history.trim(policy, clock(), sweep=sweep)
+        step = await history.trim(policy, now, sweep=sweep)
         removed += step.messages
         more = step.more
     if removed:

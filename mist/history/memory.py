@@ -18,6 +18,7 @@ from mist.history.block_store import BlockStore, Change, Executor, State, Totals
 from mist.history.commits import MAX_WRITERS, Commit, Mark
 from mist.history.idempotency import KeyRecords
 from mist.history.layout import Head, Row
+from mist.history.leaps import ClockRecord
 from mist.history.log import Log
 from mist.history.log_metadata import LogMetadata, random_epoch
 from mist.history.numbering import (
@@ -57,6 +58,7 @@ class MemoryBlockStore(BlockStore):
         self._rows: dict[int, Row] = {}
         self._channels: dict[str, ChannelPosition] = {}
         self._keys = KeyRecords()
+        self._clock: ClockRecord | None = None
         self._commits: dict[tuple[str, str], Commit] = {}  # the longest idle first
 
     def copy(self) -> "MemoryBlockStore":
@@ -108,6 +110,12 @@ class MemoryBlockStore(BlockStore):
     def numbers(self, first: int) -> bytes | None:
         row = self._rows.get(first)
         return None if row is None else row.numbers
+
+    def clock(self) -> ClockRecord | None:
+        return self._clock
+
+    def record_clock(self, record: ClockRecord) -> None:
+        self._clock = record
 
     def recall(self, name: bytes) -> KeyRecord | None:
         return self._keys.get(name)

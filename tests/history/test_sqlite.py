@@ -12,9 +12,8 @@ import pytest
 import trio
 
 from mist.errors import StartupError
-from mist.history import Durability, HistoryDamaged, HistoryUnavailable, Key, Policy, Rule
+from mist.history import Durability, HistoryDamaged, HistoryUnavailable, Key, Policy, Rule, leaps
 from mist.history.opening import open_history
-from mist.history.sqlite import database
 from tests.history.messages import ids, one, publication, replay, run, select, some
 from tests.history.test_model import small_numbers
 
@@ -307,7 +306,7 @@ async def reopened_epochs(url, path, monkeypatch, durability, *, boot, clean):
         await history.append([one("a")])
         before = (await history.position()).epoch
     run_sql(path, f"UPDATE log SET clean = {int(clean)}")
-    monkeypatch.setattr(database, "_BOOT_ID", boot)
+    monkeypatch.setattr(leaps, "_BOOT_ID", boot)
     async with await open_history(url, durability=durability) as history:
         assert ids(await replay(history)) == [1]
         return before, (await history.position()).epoch
@@ -328,7 +327,7 @@ async def test_epoch_is_new_where_the_machine_may_have_taken_messages_back(
 ):
     boot = tmp_path / "boot_id"
     boot.write_text("one")
-    monkeypatch.setattr(database, "_BOOT_ID", boot)
+    monkeypatch.setattr(leaps, "_BOOT_ID", boot)
     other = tmp_path / "other"
     other.write_text("one" if same_boot else "two")
     before, after = await reopened_epochs(
@@ -339,7 +338,7 @@ async def test_epoch_is_new_where_the_machine_may_have_taken_messages_back(
 
 async def test_unknown_boot_counts_as_another(url, path, tmp_path, monkeypatch):
     nowhere = tmp_path / "nowhere"
-    monkeypatch.setattr(database, "_BOOT_ID", nowhere)
+    monkeypatch.setattr(leaps, "_BOOT_ID", nowhere)
     before, after = await reopened_epochs(
         url, path, monkeypatch, Durability.PROCESS, boot=nowhere, clean=False
     )

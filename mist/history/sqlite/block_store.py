@@ -15,10 +15,12 @@ from mist.history import Durability
 from mist.history.block_store import BlockStore, Change, State, Totals
 from mist.history.commits import Commit, Mark
 from mist.history.layout import Head, Row
+from mist.history.leaps import ClockRecord
 from mist.history.numbering import ChannelPosition
 from mist.history.record import MAX_ID, KeyRecord, Problem
 from mist.history.selection import Selection
 from mist.history.sqlite.channels import add, put_numbers, read_channels, read_numbers
+from mist.history.sqlite.clock import put_clock_record, read_clock_record
 from mist.history.sqlite.commits import put_commit, read_commit
 from mist.history.sqlite.damage import (
     damaged_pages,
@@ -151,6 +153,14 @@ class SqliteBlockStore(BlockStore):
             forget_keys(self._connection, upto, owner)
 
     # reading
+
+    def clock(self) -> ClockRecord | None:
+        return read_clock_record(self._connection)
+
+    def record_clock(self, record: ClockRecord) -> None:
+        self._check_file()
+        with translated(), transaction(self._connection):
+            put_clock_record(self._connection, record)
 
     def committed(self, owner: str, writer: str) -> Commit | None:
         return read_commit(self._connection, owner, writer)

@@ -24,7 +24,6 @@ from mist.sqlite import DatabaseKind, FileIdentity
 __all__ = [
     "LOG",
     "FileCheck",
-    "boot_id",
     "connect",
     "lock",
     "prepare",
@@ -39,7 +38,6 @@ _PAGE: Final = 8192  # bytes; rows are large, and each page of one is read separ
 _CHECKPOINT: Final = 8192  # pages of the write-ahead log, 64 MiB; without maintenance
 _WAL_LIMIT: Final = 32 * 1024 * 1024  # bytes that its file keeps after a checkpoint
 _CHECK_INTERVAL: Final = 0.1  # seconds; a check is one more wait for the interpreter lock
-_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 # New in version 2.
 _KEYS: Final = """
@@ -269,11 +267,3 @@ class FileCheck:
                 self._problem = f"its file is gone: {error.strerror}"
         if self._problem:
             raise HistoryUnavailable(f"History is unavailable: {self._problem}")
-
-
-def boot_id() -> str:
-    """The id of this boot of the machine; empty where the system has none."""
-    try:
-        return _BOOT_ID.read_text().strip()
-    except OSError:
-        return ""

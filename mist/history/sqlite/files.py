@@ -8,10 +8,11 @@ from typing import Final
 
 from mist.errors import HistoryDamaged, HistoryUnavailable
 from mist.history import Durability
+from mist.history.leaps import boot_id
 from mist.history.log_metadata import LogMetadata, random_epoch
 from mist.history.sqlite.block_store import SqliteBlockStore
 from mist.history.sqlite.channels import number_all
-from mist.history.sqlite.database import FileCheck, boot_id, connect, lock, prepare, startup_errors
+from mist.history.sqlite.database import FileCheck, connect, lock, prepare, startup_errors
 from mist.history.sqlite.maintenance import WalUsage
 from mist.sqlite import DAMAGED, FileIdentity, create
 
