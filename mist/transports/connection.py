@@ -36,8 +36,15 @@ _NOT_SENT: Final = 1_048_576
 _LINGER: Final = 1.0  # seconds
 _DISCARDED: Final = 65_536  # bytes in one read of what nobody will look at
 
-# Dead peers without a FIN: first probe after a minute, gone after two more.
-_KEEPALIVE: Final = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 20), ("TCP_KEEPCNT", 6))
+# Half-open peers, which vanish without a FIN: first probe after a minute, gone after two more. The
+# kernel doesn't probe while something it has sent is unacknowledged, and goes on sending that for
+# a quarter of an hour; the timeout, in milliseconds, is for this.
+_KEEPALIVE: Final = (
+    ("TCP_KEEPIDLE", 60),
+    ("TCP_KEEPINTVL", 20),
+    ("TCP_KEEPCNT", 6),
+    ("TCP_USER_TIMEOUT", 180_000),
+)
 
 
 class Connection:
@@ -74,7 +81,9 @@ class Connection:
         self._fd: int | None = None
         if isinstance(stream, trio.SocketStream):
             self._fd = stream.socket.fileno()
-            _tune(stream.socket)
+        below = stream.transport_stream if isinstance(stream, trio.SSLStream) else stream
+        if isinstance(below, trio.SocketStream):
+            _tune(below.socket)
         outbox.flush = self.flush
 
     async def receive(self, size: int, *, rested: bool = False) -> bytes:

@@ -1,9 +1,12 @@
 """A stream and an outbox joined: what is written, by which task, and what is left behind."""
 
 import socket
+import ssl
 
+import pytest
 import trio
 import trio.testing
+from trio.testing import open_stream_to_socket_listener
 
 from mist.broker.outbox import Outbox, OutboxLimits
 from mist.protocols.line.forms import PLAIN
@@ -107,3 +110,25 @@ async def test_reading_waits_only_where_there_is_nothing(nursery: trio.Nursery) 
     await far.aclose()
     assert await connection.receive(2) == b""
     await connection.finish(1.0)
+
+
+@pytest.mark.parametrize("tls", [False, True])
+async def test_a_peer_that_vanishes_is_noticed_by_the_kernel(
+    nursery: trio.Nursery, tls: bool
+) -> None:
+    listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    async with listeners[0] as listener, await open_stream_to_socket_listener(listener) as far:
+        near = await listener.accept()
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        stream = trio.SSLStream(near, context, server_side=True) if tls else near
+        connection = Connection(stream, make_outbox(), nursery)
+        assert near.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        seconds = near.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) / 1_000
+        idle, interval, count = (
+            near.getsockopt(socket.IPPROTO_TCP, option)
+            for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+        )
+        assert idle + interval * count == seconds == 180
+        connection.abandon()
+        await trio.aclose_forcefully(near)
+        await far.aclose()
