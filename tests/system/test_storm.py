@@ -112,7 +112,7 @@ def storm(
     half = max(each["p50"] for each in found)
     refused = sum(each["refused"] for each in found)
     print(
-        f"{name}: {size.clients:,} clients live after {last:.1f} s, half of them after {half:.1f} s; "
+        f"{name}: {size.clients:,} clients live after {last:.1f} s, half after {half:.1f} s; "
         f"{refused:,} connections made again; {cpu:.1f} s of the server's CPU; p99 of others "
         f"{quiet * 1e3:.1f} ms before, {stormy * 1e3:.1f} ms meanwhile: {stormy / quiet:.1f} x"
     )
