@@ -27,6 +27,7 @@ __all__ = ["ConnectionHandler", "ConnectionSupervisor"]
 
 log = logging.getLogger("mist.client")
 
+_TIMED_OUT: Final = "the server did not answer in time"
 _CLOSE_TIMEOUT: Final = 1.0  # seconds for the closing handshake of a WebSocket or of TLS
 
 
@@ -156,7 +157,7 @@ class ConnectionSupervisor:
                         token=self._handler.token,
                     )
                 if transport is None:
-                    raise _timed_out()
+                    raise ConnectError(_TIMED_OUT)
                 await self._talk(transport, connected)
         except ClientError as error:
             self._reason = error
@@ -213,7 +214,8 @@ class ConnectionSupervisor:
                     if awaited:
                         await resubscribed.wait()
                 if opening.cancelled_caught:
-                    self._stop(scope, _timed_out())
+                    advice = "" if ready.is_set() else f"; {self._advice()}"
+                    self._stop(scope, ConnectError(f"{_TIMED_OUT}{advice}"))
                 elif self._reason is None:
                     self._connected = True
                     self._connected_at = trio.current_time()
@@ -223,6 +225,12 @@ class ConnectionSupervisor:
                     await self._write(transport, dialect, scope)
         if self._reason is not None:
             raise self._reason
+
+    def _advice(self) -> str:
+        """For when what answers, or doesn't, may be another listener than the URL says."""
+        address = self._address
+        where = address.path or address.authority
+        return f"is {where} a {address.protocol} listener of mist?"
 
     def _stop(self, scope: trio.CancelScope, error: ClientError) -> None:
         if self._reason is None:
@@ -268,7 +276,10 @@ class ConnectionSupervisor:
                 check_replies()
                 await self._handler.apply_backpressure()
         except ProtocolViolation as error:
-            self._stop(scope, ConnectionLost(f"connection lost: {error}"))
+            if ready.is_set():
+                self._stop(scope, ConnectionLost(f"connection lost: {error}"))
+            else:
+                self._stop(scope, ConnectError(f"{error}; {self._advice()}"))
         except ConnectionLost as error:
             self._stop(scope, self._greeting_error(dialect, greeting, ready) or error)
         except (ConnectError, Rejected) as error:
@@ -305,7 +316,3 @@ class ConnectionSupervisor:
 
 def _answered(requests: Iterable[Request]) -> bool:
     return all(request.reply is not None for request in requests)
-
-
-def _timed_out() -> ConnectError:
-    return ConnectError("the server did not answer in time")

@@ -183,8 +183,11 @@ class WebSocketTransport(Transport):
 def _closing(code: int, reason: str | None) -> ClientError:
     """The error for a close code."""
     text = reason or "closed by the server"
-    if code in (4401, 4403):
-        return AccessDenied(text)
+    if code == 4401:
+        unknown = "the token is unknown, or was revoked"
+        return AccessDenied(f"access denied: {unknown if text == 'unauthorized' else text}")
+    if code == 4403:
+        return AccessDenied(f"access denied: {text}")
     if code == 4400:
         return Rejected(text)
     return ConnectionLost(f"connection lost: {text} ({int(code)})")

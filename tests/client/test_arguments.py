@@ -5,11 +5,11 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from mist.client import Client, ConnectError, connect
+from mist.client import AccessDenied, Client, ConnectError, connect
 from mist.client.arguments import payload, tag_set, token_text
 from mist.errors import DataTooLong, EmptyTag, InvalidTag, InvalidToken, TooManyTags
 from mist.message import ASK, GRANT, PUBLISH, TagUse, check_tag, explain_invalid_tag
-from tests.servers import running
+from tests.servers import listeners, running
 
 
 @pytest.mark.parametrize(
@@ -122,6 +122,25 @@ async def test_where_nobody_listens_it_asks_whether_a_server_runs(tmp_path: obje
             async with connect(url, token="T" if url.startswith("ws") else None):
                 pass
         assert str(caught.value) == f"{where}; is `mist serve` running?"
+
+
+async def test_another_listener_than_the_url_says_is_asked_about(tmp_path: object) -> None:
+    given = listeners("tcp", "ws", "http", "nats")
+    async with running(tmp_path, listen=given, history="none") as server:  # type: ignore[arg-type]
+        ports = [url.rpartition(":")[2] for url in server.urls]
+        for port in ports[1:]:
+            with pytest.raises(ConnectError) as caught:
+                async with connect(f"tcp://127.0.0.1:{port}", secret="s", connect_seconds=0.5):
+                    pass
+            assert str(caught.value).endswith(f"; is 127.0.0.1:{port} a tcp listener of mist?")
+
+
+async def test_a_token_that_is_not_known_is_told_of(tmp_path: object) -> None:
+    async with running(tmp_path) as server:  # type: ignore[arg-type]
+        with pytest.raises(AccessDenied) as caught:
+            async with connect(server.urls[1], token="nosuch"):
+                pass
+    assert str(caught.value) == "access denied: the token is unknown, or was revoked"
 
 
 async def test_where_no_host_is_it_does_not_ask() -> None:
