@@ -196,5 +196,6 @@ export type ConnectOptions = TokenOptions | GetTokenOptions;
  *   first, then Server-Sent Events, then long polling. `wss://…` or `ws://…`: only a WebSocket.
  * @throws TypeError without a token or `getToken`, or with an invalid URL.
  * @throws SyntaxError the URL has another scheme.
+ * @throws MistError `no_websocket`: the runtime has none, and no other transport is wanted.
  */
 export function connect(url: string | URL, options: ConnectOptions): Client;
