@@ -13,9 +13,8 @@ from starlette.requests import Request
 
 from mist.auth import Record
 from mist.config import Listen
-from mist.http.guard import too_often
 from mist.http.problems import Problem
-from mist.http.rates import Rates
+from mist.http.rates import Rates, too_often
 from mist.sessions.hub import Hub
 from mist.turns import Account
 

@@ -31,9 +31,9 @@ from mist.http.bus_polls import SUPERSEDED, Polls
 from mist.http.bus_questions import MAX_BODY, MAX_CHANNELS, Question, read_question
 from mist.http.context import Context
 from mist.http.exchange import HandedOver, HandsOver
-from mist.http.guard import MAX_POLL_DELAY
 from mist.http.openapi import EITHER, Answer, Body, Operation, Operations, parameter
 from mist.http.problems import Problem
+from mist.http.rates import MAX_POLL_DELAY
 from mist.http.subscribers import PollSession, disconnected, open_poll, refusal_of
 from mist.replies import Resumed, Revoked
 from mist.sessions.close_reason import DISCONNECTED, HISTORY_LOST, CloseReason

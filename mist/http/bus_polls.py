@@ -1,8 +1,8 @@
 """One poll a client: a newer one ends those before, whose answers are not waited for any more.
 
-Between two polls a client may wait for seconds: of an answer that it got while it was paused it
-says nothing, and asks again a quarter of a minute later. A channel that its page subscribes to
-meanwhile, "from now on", is asked for no sooner. So "now" is when the client's last poll ended.
+Between two polls a client may wait: after an answer that it got while it was paused it polls again
+no sooner than 15 seconds after it polled last. Only that poll names a channel that its page has
+subscribed to meanwhile, "from now on". So "now" is when the client's last poll ended.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,7 +21,6 @@ SUPERSEDED: Final = CloseReason(1000, "another poll of this client")
 
 Client = tuple[str, str]
 """The token's id, and the client id."""
-
 
 _MEMORY: Final = 90.0  # seconds; a hidden page polls once a minute
 _MOST: Final = 10_000  # clients that are remembered

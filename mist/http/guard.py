@@ -25,12 +25,12 @@ from mist.config.addresses import parse_host
 from mist.http.bodies import ARROW, FORM, JSON, NDJSON
 from mist.http.exchange import Disconnected, HandedOver, HandsOver
 from mist.http.problems import Problem, mistake
-from mist.http.rates import Rates
+from mist.http.rates import MAX_POLL_DELAY, Rates, too_often
 from mist.transports.connection_limiter import ConnectionLimiter
 from mist.transports.handshake import Origins
 from mist.transports.http1 import SAFEGUARDS
 
-__all__ = ["MAX_POLL_DELAY", "Guard", "GuardLimits", "too_often"]
+__all__ = ["Guard", "GuardLimits"]
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -54,9 +54,6 @@ _ALLOWED_HEADERS: Final = (
 )
 _PREFLIGHT_SECONDS: Final = "600"
 _NAMES_REMEMBERED: Final = 1_024  # Host headers
-MAX_POLL_DELAY: Final = 10.0
-"""Seconds for which a MessageBus poll over a rate limit is delayed before it is refused: its client
-stays away for at least 15 seconds after a 429, whatever `Retry-After` says."""
 _MAX_HOST: Final = 261  # characters: a name has 253 at most, and a port follows
 
 _VARY: Final = (b"vary", b"Origin")
@@ -307,16 +304,6 @@ async def _answer_preflight(send: Send, status: int) -> None:
     ]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": b""})
-
-
-def too_often(wait: float) -> Problem:
-    """The answer where the rate limit is exceeded.
-
-    Args:
-        wait: seconds after which it may be tried again.
-    """
-    headers = {"Retry-After": str(int(wait) + 1)}
-    return Problem(429, "too_many_requests", "too many requests", headers)
 
 
 def _too_large(limit: int) -> Problem:

@@ -5,7 +5,13 @@ from typing import Final
 
 import attrs
 
-__all__ = ["Rates"]
+from mist.http.problems import Problem
+
+__all__ = ["MAX_POLL_DELAY", "Rates", "too_often"]
+
+MAX_POLL_DELAY: Final = 10.0
+"""Seconds for which a MessageBus poll over a rate limit is delayed before it is refused: its client
+stays away for at least 15 seconds after a 429, whatever `Retry-After` says."""
 
 _MOST: Final = 10_000  # clients; above it, the least recently active ones are evicted
 _BURST: Final = 2.0  # seconds' worth of requests that may come at once
@@ -53,3 +59,13 @@ class Rates:
         if wait <= delay:
             bucket.left -= 1.0
         return wait
+
+
+def too_often(wait: float) -> Problem:
+    """The answer where the rate limit is exceeded.
+
+    Args:
+        wait: seconds after which it may be tried again.
+    """
+    headers = {"Retry-After": str(int(wait) + 1)}
+    return Problem(429, "too_many_requests", "too many requests", headers)
