@@ -157,6 +157,8 @@ class FanOut:
         late: list[_Late] = []
         if whole is not None:
             total = whole[1]
+        elif entries is not None and len(entries) == 1:  # a list costs as much as the rest of it
+            total = entries[0][2]
         else:
             total = sum([entry[2] for entry in entries or batch.runs])
         for form, outboxes in recipients.by_form:

@@ -248,24 +248,14 @@ def test_what_was_due_to_sessions_that_come_and_go_is_delivered_or_dropped(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["none", "sqlite"])
-def test_a_million_messages_are_accounted_for(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("churners", [0, 4])
+def test_a_million_messages_are_accounted_for(tmp_path: Path, kind: str, churners: int) -> None:
     began = time.monotonic()
-    found = conserve(tmp_path, 1_000_000, *history(tmp_path, kind))
+    found = conserve(tmp_path, 1_000_000, *history(tmp_path, kind), churners=churners)
     print(
-        f"\nhistory {kind}: asked {found['asked']:,}, delivered {found['delivered']:,}, "
-        f"dropped {found['dropped']}, accounted for {accounted(found):,}; "
-        f"{time.monotonic() - began:.0f} s"
+        f"\nhistory {kind}, {found['lifetime']:,} sessions: {found['matched']:,} deliveries due, "
+        f"{found['delivered']:,} delivered, dropped {found['dropped']}; {accounted(found):,} "
+        f"accounted for; {time.monotonic() - began:.0f} s"
     )
-    assert found["asked"] == accounted(found)
-
-
-@pytest.mark.slow
-def test_a_million_messages_beside_churn_are_accounted_for(tmp_path: Path) -> None:
-    began = time.monotonic()
-    found = conserve(tmp_path, 1_000_000, *history(tmp_path, "none"), churners=4)
-    print(
-        f"\nchurn: {found['lifetime']:,} sessions; due {found['matched']:,}, delivered "
-        f"{found['delivered']:,}, dropped {found['dropped']}, accounted for "
-        f"{accounted(found):,}; {time.monotonic() - began:.0f} s"
-    )
+    # By what was due: a stalled browser's session is ended in the course of some minutes.
     assert found["matched"] == accounted(found)
