@@ -217,4 +217,4 @@ BODY: Final = Body(
     {"tags": ["news", "room:1"], "data": "hello"},
     {NDJSON: {"type": "string"}},
 )
-"""The body that `read_publications` takes."""
+"""The body that `Reading` reads."""

@@ -30,7 +30,7 @@ _SETTLED: Final = 100_000  # inputs, of which a tenth has had everything importe
 _OPTIONS: Final = (
     *("--listen", "tcp://127.0.0.1:0", "--listen", "nats://127.0.0.1:0"),
     *("--listen", "http://127.0.0.1:0", "--tokens", "memory://", "--durability", "process"),
-    *("--keep-bytes", "16MiB", "--token-rate", "1000000", "--request-rate", "1000000"),
+    *("--keep-bytes", "1MiB", "--token-rate", "1000000", "--request-rate", "1000000"),
     *("--max-connections", "1000"),
 )
 
