@@ -35,6 +35,7 @@ __all__ = [
     "Last",
     "ListSubscriptions",
     "ListTags",
+    "Pause",
     "Ping",
     "Publish",
     "Register",
@@ -342,6 +343,12 @@ class Bye(_Command):
 RegistryChange: TypeAlias = Register | Unregister | AddTags | RemoveTags | SetAttributes
 """What changes the token registry, and so waits for its disk."""
 
+
+@attrs.define
+class Pause(_Command):
+    """Nothing: a protocol that has been reading for long lets others have their turns."""
+
+
 Command: TypeAlias = (
     Publish
     | Store
@@ -366,5 +373,6 @@ Command: TypeAlias = (
     | Invalid
     | Hangup
     | Bye
+    | Pause
 )
 """Every command there is."""

@@ -28,6 +28,7 @@ from mist.commands import (
     Last,
     ListSubscriptions,
     ListTags,
+    Pause,
     Ping,
     Publish,
     Register,
@@ -200,6 +201,8 @@ class CommandSession(PublishingSession):
                 self.end(CloseReason(code, reason))
             case Bye():
                 self.end(DISCONNECTED)
+            case Pause():
+                pass
             case _ if self.unauthenticated:
                 await self._refuse(command)
             # Right: authenticated.

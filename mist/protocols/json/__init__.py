@@ -25,7 +25,7 @@ from typing import ClassVar, Final
 
 import msgspec
 
-from mist.commands import Auth, Command, Hangup, Invalid, Ping, Publish, TokenCommand
+from mist.commands import Auth, Command, Hangup, Invalid, Pause, Ping, Publish, TokenCommand
 from mist.errors import (
     HistoryUnavailable,
     LineTooLong,
@@ -209,9 +209,12 @@ class JsonProtocol(JsonDialect):
                 bulk = False
                 yield from self._read_bulk()
             request = self._read(reader)
-            if request is None:
+            if request is not None:
+                yield request
+            elif reader.busy:
+                yield Pause()
+            else:
                 return
-            yield request
 
     def _read_bulk(self) -> Sequence[Request | Alike]:
         """All that has come whole, where it can be read at once, and no limit be broken."""

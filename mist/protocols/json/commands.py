@@ -22,10 +22,11 @@ from mist.commands import (
     Unsubscribe,
     Who,
 )
-from mist.errors import CommandError, DataTooLong, InvalidTag, UnknownCommand
+from mist.errors import CommandError, DataTooLong, InvalidTag, TooManyTags, UnknownCommand
 from mist.message import (
     ASK,
     GRANT,
+    MAX_REPEATS,
     PUBLISH,
     Limits,
     TagSet,
@@ -81,6 +82,7 @@ def read_one(object_: bytes, limits: Limits) -> Request | Invalid:
     command = None
     try:
         command = _field(fields.command, _decode_text, "command must be a string")
+        _count_tags(bytes(fields.tags), limits)
         tags = _field(fields.tags, _decode_texts, "tags must be a list of strings")
         data = _field(fields.data, _decode_text, "data must be a string")
         if command == "publish" and data is not None and len(data.encode()) > limits.data:
@@ -88,6 +90,14 @@ def read_one(object_: bytes, limits: Limits) -> Request | Invalid:
     except CommandError as error:
         return Invalid(error, command)
     return Request(command, tags, data)
+
+
+def _count_tags(raw: bytes, limits: Limits) -> None:
+    """Refuse far too many tags before a string is made of each."""
+    most = max(limits.message_tags, limits.subscription_tags, limits.token_tags)
+    # Quotes inside strings are escaped; there are no fewer strings than this.
+    if (raw.count(b'"') - raw.count(b'\\"')) // 2 > most * MAX_REPEATS:
+        raise TooManyTags(most)
 
 
 def _field(raw: msgspec.Raw, decode: Callable[[msgspec.Raw], Any], error: str) -> Any:

@@ -1,8 +1,8 @@
 """The JSON dialect in WebSocket messages: subprotocol `mist.json`. See `json_protocol`."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from mist.commands import Bye, Command, Hangup, Ping
+from mist.commands import Bye, Command, Hangup, Pause, Ping
 from mist.message import Limits
 from mist.protocols.client_frames import Binary, Broken, Closed, FrameReader, Pinged, Text
 from mist.protocols.json import UNAUTHENTICATED_OBJECT, JsonDialect, Said
@@ -45,18 +45,22 @@ class JsonFrameProtocol(JsonDialect):
                 case Broken(code=code, reason=reason):
                     yield Hangup(reason, code)
 
-    def _read_message(self, message: bytes) -> Sequence[Said]:
+    def _read_message(self, message: bytes) -> Iterator[Said]:
         """The objects in a message: all of them, or none where one isn't whole."""
         if len(message) <= self._limits.data and (many := read_many(message)) is not None:
-            return many
+            yield from many
+            return
         found: list[Said] = []
         reader = ObjectReader(len(message))
         reader.feed(message)
-        while (request := self._read(reader)) is not None:
-            found.append(request)
+        while (request := self._read(reader)) is not None or reader.busy:
+            if request is None:
+                yield Pause()
+            else:
+                found.append(request)
         if not reader.idle:
             raise InvalidJson
-        return found
+        yield from found
 
     def reply(self, command: Command, reply: Reply) -> bytes:
         if isinstance(command.ref, Pinged):

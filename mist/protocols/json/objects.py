@@ -19,6 +19,7 @@ from mist.errors import CommandError, LineTooLong
 __all__ = ["MAX_DEPTH", "MAX_WORD", "InvalidJson", "ObjectReader"]
 
 MAX_DEPTH: Final = 64  # objects and arrays inside each other; a command needs two
+_STEP: Final = 4_096  # marks and words that are read at a time
 MAX_WORD: Final = 512  # bytes of a number; one that long is a mistake, if not worse
 
 _BRACE: Final = ord("{")
@@ -77,6 +78,10 @@ class ObjectReader:
 
     Args:
         limit: bytes of one object; may be changed between two of them.
+
+    Attributes:
+        busy: whether `next` has stopped in the middle of what has come, having read for some
+            milliseconds. Call it again.
     """
 
     __slots__ = (
@@ -87,10 +92,12 @@ class ObjectReader:
         "_place",
         "_skipping",
         "_start",
+        "busy",
         "limit",
     )
 
     def __init__(self, limit: int) -> None:
+        self.busy = False
         self.limit = limit
         self._buffer: bytes | bytearray = b""
         self._start = 0  # of the object that has begun
@@ -125,7 +132,7 @@ class ObjectReader:
         return rest
 
     def next(self) -> bytes | None:
-        """The next object, or None where it has not come whole.
+        """The next object, or None where it has not come whole, or the reader is `busy`.
 
         Raises:
             LineTooLong: it is longer than the limit; said once, and it will be skipped.
@@ -140,11 +147,14 @@ class ObjectReader:
                     self._expected = self._outer.pop()
                     return bytes(flat[0])
             size = len(self._buffer)
+            self.busy = False
             stop = size if self._skipping else min(size, self._start + self.limit)
             if self._scan(stop):
                 if not self._skipping:
                     return bytes(self._buffer[self._start : self._place])
                 self._skipping = False
+            elif self.busy:
+                return None
             elif stop < size:
                 self._skipping = True
                 raise LineTooLong
@@ -178,9 +188,12 @@ class ObjectReader:
         self._start = 0
 
     def _scan(self, stop: int) -> bool:
-        """Go on up to `stop`, or to the object's end: whether that was found."""
+        """Go on up to `stop`, or to the object's end: whether that was found.
+
+        Stops in between after some milliseconds, and is `busy` then.
+        """
         buffer = self._buffer
-        while True:
+        for _ in range(_STEP):
             if self._in_string and not self._end_string(stop):
                 return False
             token = _TOKEN.match(buffer, self._place, stop)
@@ -195,6 +208,8 @@ class ObjectReader:
                 return False
             elif not self._read_word(token.start(2), token.end(), stop):
                 return False
+        self.busy = True
+        return False
 
     def _step(self, mark: bytes) -> bool:
         """Follow the grammar by one mark: whether the object has ended."""

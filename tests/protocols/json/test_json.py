@@ -15,6 +15,7 @@ from mist.commands import (
     Invalid,
     ListSubscriptions,
     ListTags,
+    Pause,
     Ping,
     Publish,
     Register,
@@ -36,8 +37,9 @@ from mist.errors import (
     Unauthorized,
 )
 from mist.message import Limits
-from mist.protocols.json import JsonProtocol
+from mist.protocols.json import JsonProtocol, commands, objects
 from mist.protocols.json.forms import JSON_OBJECTS
+from mist.protocols.json.frames import JsonFrameProtocol
 from mist.replies import Connections, Done, Failed, Reply, Resumed, Revoked, Subscriptions, Tags
 from mist.wire import Batch
 
@@ -81,6 +83,62 @@ def read(pieces: list[bytes], limits: Limits = LIMITS) -> list[str]:
             if isinstance(command, Hangup):
                 return found
     return found
+
+
+def seen(pieces: list[bytes], limits: Limits = LIMITS) -> tuple[list[str], int]:
+    """What a stream means, and how often others had their turns meanwhile."""
+    protocol = JsonProtocol(limits)
+    protocol.authenticated()
+    found: list[str] = []
+    pauses = 0
+    for piece in pieces:
+        for command in protocol.receive(piece):
+            if isinstance(command, Pause):
+                pauses += 1
+            else:
+                found += show(protocol, command)
+    return found, pauses
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b'{"command":"ping","x":[' + b"1," * 30_000 + b"1]}",
+        b'{"command":"ping","x":[' + b'"a",' * 30_000 + b'"a"]}',
+        b'{"command":"ping","x":' + b'{"a":' * 50 + b"1" + b"}" * 51 + b" " * 10,
+        (b'{"command":"nosuch","x":' + b'{"a":' * 50 + b"1" + b"}" * 51) * 100,
+    ],
+    ids=["numbers", "texts", "nested", "many"],
+)
+def test_reading_goes_on_after_a_pause_where_it_was(
+    sent: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = Limits(line=1 << 20)
+    halves = [sent[: len(sent) // 2], sent[len(sent) // 2 :]]
+    monkeypatch.setattr(objects, "_STEP", 1 << 40)
+    whole, none = seen(halves, limits)
+    assert none == 0
+    assert whole
+    for step in (1, 7, 4_096):
+        monkeypatch.setattr(objects, "_STEP", step)
+        found, pauses = seen(halves, limits)
+        assert found == whole
+        assert pauses >= min(len(sent) // 2 // step // 8, 1)
+        with_frames = JsonFrameProtocol(Limits(frame=1 << 20))
+        message = [each for each in with_frames._read_message(sent) if not isinstance(each, Pause)]
+        assert len(message) == len(whole)
+
+
+def test_others_have_their_turns_in_a_chunk_without_an_end() -> None:
+    sent = b'{"x":[' + b'"a",' * 16_000
+    assert seen([sent], Limits())[1] == 2 * 16_000 // objects._STEP
+
+
+def test_far_too_many_tags_are_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = b'{"command":"subscribe","tags":[' + b'"a",' * 150_000 + b'"a"],"x":{}}'
+    monkeypatch.setattr(commands, "_decode_texts", None)
+    found, _ = seen([sent], Limits())
+    assert found == ['{"command":"subscribe","error":"Too many tags"}']
 
 
 # What is sent, and what it means.
