@@ -154,7 +154,7 @@ class FanOut:
     ) -> Iterator[None] | None:
         whole = batch.whole if entries is None else None
         observer = self.observer
-        late: list[_Late] = []
+        late: list[_Late] | None = None
         if whole is not None:
             total = whole[1]
         elif entries is not None and len(entries) == 1:  # a list costs as much as the rest of it
@@ -185,18 +185,22 @@ class FanOut:
                 if not count:
                     continue
             self._unflushed += len(wire)
-            refusing: list[Receiver] = []
+            refusing: list[Receiver] | None = None
             for outbox in outboxes:
                 if not outbox.put(wire, count):
                     if observer is None and outbox.muted:
                         self._defer(outbox, wire, count)
                         continue
+                    if refusing is None:
+                        refusing = []
                     refusing.append(outbox)
-            if refusing:
+            if refusing is not None:
                 entries = entries or self.entries_of(batch)
+                late = late or []
                 late.append((form, wire, count, firsts, refusing))
-        if late or recipients.queues:
+        if late is not None or recipients.queues:
             entries = entries or self.entries_of(batch)
+            late = late or []
             return _unless_short(self._deliver_late(late, recipients, batch, entries, skip, first))
         # However many publishers share a flush, together they can't fill the outbox of a
         # subscriber that is not slow.
@@ -248,18 +252,16 @@ class FanOut:
             # The latest first: when some other work's outboxes are many, the next one's few are
             # written before the rest of them.
             for _ in range(min(len(ready), _STEP)):
-                self._flush_one(ready.pop())
+                outbox = ready.pop()
+                outbox.is_ready = False
+                try:
+                    outbox.flush()
+                except Exception as error:
+                    # Nobody can say what the peer has got of it.
+                    self.failures.note("flush", error)
+                    self._end_session(outbox)
             if ready:
                 yield
-
-    def _flush_one(self, outbox: Outbox) -> None:
-        outbox.is_ready = False
-        try:
-            outbox.flush()
-        except Exception as error:
-            # Nobody can say what the peer has got of it.
-            self.failures.note("flush", error)
-            self._end_session(outbox)
 
     # Queue groups
 
