@@ -24,6 +24,7 @@ __all__ = [
     "Reply",
     "Resumed",
     "Revoked",
+    "SortedTags",
     "Stored",
     "Subscriptions",
     "Tags",
@@ -61,6 +62,13 @@ class Tags(Reply):
     """A set of tags: of a token, or of all subscriptions."""
 
     tags: TagSet
+
+
+@attrs.frozen
+class SortedTags(Reply):
+    """The tags of all subscriptions, sorted: there may be a million, which make no set quickly."""
+
+    tags: Sequence[str]
 
 
 @attrs.frozen

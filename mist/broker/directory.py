@@ -10,6 +10,8 @@ index, and when it comes or goes, the whole memo is cleared.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Final
 
 from mist.addresses import EVERYTHING, compile_asked, expand, is_pattern, is_topic
 from mist.broker.groups import Group
@@ -18,6 +20,8 @@ from mist.index import Index, Memo
 from mist.message import TagSet, format_tags
 
 __all__ = ["Directory"]
+
+_STEP: Final = 4_096  # patterns, in a slice of all tags
 
 
 class Directory:
@@ -119,6 +123,14 @@ class Directory:
         plain = [_shown(tag) for tag in self._index.tags() if not _is_derived(tag)]
         everything = () if self._everything is None else EVERYTHING
         return frozenset(plain).union(self._patterns, everything)
+
+    def tags_in_steps(self) -> Iterator[list[str]]:
+        """What `tags` has, some at a time; one may come twice where it comes and goes meanwhile."""
+        for some in self._index.tag_slices():
+            yield [_shown(each.name) for each in some if not _is_derived(each.name)]
+        patterns = iter([*self._patterns, *(() if self._everything is None else EVERYTHING)])
+        while slice_ := list(islice(patterns, _STEP)):
+            yield slice_
 
     def tag_uses(self) -> Iterator[list[tuple[str, int]]]:
         """Distinct tags asked for, and how many groups have them, some at a time."""

@@ -216,6 +216,10 @@ class Subscriptions:
         """Every distinct tag that anyone is subscribed to, as asked for. O(tags)."""
         return self._directory.tags()
 
+    def tags_in_steps(self) -> Iterator[list[str]]:
+        """What `tags` has, some at a time; one may come twice where it comes and goes meanwhile."""
+        return self._directory.tags_in_steps()
+
     def groups(self) -> Iterator[list[Group]]:
         """All groups, some at a time; see `Index.slices`."""
         return self._directory.groups()

@@ -20,7 +20,7 @@ no grant, no subscriptions and no outbox; those are the session's.
 """
 
 import abc
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import ClassVar
 
 from mist.commands import Command
@@ -70,6 +70,11 @@ class Protocol(abc.ABC):
     @abc.abstractmethod
     def reply(self, command: Command, reply: Reply) -> bytes:
         """The wire form of a reply; empty where the dialect has none."""
+
+    def reply_in_steps(self, command: Command, reply: Reply) -> Generator[None, None, bytes]:
+        """As `reply`, in steps: for lists, which may be long."""
+        yield from ()
+        return self.reply(command, reply)
 
     def notice(self, notice: Reply) -> bytes:
         """The wire form of a notice, which answers no command; empty where there is none."""

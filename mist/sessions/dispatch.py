@@ -9,6 +9,7 @@ of a command for two reasons only: publishes, most of the traffic, skip the disp
 the token registry are collected, so that a run of them waits for the disk once.
 """
 
+from collections.abc import Iterator
 from enum import Enum
 from typing import Final, assert_never
 
@@ -61,12 +62,12 @@ from mist.replies import (
     Failed,
     Newest,
     Reply,
-    Subscriptions,
     Tags,
     TokenAttributes,
 )
 from mist.sessions.close_reason import DISCONNECTED, CloseReason
 from mist.sessions.hub import Hub
+from mist.sessions.listing import Listing, list_subscriptions, list_tags
 from mist.sessions.publishing import PublishingSession
 
 __all__ = ["CommandSession", "Credential"]
@@ -237,14 +238,16 @@ class CommandSession(PublishingSession):
                 self._reshape()
                 return Done()
             case ListSubscriptions():
-                return self._list()
+                await self._list(
+                    list_subscriptions(self.subscriptions, self.outbox, self.protocol, command)
+                )
             case Invalid(error=error):
                 return Failed(error)
             # Right: not bound to a site, since what they tell is of all sites.
             case ListTags() | Who() if self.outbox.attributes.site:
                 raise NotAllowed
             case ListTags():
-                return self._list_tags()
+                await self._list(list_tags(self.hub.broker, self.outbox, self.protocol, command))
             case Who():
                 return Connections(self.hub.sessions.connected, self.hub.sessions.lifetime)
             # Right: administers the token registry.
@@ -306,20 +309,17 @@ class CommandSession(PublishingSession):
         """Have deliveries come in the form that the protocol has now."""
         self.hub.broker.reshape(self.outbox, self.protocol.form, self.subscriptions)
 
-    def _list(self) -> Reply:
-        # Checked before it is built: a list that can't be queued shouldn't be built either.
-        size = self.subscriptions.list_bytes + 3 * len(self.subscriptions)
-        if not self.outbox.has_room_for_reply(size):
-            self.end(_NO_ROOM)
-            return Subscriptions(())
-        return Subscriptions([group.tag_list for group in self.subscriptions])
+    async def _list(self, listing: Listing) -> None:
+        """Queue a list as the reply; where it doesn't fit, the session ends."""
 
-    def _list_tags(self) -> Reply:
-        tags = self.hub.broker.tags()
-        if not self.outbox.has_room_for_reply(sum(map(len, tags)) + 3 * len(tags)):
-            self.end(_NO_ROOM)
-            return Tags(frozenset())
-        return Tags(tags)
+        def steps() -> Iterator[None]:
+            wire = yield from listing
+            if wire is None:
+                self.end(_NO_ROOM)
+            else:
+                self.outbox.reply(wire)
+
+        await self.hub.flush_scheduler.work(steps(), self.account)
 
     # authentication and the registry
 

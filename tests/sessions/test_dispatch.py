@@ -57,7 +57,16 @@ from mist.errors import (
 from mist.message import TagSet
 from mist.protocols import Protocol
 from mist.protocols.line.forms import PLAIN
-from mist.replies import Connections, Done, Failed, Reply, Subscriptions, Tags, TokenAttributes
+from mist.replies import (
+    Connections,
+    Done,
+    Failed,
+    Reply,
+    SortedTags,
+    Subscriptions,
+    Tags,
+    TokenAttributes,
+)
 from mist.sessions.dispatch import CommandSession, Credential
 from mist.sessions.hub import Hub, HubLimits
 from mist.wire import Batch
@@ -105,7 +114,7 @@ CASES = [
     Case(Echo(False), Right.AUTHENTICATED, Done()),
     Case(Escape(True), Right.AUTHENTICATED, Done()),
     Case(ListSubscriptions(), Right.AUTHENTICATED, Subscriptions([])),
-    Case(ListTags(), Right.AUTHENTICATED, Tags(frozenset())),
+    Case(ListTags(), Right.AUTHENTICATED, SortedTags([])),
     Case(Who(), Right.AUTHENTICATED, Connections(1, 1)),
     Case(Invalid(EmptyTag()), Right.AUTHENTICATED, failed(EmptyTag)),
     Case(Register("new", A), Right.ADMINISTERS, Done()),

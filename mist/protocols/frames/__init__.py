@@ -4,7 +4,7 @@ What a client may send and what it gets is the table in the README. Publishing i
 here: a browser's token says what it may subscribe to, nothing else.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Final
 
 import msgspec
@@ -16,6 +16,7 @@ from mist.protocols import Protocol
 from mist.protocols.client_frames import Binary, Broken, Closed, FrameReader, Pinged, Text
 from mist.protocols.frames.commands import NAMES, BinaryFrame, parse_request
 from mist.protocols.frames.forms import JSON_FRAMES
+from mist.protocols.listing import finished, tag_lists_as_json
 from mist.protocols.rfc6455 import pong_frame, text_frame
 from mist.replies import CaughtUp, Done, Failed, Reply, Resumed, Revoked, Subscriptions
 from mist.wire import WireForm
@@ -74,6 +75,9 @@ class FrameProtocol(Protocol):
         return parse_request(message, self._limits)
 
     def reply(self, command: Command, reply: Reply) -> bytes:
+        return finished(self.reply_in_steps(command, reply))
+
+    def reply_in_steps(self, command: Command, reply: Reply) -> Generator[None, None, bytes]:
         if isinstance(command.ref, Pinged):
             return pong_frame(command.ref.payload)
         if isinstance(reply, CaughtUp):
@@ -86,7 +90,7 @@ class FrameProtocol(Protocol):
             case Done():
                 pass
             case Subscriptions(tag_lists):
-                answer["subscriptions"] = [tag_list.decode().split(",") for tag_list in tag_lists]
+                answer["subscriptions"] = yield from tag_lists_as_json(tag_lists)
             case Resumed():
                 answer["epoch"] = reply.epoch
                 answer["id"] = reply.id

@@ -20,7 +20,7 @@ by object.
 """
 
 import abc
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import ClassVar, Final
 
 import msgspec
@@ -42,7 +42,18 @@ from mist.protocols.json.commands import NAMES, parse_request, read_one
 from mist.protocols.json.forms import JSON_OBJECTS
 from mist.protocols.json.objects import InvalidJson, ObjectReader
 from mist.protocols.json.requests import Alike, Gathering, Request, read_alike, read_many
-from mist.replies import Connections, Done, Failed, Reply, Resumed, Revoked, Subscriptions, Tags
+from mist.protocols.listing import finished, tag_lists_as_json
+from mist.replies import (
+    Connections,
+    Done,
+    Failed,
+    Reply,
+    Resumed,
+    Revoked,
+    SortedTags,
+    Subscriptions,
+    Tags,
+)
 from mist.wire import WireForm
 
 __all__ = ["UNAUTHENTICATED_OBJECT", "JsonDialect", "JsonProtocol", "Said"]
@@ -131,18 +142,28 @@ class JsonDialect(Protocol):
             case Done():
                 return b""
             case Subscriptions(tag_lists):
-                subscriptions = [tag_list.decode() for tag_list in tag_lists]
-                lists = [subscription.split(",") for subscription in subscriptions]
-                return self._answer(name, data=" ".join(subscriptions), subscriptions=lists)
+                return finished(self._listed(name, tag_lists))
             case Tags(tags) if isinstance(command, TokenCommand):
                 return self._answer(name, sorted(tags))
             case Tags(tags):
-                return self._answer(name, data=" ".join(sorted(tags)))
+                return self.reply(command, SortedTags(sorted(tags)))
+            case SortedTags(tags):
+                return self._answer(name, data=" ".join(tags))
             case Connections(connected, lifetime):
                 text = f"Lifetime  connections: {lifetime}\nSubscribers connected: {connected}"
                 return self._answer(name, data=text)
             case _:
                 raise AssertionError(f"no object for {reply!r}")
+
+    def reply_in_steps(self, command: Command, reply: Reply) -> Generator[None, None, bytes]:
+        if isinstance(reply, Subscriptions):
+            return (yield from self._listed(NAMES.get(type(command)), reply.tag_lists))
+        return self.reply(command, reply)
+
+    def _listed(self, name: str | None, tag_lists: Sequence[bytes]) -> Generator[None, None, bytes]:
+        lists = yield from tag_lists_as_json(tag_lists)
+        data = b" ".join(tag_lists).decode()
+        return self._answer(name, data=data, subscriptions=lists if tag_lists else None)
 
     def _failed(self, command: Command, name: str | None, error: MistError) -> bytes:
         if isinstance(error, Unauthorized):
@@ -169,7 +190,7 @@ class JsonDialect(Protocol):
         command: str | None,
         tags: list[str] | None = None,
         data: str | None = None,
-        subscriptions: list[list[str]] | None = None,
+        subscriptions: msgspec.Raw | None = None,
         error: str | None = None,
     ) -> bytes:
         fields = {

@@ -1,6 +1,6 @@
 """The JSON dialect in WebSocket messages: subprotocol `mist.json`. See `json_protocol`."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 from mist.commands import Bye, Command, Hangup, Pause, Ping
 from mist.message import Limits
@@ -66,6 +66,9 @@ class JsonFrameProtocol(JsonDialect):
         if isinstance(command.ref, Pinged):
             return pong_frame(command.ref.payload)
         return _framed(super().reply(command, reply))
+
+    def reply_in_steps(self, command: Command, reply: Reply) -> Generator[None, None, bytes]:
+        return _framed((yield from super().reply_in_steps(command, reply)))
 
     def notice(self, notice: Reply) -> bytes:
         return _framed(super().notice(notice))

@@ -46,6 +46,7 @@ from mist.replies import (
     Newest,
     Reply,
     Resumed,
+    SortedTags,
     Stored,
     Subscriptions,
     Tags,
@@ -234,7 +235,9 @@ class LineProtocol(Protocol):
                 granted = [format_tags(tags).encode()] if tags else []
                 return _list(b"tags %b" % command.token.encode(), granted)
             case Tags(tags):
-                return _list(b"listall", [tag.encode() for tag in sorted(tags)])
+                return self.reply(command, SortedTags(sorted(tags)))
+            case SortedTags(tags):
+                return _list(b"listall", " ".join(tags).encode().split(b" ") if tags else [])
             case TokenAttributes(attributes) if isinstance(command, TokenCommand):
                 return b"attr %b %b\n" % (command.token.encode(), attributes.text.encode())
             case Connections(connected, lifetime):

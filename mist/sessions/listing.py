@@ -1,0 +1,60 @@
+"""Long lists for a peer: its subscriptions, and the tags of all, written in steps.
+
+A service may have a million subscriptions. What it asks for fits into its outbox, or ends its
+session, and in between the others have their turns.
+"""
+
+import heapq
+from collections.abc import Generator, Iterator
+from itertools import islice
+from typing import Final
+
+from mist.broker.broker import Broker
+from mist.broker.outbox import Outbox
+from mist.commands import Command
+from mist.protocols import Protocol
+from mist.replies import SortedTags, Subscriptions
+from mist.sessions.subscriptions import SubscriptionSet
+
+__all__ = ["Listing", "list_subscriptions", "list_tags"]
+
+_STEP: Final = 2_000  # items, up to 1 ms
+_BETWEEN: Final = 3  # bytes that an item takes beside its own
+
+Listing = Generator[None, None, bytes | None]
+"""Steps, and what they come to: the reply's wire form; None where it doesn't fit."""
+
+
+def list_subscriptions(
+    subscriptions: SubscriptionSet, outbox: Outbox, protocol: Protocol, command: Command
+) -> Listing:
+    """A session's subscriptions, as they are when this begins."""
+    # Checked before it is built: a list that can't be queued shouldn't be built either.
+    if not outbox.has_room_for_reply(subscriptions.list_bytes + _BETWEEN * len(subscriptions)):
+        return None
+    tag_lists: list[bytes] = []
+    groups = iter(list(subscriptions))
+    while some := [group.tag_list for group in islice(groups, _STEP)]:
+        if tag_lists:
+            yield
+        tag_lists += some
+    return (yield from protocol.reply_in_steps(command, Subscriptions(tag_lists)))
+
+
+def list_tags(broker: Broker, outbox: Outbox, protocol: Protocol, command: Command) -> Listing:
+    """Every tag that anyone is subscribed to, sorted."""
+    slices: list[list[str]] = []
+    size = 0
+    for some in broker.tags_in_steps():
+        slices.append(sorted(some))
+        size += sum(map(len, some)) + _BETWEEN * len(some)
+        if not outbox.has_room_for_reply(size):
+            return None
+        yield
+    tags: list[str] = []
+    distinct: Iterator[str] = heapq.merge(*slices)
+    while some := list(islice(distinct, _STEP)):
+        if tags:
+            yield
+        tags += some
+    return (yield from protocol.reply_in_steps(command, SortedTags(tags)))
