@@ -47,8 +47,9 @@ __all__ = ["Accepted", "Broker", "BrokerStatistics", "Group", "Rejected"]
 
 OnError = Callable[[CommandError], None]
 
-_Joined = tuple[Recipients | CommandError, list[Matched], int]
-"""Messages with the same recipients, and how many; or so many that are refused, and why."""
+_Joined = tuple[Recipients | CommandError, list[Matched], int, int]
+"""Messages with the same recipients, and how many; or so many that are refused, and why. And the
+place of the first run among them."""
 
 _Prepared = Match | CommandError | None
 
@@ -264,8 +265,12 @@ class Broker(Subscriptions):
                 yield accepted
             prepared = yield from self._prepare(runs[place][0], accepted)
             joined: list[_Joined] = []
-            place = self._join(runs, place, prepared, joined)
-            for recipients, entries, count in joined:
+            following = self._join(runs, place, prepared, joined)
+            version = self._resolver.version
+            for recipients, entries, count, begins in joined:
+                if self._resolver.version != version:  # in a step of the one before
+                    following = begins
+                    break
                 if isinstance(recipients, CommandError):
                     self._reject(recipients, count, on_error)
                     continue
@@ -277,6 +282,7 @@ class Broker(Subscriptions):
                     if left is not None:
                         yield from left
                 accepted += count
+            place = following
         yield accepted
 
     def _join(
@@ -297,7 +303,7 @@ class Broker(Subscriptions):
         nobody = self._nobody
         current: Recipients | None = None
         entries: list[Matched] = []
-        total = 0
+        total = begins = 0
         for tag_list, wire, count in runs[place : place + _RUNS]:
             match = find(tag_list)
             if match is None or (recipients := match.recipients) is None:
@@ -309,8 +315,8 @@ class Broker(Subscriptions):
                     found = match or self._match(tag_list)
                 if isinstance(found, CommandError):
                     if current is not None:
-                        joined.append((current, entries, total))
-                    joined.append((found, [], count))
+                        joined.append((current, entries, total, begins))
+                    joined.append((found, [], count, place))
                     current = None
                     place += 1
                     continue
@@ -318,8 +324,8 @@ class Broker(Subscriptions):
                 recipients = match.recipients or resolve(match)
             if recipients is not current:
                 if current is not None:
-                    joined.append((current, entries, total))
-                current, entries, total = recipients, [], 0
+                    joined.append((current, entries, total, begins))
+                current, entries, total, begins = recipients, [], 0, place
             place += 1
             total += count
             if recipients is nobody:
@@ -328,7 +334,7 @@ class Broker(Subscriptions):
                 wire = match.rewrite(match.written, wire, count)
             entries.append((match, wire, count))
         if current is not None:
-            joined.append((current, entries, total))
+            joined.append((current, entries, total, begins))
         return place
 
     def _publish_targeted(

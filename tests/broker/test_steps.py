@@ -156,7 +156,7 @@ def test_a_match_that_hits_very_many_is_made_in_steps() -> None:
 
 
 @pytest.mark.usefixtures("small_steps")
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_steps_deliver_what_is_due_whatever_happens_between_them(data: st.DataObject) -> None:
     sets = st.frozensets(st.sampled_from("abcd"), min_size=1, max_size=3)
