@@ -32,6 +32,7 @@ class Backlog:
         is_ready: whether it is in there.
         size, queued: bytes and messages waiting.
         on_room: where set, called when something was written.
+        writing: bytes that were peeked, and are being written by somebody who waits for that.
         sent_bytes, sent_messages: wholly handed to the kernel, ever since.
     """
 
@@ -48,12 +49,14 @@ class Backlog:
         "sent_bytes",
         "sent_messages",
         "size",
+        "writing",
     )
 
     def __init__(self, max_bytes: int, max_messages: int, ready: list[Any]) -> None:
         self.is_ready = False
         self.size = 0  # bytes queued
         self.queued = 0  # messages queued
+        self.writing = 0
         self.sent_bytes = 0
         self.sent_messages = 0
         self.on_room: Callable[[], None] | None = None
@@ -151,6 +154,22 @@ class Backlog:
     def partial(self) -> tuple[bytes, int, int]:
         """What is queued first: its bytes, how many of them are written, and its messages."""
         return (self._wires[0], self._offset, self._counts[0]) if self._wires else (b"", 0, 0)
+
+    def cut(self) -> int:
+        """Forget what is queued and not begun to be written; how many messages that were."""
+        staying = 0
+        begun = self._offset + self.writing
+        for wire in self._wires:
+            if begun <= 0:
+                break
+            begun -= len(wire)
+            staying += 1
+        messages = sum(self._counts[staying:])
+        self.size -= sum(map(len, self._wires[staying:]))
+        self.queued -= messages
+        del self._wires[staying:]
+        del self._counts[staying:]
+        return messages
 
     def empty(self) -> None:
         """Forget what is queued, without counting it as sent."""

@@ -363,6 +363,10 @@ class Outbox(Backlog):
         if self.on_room is not None:
             self.on_room()
 
+    def withdraw(self) -> None:
+        """Forget what is queued and not begun to be written: the peer may have it no longer."""
+        self.gone += self.cut()
+
     def close(self) -> None:
         """Take nothing more. What is queued stays, for the transport to write if it can."""
         self._max_bytes = -1

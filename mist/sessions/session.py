@@ -215,6 +215,7 @@ class Session:
     def token_changed(self, record: Record | None) -> None:
         """The registry has changed this session's token; None where it is revoked."""
         if record is None or not record.tags:
+            self.outbox.withdraw()
             self.end(CloseReason(4401, "token revoked"))
             return
         self.record = record

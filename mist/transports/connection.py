@@ -158,7 +158,9 @@ class Connection:
             while not self.broken:
                 while self.outbox.size:
                     data = self.outbox.peek()
+                    self.outbox.writing = len(data)
                     await self.stream.send_all(data)
+                    self.outbox.writing = 0
                     if self.broken:  # abandoned meanwhile, and the outbox emptied
                         return
                     self.outbox.sent(len(data))

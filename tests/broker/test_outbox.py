@@ -194,3 +194,29 @@ TestOutboxMachine = OutboxMachine.TestCase
 def test_room_for_a_reply_includes_the_reserve(room: int) -> None:
     outbox = make_outbox(size=10)
     assert outbox.has_room_for_reply(10 + RESERVE + room) == (room == 0)
+
+
+@given(
+    st.lists(st.binary(min_size=1, max_size=9), max_size=9), st.integers(0, 30), st.integers(0, 30)
+)
+def test_what_is_withdrawn_is_gone_but_for_what_was_begun(
+    wires: list[bytes], written: int, writing: int
+) -> None:
+    outbox = make_outbox(1_000)
+    for wire in wires:
+        outbox.put(wire, 1)
+    everything = b"".join(wires)
+    written = min(written, len(everything))
+    outbox.sent(written)
+    outbox.writing = writing = min(writing, outbox.size)
+    before = outbox.statistics()
+    outbox.withdraw()
+    left = take_all(outbox)
+    begun = written + writing
+    assert (everything[:written] + left).startswith(everything[:begun])
+    assert everything.startswith(everything[:written] + left)
+    ends = [len(b"".join(wires[:n])) for n in range(len(wires) + 1)]
+    assert written + len(left) == min(end for end in ends if end >= begun)
+    after = outbox.statistics()
+    assert after.queued == 0
+    assert after.gone + after.sent == before.queued + before.sent

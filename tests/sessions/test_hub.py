@@ -259,3 +259,17 @@ async def test_nothing_is_stored_of_messages_one_of_which_is_bad() -> None:
         page = await history.read()
         nursery.cancel_scope.cancel()
     assert [(each.id, each.data, each.publisher) for each in page.messages()] == [(1, b"3", "me")]
+
+
+async def test_what_is_queued_for_a_revoked_token_is_gone() -> None:
+    hub = await make_hub()
+    await hub.registry.execute([Register("one", AB)])
+    session = await browser(hub, "one", frozenset("a"))
+    session.outbox.sent(session.outbox.size)  # the replies
+    for _ in range(100):
+        hub.publish(frozenset("a"), b"x")
+    assert session.outbox.queued == 100
+    await hub.registry.execute([Unregister("one")])
+    assert session.ended is not None
+    assert session.outbox.statistics().gone == 100
+    assert session.outbox.size == 0
