@@ -221,6 +221,7 @@ class History(ABC):
         limit: int = 2 * MAX_GROUP,
         max_bytes: int = 2 << 20,
         numbered: bool = False,
+        packed: bool = False,
     ) -> Page:
         """The next page of a replay.
 
@@ -240,6 +241,8 @@ class History(ABC):
                 larger by less than one entry.
             numbered: whether to include each message's number in its channels, see
                 `Stored.numbers`. Where these are missing, that is damage.
+            packed: whether the messages are to stay packed, to be unpacked in steps; see `Page`.
+                Without numbers. Each part then references its whole block, as in `columns`.
 
         Raises:
             HistoryDamaged: only once everything selected ahead of the block has been read.

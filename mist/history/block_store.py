@@ -266,11 +266,14 @@ class Executor(ABC):
         """Run `work` on the one block store that may be changed, one call at a time."""
 
     @abstractmethod
-    async def read(self, work: Callable[[BlockStore], T], *, long: bool = False) -> T:
+    async def read(
+        self, work: Callable[[BlockStore], T], *, long: bool = False, scan: bool = False
+    ) -> T:
         """Run `work` on a block store that is only read, when one is free.
 
         Args:
             long: whether it may take too long for the event loop.
+            scan: whether it reads whole blocks. Those take turns, whoever wants them.
         """
 
     @abstractmethod

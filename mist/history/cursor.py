@@ -107,11 +107,12 @@ class Cursor:
         limit: int = 2 * MAX_GROUP,
         max_bytes: int = 2 << 20,
         numbered: bool = False,
+        packed: bool = False,
     ) -> Piece:
         """Read the next piece. The place does not move; see `take`.
 
         Args:
-            upto, limit, max_bytes, numbered: see `History.read`.
+            upto, limit, max_bytes, numbered, packed: see `History.read`.
 
         Raises:
             HistoryUnavailable: the log can't be read now.
@@ -128,6 +129,7 @@ class Cursor:
                     limit=limit,
                     max_bytes=max_bytes,
                     numbered=numbered,
+                    packed=packed,
                 )
                 before, trimmed = trimmed, (await history.position()).trimmed
                 if trimmed == before:

@@ -147,9 +147,12 @@ class Log(History):
         limit: int = 2 * MAX_GROUP,
         max_bytes: int = 2 << 20,
         numbered: bool = False,
+        packed: bool = False,
     ) -> Page:
+        if numbered and packed:
+            raise ValueError("what is packed has no numbers")
         empty = Page([], after, True)
-        make = partial(read_page, numbered=numbered)
+        make = partial(read_page, numbered=numbered, packed=packed)
         return await self._page(make, empty, selection, after, upto, limit, max_bytes)
 
     async def columns(
@@ -186,6 +189,7 @@ class Log(History):
                 store, self._access.tag_lists, selection, max(after, 0), bound, limit, max_bytes
             ),
             selection,
+            scan=True,
         )
 
     async def last(self, selection: Selection | None, n: int, *, upto: int | None = None) -> int:
@@ -196,7 +200,7 @@ class Log(History):
             work = partial(
                 find_last, tag_lists=self._access.tag_lists, selection=selection, n=n, upto=place
             )
-            n, place = await self._access.read(work, selection)
+            n, place = await self._access.read(work, selection, scan=True)
         return place
 
     async def before(self, time: float) -> int:
@@ -205,7 +209,7 @@ class Log(History):
         found = 0
         while place is not None:
             work = partial(find_time, tag_lists=self._access.tag_lists, moment=moment, after=place)
-            reached, place = await self._access.read(work)
+            reached, place = await self._access.read(work, scan=True)
             found = max(found, reached)
         return found
 
@@ -305,7 +309,7 @@ class Log(History):
         place: int | None = 0
         while place is not None and len(problems) < _PROBLEMS:
             work = partial(inspect, tag_lists=self._access.tag_lists, after=place)
-            found, place = await self._access.read(work)
+            found, place = await self._access.read(work, scan=True)
             problems += found
         problems += await self._access.read(lambda store: list(islice(store.check(), _PROBLEMS)))
         return problems[:_PROBLEMS]

@@ -69,16 +69,23 @@ class LogAccess:
         self.check_open()
         return self.metadata
 
-    async def read(self, work: Callable[[BlockStore], T], selection: Selection | None = None) -> T:
+    async def read(
+        self,
+        work: Callable[[BlockStore], T],
+        selection: Selection | None = None,
+        *,
+        scan: bool = False,
+    ) -> T:
         """Run `work` on a block store that is only read.
 
         Args:
             selection: what is read of it; a large one takes the work off the event loop.
+            scan: see `Executor.read`.
         """
         self.check_open()
         is_long = selection is not None and selection.is_large
         try:
-            return await self._executor.read(work, long=is_long)
+            return await self._executor.read(work, long=is_long, scan=scan)
         except HistoryDamaged as error:
             self._log_damage(error)
             raise

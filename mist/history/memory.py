@@ -210,7 +210,9 @@ class _Inline(Executor):
         await trio.lowlevel.checkpoint()
         return work(self._store)
 
-    async def read(self, work: Callable[[BlockStore], T], *, long: bool = False) -> T:
+    async def read(
+        self, work: Callable[[BlockStore], T], *, long: bool = False, scan: bool = False
+    ) -> T:
         if long:
             copy = self._store.copy()
             return await trio.to_thread.run_sync(work, copy, limiter=self._reading)

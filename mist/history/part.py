@@ -4,7 +4,8 @@ A `Part` is the numbers of the selected runs and where the first and last of the
 `block` makes wires of it; a reader of columns needs nothing more.
 """
 
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from operator import mul
 from typing import Final
@@ -113,6 +114,30 @@ class Part:
     beyond: int = 0
     skipped: int = 0
     unreached: int = 0
+
+    def divided(self, runs: int, messages: int) -> Iterator["Part"]:
+        """The same in parts that have no more than so much, but at least a run. O(runs).
+
+        Their `last` stays that of the whole.
+        """
+        counts = pick(self.columns.counts, self.runs)
+        sums = list(accumulate(counts, initial=0))
+        start, end = 0, len(counts)
+        while start < end:
+            stop = min(start + runs, bisect_right(sums, sums[start] + messages) - 1)
+            stop = max(stop, start + 1)
+            skip, skipped = (0, 0) if start else (self.skip, self.skipped)
+            beyond, unreached = (0, 0) if stop < end else (self.beyond, self.unreached)
+            yield attrs.evolve(
+                self,
+                runs=self.runs[start:stop],
+                count=sums[stop] - sums[start] - skip - beyond,
+                skip=skip,
+                skipped=skipped,
+                beyond=beyond,
+                unreached=unreached,
+            )
+            start = stop
 
     @property
     def size(self) -> int:

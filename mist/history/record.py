@@ -5,6 +5,7 @@ is one thing on its way in, on the disk, and on its way out again. An entry read
 can be given to a wire form just like one that was published a moment ago.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from operator import itemgetter
 
@@ -18,6 +19,7 @@ __all__ = [
     "MAX_ID",
     "Key",
     "KeyRecord",
+    "Packed",
     "Page",
     "Position",
     "Problem",
@@ -160,6 +162,19 @@ class Stored(Publication):
         )
 
 
+class Packed(ABC):
+    """Messages of one block, as the block has them."""
+
+    @property
+    @abstractmethod
+    def count(self) -> int:
+        """How many."""
+
+    @abstractmethod
+    def unpack(self) -> Iterator[Sequence[Stored]]:
+        """The messages by ascending ids, some hundred at a time."""
+
+
 @attrs.frozen
 class Page:
     """A page of a replay.
@@ -169,21 +184,31 @@ class Page:
             match.
         after: where to continue: `after` of the next `read`.
         complete: whether nothing up to the requested bound is left.
+        packed: what matched, where it was asked for so; `stored` is empty then.
     """
 
     stored: Sequence[Stored]
     after: int
     complete: bool
+    packed: Sequence[Packed] = ()
 
     @property
     def count(self) -> int:
         """Number of messages. O(entries)."""
-        return sum([stored.count for stored in self.stored])
+        return sum([each.count for each in self.stored]) + sum([each.count for each in self.packed])
+
+    def unpack(self) -> Iterator[Sequence[Stored]]:
+        """The messages in steps: what is packed is unpacked as it is asked for."""
+        if self.stored:
+            yield self.stored
+        for each in self.packed:
+            yield from each.unpack()
 
     def messages(self) -> Iterator[StoredMessage]:
         """The single messages, by ascending ids."""
-        for stored in self.stored:
-            yield from stored.messages()
+        for step in self.unpack():
+            for stored in step:
+                yield from stored.messages()
 
 
 @attrs.frozen

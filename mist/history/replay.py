@@ -9,13 +9,13 @@ from contextlib import closing
 from typing import Final
 
 from mist.errors import HistoryDamaged
-from mist.history.block import Block, TagLists
+from mist.history.block import Block, PackedPart, TagLists
 from mist.history.block_store import BlockStore
 from mist.history.channels import numbers_of
 from mist.history.layout import MICROSECONDS
 from mist.history.numbering import Numbers
 from mist.history.part import ColumnPage, Part
-from mist.history.record import Page, Stored
+from mist.history.record import Packed, Page, Stored
 from mist.history.selection import Selection
 
 __all__ = ["column_page", "find_last", "find_time", "read_page"]
@@ -37,17 +37,22 @@ def read_page(
     max_bytes: int,
     *,
     numbered: bool = False,
+    packed: bool = False,
 ) -> Page:
     """See `History.read`. A damaged block ends the page before it, or is raised."""
     stored: list[Stored] = []
+    parts: list[Packed] = []
 
     def take(block: Block, part: Part, _: int, numbers: Sequence[Numbers] | None) -> None:
-        stored.extend(block.stored(part, numbers))
+        if packed:
+            parts.append(PackedPart(block, part))
+        else:
+            stored.extend(block.stored(part, numbers))
 
     after, complete = _walk(
         store, tag_lists, selection, after, upto, limit, max_bytes, take, numbered=numbered
     )
-    return Page(stored, after, complete)
+    return Page(stored, after, complete, parts)
 
 
 def column_page(

@@ -10,6 +10,12 @@ knows the highest that has been (`newest`). A session reads up to there, and wha
 from that moment on is held for it, as far as that is little. If all of it could be held, it
 follows what was read, and the session has missed nothing and is given nothing twice: live it
 is. Else it reads on; each stretch is shorter than the one before, or the session is too slow.
+
+Live messages come first. A replay is work without an end for the event loop, and all of it could
+be done at once. So it is done in steps of some hundred messages, in turns (see `mist.turns`): a
+thread reads the blocks of a page, which stay packed, and here they are unpacked a step at a time.
+Refused: to unpack them in that thread, too. It can't go on while the event loop does, and the loop
+has to wait for it after each of its system calls.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -29,11 +35,14 @@ from mist.message import TagSet
 from mist.replies import Behind, CaughtUp, Fetched, Resumed
 from mist.sessions.sequencer import Sequencer
 from mist.sessions.subscriptions import SubscriptionSet
+from mist.turns import Account, Turns
 from mist.wire import Entry
 
 __all__ = ["Recovery"]
 
-_PAGE: Final = 1 << 20  # bytes read at a time; with a quarter of the outbox, what is held
+# Bytes read at a time; with a quarter of the outbox, what is held. A block is mostly smaller, and
+# read once for one page.
+_PAGE: Final = 2 << 20
 
 
 def _nothing() -> None:
@@ -46,9 +55,11 @@ class Recovery:
     Args:
         sequencer: of the history.
         outbox: where messages go.
-        subscriptions: the session's; looked at again for each page, since a token can lose
+        subscriptions: the session's; looked at again for each step, since a token can lose
             tags at any moment.
         on_gap: called where something wanted is missing, ahead of what comes next.
+        turns: of the event loop.
+        account: returns whom they are charged to.
 
     Attributes:
         announce: where set, called around each stretch that comes because the session is behind,
@@ -56,6 +67,7 @@ class Recovery:
     """
 
     __slots__ = (
+        "_account",
         "_live",
         "_on_gap",
         "_outbox",
@@ -63,6 +75,7 @@ class Recovery:
         "_sequencer",
         "_subscriptions",
         "_turn",
+        "_turns",
         "_written",
         "announce",
     )
@@ -73,11 +86,15 @@ class Recovery:
         outbox: Outbox,
         subscriptions: SubscriptionSet,
         on_gap: Callable[[Resumed], None],
+        turns: Turns,
+        account: Callable[[], Account],
     ) -> None:
         self._sequencer = sequencer
         self._outbox = outbox
         self._subscriptions = subscriptions
         self._on_gap = on_gap
+        self._turns = turns
+        self._account = account
         self._turn = trio.Lock()
         self._owed: list[Callable[[], None]] = []
         self._live = Change()
@@ -222,13 +239,37 @@ class Recovery:
             answer(Fetched(self._sequencer.epoch, recovered, position.first, left))
             while left and cursor.place < upto:
                 await self._room()
-                piece = await cursor.read(
-                    selection, upto, limit=left, max_bytes=self._outbox.replay_bytes
-                )
-                if self._outbox.closed or not allowed():
+                queued = await self._fetch_page(cursor, selection, upto, left, allowed)
+                if queued is None:
                     return
-                left -= self._queue(piece.page, owed=False)
-                cursor.take(piece)
+                left -= queued
+
+    async def _fetch_page(
+        self,
+        cursor: Cursor,
+        selection: Selection | None,
+        upto: int,
+        most: int,
+        allowed: Callable[[], bool],
+    ) -> int | None:
+        """Queue the next page, and say how many messages that were; None to stop."""
+        queued = 0
+
+        def take(step: Sequence[Stored]) -> bool:
+            nonlocal queued
+            if self._outbox.closed or not allowed():
+                return False
+            queued += self._queue(step, owed=False)
+            return True
+
+        async with self._sequencer.pages:
+            piece = await cursor.read(
+                selection, upto, limit=most, max_bytes=self._outbox.replay_bytes, packed=True
+            )
+            if not take([]) or not await self._unpack(piece.page, take):
+                return None
+        cursor.take(piece)
+        return queued
 
     async def _count(
         self, after: int, selection: Selection | None, upto: int, most: int | None = None
@@ -254,13 +295,19 @@ class Recovery:
         enough: Callable[[], bool] = lambda: False,
     ) -> None:
         """Have all noted that comes from `(after, upto]`, or as much as was enough."""
-        cursor = Cursor(self._sequencer.history, after)
-        while cursor.place < upto and not enough():
-            piece = await cursor.read(selection, upto)
-            for stored in piece.page.stored:
+
+        def take(step: Sequence[Stored]) -> bool:
+            for stored in step:
                 may = visible_to(stored, self._outbox.attributes)
                 if may is not None:
                     note(may)
+            return not enough()
+
+        cursor = Cursor(self._sequencer.history, after)
+        while cursor.place < upto and not enough():
+            async with self._sequencer.pages:
+                piece = await cursor.read(selection, upto, packed=True)
+                await self._unpack(piece.page, take)
             cursor.take(piece)
             await trio.lowlevel.checkpoint()
 
@@ -329,26 +376,70 @@ class Recovery:
                 if not tag_sets:
                     return
                 selection = Selection.asked(tag_sets)
-            most = min(_PAGE, self._outbox.replay_bytes)
-            piece = await cursor.read(selection, upto, max_bytes=most)
+            if await self._replay_page(cursor, selection, upto, owed=owed):
+                return
+
+    async def _replay_page(
+        self, cursor: Cursor, selection: Selection | None, upto: int, *, owed: bool
+    ) -> bool:
+        """Queue the next page, or as much of it as was still wanted when its turn came.
+
+        Returns:
+            Whether it was the last one.
+        """
+        subscriptions, outbox = self._subscriptions, self._outbox
+        version = subscriptions.version
+        after = cursor.place
+
+        def take(step: Sequence[Stored]) -> bool:
+            nonlocal after
+            if outbox.closed or subscriptions.version != version:
+                return False  # a token has lost tags meanwhile; nothing for them may be queued
+            self._queue(step, owed=owed)
+            after = step[-1].firsts[-1] + step[-1].entries[-1][2] - 1
+            return True
+
+        async with self._sequencer.pages:
+            most = min(_PAGE, outbox.replay_bytes)
+            piece = await cursor.read(selection, upto, max_bytes=most, packed=True)
             if subscriptions.version != version:
-                continue  # a token has lost tags meanwhile; nothing for them may be queued
+                return False
             if piece.missing is not None:
                 sequencer = self._sequencer
                 self._on_gap(Resumed(sequencer.epoch, sequencer.newest, False, piece.missing))
-            self._queue(piece.page, owed=owed)
-            cursor.take(piece)
-            if piece.page.complete:
-                return
+            if not await self._unpack(piece.page, take):
+                cursor.take(piece, after)
+                return False
+        cursor.take(piece)
+        return piece.page.complete
 
-    def _queue(self, page: Page, *, owed: bool) -> int:
-        """Queue a page's messages, and say how many that were."""
+    async def _unpack(self, page: Page, take: Callable[[Sequence[Stored]], bool]) -> bool:
+        """Have a page's messages taken, a step at a time, in turns.
+
+        Args:
+            take: returns False where it took nothing, and nothing more is wanted.
+
+        Returns:
+            Whether all were taken.
+        """
+        broker = self._sequencer.broker
+        for step in page.unpack():
+            if self._turns.over:
+                broker.flush()  # the peer can read on meanwhile
+                await self._turns.wait(self._account())
+            if not take(step):
+                return False
+        broker.flush()
+        return True
+
+    def _queue(self, step: Sequence[Stored], *, owed: bool) -> int:
+        """Queue messages, and say how many that were."""
         total = 0
         outbox, broker = self._outbox, self._sequencer.broker
         if outbox.ended:
-            return sum(stored.count for stored in page.stored)
+            return sum(stored.count for stored in step)
         replayed: list[tuple[Sequence[Entry], Sequence[int] | None, int]] = []
-        for whole in page.stored:
+        for whole in step:
             stored = visible_to(whole, outbox.attributes)
             if stored is None:
                 continue
@@ -372,7 +463,6 @@ class Recovery:
                 outbox.dropped_unframable += missing
                 broker.dropped["unframable"] += missing
         broker.note_replayed(outbox, replayed)
-        broker.flush()
         return total
 
     async def _room(self) -> None:

@@ -55,6 +55,9 @@ class Sequencer:
         failed_at: when that was last so, on trio's clock.
         delivery: publishes what is stored, and knows how far it is.
         keys_in_flight: publishes once what has an idempotency key; see there.
+        pages: held by a session that replays while it has a page: one at a time, which bounds the
+            memory of any number of them, and their share of the interpreter. With two, a thread
+            reads a page while the event loop unpacks another, and each waits for the other.
     """
 
     def __init__(
@@ -73,6 +76,7 @@ class Sequencer:
         self.failed_at = 0.0
         self.keys_in_flight = KeysInFlight(history, self.start_soon)
         self.delivery = Delivery(broker, history, newest, scheduler)
+        self.pages = trio.CapacityLimiter(1)
         self._waiting: deque[Submission | BulkSubmission] = deque()
         self._size = 0  # bytes submitted and not settled; of bulks none
         self._bulks = 0  # submitted and not settled

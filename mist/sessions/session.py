@@ -145,6 +145,8 @@ class Session:
                 self.outbox,
                 self.subscriptions,
                 lambda gap: self.outbox.reply(self._notify(gap)),
+                hub.turns,
+                lambda: self.account,
             )
 
     def __repr__(self) -> str:

@@ -19,6 +19,7 @@ from mist.history import (
     Rule,
     Trimmed,
 )
+from mist.history import block as block_module
 from mist.history.idempotency import key_name
 from mist.history.opening import open_history
 from tests.history.messages import (
@@ -281,6 +282,10 @@ async def compare(url, appends, erased, selection, bounds):
             assert (page.after, page.complete) == (expected.after, expected.complete)
             assert page.count == expected.count
             assert page.size == sum(each.size for each in expected.stored)
+            packed = await history.read(selection, packed=True, **asked)
+            assert (packed.after, packed.complete) == (expected.after, expected.complete)
+            assert packed.count == expected.count
+            assert [*packed.messages()] == [*expected.messages()]
             after, complete = page.after, page.complete
 
 
@@ -626,3 +631,32 @@ async def test_statistics_tell_what_is_kept(filled):
     assert 0 < statistics.size <= statistics.file_size
     assert isinstance(statistics.durability, Durability)
     assert not math.isnan(statistics.size)
+
+
+# reading what stays packed
+
+
+@pytest.mark.parametrize(("runs", "messages"), [(1, 99), (2, 5), (99, 1), (3, 4), (99, 99)])
+async def test_what_is_packed_is_unpacked_in_steps(history, monkeypatch, runs, messages):
+    monkeypatch.setattr(block_module, "_STEP_RUNS", runs)
+    monkeypatch.setattr(block_module, "_STEP_MESSAGES", messages)
+    await history.append(
+        [
+            publication(run("a", *"01"), run("b", *"234"), run("a", *"5678")),
+            publication(run("a", "9"), run("a,b", *"ab"), time=1001.0),
+        ]
+    )
+    for selection in (None, select("a")):
+        for after in range(12):
+            for limit in (1, 2, 5, 100):
+                expected = await history.read(selection, after=after, limit=limit)
+                page = await history.read(selection, after=after, limit=limit, packed=True)
+                assert page.stored == []
+                assert (page.after, page.complete) == (expected.after, expected.complete)
+                assert [*page.messages()] == [*expected.messages()]
+                for step in page.unpack():
+                    entries = [entry for stored in step for entry in stored.entries]
+                    assert 0 < len(entries) <= runs
+                    assert len(entries) == 1 or sum(count for _, _, count in entries) <= messages
+    with pytest.raises(ValueError, match="numbers"):
+        await history.read(packed=True, numbered=True)

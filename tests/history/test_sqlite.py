@@ -7,13 +7,16 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import threading
 
 import pytest
 import trio
 
 from mist.errors import StartupError
 from mist.history import Durability, HistoryDamaged, HistoryUnavailable, Key, Policy, Rule, leaps
+from mist.history import log as log_module
 from mist.history.opening import open_history
+from mist.history.replay import read_page
 from tests.history.messages import ids, one, publication, replay, run, select, some
 from tests.history.test_model import small_numbers
 
@@ -737,3 +740,28 @@ async def test_ten_million_messages(url):
             if page.complete:
                 break
         assert count == 10_001_000
+
+
+async def test_blocks_are_read_one_after_the_other_and_lookups_beside_them(url, monkeypatch):
+    started, go, active = [], threading.Event(), []
+
+    def read_slowly(*arguments, **options):
+        active.append(1)
+        started.append(len(active))
+        go.wait(20)
+        active.pop()
+        return read_page(*arguments, **options)
+
+    monkeypatch.setattr(log_module, "read_page", read_slowly)
+    with trio.fail_after(20):
+        async with await open_history(url) as history:
+            await history.append([one("a")])
+            async with trio.open_nursery() as nursery:
+                for _ in range(4):
+                    nursery.start_soon(history.read)
+                while not started:
+                    await trio.lowlevel.checkpoint()
+                for _ in range(20):
+                    assert await history.recall(bytes(32)) is None
+                go.set()
+    assert started == [1] * 4

@@ -1,8 +1,10 @@
 """From the history to live: nothing missing, nothing twice, in order, at whatever moment."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from random import Random
+from typing import Any
 
 import attrs
 import pytest
@@ -13,7 +15,7 @@ from mist.auth.opening import open_registry
 from mist.broker.outbox import OutboxLimits
 from mist.commands import Register, RemoveTags, Since
 from mist.errors import HistoryUnavailable
-from mist.history import History, Policy
+from mist.history import History, Page, Policy
 from mist.history.opening import open_history
 from mist.protocols.line import LineProtocol
 from mist.protocols.line.forms import PLAIN
@@ -23,6 +25,7 @@ from mist.sessions.dispatch import CommandSession
 from mist.sessions.hub import Hub
 from mist.sessions.recovery import Recovery
 from mist.sessions.sequencer import Sequencer
+from mist.turns import Account, Turns
 from mist.wire import Entry
 
 
@@ -479,6 +482,7 @@ async def test_who_falls_behind_is_told_what_comes_around_all_that_comes() -> No
         await session.receive(b"subscribe b\nsubscribe a\nsubscribe z\n")
         await publish(hub, *[f"{'a,b' if n % 3 else 'a'} {n}" for n in range(1, 121)])
         await publish(hub, "c 0", "b 121")
+        await trio.testing.wait_all_tasks_blocked()
         found = b""
         while data := take(session):
             found += data
@@ -617,3 +621,105 @@ async def test_all_who_wait_hear_that_a_session_has_caught_up(hub: Hub) -> None:
                 nursery.start_soon(session.recovery.caught_up)
                 await trio.testing.wait_all_tasks_blocked()
             await session.recovery.catch_up(0)
+
+
+# in turns
+
+
+class NeverEnough(Turns):
+    """Turns that are always over.
+
+    Attributes:
+        waits: whom they were charged to.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits: list[Account] = []
+        self.meanwhile: Callable[[], None] = lambda: None
+
+    @property
+    def over(self) -> bool:
+        return True
+
+    async def wait(self, account: Account) -> None:
+        self.waits.append(account)
+        await trio.lowlevel.checkpoint()
+        self.meanwhile()
+
+
+async def test_a_replay_is_done_in_turns_that_its_peer_is_charged_for(hub: Hub) -> None:
+    await publish(hub, *[f"{'a' if n % 2 else 'a,b'} {n}" for n in range(10_000)])
+    hub.turns = turns = NeverEnough()
+    live, session = join(hub), join(hub)
+    await live.receive(b"subscribe c\n")
+    queued, heard = [0], [0]
+
+    def meanwhile() -> None:
+        queued.append(session.outbox.queued)
+        heard.append(live.outbox.queued)
+        if len(queued) == 5:
+            hub.publish(frozenset("c"), b"live")
+
+    turns.meanwhile = meanwhile
+    await session.receive(b"subscribe a 0\nping\n")
+    lines = take(session).splitlines()[:-1]
+    assert [int(line.split()[2]) for line in lines] == [*range(10_000)]
+    assert turns.waits.count(session.account) >= 39
+    assert max(later - earlier for earlier, later in pairwise(queued)) <= 256
+    # Delivered live in the midst of it.
+    assert (heard[4], heard[-1]) == (0, 1)
+
+
+async def test_one_page_is_replayed_at_a_time(hub: Hub) -> None:
+    assert hub.sequencer is not None
+    hub.turns = turns = NeverEnough()
+    history = hub.sequencer.history
+    await publish(hub, *[f"a {n}" for n in range(1_000)])
+    read = history.read
+    reading = 0
+    most: list[int] = []
+
+    async def counted(*arguments: Any, **options: Any) -> Page:
+        nonlocal reading
+        reading += 1
+        most.append(reading)
+        page = await read(*arguments, **options)
+        reading -= 1
+        return page
+
+    history.read = counted  # type: ignore[method-assign]
+    sessions = [join(hub) for _ in range(5)]
+    async with trio.open_nursery() as nursery:
+        for session in sessions:
+            nursery.start_soon(session.receive, b"subscribe a 0\nping\n")
+    assert most == [1] * len(most)
+    assert len(most) >= 5
+    assert len(turns.waits) >= 5
+    assert all(take(session).count(b"publish a ") == 1_000 for session in sessions)
+
+
+async def test_a_tag_lost_while_a_page_is_unpacked_is_replayed_no_further(hub: Hub) -> None:
+    hub.turns = turns = NeverEnough()
+    await publish(hub, *[f"{'ab'[n % 2]} {n}" for n in range(2_000)])
+    await hub.registry.execute([Register("t", frozenset("ab"))])
+    session = join(hub)
+    record = hub.registry.lookup("t")
+    assert record is not None
+    session.adopt(record)
+    before = 0
+
+    def lose() -> None:
+        nonlocal before
+        queued = session.outbox.queued
+        if queued and not before:
+            before = queued
+            session.token_changed(attrs.evolve(record, tags=frozenset("b")))
+
+    turns.meanwhile = lose
+    await session.receive(b"resume 0 a b\nping\n")
+    found = [line.split() for line in take(session).splitlines()[:-1]]
+    assert 0 < before < 2_000
+    assert [int(number) for _, _, number in found[:before]] == [*range(before)]
+    rest = [(tag, int(number)) for _, tag, number in found[before:]]
+    assert rest == [(b"b", number) for number in range(before, 2_000) if number % 2]

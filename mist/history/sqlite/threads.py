@@ -10,6 +10,11 @@ it does each time it polls; and it mostly has it back before the thread has woke
 loop that polls every 0.5 ms, four waits of a thread took 30 s with the default, 4.5 s with an
 interval of 0.5 ms, and 3 ms with 0.1 ms, which is shorter than the iterations of a
 busy loop. So opening a log for writing sets the interval to that.
+
+The loop waits for the lock likewise, after each of its system calls, and the longer the more
+threads want it: ten replays on four threads took others' p50 from 1 to 110 ms. Reading a block is
+mostly work under that lock, and no faster on several threads. So blocks are read on one, by
+whoever is next, and lookups of a row or two on the others.
 """
 
 import sys
@@ -28,6 +33,8 @@ T = TypeVar("T")
 
 _SWITCH_INTERVAL: Final = 0.0001  # seconds; see above
 
+_SCANS: Final = 1  # at a time
+
 
 def lower_switch_interval() -> None:
     """Lower the interpreter's switch interval for the whole process, permanently."""
@@ -41,14 +48,17 @@ class Threads(Executor):
         self._files = files
         self._free = list(files.readers)
         self._writing = trio.CapacityLimiter(1)
-        self._reading = trio.CapacityLimiter(len(files.readers))
+        self._scanning = trio.CapacityLimiter(_SCANS)
+        self._reading = trio.CapacityLimiter(len(files.readers) - _SCANS)
 
     async def write(self, work: Callable[[BlockStore], T]) -> T:
         writer = self._files.writer
         assert writer is not None, "only a log opened for writing calls this"
         return await trio.to_thread.run_sync(work, writer, limiter=self._writing)
 
-    async def read(self, work: Callable[[BlockStore], T], *, long: bool = False) -> T:
+    async def read(
+        self, work: Callable[[BlockStore], T], *, long: bool = False, scan: bool = False
+    ) -> T:
         def run() -> T:
             store = self._free.pop()  # never empty: the limiter counts them
             try:
@@ -56,18 +66,20 @@ class Threads(Executor):
             finally:
                 self._free.append(store)
 
-        return await trio.to_thread.run_sync(run, limiter=self._reading)
+        limiter = self._scanning if scan else self._reading
+        return await trio.to_thread.run_sync(run, limiter=limiter)
 
     async def supply(self, make: Callable[[], Iterable[Row]]) -> Iterable[Row]:
         await trio.lowlevel.checkpoint()
         return make()  # lazily, in the thread that writes
 
     async def close(self) -> None:
-        all_readers = [object() for _ in self._files.readers]
-        for each in all_readers:
-            await self._reading.acquire_on_behalf_of(each)
+        limiters = (self._scanning, self._reading)
+        all_readers = [(each, object()) for each in limiters for _ in range(int(each.total_tokens))]
+        for limiter, reader in all_readers:
+            await limiter.acquire_on_behalf_of(reader)
         try:
             await trio.to_thread.run_sync(self._files.close, limiter=self._writing)
         finally:
-            for each in all_readers:
-                self._reading.release_on_behalf_of(each)
+            for limiter, reader in all_readers:
+                limiter.release_on_behalf_of(reader)
