@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Final
 
 from mist.pipeline.errors import ClusterUnavailable, JobFailed
 from mist.pipeline.gateway import JavaOutput, defer_interrupt, silence_accumulators, silence_py4j
+from mist.pipeline.java_options import default_java_options
 from mist.pipeline.preflight import (
     is_local,
     is_near,
@@ -134,6 +135,7 @@ def _settings(master: str, conf: Mapping[str, str], name: str) -> dict[str, str]
     return {
         **DEFAULTS,
         **(LOOPBACK if is_near(master) else {}),
+        **(default_java_options(conf, os.environ) if is_local(master) else {}),
         **conf,
         "spark.master": master,
         "spark.app.name": name,

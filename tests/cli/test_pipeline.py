@@ -27,7 +27,6 @@ from tests.processes import environment, mist, serving
 SMALL = (
     "--master=local[1]",
     "--conf=spark.driver.memory=1g",
-    "--conf=spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "--conf=spark.sql.shuffle.partitions=1",
 )
 

@@ -8,10 +8,8 @@ from mist.pipeline.errors import NotInstalled
 from mist.pipeline.preflight import require_java
 from mist.pipeline.session import end_session, make_session
 
-# Small, and with no more of a compiler than short tests repay.
 QUICK = {
     "spark.driver.memory": "1g",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.shuffle.partitions": "4",
     "spark.default.parallelism": "2",
 }
