@@ -77,7 +77,8 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         generation: counts the changes.
         epoch: of the log that the ids belong to; empty before the first segment.
         sealed: the highest id that was handled: each one up to it is in a segment, in `lost`, or
-            was erased or retained away since.
+            was erased or retained away since. Of `deliveries`, the minute since 1970 that
+            accounts were written up to (`mist.archive.side_tables`); 0 where it isn't known.
         segments: in the order of their ids; they overlap only in tables by the minute.
         lost: ranges of ids, inclusive, that were removed before they could be sealed.
         retired: files to be deleted.

@@ -2,13 +2,16 @@
 
 A task of the server (`run`) closes the accounts (`mist.broker.usage`) at the end of each minute
 and reads changes of the token registry. The rows are buffered as Arrow, and become segments of
-the tables `deliveries`, `subscriptions` and `tokens` after ten minutes, at many rows, and when
-the server stops. A segment has the rows of many minutes, all of one day.
+the tables `deliveries`, `subscriptions` and `tokens` after ten minutes, at many rows, when
+everything is to be sealed now (`seal_now`), and when the server stops. A segment has the rows of
+many minutes, all of one day.
 
 For readers:
 
 - Rows are summed: a minute may have several for one account, for instance when there were so
   many accounts that it was closed early.
+- `sealed` in the manifest of `deliveries` is the minute, counted since 1970, that accounts have
+  been written up to: all before it are complete.
 - The accounts of a minute have what was published in it, give or take the moment of its end.
 - `tokens` has a token's grants at the end of a minute in which they changed, and all tokens once
   a day and at each start of the server. No tags: the token was removed.
@@ -28,6 +31,7 @@ from datetime import date
 from typing import Final
 
 import attrs
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import trio
@@ -128,12 +132,20 @@ class SideTables:
                 log.exception("accounts could not be kept")
                 self.failures += 1
 
+    async def seal_now(self) -> None:
+        """Write all that has been counted until now.
+
+        Raises:
+            ArchiveError: see `flush`.
+        """
+        await self.collect()
+        await self.flush()
+
     async def aclose(self) -> None:
         """Write what is buffered, even when cancelled; what fails is logged, and lost."""
         with trio.CancelScope(shield=True):
             try:
-                await self.collect()
-                await self.flush()
+                await self.seal_now()
             except ArchiveError:
                 log.warning("accounts are lost", extra={"rows": self.waiting})
 
@@ -164,7 +176,7 @@ class SideTables:
                 batches, self._batches = self._batches, []
                 sweep = trio.current_time() >= self._swept + _SWEEP
                 left, error = await trio.to_thread.run_sync(
-                    self._write, batches, sweep, limiter=self._thread
+                    self._write, batches, sweep, self._minute // _MINUTE, limiter=self._thread
                 )
                 self._batches = left + self._batches
                 self.waiting = sum(batch.num_rows for _, batch in self._batches)
@@ -248,8 +260,13 @@ class SideTables:
 
     # in a thread
 
-    def _write(self, batches: _Batches, sweep: bool) -> tuple[_Batches, ArchiveError | None]:
+    def _write(
+        self, batches: _Batches, sweep: bool, minute: int
+    ) -> tuple[_Batches, ArchiveError | None]:
         """Write a segment for each table and day, until one fails.
+
+        Args:
+            minute: since 1970, up to which all has been collected.
 
         Returns:
             What isn't written, and why.
@@ -271,7 +288,17 @@ class SideTables:
             except ArchiveError as error:
                 failed = error
             left += part
+        if failed is None:
+            try:
+                self._note_complete(minute)
+            except ArchiveError as error:
+                failed = error
         return left, failed
+
+    def _note_complete(self, minute: int) -> None:
+        table = self._archive.table("deliveries")
+        if table.exists and table.current().sealed < minute:
+            table.change(lambda manifest: msgspec.structs.replace(manifest, sealed=minute))
 
     def _write_segment(self, table: Table, day: date, part: _Batches) -> None:
         table.create()

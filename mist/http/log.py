@@ -2,7 +2,7 @@
 
 GET /v1/log                 a page: rows after an id, from the history or the archive
 GET /v1/log/position        first and newest id, and the id at a time
-POST /v1/log/seal           seals all that was published into the archive now
+POST /v1/log/seal           seals all that was published into the archive now, and writes accounts
 POST /v1/log/erase          erases messages from the history
 """
 
@@ -179,8 +179,12 @@ def routes(context: Context) -> Sequence[BaseRoute]:
         seconds = _number(Query(request), "seconds", 1, _MAX_SECONDS)
         if hub.sealer is None:
             raise Problem(409, "archive_off", "this server has no archive")
+        newest = (await hub.sealer.history.position()).newest
         try:
-            return answer(Sealed(await hub.sealer.seal_now(seconds=seconds)))
+            sealed = await hub.sealer.seal_now(seconds=seconds)
+            if sealed >= newest and hub.side_tables is not None:
+                await hub.side_tables.seal_now()
+            return answer(Sealed(sealed))
         except ArchiveError as error:
             raise _archive_problem(error) from error
 
@@ -376,7 +380,8 @@ OPERATIONS: Final[Operations] = {
     "/v1/log/seal": {
         "post": Operation(
             summary="Seal all that was published",
-            details="With `seconds` it may end earlier: repeat it until `sealed` is high enough.",
+            details="Usage accounting is written too, once all is sealed. With `seconds` it may "
+            "end earlier: repeat it until `sealed` is high enough.",
             who=SERVICE,
             parameters=[_SECONDS],
             body=Body({"type": "object"}, {}),

@@ -3,6 +3,7 @@
 PipelineError           a job can't be done
 ├── NotInstalled        Java or a package is missing: the text says how to install it
 ├── BadInput            invalid input: a file, an option, a folder
+│   └── SegmentUnreadable   a segment of the archive is missing or damaged
 ├── ClusterUnavailable  the Spark master does not answer
 └── JobFailed           Spark failed
 
@@ -24,6 +25,7 @@ __all__ = [
     "JobFailed",
     "NotInstalled",
     "PipelineError",
+    "SegmentUnreadable",
     "explain",
     "translated",
 ]
@@ -38,6 +40,10 @@ JAVA_ERROR: Final = re.compile(
     r"^(?:: |Exception in thread \S+ |Error: |Caused by: )?"
     r"(?:[\w$]+\.)+(\w*(?:Exception|Error)): (.+)$",
     re.MULTILINE,
+)
+# Spark names the file, and Java what is wrong with it, in an error of its own.
+SPARK_FILE: Final = re.compile(
+    r"\[FAILED_READ_FILE\.\w+\] [^\n]*? (?:file:(?://)?)?(/\S+?)\.(?: |$)", re.MULTILINE
 )
 SPARK_CLASS: Final = re.compile(r"^\[(\w+(?:\.\w+)?)\] (.+)$")  # Spark's own: [PATH_NOT_FOUND] …
 NOISE: Final = re.compile(
@@ -63,6 +69,12 @@ class BadInput(PipelineError):
     """Invalid input: the same call would fail again."""
 
     code = "bad_input"
+
+
+class SegmentUnreadable(BadInput):
+    """A segment of the archive is missing or damaged. The text names the file and its day."""
+
+    code = "archive_damaged"  # no wrong usage, though the same call would fail again
 
 
 class ClusterUnavailable(PipelineError):
@@ -102,6 +114,8 @@ def explain(text: str) -> str:
         return f"{python[1]}: {python[2]}".strip()
     java = JAVA_ERROR.findall(text)
     causes = [what for kind, what in java if kind not in WRAPPERS] or [what for _, what in java]
+    if file := SPARK_FILE.search(text):
+        return f"{file[1]} can't be read: {_without_class(causes[-1] if causes else 'damaged')}"
     if causes:
         return _without_class(causes[0])
     for line in text.splitlines():

@@ -29,8 +29,8 @@ from mist.addresses import EVERYTHING, is_pattern
 from mist.archive.manifest import Segment
 from mist.archive.schema import ROW_GROUP, SPARK_MESSAGES
 from mist.archive.table import Archive, Table
-from mist.pipeline.errors import BadInput
 from mist.pipeline.selection import Alternatives, Range, Selection, parse_alternatives
+from mist.pipeline.unreadable import segment_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -280,12 +280,13 @@ def plan(table: Table, selection: Selection, cores: int) -> list[ScanTask]:
 def _split_segment(table: Table, segment: Segment, target: int) -> Iterator[ScanTask]:
     """Split a segment into scan tasks of some row groups each."""
     after, rows = segment.first - 1, 0
-    with _open(table, segment) as file:
+    with contextlib.suppress(FileNotFoundError), _open(table, segment) as file:
         for _, first, _last, count in _groups(file.metadata):
             if rows and rows + count > 1.25 * target:
                 yield ScanTask(after, first - 1, (segment,))
                 after, rows = first - 1, 0
             rows += count
+    # One that is gone is left to the task, which looks for what has replaced it.
     yield ScanTask(after, segment.last, (segment,))
 
 
@@ -295,7 +296,7 @@ def read_task(
     """Read the selected rows of a scan task by id, up to a row group at a time.
 
     Raises:
-        BadInput: a segment is in the manifest and missing, or damaged.
+        SegmentUnreadable: a segment is in the manifest and missing, or damaged.
     """
     ids = selection.range
     upto = task.upto if ids.upto is None else min(task.upto, ids.upto)
@@ -310,25 +311,25 @@ def read_task(
         except FileNotFoundError:
             attempts += 1
             if attempts > _ATTEMPTS:
-                raise BadInput(f"{table.path(segment)} is in the manifest and not there") from None
+                with segment_errors(table, segment):
+                    raise
             rest = Range(max(segment.first - 1, wanted.range.after), wanted.range.upto)
             todo = [each for each in table.current().segments if each.rows and rest.touches(each)]
             # Its replacement may begin before it, with rows that were yielded already.
             wanted = Selection(attrs.evolve(wanted.range, after=rest.after), wanted.alternatives)
             continue
-        with file:
+        with file, segment_errors(table, segment):
             yield from _rows(file, segment, wanted, columns)
         todo.pop(0)
 
 
 def _open(table: Table, segment: Segment) -> Any:
+    """Open a segment; a missing one raises FileNotFoundError, since it may have been replaced."""
     path = table.path(segment)
-    try:
+    if not path.exists():
+        raise FileNotFoundError(path)
+    with segment_errors(table, segment):
         return pq.ParquetFile(path, read_dictionary=_DICTIONARIES, memory_map=True)
-    except FileNotFoundError:
-        raise
-    except (OSError, pa.ArrowException) as error:
-        raise BadInput(f"{path}: {str(error).splitlines()[0]}") from error
 
 
 def _rows(

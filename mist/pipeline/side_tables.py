@@ -1,15 +1,17 @@
 """The side tables of an archive, usage accounting by the minute, as DataFrames."""
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from mist.archive import Archive, Segment
 from mist.pipeline.errors import BadInput
 from mist.pipeline.selection import Range
+from mist.pipeline.unreadable import check_segments
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["read_side_table", "time_range"]
+__all__ = ["accounted_up_to", "read_side_table", "time_range"]
 
 COLUMNS = {
     "deliveries": "minute timestamp, token string, subscription string, "
@@ -33,6 +35,20 @@ def time_range(start: str | None, end: str | None) -> Range:
     return found
 
 
+def accounted_up_to(archive: Archive) -> datetime | None:
+    """The time that usage accounting is complete up to; None where there is none.
+
+    A server writes it every ten minutes, when it stops, and when it is told to seal. For an
+    archive of an older server, the last minute that has an account.
+    """
+    table = archive.table("deliveries")
+    if not table.exists:
+        return None
+    manifest = table.current()
+    minutes = max([manifest.sealed, *(each.last + 1 for each in manifest.segments)])
+    return datetime.fromtimestamp(minutes * 60, UTC) if minutes else None
+
+
 def read_side_table(
     spark: "SparkSession", archive: Archive, name: str, when: Range | None = None
 ) -> "DataFrame":
@@ -44,6 +60,9 @@ def read_side_table(
 
     Returns:
         Empty if the archive has no such table, because an older version wrote it.
+
+    Raises:
+        SegmentUnreadable: one of its segments is missing or damaged.
     """
     from pyspark.sql import functions as sf
 
@@ -58,6 +77,7 @@ def read_side_table(
     ]
     if not segments:
         return spark.createDataFrame([], COLUMNS[name])
+    check_segments(table, segments)
     paths = [str(table.path(segment).absolute()) for segment in segments]
     frame = spark.read.schema(COLUMNS[name]).parquet(*paths)
     if when.since is not None:

@@ -220,6 +220,29 @@ async def test_a_cancelled_task_has_lost_nothing(tmp_path: Path, autojump_clock:
     assert len(bench.rows("subscriptions")) == 2000
 
 
+async def test_the_manifest_says_up_to_when_accounts_are_complete(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    bench = Bench(tmp_path / "archive")
+    bench.outbox("t", "a")
+
+    def complete() -> int:
+        return bench.archive.table("deliveries").current().sealed - int(NOON // 60)
+
+    bench.publish("a", b"x")
+    await bench.side_tables.seal_now()  # in the middle of the first minute
+    assert bench.rows("deliveries") == [(0, "t", "a", 1, 0, 1)]
+    assert complete() == 0
+    bench.publish("a", b"y")
+    await trio.sleep(150)
+    await bench.side_tables.seal_now()
+    assert complete() == 2
+    await trio.sleep(600)  # nothing was delivered meanwhile, which is an account too
+    await bench.side_tables.seal_now()
+    assert complete() == 12
+    assert len(bench.rows("deliveries")) == 2
+
+
 async def test_an_empty_server_writes_nothing(tmp_path: Path, autojump_clock: MockClock) -> None:
     bench = Bench(tmp_path)
     with trio.move_on_after(1000):

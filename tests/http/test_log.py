@@ -7,10 +7,13 @@ from hypothesis import strategies as st
 
 from mist.archive.matching import matching
 from mist.archive.schema import MESSAGES
+from mist.archive.segments import read_segment
 from mist.attributes import Attributes
+from mist.broker.outbox import Outbox, OutboxLimits
 from mist.commands import Register, RemoveTags, SetAttributes, Unregister
 from mist.history import Erasure, Policy
 from mist.history.retention import Rule
+from mist.protocols.line.forms import PLAIN
 from tests.history.messages import publication, run, some
 from tests.http.arrow import ARROW
 from tests.http.client import request
@@ -509,6 +512,20 @@ async def test_what_is_erased_is_gone_from_the_log(server):
     response = await get(server)
     assert ids(response) == [4, 5]
     assert told(response)[2] is None
+
+
+async def test_sealing_writes_the_accounts_too(server):
+    outbox = Outbox(PLAIN, OutboxLimits(), server.hub.broker.ready)
+    server.hub.broker.assign(outbox, "t", ())
+    server.hub.broker.subscribe(outbox, frozenset("a"))
+    await server.hub.store(frozenset("a"), b"12345")
+    deliveries = server.hub.sealer.archive.table("deliveries")
+    assert not deliveries.exists
+    assert (await request(server, "POST", "/v1/log/seal", json={})).json() == {"sealed": 1}
+    (segment,) = deliveries.current().segments
+    (row,) = read_segment(deliveries, segment).to_pylist()
+    assert (row["token"], row["sent"], row["bytes"]) == ("t", 1, 5)
+    assert deliveries.current().sealed > 0
 
 
 async def test_an_erasure_may_be_done_in_steps(server, monkeypatch):

@@ -22,14 +22,21 @@ def about(run: Run, source: Source) -> "About":
     return About(source.origin.described(), run.began, _by())
 
 
-def about_accounts(run: Run, archive: object, start: str | None, end: str | None) -> "About":
-    """The description of the usage accounting on a page."""
+def about_accounts(
+    run: Run, archive: object, start: str | None, end: str | None, accounted: str
+) -> "About":
+    """The description of the usage accounting on a page.
+
+    Args:
+        accounted: the time that it is complete up to, as text.
+    """
     from mist.pipeline.html.reports.about import About
 
     selected = [
         ("archive", str(archive)),
         ("from", start or "the beginning"),
         ("until", end or "the end"),
+        ("accounted up to", accounted),
     ]
     return About(selected, run.began, _by())
 

@@ -253,19 +253,21 @@ def _account(
 
             from mist.archive import Archive
             from mist.pipeline.jobs.result import write_table
-            from mist.pipeline.side_tables import time_range
+            from mist.pipeline.side_tables import accounted_up_to, time_range
 
             job = import_module(f"mist.pipeline.jobs.{name}")
             opened = Archive.open(archive)
             when = time_range(start, end)
+            moment = accounted_up_to(opened)  # before it is read: more may be written meanwhile
+            accounted = "nothing yet" if moment is None else moment.isoformat(timespec="minutes")
             with output_folder(out, overwrite=overwrite) as folder, run.spark() as spark:
                 result = job.run(spark, opened, when=when, progress=run.progress)
                 table = rows(result)
                 write_table(table, folder)
                 if html is not None:
-                    about = pages.about_accounts(run, archive, start, end)
+                    about = pages.about_accounts(run, archive, start, end, accounted)
                     Html(html).write(page(about, result))
-            run.finish(result.summary, table)
+            run.finish({**result.summary, "accounted_up_to": accounted}, table)
 
         run_job(settings, work)
 

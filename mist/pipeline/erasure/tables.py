@@ -37,6 +37,7 @@ from mist.pipeline.erasure.files import (
 )
 from mist.pipeline.errors import JobFailed
 from mist.pipeline.progress import Progress, silent
+from mist.pipeline.unreadable import segment_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -85,7 +86,8 @@ class _Task:
         return self.archive.table(self.name)
 
     def count(self, segment: Segment) -> int:
-        return count_matches(self.table.path(segment), self.erasure)
+        with segment_errors(self.table, segment):
+            return count_matches(self.table.path(segment), self.erasure)
 
     def rewrite(self, segment: Segment) -> tuple[Segment | None, Rewritten]:
         schema = TABLES[self.name]

@@ -18,6 +18,7 @@ from mist.archive.schema import MESSAGES, ROW_GROUP
 from mist.archive.segments import write_segment
 from mist.archive.table import Table
 from mist.pipeline.errors import BadInput
+from mist.pipeline.unreadable import segment_errors
 
 __all__ = ["groups", "merge"]
 
@@ -75,7 +76,8 @@ def merge(table: Table, group: Group, part: str) -> Segment:
             retried task leaves one.
 
     Raises:
-        BadInput: a segment can't be read, or its row count differs from the manifest.
+        SegmentUnreadable: a segment can't be read.
+        BadInput: its row count differs from the manifest.
         ArchiveError: the disk is full.
     """
     return write_segment(
@@ -96,13 +98,13 @@ def _day(segment: Segment) -> date:
 def _rows(table: Table, group: Group) -> Iterator[pa.Table]:
     for segment in group:
         path = table.path(segment)
-        try:
-            with pq.ParquetFile(path, memory_map=True, pre_buffer=False) as file:
-                # Each core runs a task, as everywhere in the pipeline, and a mapped file needs no
-                # prefetching threads.
-                rows = file.read(use_threads=False)
-        except (OSError, pa.ArrowException) as error:
-            raise BadInput(f"{path}: {str(error).splitlines()[0]}") from error
+        with (
+            segment_errors(table, segment),
+            pq.ParquetFile(path, memory_map=True, pre_buffer=False) as file,
+        ):
+            # Each core runs a task, as everywhere in the pipeline, and a mapped file needs no
+            # prefetching threads.
+            rows = file.read(use_threads=False)
         if rows.num_rows != segment.rows:
             raise BadInput(f"{path}: {rows.num_rows} rows, where {segment.rows} were sealed")
         # Sealed segments have this schema; the comparison takes a tenth of the cast.

@@ -13,8 +13,9 @@ UNSEALED = (
     "those that were gone from it: dropped by age, or erased."
 )
 ACCOUNTS = (
-    "The last minutes: accounts are written to the archive some minutes after they were counted, "
-    "and a server that is killed loses those minutes."
+    "What was delivered after the time given above: a server writes its accounts every ten "
+    "minutes, when it stops, and when it is told to seal; one that is killed loses what it had not "
+    "written."
 )
 
 
