@@ -37,6 +37,7 @@ def pipeline_cells(
             streamed=(200_000, 200_000) if quick else (2_000_000, 2_000_000),
             clustered=64_000 if quick else 640_000,
             many=10 * subscriptions,
+            rounds=1 if quick else 3,
         )
 
     return [Cell("pipeline", f"the pipeline, with {messages:,} messages", None, measure)]

@@ -18,7 +18,9 @@ class Figure:
         subscriptions: it matched, where it matches.
         took: for all of them.
         plain_messages: the plain form went over; None where there is none.
-        plain: what that took.
+        plain: what that took: the median of several runs.
+        same: what the job took for just these messages: the median of as many runs, in turns
+            with those of the plain form. None where it is `took`.
         must, aim: what is asked for: messages a second, or for a compaction `times`.
         server_seconds: of `took.cpu`, what a server took that the messages came from.
     """
@@ -32,6 +34,7 @@ class Figure:
     must: int | None = None
     aim: int | None = None
     server_seconds: float | None = None
+    same: Timed | None = None
 
     @property
     def rate(self) -> float:
@@ -64,12 +67,19 @@ class Figure:
 
     @property
     def times(self) -> float | None:
-        """How many times the plain form's rate this is."""
-        return None if self.plain_rate is None else self.rate / self.plain_rate
+        """How many times as long the plain form takes, for the same messages."""
+        if self.plain_rate is None or self.plain is None:
+            return None
+        if self.same is None:
+            return self.rate / self.plain_rate
+        return self.plain.seconds / self.same.seconds
 
     @property
     def cpu_times(self) -> float | None:
-        """How many times this CPU the plain form takes, independent of other load."""
-        if self.cpu is None or self.plain_cpu is None:
+        """How many times this CPU the plain form takes, for the same messages; other load
+        matters little."""
+        if self.cpu is None or self.plain is None or self.plain_cpu is None:
             return None
-        return self.plain_cpu / self.cpu
+        if self.same is None or self.same.cpu is None or self.plain.cpu is None:
+            return self.plain_cpu / self.cpu
+        return self.plain.cpu / self.same.cpu

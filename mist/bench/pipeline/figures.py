@@ -1,16 +1,24 @@
 """The figures of the pipeline: each job, and beside it the plain form on the same archive.
 
-The plain form of a large one is run on a part of the messages, and rates are compared; how many
-is said. Each is run once before, small, so that neither pays for Spark's start.
+A job and its plain form are run on the same messages, in turns, and medians are compared; they have
+to give the same. Where that is a part of the messages, how many is said, and the job is run over
+all of them too. Each is run once before, small, so that neither pays for Spark's start.
+
+Java runs as Spark itself would start it, since the plain forms depend on its compilers; in a local
+session of its own the job costs less (`mist.pipeline.java_options`).
 """
 
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count as numbers
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from mist.archive import Archive
 from mist.bench.errors import BenchError
@@ -18,22 +26,25 @@ from mist.bench.pipeline import plain
 from mist.bench.pipeline.archive import make_archive, make_subscriptions
 from mist.bench.pipeline.clustered import measure_cluster
 from mist.bench.pipeline.figure import Figure
-from mist.bench.pipeline.measuring import Timed, timed
+from mist.bench.pipeline.measuring import Timed, in_turns, timed
 from mist.bench.pipeline.streaming import measure_stream
 from mist.pipeline.errors import PipelineError
 from mist.pipeline.jobs import compact, match, volume
+from mist.pipeline.jobs.result import Result
 from mist.pipeline.kernels.matching import Matcher
 from mist.pipeline.reading import Archived, plan, read_log, read_task
 from mist.pipeline.selection import Range, Selection
 from mist.pipeline.session import session
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 __all__ = ["VOCABULARY", "measure_pipeline"]
 
 VOCABULARY: Final = 10_000  # tags
+HARD_VOCABULARY: Final = 1_000_000  # tags that hardly repeat: nothing to remember, little to join
 MANY: Final = 1_000_000  # subscriptions, for one core
+ROUNDS: Final = 3
 SEGMENT: Final = 500_000  # messages, as a server seals them
 
 _WARM: Final = 1000  # subscriptions, or messages
@@ -48,6 +59,7 @@ def measure_pipeline(
     streamed: tuple[int, int] = (2_000_000, 2_000_000),
     clustered: int = 640_000,
     many: int = MANY,
+    rounds: int = ROUNDS,
     master: str = "local[2]",
 ) -> list[Figure]:
     """All figures.
@@ -59,6 +71,7 @@ def measure_pipeline(
         streamed: messages from a server into a lake; how many of them in the plain form.
         clustered: messages that jobs on a cluster go over.
         many: subscriptions that one core matches.
+        rounds: of which medians are taken, where a plain form is beside.
 
     Raises:
         BenchError: what a job gave isn't what the plain form gave; or what Spark needs is
@@ -71,13 +84,18 @@ def measure_pipeline(
             large = make_archive(
                 folder / "large", messages // segments * segments, segments, VOCABULARY
             )
+            hard = make_archive(
+                folder / "hard", plain_messages, max(1, plain_messages // SEGMENT), HARD_VOCABULARY
+            )
             alone = _one_core(large, many)
             with _spark(master) as spark:
                 figures = [
-                    _matching(spark, large, subscriptions, plain_messages),
+                    _matching(spark, large, subscriptions, plain_messages, rounds),
+                    _matching(spark, hard, subscriptions, plain_messages, rounds, hard=True),
                     alone,
-                    _rollup(spark, large, plain_messages),
-                    _compaction(spark, folder, *small),
+                    _rollup(spark, large, plain_messages, rounds),
+                    _rollup(spark, hard, plain_messages, rounds, hard=True),
+                    _compaction(spark, folder, *small, rounds),
                     measure_stream(spark, folder, *streamed, VOCABULARY),
                 ]
             return figures + measure_cluster(folder, clustered)
@@ -87,80 +105,129 @@ def measure_pipeline(
 
 @contextmanager
 def _spark(master: str) -> "Iterator[SparkSession]":
-    conf = {"spark.driver.memory": "4g", "spark.sql.shuffle.partitions": "8"}
+    conf = {
+        "spark.driver.memory": "4g",
+        "spark.sql.shuffle.partitions": "8",
+        "spark.driver.defaultJavaOptions": "",
+    }
     with session(master, conf, name="mist bench") as spark:
         yield spark
 
 
-def _matching(spark: "SparkSession", archive: Archive, count: int, limit: int) -> Figure:
-    subscriptions = make_subscriptions(count, VOCABULARY)
+def _matching(
+    spark: "SparkSession",
+    archive: Archive,
+    count: int,
+    limit: int,
+    rounds: int,
+    *,
+    hard: bool = False,
+) -> Figure:
+    subscriptions = make_subscriptions(count, HARD_VOCABULARY if hard else VOCABULARY)
     everything = archive.messages.current().rows
 
-    def plainly(upto: int, wanted: Any = subscriptions) -> int:
+    def ours(upto: int, wanted: Any = subscriptions) -> pa.Table:
+        found = match.run(spark, Archived(archive, Selection(Range(upto=upto))), wanted)
+        assert isinstance(found, Result)  # of counts, not of pairs
+        table = found.table
+        return table.filter(pc.greater(table.column("messages"), 0)).sort_by("subscription")
+
+    def plainly(upto: int, wanted: Any = subscriptions) -> pa.Table:
         frame = read_log(spark, archive.folder, upto=upto)
         counts = plain.match(spark, frame, wanted).groupBy("subscription").count()
-        return sum(row["count"] for row in counts.collect())
-
-    def ours(upto: int, wanted: Any = subscriptions) -> int:
-        source = Archived(archive, Selection(Range(upto=upto)))
-        matches: int = match.run(spark, source, wanted).summary["matches"]
-        return matches
+        plain.check_plan("match", counts)
+        return counts.toArrow().rename_columns(["subscription", "messages"]).sort_by("subscription")
 
     ours(_WARM, subscriptions[:_WARM])
     plainly(_WARM, subscriptions[:_WARM])
-    _, took = timed(lambda: ours(everything))
-    plain_took = _alike("match", ours, plainly, min(limit, everything))
-    return Figure(
-        "match", everything, count, took, min(limit, everything), plain_took, 1_000_000, 2_000_000
+    same, plain_took, took = _compare(
+        "match", ours, plainly, min(limit, everything), rounds, everything
     )
+    name, must, aim = ("match_hard", None, None) if hard else ("match", 1_000_000, 2_000_000)
+    upto = min(limit, everything)
+    return Figure(name, everything, count, took, upto, plain_took, must, aim, same=same)
 
 
-def _rollup(spark: "SparkSession", archive: Archive, limit: int) -> Figure:
+def _rollup(
+    spark: "SparkSession", archive: Archive, limit: int, rounds: int, *, hard: bool = False
+) -> Figure:
     everything = archive.messages.current().rows
+    order = [("hour", "ascending"), ("tag", "ascending")]
 
-    def total(frame: "DataFrame") -> int:
-        return int(sum(row["sum(messages)"] for row in frame.groupBy().sum("messages").collect()))
+    def ours(upto: int) -> pa.Table:
+        found = volume.run(spark, Archived(archive, Selection(Range(upto=upto)))).frame
+        return found.select("hour", "tag", "messages").toArrow().sort_by(order)
 
-    def ours(upto: int) -> int:
-        return total(volume.run(spark, Archived(archive, Selection(Range(upto=upto)))).frame)
-
-    def plainly(upto: int) -> int:
-        return total(plain.count_by_hour_and_tag(read_log(spark, archive.folder, upto=upto)))
+    def plainly(upto: int) -> pa.Table:
+        frame = plain.count_by_hour_and_tag(read_log(spark, archive.folder, upto=upto))
+        plain.check_plan("rollup", frame)
+        return frame.toArrow().sort_by(order)
 
     ours(_WARM)
     plainly(_WARM)
-    _, took = timed(lambda: ours(everything))
-    plain_took = _alike("rollup", ours, plainly, min(limit, everything))
-    return Figure(
-        "rollup", everything, None, took, min(limit, everything), plain_took, 1_000_000, 2_000_000
-    )
+    upto = min(limit, everything)
+    same, plain_took, took = _compare("rollup", ours, plainly, upto, rounds, everything)
+    name, must, aim = ("rollup_hard", None, None) if hard else ("rollup", 1_000_000, 2_000_000)
+    return Figure(name, everything, None, took, upto, plain_took, must, aim, same=same)
 
 
-def _compaction(spark: "SparkSession", folder: Path, messages: int, segments: int) -> Figure:
+def _compaction(
+    spark: "SparkSession", folder: Path, messages: int, segments: int, rounds: int
+) -> Figure:
     files = 4
-    archive = make_archive(folder / "small", messages, segments, VOCABULARY)
-    log = read_log(spark, archive.folder)
-    plain.compact(log.limit(_WARM), files, folder / "warm")
-    _, plain_took = timed(lambda: plain.compact(log, files, folder / "plain"))
+    original = make_archive(folder / "small", messages, segments, VOCABULARY)
+    log = read_log(spark, original.folder)
     rows = -(-messages // files)
-    # As the plain form was: what Spark idles for a minute with, it starts anew.
+    copies = (folder / f"copy-{n}" for n in numbers(1))
+
+    def ours() -> None:
+        archive = Archive(next(waiting))
+        result = compact.run(spark, archive, rows=rows)
+        found = archive.messages.current().rows
+        if result.summary["segments_after"] != files or found != messages:
+            raise BenchError(f"compaction left {found:,} of {messages:,}: {result.summary}")
+
+    def plainly() -> None:
+        frame = plain.compact(log, files)
+        plain.check_plan("compact", frame)
+        out = next(copies)
+        frame.write.parquet(str(out))
+        if (found := len(list(out.glob("*.parquet")))) != files:
+            raise BenchError(f"the plain form of compact made {found} files")
+
+    # Copied before, since compaction changes an archive. As the plain form was: what Spark idles
+    # for a minute with, it starts anew.
+    waiting = iter([_copy(original, next(copies)) for _ in range(rounds)])
+    plain.compact(log.limit(_WARM), files).write.parquet(str(folder / "warm"))
     first = make_archive(folder / "first", _WARM, files, VOCABULARY)
     compact.run(spark, first, rows=_WARM // 2)  # a task for each core
-    result, took = timed(lambda: compact.run(spark, archive, rows=rows))
-    found = read_log(spark, archive.folder).count()
-    if result.summary["segments_after"] != files or found != messages:
-        raise BenchError(f"compaction left {found:,} of {messages:,} messages: {result.summary}")
-    return Figure("compact", messages, None, took, messages, plain_took, 10, 20)
+    took, plain_took = in_turns(ours, plainly, rounds)
+    return Figure("compact", messages, None, took, messages, plain_took)
 
 
-def _alike(
-    name: str, ours: Callable[[int], int], plainly: Callable[[int], int], upto: int
-) -> Timed:
-    """What the plain form took for the messages up to an id, having given what ours gives."""
-    found, took = timed(lambda: plainly(upto))
-    if (expected := ours(upto)) != found:
-        raise BenchError(f"{name}: {expected:,} of ours, {found:,} of the plain form")
-    return took
+def _copy(archive: Archive, folder: Path) -> Path:
+    shutil.copytree(archive.folder, folder)
+    return folder
+
+
+def _compare(
+    name: str,
+    ours: Callable[[int], pa.Table],
+    plainly: Callable[[int], pa.Table],
+    upto: int,
+    rounds: int,
+    everything: int,
+) -> tuple[Timed, Timed, Timed]:
+    """What ours and the plain form take for the same messages, and ours for all of them.
+
+    Raises:
+        BenchError: they give something else.
+    """
+    if not ours(upto).equals(plainly(upto)):
+        raise BenchError(f"{name}: the plain form gives something else")
+    same, plain_took = in_turns(lambda: ours(upto), lambda: plainly(upto), rounds)
+    took = same if upto == everything else timed(lambda: ours(everything))[1]
+    return same, plain_took, took
 
 
 def _one_core(archive: Archive, count: int) -> Figure:

@@ -5,14 +5,15 @@ Spark's work is done by Java and by Python processes below this one. What they t
 """
 
 import os
+import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
 import attrs
 
-__all__ = ["Timed", "timed"]
+__all__ = ["Timed", "in_turns", "timed"]
 
 T = TypeVar("T")
 
@@ -39,6 +40,27 @@ def timed(call: Callable[[], T]) -> tuple[T, Timed]:
     seconds, after = time.perf_counter() - start, _cpu()
     used = None if cpu is None or after is None else after - cpu
     return given, Timed(seconds, used)
+
+
+def in_turns(
+    one: Callable[[], object], other: Callable[[], object], rounds: int
+) -> tuple[Timed, Timed]:
+    """Call both so many times, in turns, and tell what each took: medians.
+
+    In turns, since a machine that others use is faster in one minute than in the next.
+    """
+    took: tuple[list[Timed], list[Timed]] = ([], [])
+    for _ in range(rounds):
+        for call, found in zip((one, other), took, strict=True):
+            found.append(timed(call)[1])
+    return _median(took[0]), _median(took[1])
+
+
+def _median(took: Sequence[Timed]) -> Timed:
+    used = [each.cpu for each in took if each.cpu is not None]
+    return Timed(
+        statistics.median(each.seconds for each in took), statistics.median(used) if used else None
+    )
 
 
 def _cpu() -> float | None:
