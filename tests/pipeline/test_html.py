@@ -27,9 +27,11 @@ from mist.pipeline.html import (
 from mist.pipeline.html.markup import h, visible
 from mist.pipeline.html.scales import (
     HOUR,
+    Scale,
     bucket,
     count,
     number_ticks,
+    power_ticks,
     share,
     short,
     size,
@@ -245,6 +247,19 @@ async def test_a_browser_shows_it_on_any_screen(browser: str, tmp_path: Path) ->
         assert page.errors == []
 
 
+async def test_all_columns_of_a_heat_map_are_seen(browser: str, tmp_path: Path) -> None:
+    names = [f"service:checkout-{n}" for n in range(20)]
+    values = {(one, other): 0.5 for one in names for other in names}
+    page = Page("T", "Says.", [], [Section("S", [Heat("Heat", names, values)])], [], BEGIN, [], "x")
+    path = tmp_path / "page.html"
+    path.write_text(render(page), "utf-8")
+    async with open_page(browser) as tab:
+        await tab.look(1100, 800)
+        await tab.open(path.as_uri())
+        hidden = "(e => e.scrollWidth - e.clientWidth)(document.querySelector('.wide'))"
+        assert await tab.evaluate(hidden) == 0
+
+
 async def test_letters_can_be_read_on_what_they_stand_on(browser: str, tmp_path: Path) -> None:
     # WCAG AA: 4.5 : 1. The deepest cell of the heat map is the worst of them.
     path = tmp_path / "page.html"
@@ -273,3 +288,55 @@ CONTRAST = """
   return (Math.max(...pair) + .05) / (Math.min(...pair) + .05);
 })()
 """
+
+
+# What a reader takes from a picture
+
+
+def drawn(plot: TimePlot) -> str:
+    return str(plot.render("p1"))
+
+
+HOURS = [(HOUR * n, value) for n, value in enumerate((3, 5))]
+
+
+def test_a_line_is_level_within_an_hour_and_has_no_slope_between_two() -> None:
+    text = drawn(TimePlot("Plot", [Series("a", HOURS), Series("b", HOURS[:1])]))
+    lines = re.findall(r'<path d="([^"]+)" class="line hue\d dash\d"', text)
+    shapes = [line for line in lines if line != "M0 5H26"]  # without the samples of the key
+    assert len(shapes) == 4  # two lines, on a wide and on a narrow screen
+    for shape in shapes:
+        assert re.fullmatch(r"M[\d.]+ [\d.]+(V[\d.]+)?H[\d.]+(V[\d.]+)?H[\d.]+", shape)
+
+
+def test_a_series_that_would_flatten_another_makes_the_axis_logarithmic() -> None:
+    large = [(at, 1000 * value) for at, value in HOURS]
+    alike = drawn(TimePlot("Plot", [Series("a", HOURS), Series("b", HOURS)]))
+    uneven = drawn(TimePlot("Plot", [Series("a", HOURS), Series("b", large)]))
+    assert "logarithmic" not in alike
+    assert "messages in each hour, on a logarithmic scale" in uneven
+    scale = Scale(power_ticks(5000)[-1], logarithmic=True)
+    assert scale.place(0) == 0
+    assert 0.1 < scale.place(5) < scale.place(5000) < 1
+    assert scale.place(10_000) == 1
+
+
+@pytest.mark.parametrize(
+    ("largest", "ticks"), [(0, [0, 10]), (7, [0, 10]), (10, [0, 10]), (400, [0, 10, 100, 1000])]
+)
+def test_ticks_of_a_logarithmic_axis_are_powers_of_ten(largest: float, ticks: list[float]) -> None:
+    assert power_ticks(largest) == ticks
+    assert len(power_ticks(1e15)) <= 7
+
+
+def test_ticks_of_time_are_no_closer_than_the_steps_that_are_drawn() -> None:
+    assert [text for _, text in time_ticks(0, 2 * HOUR, 9, HOUR)] == ["1 Jan", "01:00", "02:00"]
+
+
+def test_one_deep_field_of_a_heat_map_leaves_the_others_a_colour() -> None:
+    values = {("a", "b"): 0.9, ("b", "a"): 0.9, ("a", "c"): 0.001, ("c", "a"): 0.01}
+    text = str(Heat("Heat", ["a", "b", "c"], values).render("h1"))
+    depths = sorted({float(each) for each in re.findall(r"--heat:([\d.]+)", text)})
+    assert depths[-1] == 1
+    assert all(depth >= 0.05 for depth in depths)
+    assert depths[1] > 5 * 0.01 / 0.9  # by the logarithm

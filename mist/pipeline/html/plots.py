@@ -1,4 +1,8 @@
-"""Time series: columns for few steps, areas and lines for many.
+"""Time series: columns for few steps, an area for many, stepped lines for several series.
+
+A value is of a whole step of time, so that lines are level within a step: a slope between two
+would show values that were never counted. Where one series would flatten another, the axis is
+logarithmic.
 
 A plot is drawn twice, for a wide and for a narrow screen, and the style sheet shows one of them: so
 text keeps its size on a phone, without a script. Screen readers get a sentence that describes the
@@ -13,10 +17,13 @@ import attrs
 from mist.pipeline.html.markup import Html, h, join, name
 from mist.pipeline.html.scales import (
     HOUR,
+    Scale,
     bucket,
     count,
+    is_uneven,
     moment,
     number_ticks,
+    power_ticks,
     short,
     span,
     time_ticks,
@@ -102,14 +109,23 @@ class TimePlot:
         step = bucket([*times, max(times) + self.step], self.step, most)
         steps = _steps(times, step)
         values = [_filled(series.points, steps, step) for series in self.series]
+        scale = self._scale(values)
         caption = f"{self.unit} in each {_each(step)}"
+        if scale.logarithmic:
+            caption += ", on a logarithmic scale"
         return h(
             "figure",
             h("figcaption", h("h3", self.title), h("span", caption, class_="soft"), self._keys()),
-            *(self._draw(frame, identity, steps, step, values) for frame in (WIDE, NARROW)),
+            *(self._draw(frame, identity, steps, step, values, scale) for frame in (WIDE, NARROW)),
             self._table(steps, step, values).render(identity),
             class_="part plot",
         )
+
+    def _scale(self, values: Sequence[Sequence[float]]) -> Scale:
+        peaks = [max(line) for line in values]
+        logarithmic = is_uneven(peaks)
+        ticks = power_ticks(max(peaks)) if logarithmic else self.ticks(max(peaks), 4)
+        return Scale(ticks[-1], logarithmic)
 
     def _keys(self) -> Html | None:
         if len(self.series) < 2:
@@ -127,20 +143,22 @@ class TimePlot:
         steps: Sequence[float],
         step: int,
         values: Sequence[Sequence[float]],
+        scale: Scale,
     ) -> Html:
-        ticks = self.ticks(max(map(max, values)), 4)
+        largest = max(map(max, values))
+        ticks = power_ticks(largest) if scale.logarithmic else self.ticks(largest, 4)
         first, length = steps[0], len(steps) * step
         identity = f"{identity}-{frame.kind}"
         return h(
             "svg",
             h("title", self.title, id=f"{identity}-title"),
             h("desc", self._says(steps, step, values), id=f"{identity}-desc"),
-            *(_level(frame, tick / ticks[-1], self.brief(tick)) for tick in ticks),
+            *(_level(frame, scale.place(tick), self.brief(tick)) for tick in ticks),
             *(
                 _time(frame, (at - first) / length, text)
-                for at, text in time_ticks(first, first + length, frame.ticks)
+                for at, text in time_ticks(first, first + length, frame.ticks, step)
             ),
-            *_shapes(frame, [[value / ticks[-1] for value in line] for line in values]),
+            *_shapes(frame, [[scale.place(value) for value in line] for line in values]),
             class_=frame.kind,
             role="img",
             viewBox=f"0 0 {frame.width} {frame.height}",
@@ -220,7 +238,7 @@ def _shapes(frame: _Frame, lines: Sequence[Sequence[float]]) -> Iterable[Html]:
 def _columns(frame: _Frame, line: Sequence[float]) -> Html:
     room = (frame.width - frame.left - frame.right) / len(line)
     gap = min(room * 0.2, 3)
-    width = min(room - gap, 48)
+    width = room - gap
     bars = []
     for n, value in enumerate(line):
         if value:
@@ -231,19 +249,14 @@ def _columns(frame: _Frame, line: Sequence[float]) -> Html:
 
 
 def _line(frame: _Frame, line: Sequence[float], n: int, *, alone: bool) -> list[Html]:
-    points = [
-        f"{frame.x((place + 0.5) / len(line)):.1f} {frame.y(value):.1f}"
-        for place, value in enumerate(line)
-    ]
-    path = "M" + "L".join(points)
+    path = f"M{frame.x(0):.1f} {frame.y(line[0]):.1f}"
+    for place, value in enumerate(line):
+        up = "" if place and value == line[place - 1] else f"V{frame.y(value):.1f}"
+        path += f"{up}H{frame.x((place + 1) / len(line)):.1f}"
     hue = f"hue{n % HUES}"
     parts = [h("path", d=path, class_=f"line {hue} dash{n % HUES}")]
-    if len(line) == 1:
-        x, y = points[0].split()
-        parts = [h("circle", cx=x, cy=y, r=4, class_=f"dot {hue}")]
-    elif alone:
-        left, right = (point.split()[0] for point in (points[0], points[-1]))
-        area = f"{path}L{right} {frame.floor}L{left} {frame.floor}z"
+    if alone:
+        area = f"{path}V{frame.floor}H{frame.x(0):.1f}z"
         parts.insert(0, h("path", d=area, class_=f"area {hue}"))
     return parts
 

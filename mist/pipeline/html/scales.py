@@ -5,15 +5,20 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
+import attrs
+
 __all__ = [
     "DAY",
     "HOUR",
     "NOTHING",
+    "Scale",
     "bucket",
     "count",
     "day",
+    "is_uneven",
     "moment",
     "number_ticks",
+    "power_ticks",
     "share",
     "short",
     "size",
@@ -28,6 +33,7 @@ DAY: Final = 24 * HOUR
 STEPS: Final = (60, 300, 900, 1800, HOUR, 2 * HOUR, 3 * HOUR, 6 * HOUR, 12 * HOUR,
                 DAY, 2 * DAY, 7 * DAY, 14 * DAY, 28 * DAY, 91 * DAY, 364 * DAY)  # fmt: skip
 NOTHING: Final = "\N{EN DASH}"  # shown for a missing figure
+_UNEVEN: Final = 50  # times; less than that is still visible on a linear axis
 NO_BREAK: Final = "\N{NO-BREAK SPACE}"
 
 
@@ -102,19 +108,55 @@ def number_ticks(largest: float, most: int = 5) -> list[float]:
     return [step * n for n in range(math.ceil(largest / step - 1e-9) + 1)]
 
 
+def power_ticks(largest: float, most: int = 5) -> list[float]:
+    """0 and powers of ten, to at least `largest`; for a logarithmic axis."""
+    powers = max(1, math.ceil(math.log10(max(largest, 1)) - 1e-9))
+    step = math.ceil(powers / most)
+    return [0, *(10.0**n for n in range(step, powers + step, step))]
+
+
+def is_uneven(values: Sequence[float]) -> bool:
+    """Whether the largest would flatten others on a linear scale: they could not be told from 0."""
+    known = [value for value in values if value > 0]
+    return bool(known) and max(known) > _UNEVEN * min(known)
+
+
+@attrs.frozen
+class Scale:
+    """Places values on an axis from 0 to 1.
+
+    Attributes:
+        largest: the value at 1.
+        logarithmic: by log(1 + value), so that 0 has a place.
+    """
+
+    largest: float
+    logarithmic: bool = False
+
+    def place(self, value: float) -> float:
+        """0 for 0, 1 for the largest."""
+        if self.logarithmic:
+            return math.log1p(value) / math.log1p(self.largest)
+        return value / self.largest
+
+
 def size_ticks(largest: float, most: int = 5) -> list[float]:
     """The same for bytes: round in KiB, MiB …"""
     unit = 1 << 10 * max(0, (int(largest).bit_length() - 1) // 10)
     return [tick * unit for tick in number_ticks(largest / unit, most)]
 
 
-def time_ticks(first: float, last: float, most: int) -> list[tuple[float, str]]:
+def time_ticks(
+    first: float, last: float, most: int, least: int = STEPS[0]
+) -> list[tuple[float, str]]:
     """Ticks within `first..last`: Unix seconds and a label, at most `most` of them.
+
+    None is closer to the next than `least` seconds, such as the step of what is drawn.
 
     Hours are `14:00`, days, and midnights between hours, `21 Nov`; a long axis has months with the
     year.
     """
-    step = next((s for s in STEPS if (last - first) / s < most), STEPS[-1])
+    step = next((s for s in STEPS if s >= least and (last - first) / s < most), STEPS[-1])
     begin = math.ceil(first / step) * step
     moments = [begin + n * step for n in range(int((last - begin) // step) + 1)]
     moments = moments[:: max(1, math.ceil(len(moments) / most))]

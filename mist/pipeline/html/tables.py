@@ -7,17 +7,19 @@
 All are HTML tables, so a screen reader can read every figure.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
 
 from mist.pipeline.html.markup import Html, h, join, name
-from mist.pipeline.html.scales import NOTHING, count, share, short
+from mist.pipeline.html.scales import NOTHING, count, is_uneven, share, short
 
 __all__ = ["MAX_BARS", "Bars", "Column", "Heat", "Table"]
 
 MAX_ROWS: Final = 200  # of a table on a page; Parquet has all of them
+_FAINTEST: Final = 0.06  # depth of colour of the smallest figure, where colours are logarithmic
 MAX_BARS: Final = 30  # more can't be compared at a glance
 
 
@@ -177,6 +179,8 @@ def _bar(portion: float) -> Html:
 class Heat:
     """A heat map: each cell is as dark as its figure is large.
 
+    Where the largest figure would leave the others without colour, colours go by the logarithm.
+
     Attributes:
         names: of the rows and of the columns, in order.
         values: by (row, column); a missing one is 0. A symmetric table has both orders. The
@@ -199,7 +203,7 @@ class Heat:
         del identity
         if len(self.names) < 2:
             return h("div", h("h3", self.title), h("p", self.empty, class_="soft"), class_="part")
-        scale = self.scale or max(self.values.values(), default=0) or 1
+        scale = self._scale()
         head = (h("th", h("span", name(tag)), scope="col", class_="up") for tag in self.names)
         rows = (self._row(tag, scale) for tag in self.names)
         table = h(
@@ -216,14 +220,24 @@ class Heat:
             class_="part",
         )
 
-    def _row(self, row: str, scale: float) -> Html:
+    def _scale(self) -> Callable[[float], float]:
+        """From a value to the depth of its colour, 0 to 1."""
+        known = [value for value in self.values.values() if value > 0]
+        largest = self.scale or max(known, default=1)
+        if not is_uneven([*known, largest]):
+            return lambda value: min(value / largest, 1)
+        least = min(known)
+        length = math.log(largest / least)
+        return lambda value: min(_FAINTEST + (1 - _FAINTEST) * math.log(value / least) / length, 1)
+
+    def _row(self, row: str, scale: Callable[[float], float]) -> Html:
         cells = (self._cell(row, column, scale) for column in self.names)
         return h("tr", h("th", name(row), scope="row"), *cells)
 
-    def _cell(self, row: str, column: str, scale: float) -> Html:
+    def _cell(self, row: str, column: str, scale: Callable[[float], float]) -> Html:
         if row == column:
             return h("td", class_="same")
         value = self.values.get((row, column), 0)
         if not value:
             return h("td", h("span", "0", class_="unseen"))
-        return h("td", self.show(value), style=f"--heat:{min(value / scale, 1):.3f}")
+        return h("td", self.show(value), style=f"--heat:{scale(value):.3f}")

@@ -126,7 +126,7 @@ def cooccurrence_page(
         near,
         show=lambda value: f"{100 * value:.0f}" if value >= 0.005 else "<1",
         note="Of the messages that carry one or the other, how many in a hundred carry both; the "
-        "most have the deepest colour. An empty field is a pair that never met, or too seldom to "
+        "more, the deeper the colour. An empty field is a pair that never met, or too seldom to "
         "be listed.",
         empty="No two tags ever came together.",
     )
