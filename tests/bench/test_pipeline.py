@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from mist.bench.pipeline.figure import Figure
-from mist.bench.pipeline.measuring import Timed, timed
+from mist.bench.pipeline.measuring import Timed, in_turns, timed
 from mist.bench.report import row_of
 from mist.bench.tables import print_tables
 from tests.processes import mist
@@ -29,6 +29,23 @@ def test_a_figure_compares_rates_and_cpu_for_the_same_number_of_messages() -> No
     assert row["cpu_seconds_per_million_messages"] == 1.5
     assert row["plain_cpu_seconds_per_million_messages"] == 15
     assert row["cpu_times"] == 10
+
+
+def test_a_figure_of_the_same_messages_compares_these() -> None:
+    figure = Figure(
+        "match", 2_000_000, 10, Timed(2.0, 3.0), 100_000, Timed(1.0, 1.5), same=Timed(0.25, 0.5)
+    )
+    row = row_of(figure)
+    assert row["messages_per_second"] == 1_000_000
+    assert (row["times"], row["cpu_times"]) == (4, 3)
+
+
+def test_what_is_measured_in_turns_is_told_by_its_medians() -> None:
+    calls: list[str] = []
+    one, other = in_turns(lambda: calls.append("one"), lambda: calls.append("other"), 3)
+    assert calls == ["one", "other"] * 3
+    assert one.seconds > 0
+    assert other.seconds > 0
 
 
 def test_a_servers_cpu_is_told_apart() -> None:
@@ -73,8 +90,10 @@ def test_the_command_measures_every_figure(tmp_path: Path) -> None:
     rows = json.loads(done.stdout)["pipeline"]
     assert [row["job"] for row in rows] == [
         "match",
+        "match_hard",
         "match_one_core",
         "rollup",
+        "rollup_hard",
         "compact",
         "stream",
         "cluster_match",
