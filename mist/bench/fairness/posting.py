@@ -13,8 +13,6 @@ from mist.bench.fairness.probe import PATIENCE
 __all__ = ["Poster", "json_body", "long_line", "request"]
 
 _VARIES: Final = b"VARY"  # in a body, so that no two have a tag list in common
-_VOCABULARY: Final = [f"g{_VARIES.decode()}:{number}" for number in range(1_000)]
-_MESSAGE_TAGS: Final = 64  # the default limit
 _LINE_TAGS: Final = 150_000
 
 
@@ -50,7 +48,8 @@ class Poster:
 
 def json_body(lists: Sequence[Sequence[str]]) -> bytes:
     """A body with a message for each tag list."""
-    return json.dumps([{"tags": list(tags), "data": "x"} for tags in lists]).encode()
+    messages = [{"tags": list(tags), "data": "x"} for tags in lists]
+    return json.dumps(messages, separators=(",", ":")).encode()
 
 
 def request(arena: Arena, *, messages: int, tags: int, right: bool) -> Attack:
@@ -62,10 +61,10 @@ def request(arena: Arena, *, messages: int, tags: int, right: bool) -> Attack:
     token = "poster"
     arena.register("g*,>g*" if right else "g*", token)
     poster = Poster(arena, token)
-    size = len(_VOCABULARY)
+    prefix = f"g{_VARIES.decode()}"
     body = json_body(
         [
-            [_VOCABULARY[(first + step) % size] + "x" * (step // size) for step in range(tags)]
+            [f"{prefix}{number}" for number in range(first, first + tags)]
             for first in range(messages)
         ]
     )

@@ -7,7 +7,7 @@ loop's thread. Nobody else is served meanwhile, and what other processes or thre
 it. A timer that fires late would show a part of it only: those passes in which it was due.
 
 The longest pass is in a file that both processes map, so that it can be read, and set to zero,
-while the server is too busy to answer.
+while the server is too busy to answer. Of a pass that goes on it says when it began.
 """
 
 import mmap
@@ -23,35 +23,39 @@ import attrs
 import trio
 
 from mist import collector, logs
-from mist.bench.process import Started, start_server
+from mist.bench.process import Started, cpu_seconds, start_server
 from mist.config import load_config
 from mist.server import serve
 
 __all__ = ["LoopWatch", "Watched", "start_watched"]
 
-_BYTES: Final = 8  # of a double
+_LONGEST, _BEGAN = 0, 1  # places of the numbers
+_BYTES: Final = 16  # of these doubles
 
 
 class LoopWatch(trio.abc.Instrument):
     """Keeps the longest pass of the event loop.
 
     Args:
-        longest: seconds of CPU, one number that others may set back.
+        numbers: the longest pass, seconds of CPU, which others may set back; and the CPU time of
+            the process when this pass began, 0 between two.
     """
 
-    def __init__(self, longest: "memoryview[float]") -> None:
-        self._longest = longest
+    def __init__(self, numbers: "memoryview[float]") -> None:
+        self._numbers = numbers
         self._began = time.thread_time()
 
     def after_io_wait(self, timeout: float) -> None:
         """A pass begins; called by trio."""
         self._began = time.thread_time()
+        self._numbers[_BEGAN] = time.process_time()
 
     def before_io_wait(self, timeout: float) -> None:
         """A pass has ended; called by trio."""
         held = time.thread_time() - self._began
-        if held > self._longest[0]:
-            self._longest[0] = held
+        self._numbers[_BEGAN] = 0.0
+        if held > self._numbers[_LONGEST]:
+            self._numbers[_LONGEST] = held
 
 
 @attrs.frozen
@@ -59,13 +63,17 @@ class Watched:
     """A watched server, seen from outside."""
 
     server: Started
-    _longest: "memoryview[float]"
+    _numbers: "memoryview[float]"
 
     def take_longest(self) -> float:
-        """The longest pass since it was taken last, in seconds of CPU."""
-        found = self._longest[0]
-        self._longest[0] = 0.0
-        return found
+        """The longest pass since it was taken last, in seconds of CPU.
+
+        One that goes on counts by what the whole process has taken since it began.
+        """
+        found, began = self._numbers[_LONGEST], self._numbers[_BEGAN]
+        self._numbers[_LONGEST] = 0.0
+        cpu = cpu_seconds(self.server.pid) if began else None
+        return found if cpu is None else max(found, cpu - began)
 
 
 @contextmanager
@@ -84,10 +92,10 @@ def start_watched(
     path.write_bytes(bytes(_BYTES))
     command = ("mist.bench.fairness.watched", str(path))
     with (
-        _mapped(path) as longest,
+        _mapped(path) as numbers,
         start_server(*options, history=history, nats=nats, command=command) as server,
     ):
-        yield Watched(server, longest)
+        yield Watched(server, numbers)
 
 
 @contextmanager
@@ -116,8 +124,8 @@ def _main(path: Path, arguments: Sequence[str]) -> None:
     config = load_config(_flags(arguments), os.environ)
     logs.configure(config.log_format, config.log_level)
     collector.settle()
-    with _mapped(path) as longest:
-        trio.run(serve, config, _announce, instruments=[LoopWatch(longest)])
+    with _mapped(path) as numbers:
+        trio.run(serve, config, _announce, instruments=[LoopWatch(numbers)])
 
 
 def _announce(url: str) -> None:
