@@ -16,13 +16,16 @@ resolved), deliver. There are three ways to walk it, by what a batch has in comm
     runs       anything else: a dict lookup a message, an append for each run and subscriber
     targeted   has an audience: recipients are resolved for each run, and kept by nobody
 
+Each walk is done in steps, between which others may have their turns: a step is some hundred
+messages, some thousand recipients, or part of a match that takes long (`matching`).
+
 Nothing here waits, locks, or allocates for a delivery.
 
 A message reaches an outbox once, however many of its subscriptions match, and messages reach
 an outbox in the order published.
 """
 
-from collections.abc import Callable, Container, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Final
 
 import attrs
@@ -32,16 +35,17 @@ from mist.broker.contained_observer import ContainedObserver
 from mist.broker.fanout import FanOut
 from mist.broker.groups import Group
 from mist.broker.matches import Match, Matched, Recipients
+from mist.broker.matching import Matcher
 from mist.broker.meters import Meters
 from mist.broker.observer import DeliveryObserver, Replayed
 from mist.broker.outbox import Outbox
 from mist.broker.preparation import Preparation
 from mist.broker.subscriptions import Subscriptions
 from mist.broker.tag_rates import TagRates
-from mist.broker.validation import Accepted, Rejected, validate
-from mist.errors import CommandError, TooManyMatches
-from mist.message import Limits, parse_tag_list
-from mist.wire import Batch, Entry, Run, TagList
+from mist.broker.validation import Accepted, Rejected
+from mist.errors import CommandError
+from mist.message import Limits
+from mist.wire import Batch, Run
 
 __all__ = ["Accepted", "Broker", "BrokerStatistics", "Group", "Rejected"]
 
@@ -50,11 +54,6 @@ OnError = Callable[[CommandError], None]
 _Joined = tuple[Recipients | CommandError, list[Matched], int, int]
 """Messages with the same recipients, and how many; or so many that are refused, and why. And the
 place of the first run among them."""
-
-_Prepared = Match | CommandError | None
-
-# Groups that the preparations of one part find, until the next is begun: 8 bytes each.
-_PREPARED: Final = 65_536
 
 _RUNS: Final = 100  # in a step: 2 ms of what was never seen before
 
@@ -112,6 +111,9 @@ class Broker(Subscriptions):
         super().__init__(Limits() if limits is None else limits)
         self.meters = meters
         self._matches = self._directory.matches
+        self._matcher = Matcher(
+            self._directory, self._resolver, self._preparations, self.limits, meters
+        )
         self._nobody = self._resolver.nobody
         self._fan_out = FanOut(self._matches, self._resolver, self._attribute_index, self.failures)
         self._tag_rates: TagRates | None = None
@@ -263,7 +265,7 @@ class Broker(Subscriptions):
         while place < len(runs):
             if place:
                 yield accepted
-            prepared = yield from self._prepare(runs[place][0], accepted)
+            prepared = yield from self._matcher.prepare(runs[place][0], accepted)
             joined: list[_Joined] = []
             following = self._join(runs, place, prepared, joined)
             version = self._resolver.version
@@ -286,7 +288,11 @@ class Broker(Subscriptions):
         yield accepted
 
     def _join(
-        self, runs: Sequence[Run], place: int, prepared: _Prepared, joined: list[_Joined]
+        self,
+        runs: Sequence[Run],
+        place: int,
+        prepared: Match | CommandError | None,
+        joined: list[_Joined],
     ) -> int:
         """Find the recipients of some runs, and join those that follow each other to the same.
 
@@ -312,7 +318,7 @@ class Broker(Subscriptions):
                 elif takes_long(tag_list, match):
                     break  # it comes first the next time, and is prepared
                 else:
-                    found = match or self._match(tag_list)
+                    found = match or self._matcher.match(tag_list)
                 if isinstance(found, CommandError):
                     if current is not None:
                         joined.append((current, entries, total, begins))
@@ -352,8 +358,8 @@ class Broker(Subscriptions):
         resolve, nobody = self._resolver.resolve_targeted, self._nobody
         accepted = 0
         for tag_list, wire, count in batch.runs:
-            match = yield from self._prepare(tag_list, accepted)
-            match = match or self._matches.get(tag_list) or self._match(tag_list)
+            match = yield from self._matcher.prepare(tag_list, accepted)
+            match = match or self._matches.get(tag_list) or self._matcher.match(tag_list)
             if isinstance(match, CommandError):
                 self._reject(match, count, on_error)
                 continue
@@ -370,127 +376,22 @@ class Broker(Subscriptions):
             accepted += count
             yield accepted
 
-    def _prepare(self, tag_list: bytes, accepted: int) -> Generator[int, None, _Prepared]:
-        """The match of a tag list that takes long, found in steps; None where it doesn't.
-
-        Args:
-            accepted: messages so far, which is what each step yields.
-        """
-        match = self._matches.get(tag_list)
-        if match is not None and match.recipients is not None:
-            return None
-        if not self._preparations.takes_long(tag_list, match):
-            return None
-        ready = self._preparations.find(tag_list)
-        if ready is not None:
-            self._directory.remember(tag_list, ready.tags, ready)
-            return ready
-        try:
-            preparation = self._preparations.begin(tag_list)
-        except CommandError as error:
-            return error
-        try:
-            for _ in preparation.steps():
-                yield accepted
-            match = preparation.finish()
-        except TooManyMatches as error:
-            return error
-        finally:
-            self._preparations.release(preparation)
-        self._directory.remember(tag_list, match.tags, match)
-        return match
-
     def _reject(self, error: CommandError, count: int, on_error: OnError) -> None:
         self._rejected += count
         for _ in range(count):
             on_error(error)
 
     def validate(self, batch: Batch) -> Generator[Accepted | Rejected | None, None, None]:
-        """Check a batch's tag lists before it is stored, in steps; its parts, in order.
-
-        What takes long to match is prepared. Pass what is `prepared` to `release` once the part has
-        been published, or never will be.
-
-        Returns:
-            The parts, and None in between, where others may have their turns.
-        """
-        for part in validate(batch, self.limits.message_tags, self._matches):
+        """Check a batch's tag lists before it is stored; see `Matcher.validate`."""
+        for part in self._matcher.validate(batch):
             if isinstance(part, Rejected):
                 self._rejected += part.count
-            if isinstance(part, Accepted) and (long := self._preparations.among(part.batch)):
-                yield from self._prepare_part(part, set(long))
-            else:
-                yield part
-
-    def _prepare_part(
-        self, part: Accepted, long: Container[bytes]
-    ) -> Generator[Accepted | Rejected | None, None, None]:
-        """Prepare the tag lists that take `long`; as much in a part as may be held at once."""
-        prepared: dict[bytes, Preparation] = {}
-        runs: list[Run] = []
-        entries: list[Entry] = []
-
-        def accepted() -> Accepted:
-            of_runs = Batch.of_runs(
-                runs.copy(), framable=part.batch.framable, envelope=part.batch.envelope
-            )
-            done = Accepted(of_runs, entries.copy(), tuple(prepared.values()))
-            for each in (runs, entries, prepared):
-                each.clear()
-            return done
-
-        try:
-            for run, entry in zip(part.batch.runs, part.entries, strict=True):
-                tag_list, _, count = run
-                if tag_list in long and tag_list not in prepared:
-                    if sum(each.groups for each in prepared.values()) > _PREPARED:
-                        yield accepted()
-                    preparation = self._preparations.begin(tag_list)
-                    prepared[tag_list] = preparation
-                    try:
-                        yield from preparation.steps()
-                    except CommandError as error:
-                        self._preparations.release(prepared.pop(tag_list))
-                        if runs:
-                            yield accepted()
-                        self._rejected += count
-                        yield Rejected(error, count)
-                        continue
-                    self._preparations.done(preparation)
-                runs.append(run)
-                entries.append(entry)
-            if runs:
-                yield accepted()
-        finally:
-            for each in prepared.values():
-                self._preparations.release(each)
+            yield part
 
     def release(self, prepared: Iterable[Preparation]) -> None:
         """Let go of what was prepared for messages. Idempotent."""
         for each in prepared:
             self._preparations.release(each)
-
-    # matching
-
-    def _match(self, tag_list: bytes) -> Match | CommandError:
-        """Match a tag list that is not cached, and offer the match to the memo."""
-        try:
-            tags = parse_tag_list(tag_list, self.limits.message_tags)
-        except CommandError as error:
-            return error
-        meters = self.meters
-        began = 0.0 if meters is None else meters.match.begin()
-        match = Match(tag_list, tags, self._directory.match(tags))
-        if began and meters is not None:
-            meters.match.end(began)
-        self._directory.remember(tag_list, tags, match)
-        return match
-
-    def _match_of(self, tag_list: TagList) -> Match:
-        canonical = tag_list.canonical
-        return self._matches.get(canonical) or Match(
-            canonical, tag_list.tags, self._directory.match(tag_list.tags)
-        )
 
     # what happens beside publishing
 
@@ -510,7 +411,7 @@ class Broker(Subscriptions):
     def note_replayed(self, outbox: Outbox, runs: Iterable[Replayed]) -> None:
         """Tell the observer what an outbox was sent from the history."""
         if self.observer is not None:
-            self.observer.replayed(outbox, runs, self._match_of)
+            self.observer.replayed(outbox, runs, self._matcher.of)
 
     def settle(self, outbox: Outbox) -> None:
         """Count what is gone of an outbox, and what it was replayed. At its end, and before."""
