@@ -117,7 +117,10 @@ def peers(times: Times) -> dict[str, Peer]:
         ),
         "channels": Peer(2, POLL.format(), b"|\r\n\r\n", gone + times.poll + times.request),
         "subjects": Peer(
-            3, f"{connect}SUB quiet 1\r\nPING\r\n", b"PONG\r\n", min(gone, 3 * times.pulse)
+            3,
+            f"{connect}SUB quiet 1\r\nPING\r\n",
+            b"PONG\r\n",
+            min(gone, 2 * times.pulse) + times.pulse,
         ),
         "request, done": Peer(
             2, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", b"}", times.request + 1
