@@ -21,7 +21,7 @@ from trio_websocket import ConnectionClosed
 from tests.endpoints import PUBLISHERS, RECEIVERS, Scenario, web
 from tests.http.client import connect, request
 from tests.http.events import listen
-from tests.servers import Served
+from tests.servers import Served, port_of
 from tests.transports.lines import Lines, talk
 
 __all__ = ["VISITS", "Churn"]
@@ -29,6 +29,7 @@ __all__ = ["VISITS", "Churn"]
 _AT_ONCE = 40  # visits
 _VISIT_SECONDS = 60.0  # what no visit takes
 _TOGETHER = 500  # messages
+_LINES = 6_000  # of NATS
 _GROUPS = 8  # numbers of publishers that share a tag, so that some tag lists are seen again
 PATH = "/subscribe/websocket"
 REST = ("polls", "channels")  # endpoints that read the history
@@ -88,17 +89,67 @@ class Churn:
         Args:
             count: tag lists, each published twice; a tenth as many tokens.
         """
+        async with trio.open_nursery() as nursery:
+            await self._listen_to_all(nursery)
+            async with talk(self.server) as peer:
+                for _ in range(0, count, _TOGETHER):
+                    names = [self.fresh("fill") for _ in range(_TOGETHER)]
+                    lines = [f"publish fill,{name},.fill.{name},/fill/{name} x\n" for name in names]
+                    for _ in range(2):
+                        assert await peer.ask("".join(lines).encode()) == []
+                # Read from the history, too.
+                assert len(await peer.ask(b"subscribe fill 0\n")) > _TOGETHER
+            nursery.cancel_scope.cancel()
         async with talk(self.server) as peer:
-            for first in range(0, count, _TOGETHER):
-                names = [self.fresh("fill") for _ in range(_TOGETHER)]
-                lines = [f"publish {name},.order.{name},/rooms/{name} x\n" for name in names]
-                await peer.send(b"subscribe *\n" if not first else b"")
-                for _ in range(2):
-                    assert len(await peer.ask("".join(lines).encode())) == len(lines)
-        async with talk(self.server) as peer:  # which is moved back to the history, and reads it
-            await peer.ask(b"subscribe * 0\n")
+            assert await peer.ask(b"unregister fill\n") == []
+        await self._fill_with_subjects()
         for _ in range(0, count // 10, _TOGETHER):
             await self._fill_with_tokens([self.fresh("token") for _ in range(_TOGETHER)])
+
+    async def _listen_to_all(self, nursery: trio.Nursery) -> None:
+        """Have what is published to fill caches delivered in every form, to nobody who looks."""
+
+        async def discard(stream: trio.SocketStream) -> None:
+            async with stream:
+                async for _ in stream:
+                    pass
+
+        host = "Host: localhost\r\n"
+        upgrade = (
+            f"GET {PATH} HTTP/1.1\r\n{host}X-Auth-Token: fill\r\nConnection: Upgrade\r\n"
+            "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+            "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
+        )
+        frame = '{"command":"subscribe","tags":["fill"]}'
+        masked = b"\x81" + bytes([0x80 | len(frame)]) + bytes(4) + frame.encode()
+        async with talk(self.server) as peer:
+            assert await peer.ask(b"register fill fill\n") == []
+        for index, hello, then in (
+            (0, "subscribe fill\n", b""),
+            (0, frame, b""),
+            (1, upgrade + "\r\n", masked),
+            (1, upgrade + "Sec-WebSocket-Protocol: mist.json\r\n\r\n", masked),
+            (2, f"GET /v1/stream?tags=fill HTTP/1.1\r\n{host}\r\n", b""),
+            (3, 'CONNECT {"verbose":false}\r\nSUB fill.> 1\r\n', b""),
+        ):
+            port = port_of(self.server.urls[index].removesuffix(PATH))
+            stream = await trio.open_tcp_stream("127.0.0.1", port)
+            await stream.send_all(hello.encode())
+            if then:
+                await stream.receive_some(4096)
+                await stream.send_all(then)
+            nursery.start_soon(discard, stream)
+
+    async def _fill_with_subjects(self) -> None:
+        async with talk(self.server, 3) as peer:
+            await peer.line()
+            await peer.send(b'CONNECT {"verbose":false}\r\n')
+            for _ in range(0, _LINES, _TOGETHER):
+                names = [self.fresh("fill") for _ in range(_TOGETHER)]
+                lines = [f"SUB fill.{name} {name}\r\nUNSUB {name}\r\n" for name in names]
+                lines += [f"PUB fill.{name} 1\r\nx\r\n" for name in names]
+                await peer.send("".join(lines).encode() + b"PING\r\n")
+                assert await peer.line() == b"PONG\r\n"
 
     async def _fill_with_tokens(self, tokens: list[str]) -> None:
         async with talk(self.server) as peer, connect(self.server) as client:
