@@ -29,7 +29,6 @@ __all__ = ["VISITS", "Churn"]
 _AT_ONCE = 40  # visits
 _VISIT_SECONDS = 60.0  # what no visit takes
 _TOGETHER = 500  # messages
-_LINES = 6_000  # of NATS
 _GROUPS = 8  # numbers of publishers that share a tag, so that some tag lists are seen again
 PATH = "/subscribe/websocket"
 REST = ("polls", "channels")  # endpoints that read the history
@@ -87,7 +86,7 @@ class Churn:
         there: its caches would grow to the end, as a leak does. After this they are full.
 
         Args:
-            count: tag lists, each published twice; a tenth as many tokens.
+            count: tag lists, each published twice; fewer tokens and subjects of NATS.
         """
         async with trio.open_nursery() as nursery:
             await self._listen_to_all(nursery)
@@ -102,7 +101,7 @@ class Churn:
             nursery.cancel_scope.cancel()
         async with talk(self.server) as peer:
             assert await peer.ask(b"unregister fill\n") == []
-        await self._fill_with_subjects()
+        await self._fill_with_subjects(count // 18)
         for _ in range(0, count // 10, _TOGETHER):
             await self._fill_with_tokens([self.fresh("token") for _ in range(_TOGETHER)])
 
@@ -140,11 +139,11 @@ class Churn:
                 await stream.send_all(then)
             nursery.start_soon(discard, stream)
 
-    async def _fill_with_subjects(self) -> None:
+    async def _fill_with_subjects(self, count: int) -> None:
         async with talk(self.server, 3) as peer:
             await peer.line()
             await peer.send(b'CONNECT {"verbose":false}\r\n')
-            for _ in range(0, _LINES, _TOGETHER):
+            for _ in range(0, count, _TOGETHER):
                 names = [self.fresh("fill") for _ in range(_TOGETHER)]
                 lines = [f"SUB fill.{name} {name}\r\nUNSUB {name}\r\n" for name in names]
                 lines += [f"PUB fill.{name} 1\r\nx\r\n" for name in names]
@@ -204,14 +203,14 @@ class Churn:
             yield token
             assert await self.ask(f"unregister {token}") == []
         else:
-            async with connect(self.server) as client:
-                body = {"token": token, "tags": list(tags), "attributes": {"plan": token}}
-                made = await client.request("PUT", "/v1/tokens", json=body)
-                assert made.status in (200, 201), made
-                yield token
-                path = f"/v1/tokens/{made.json()['id']}"
-                gone = await client.request("DELETE", path)
-                assert gone.status in (200, 204), gone
+            # A connection each: one that waited here for the visit would be closed as idle.
+            body = {"token": token, "tags": list(tags), "attributes": {"plan": token}}
+            made = await request(self.server, "PUT", "/v1/tokens", json=body)
+            assert made.status in (200, 201), made
+            yield token
+            path = f"/v1/tokens/{made.json()['id']}"
+            gone = await request(self.server, "DELETE", path)
+            assert gone.status in (200, 204), gone
 
     async def leave(self, stream: trio.SocketStream) -> None:
         """Close a connection: in order, by a reset, or only one's own direction first."""
@@ -390,21 +389,22 @@ async def queueing(churn: Churn) -> None:
 async def administering(churn: Churn) -> None:
     """Tokens changed, tickets taken and not redeemed, the pages of an operator."""
     tag, other = churn.fresh(), churn.fresh()
-    async with churn.token(tag) as token, connect(churn.server) as client:
+    async with churn.token(tag) as token:
         assert await churn.ask(f"set {other} {token}") == []
         (found,) = await churn.ask(f"tags {token}")
         assert tag in found
         assert other in found
         assert await churn.ask(f"unset {tag} {token}") == []
-        host = client._host
-        headers = {"X-Auth-Token": token, "Origin": f"http://{host}"}
-        ticket = await client.request("POST", "/v1/tickets", headers, json={})
-        assert ticket.status == 201, ticket
-        for page in ("connections", "subscriptions", "tags", "stats"):
-            assert (await client.request("GET", f"/v1/{page}")).status == 200
-        assert (await client.request("GET", "/metrics")).status == 200
-        page = await client.request("GET", f"/v1/messages?tags={tag}&since=0")
-        assert page.json()["messages"] == []
+        async with connect(churn.server) as client:
+            host = client._host
+            headers = {"X-Auth-Token": token, "Origin": f"http://{host}"}
+            ticket = await client.request("POST", "/v1/tickets", headers, json={})
+            assert ticket.status == 201, ticket
+            for page in ("connections", "subscriptions", "tags", "stats"):
+                assert (await client.request("GET", f"/v1/{page}")).status == 200
+            assert (await client.request("GET", "/metrics")).status == 200
+            page = await client.request("GET", f"/v1/messages?tags={tag}&since=0")
+            assert page.json()["messages"] == []
 
 
 async def repeating(churn: Churn) -> None:
