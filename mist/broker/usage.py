@@ -25,7 +25,9 @@ got a message.
 
 *Bytes* are bytes of data, as published: without tags, escapes, ids and frames, so that a
 subscriber's dialect changes nothing. *Sent* is what was put into a session's outbox, or was
-held for it and came there. A peer that goes away before it has read that has had it sent.
+held for it and came there. A peer that goes away before it has read that has had it sent: of what
+the broker counts as dropped since the session is `gone`, *dropped* has here what came after its
+end, and not what it left in its queue.
 
 Refused: a count for each outbox and subscription (a step for each delivery), and one for each
 group by owner that is brought up to date with each join (O(owners) a join).

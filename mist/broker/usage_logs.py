@@ -27,7 +27,8 @@ class Delivered(NamedTuple):
         owner: a token's registry id, or "".
         subscription: its canonical tag list.
         sent: messages queued.
-        dropped: messages lost to a full outbox, or that the peer's dialect can't carry.
+        dropped: messages lost to a full outbox, that the peer's dialect can't carry, or that came
+            when the session had ended.
         bytes: of the data of those sent.
     """
 
