@@ -192,7 +192,8 @@ def _compaction(
         plain.check_plan("compact", frame)
         out = next(copies)
         frame.write.parquet(str(out))
-        if (found := len(list(out.glob("*.parquet")))) != files:
+        # Of little data Spark makes fewer partitions than that, which is no more work.
+        if not 1 <= (found := len(list(out.glob("*.parquet")))) <= files:
             raise BenchError(f"the plain form of compact made {found} files")
 
     # Copied before, since compaction changes an archive. As the plain form was: what Spark idles
