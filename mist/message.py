@@ -215,7 +215,7 @@ def check_tag(tag: str, use: TagUse = PUBLISH) -> str:
 
 
 def explain_invalid_tag(tags: Iterable[str], use: TagUse = PUBLISH) -> str:
-    """Which tag of a list that isn't valid breaks which rule, for whoever wrote it.
+    """Which tag of a list that isn't valid breaks which rule, for the people who wrote it.
 
     Apart from the check, whose error is what a peer is told, and which peers may cause often.
     """

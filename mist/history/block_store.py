@@ -273,7 +273,7 @@ class Executor(ABC):
 
         Args:
             long: whether it may take too long for the event loop.
-            scan: whether it reads whole blocks. Those take turns, whoever wants them.
+            scan: whether it reads whole blocks. Those take turns.
         """
 
     @abstractmethod

@@ -1,6 +1,6 @@
 """The attackers' connections: they read all they are sent, and know what of it counts.
 
-One thread reads for all of them, at a lower priority where that can be had for a thread: in
+One thread reads for all of them, at a lower priority where threads can have one: in
 truth attackers have machines of their own.
 """
 
@@ -16,7 +16,7 @@ from typing import Final
 import attrs
 
 from mist.bench.errors import BenchError, HungUp
-from mist.bench.fairness.probe import PATIENCE
+from mist.bench.fairness.probe import TIMEOUT
 
 __all__ = ["Crowd", "Peer", "TookTooLong"]
 
@@ -26,7 +26,7 @@ _WAKE: Final = 0.01  # seconds after which a new connection is read from, at the
 
 
 class TookTooLong(BenchError):
-    """The server has not done something within `PATIENCE`."""
+    """The server has not done something within `TIMEOUT`."""
 
 
 @attrs.define(eq=False)
@@ -105,7 +105,7 @@ class Crowd:
 
     def add(self, sock: socket.socket, mark: bytes, refusal: bytes) -> Peer:
         """Read from a connection from now on."""
-        sock.settimeout(PATIENCE)
+        sock.settimeout(TIMEOUT)
         peer = Peer(sock, mark, refusal)
         self.peers.append(peer)
         self._selector.register(sock, selectors.EVENT_READ, peer)
@@ -134,7 +134,7 @@ class Crowd:
             return all(peer.marks >= peer.due for peer in self.peers)
 
         with self._changed:
-            if not self._changed.wait_for(there, PATIENCE):
+            if not self._changed.wait_for(there, TIMEOUT):
                 raise TookTooLong("the server took too long")
 
     @property

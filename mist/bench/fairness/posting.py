@@ -8,7 +8,7 @@ from typing import Final
 from mist.bench.errors import HungUp
 from mist.bench.fairness.arena import Arena, Attack
 from mist.bench.fairness.peers import TookTooLong
-from mist.bench.fairness.probe import PATIENCE
+from mist.bench.fairness.probe import TIMEOUT
 
 __all__ = ["Poster", "json_body", "long_line", "request"]
 
@@ -24,7 +24,7 @@ class Poster:
     """
 
     def __init__(self, arena: Arena, token: str) -> None:
-        self._connection = http.client.HTTPConnection(*arena.http, timeout=PATIENCE)
+        self._connection = http.client.HTTPConnection(*arena.http, timeout=TIMEOUT)
         arena.others.callback(self._connection.close)
         self._headers = {"X-Auth-Token": token, "Content-Type": "application/json"}
 

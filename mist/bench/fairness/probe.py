@@ -6,7 +6,7 @@
             those that wait behind a slow one count as waiting
 
 Its process is told over a pipe when a phase begins and ends. At the end it waits for all that
-was sent in the phase; what hasn't come after `PATIENCE` counts as having taken that long.
+was sent in the phase; what hasn't come after `TIMEOUT` counts as having taken that long.
 """
 
 import json
@@ -30,9 +30,9 @@ from mist.bench.errors import BenchError, HungUp
 from mist.bench.http.dialect import Http
 from mist.bench.process import held_signals
 
-__all__ = ["PATIENCE", "Probe", "Waits", "start_probe"]
+__all__ = ["TIMEOUT", "Probe", "Waits", "start_probe"]
 
-PATIENCE: Final = 120.0  # seconds
+TIMEOUT: Final = 120.0  # seconds
 _MESSAGES: Final = 0.002  # seconds from one to the next
 _REQUESTS: Final = 0.02
 _TAG: Final = "probe"
@@ -48,7 +48,7 @@ class Waits:
         line, http: seconds, one a message or request.
         late: seconds by which messages were written later than due: where that is much, this
             machine was too busy to measure.
-        unanswered: messages and requests that had not come after `PATIENCE`.
+        unanswered: messages and requests that had not come after `TIMEOUT`.
         hung_up: requests on which the server hung up; they were made again.
     """
 
@@ -173,7 +173,7 @@ class _Sent:
     def give_up(self) -> int:
         """Count those as come now, and say how many they are."""
         missing = self.missing
-        self.waits += [PATIENCE] * missing
+        self.waits += [TIMEOUT] * missing
         return missing
 
 
@@ -223,7 +223,7 @@ class _Driver:
         line.end()
         requests.end(len(self._overdue))
         late = self._late.copy()
-        until = time.perf_counter() + PATIENCE
+        until = time.perf_counter() + TIMEOUT
         while (line.missing or requests.missing) and time.perf_counter() < until:
             self._turn()
         unanswered = line.give_up() + requests.give_up()

@@ -9,7 +9,7 @@ from mist.bench.connections import ask
 from mist.bench.dialect import masked_frame
 from mist.bench.fairness.arena import Arena, Attack
 from mist.bench.fairness.peers import Peer, TookTooLong
-from mist.bench.fairness.probe import PATIENCE
+from mist.bench.fairness.probe import TIMEOUT
 
 __all__ = ["TAGS", "Browsers", "closing", "frame", "subscribing"]
 
@@ -49,7 +49,7 @@ class Browsers:
             for _ in range(count)
         ]
         self._control = arena.others.enter_context(arena.line.connect())
-        self._control.settimeout(PATIENCE)
+        self._control.settimeout(TIMEOUT)
 
     @property
     def about(self) -> str:
@@ -76,7 +76,7 @@ class Browsers:
     def leave(self) -> int:
         """Hang up on all at once, and wait until the server has no subscription of theirs."""
         self._arena.crowd.leave()
-        until = time.perf_counter() + PATIENCE
+        until = time.perf_counter() + TIMEOUT
         while b"g" in ask(self._control, b"listall\nping\n", b"pong\n").removesuffix(b"pong\n"):
             if time.perf_counter() > until:
                 raise TookTooLong("the server took too long")

@@ -13,8 +13,8 @@ busy loop. So opening a log for writing sets the interval to that.
 
 The loop waits for the lock likewise, after each of its system calls, and the longer the more
 threads want it: ten replays on four threads took others' p50 from 1 to 110 ms. Reading a block is
-mostly work under that lock, and no faster on several threads. So blocks are read on one, by
-whoever is next, and lookups of a row or two on the others.
+mostly work under that lock, and no faster on several threads. So blocks are read on one, one
+read after the other, and lookups of a row or two on the others.
 """
 
 import sys

@@ -42,7 +42,7 @@ def test_a_crowd_waits_for_what_is_due_on_all() -> None:
 
 
 def test_an_answer_that_does_not_come_in_time_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peers, "PATIENCE", 0.01)
+    monkeypatch.setattr(peers, "TIMEOUT", 0.01)
     here, there = socket.socketpair()
     with there, Crowd() as crowd:
         crowd.add(here, b"ok", b"no").send(b"question")

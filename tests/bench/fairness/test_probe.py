@@ -5,7 +5,7 @@ import time
 import pytest
 
 from mist.bench.errors import BenchError
-from mist.bench.fairness.probe import PATIENCE, Waits, _Sent, start_probe
+from mist.bench.fairness.probe import TIMEOUT, Waits, _Sent, start_probe
 from mist.bench.process import start_server
 
 
@@ -41,7 +41,7 @@ def test_what_never_comes_counts_as_the_longest_wait() -> None:
     sent.begin()
     sent.sent(time.perf_counter())
     sent.end()
-    assert (sent.give_up(), sent.waits) == (1, [PATIENCE])
+    assert (sent.give_up(), sent.waits) == (1, [TIMEOUT])
 
 
 def test_phases_can_be_joined() -> None:
