@@ -9,7 +9,8 @@ subscriptions, is done in steps, and asks between two steps whether it has had i
             await turns.wait(account)
 
 One pass of the loop (every task that can run, once) has a budget of time, `_PASS`. When it is used
-up, its turns are over: work that goes on, and work that would begin, waits. Those who wait are
+up, its turns are over: work that goes on waits. So does work that would begin, once the pass is
+`crowded`: nobody knows yet whether it is long, and most is not. Those who wait are
 given further turns by *start-time fair queueing* (Goyal, Vin and Cheng, 1996) with turns as the
 unit: each account's next turn is numbered one after its last, or by the turn that is being given
 now, whichever is later; the lowest number is next, and equal ones in the order they came. So an
@@ -37,6 +38,8 @@ __all__ = ["Account", "Turns"]
 
 # Seconds. A checkpoint costs some 30 µs, so this is 3 % of overhead for what is long.
 _PASS: Final = 0.001
+
+_CROWDED: Final = 0.004  # seconds, in which many tasks begin what is short
 
 _MOST: Final = 64  # turns in one pass, however short
 
@@ -105,6 +108,11 @@ class Turns(trio.abc.Instrument):
     def over(self) -> bool:
         """Whether this pass's budget is used up. O(1): less than 100 ns."""
         return self._clock() > self._ends
+
+    @property
+    def crowded(self) -> bool:
+        """Whether this pass has taken so long that what has yet to begin should wait. O(1)."""
+        return self._clock() > self._ends + _CROWDED - _PASS
 
     @property
     def waiting(self) -> int:

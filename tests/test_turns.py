@@ -212,3 +212,14 @@ async def test_an_account_may_pay_less_for_its_turns(turns: Turns, clock: Clock)
         nursery.start_soon(steps, turns, clock, one, "one", 40, done)
         nursery.start_soon(steps, turns, clock, other, "other", 40, done)
     assert done[:40].count("other") >= 30
+
+
+async def test_what_is_short_begins_until_a_pass_is_crowded(turns: Turns, clock: Clock) -> None:
+    await trio.lowlevel.checkpoint()
+    clock.work(0.002)
+    assert turns.over
+    assert not turns.crowded
+    clock.work(0.003)
+    assert turns.crowded
+    await trio.lowlevel.checkpoint()
+    assert not turns.crowded

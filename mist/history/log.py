@@ -8,7 +8,7 @@ The writer keeps position and totals in memory (`LogMetadata`); a log opened for
 its block store each time, since another process is writing.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial, reduce
 from itertools import islice
 from typing import Final, TypeVar
@@ -51,6 +51,7 @@ __all__ = ["Log"]
 
 T = TypeVar("T")
 
+_LONG: Final = 131_072  # bytes of tag lists, which take some 10 ms to encode
 _PROBLEMS: Final = 100  # reported at most
 
 

@@ -100,9 +100,12 @@ class Delivery:
 
     async def _publish(self, batch: Batch, source: Outbox | None, first: int, count: int) -> None:
         """Publish a batch of so many messages, in turns."""
+        if self._scheduler.crowded:
+            await self._scheduler.rest(self._account)
         try:
             steps = self._broker.publish_in_steps(batch, source, first=first)
-            await self._scheduler.work(self._told(steps, first, count), self._account)
+            if not isinstance(steps, tuple):  # which is done, as nearly always
+                await self._scheduler.work(self._told(steps, first, count), self._account)
         except Exception as error:
             self._broker.failures.note("delivery", error)
         finally:

@@ -131,7 +131,7 @@ class CommandSession(PublishingSession):
         if not self.hub.broker.flushes % _MEASURED and publisher is None:
             began = self.hub.meters.clock()
         try:
-            if turns.over:
+            if turns.crowded:
                 await turns.wait(self.account)
             for command in self.protocol.receive(data):
                 if isinstance(command, Publish) and not self.unauthenticated and not self._changes:

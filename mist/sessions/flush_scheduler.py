@@ -67,6 +67,11 @@ class FlushScheduler:
         finally:
             self._working -= 1
 
+    @property
+    def crowded(self) -> bool:
+        """Whether what has yet to begin should `rest` first; see `Turns`."""
+        return self._turns.crowded
+
     async def rest(self, account: Account) -> None:
         """In the middle of a chunk: let others have their turns, until this one's is due again."""
         if trio.current_time() - self._flushed > _LATE:

@@ -194,6 +194,9 @@ class Session:
         self.outbox.discard()
         self.hub.broker.settle(self.outbox)
         self._client.release()
+        if self.hub.turns.crowded:  # where many end at once
+            with trio.CancelScope(shield=True):
+                await self.hub.turns.wait(self.account)
         if self.named_subscriptions:
             await self._drop_all(self.named_subscriptions, self.named_subscriptions.drop)
         self.hub.broker.describe(self.outbox, NO_ATTRIBUTES, ())
