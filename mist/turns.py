@@ -17,11 +17,14 @@ now, whichever is later; the lowest number is next, and equal ones in the order 
 account that has hardly used the loop comes before one that has kept it busy, however many tasks
 or connections the busy one has, and nobody waits for ever.
 
+What is `late` anyway comes behind: peers that connect, and replays. However many there are, of four
+turns three are for what is live, if as much of that waits. Nobody gains by being late.
+
 A pass gives as many turns as fit its budget, and one at least. So what an attacker adds to
 everyone's wait is one budget and one step, and what the server does in all is not less.
 
 Refused: threads, which would be preempted, since everything that is worth being fair about changes
-the state that they would share; a priority for each kind of work, since a peer picks the kind.
+the state that they would share; more priorities for kinds of work, since a peer picks the kind.
 """
 
 import heapq
@@ -40,6 +43,8 @@ __all__ = ["Account", "Turns"]
 _PASS: Final = 0.001
 
 _CROWDED: Final = 0.004  # seconds, in which many tasks begin what is short
+
+_LIVE: Final = 3  # turns in a row that are not late ones, where some of these wait
 
 _MOST: Final = 64  # turns in one pass, however short
 
@@ -88,6 +93,8 @@ class Turns(trio.abc.Instrument):
         self._clock = clock
         self._ends = float("inf")  # when this pass's turns are over
         self._waiting: list[_Waiting] = []  # a heap
+        self._late: list[_Waiting] = []  # another
+        self._row = 0  # turns given since the last late one
         self._orders = 0
         self._number = 0.0  # of the turn that was given last
         self._width = 1  # turns to be given in one pass
@@ -117,19 +124,22 @@ class Turns(trio.abc.Instrument):
     @property
     def waiting(self) -> int:
         """Tasks that wait for a turn."""
-        return sum(not each.left for each in self._waiting)
+        return sum(not each.left for each in [*self._waiting, *self._late])
 
-    async def wait(self, account: Account) -> None:
+    async def wait(self, account: Account, *, late: bool = False) -> None:
         """Wait for a turn, then do a step at least before asking again. A checkpoint.
 
         Cancellation gives the turn up.
+
+        Args:
+            late: whether it comes behind what is live.
         """
         if not self._running:
             await trio.lowlevel.checkpoint()
             return
         number = max(self._number, account.turns)
         account.turns = number + account.cost
-        if self._asked is not None and not self._waiting and not self._alone:
+        if self._asked is not None and not self._alone and not (self._waiting or self._late):
             self._number = number
             self._alone = True
             try:
@@ -141,7 +151,7 @@ class Turns(trio.abc.Instrument):
         self._orders += 1
         waiting = _Waiting(number, self._orders)
         while True:
-            self._enter(waiting)
+            self._enter(waiting, self._late if late else self._waiting)
             try:
                 await waiting.woken.wait()
             except BaseException:
@@ -163,12 +173,12 @@ class Turns(trio.abc.Instrument):
             if self.over:
                 await self.wait(account)
 
-    def _enter(self, waiting: _Waiting) -> None:
+    def _enter(self, waiting: _Waiting, heap: list[_Waiting]) -> None:
         if not self._running:
             waiting.first = True
             waiting.woken.set()
             return
-        heapq.heappush(self._waiting, waiting)
+        heapq.heappush(heap, waiting)
         if self._asked is not None:
             self._asked.set()
 
@@ -178,10 +188,10 @@ class Turns(trio.abc.Instrument):
             task_status.started()
             while True:
                 self._asked = trio.Event()
-                if not self._waiting:
+                if not (self._waiting or self._late):
                     await self._asked.wait()
                 self._asked = None
-                while self._waiting:
+                while self._waiting or self._late:
                     self._wake()
                     # Two passes: by the second, those who were woken for the first wait again, if
                     # they will, and it can be told who comes before whom.
@@ -192,8 +202,8 @@ class Turns(trio.abc.Instrument):
         # Tasks woken together run in no order, so while one fills a pass, one is woken.
         self._width = left = 1 if self._full else min(2 * self._width, _MOST)
         first = True
-        while left and self._waiting:
-            waiting = heapq.heappop(self._waiting)
+        while left and (self._waiting or self._late):
+            waiting = self._next()
             if waiting.left:
                 continue
             if first:
@@ -201,6 +211,14 @@ class Turns(trio.abc.Instrument):
             waiting.first, first = first, False
             waiting.woken.set()
             left -= 1
+
+    def _next(self) -> _Waiting:
+        """Of those who wait, the one whose turn it is."""
+        if self._late and (not self._waiting or self._row >= _LIVE):
+            self._row = 0
+            return heapq.heappop(self._late)
+        self._row += 1
+        return heapq.heappop(self._waiting)
 
     @contextmanager
     def _installed(self) -> Iterator[None]:
@@ -212,10 +230,11 @@ class Turns(trio.abc.Instrument):
             self._running = False
             self._ends = float("inf")
             trio.lowlevel.remove_instrument(self)
-            for each in self._waiting:
-                each.first = True
-                each.woken.set()
-            self._waiting.clear()
+            for heap in (self._waiting, self._late):
+                for each in heap:
+                    each.first = True
+                    each.woken.set()
+                heap.clear()
 
     def after_io_wait(self, timeout: float) -> None:
         """A pass of the loop begins; called by trio."""

@@ -223,3 +223,41 @@ async def test_what_is_short_begins_until_a_pass_is_crowded(turns: Turns, clock:
     assert turns.crowded
     await trio.lowlevel.checkpoint()
     assert not turns.crowded
+
+
+async def test_what_is_late_comes_behind_what_is_live_and_is_not_forgotten(
+    turns: Turns, clock: Clock
+) -> None:
+    done: list[str] = []
+
+    async def late() -> None:
+        await turns.wait(Account(), late=True)
+        clock.work(0.01)
+        done.append("late")
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(200):
+            nursery.start_soon(late)
+        while len(done) < 10:
+            await trio.lowlevel.checkpoint()
+        before = len(done)
+        for name in ("one", "other"):  # who have an account each, so that one always waits
+            nursery.start_soon(steps, turns, clock, Account(), name, 20, done)
+        while done.count("one") + done.count("other") < 40:
+            await trio.lowlevel.checkpoint()
+        between = done[before : len(done)]
+        assert between.count("late") <= 40
+    assert done.count("late") == 200
+
+
+async def test_late_ones_have_turns_beside_any_number_of_live_ones(
+    turns: Turns, clock: Clock
+) -> None:
+    done: list[str] = []
+    async with trio.open_nursery() as nursery:
+        for _ in range(10):
+            nursery.start_soon(steps, turns, clock, Account(), "live", 20, done)
+        while len(done) < 5:
+            await trio.lowlevel.checkpoint()
+        await turns.wait(Account(), late=True)
+        assert len(done) <= 20

@@ -132,7 +132,7 @@ class CommandSession(PublishingSession):
             began = self.hub.meters.clock()
         try:
             if turns.crowded:
-                await turns.wait(self.account)
+                await turns.wait(self.account, late=not self.live)
             for command in self.protocol.receive(data):
                 if isinstance(command, Publish) and not self.unauthenticated and not self._changes:
                     # Nearly always, and often all that there is.
@@ -166,6 +166,7 @@ class CommandSession(PublishingSession):
                 rested = await self.hub.flush_scheduler.pause(self.name, self.account)
             finally:
                 self.handling = False
+                self.live = not self.unauthenticated and not self.outbox.paused
         if began and published:
             self.hub.meters.publish_to_write.end(began)
         return rested

@@ -426,7 +426,7 @@ class Recovery:
         for step in page.unpack():
             if self._turns.over:
                 broker.flush()  # the peer can read on meanwhile
-                await self._turns.wait(self._account())
+                await self._turns.wait(self._account(), late=True)
             if not take(step):
                 return False
         broker.flush()

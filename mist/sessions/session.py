@@ -69,6 +69,8 @@ class Session:
         record: the token's registry record; None for services, which may do everything.
         account: whom the event loop's time is charged to: the token, or the session itself.
         subscriptions, named_subscriptions: what it is subscribed to.
+        live: whether the peer has authenticated, and is replayed nothing; else its turns come
+            behind those of peers that are live.
         recovery: its replay from the history; None where there is no history.
         unauthenticated: whether the peer has yet to authenticate.
         outbox_type: of what its outbox is made.
@@ -85,6 +87,7 @@ class Session:
         "ended",
         "handling",
         "hub",
+        "live",
         "name",
         "named_subscriptions",
         "outbox",
@@ -117,6 +120,7 @@ class Session:
         self.unauthenticated = auth_timeout is not None
         self.record: Record | None = None
         self.account = Account()
+        self.live = False
         self.ended: CloseReason | None = None
         self.handling = False
         self.scope = trio.CancelScope()
@@ -196,7 +200,7 @@ class Session:
         self._client.release()
         if self.hub.turns.crowded:  # where many end at once
             with trio.CancelScope(shield=True):
-                await self.hub.turns.wait(self.account)
+                await self.hub.turns.wait(self.account, late=True)
         if self.named_subscriptions:
             await self._drop_all(self.named_subscriptions, self.named_subscriptions.drop)
         self.hub.broker.describe(self.outbox, NO_ATTRIBUTES, ())
@@ -215,7 +219,7 @@ class Session:
                 for each in list(itertools.islice(subscriptions, _CLEANUP_STEP)):
                     drop(each)
                 if turns.over:
-                    await turns.wait(self.account)
+                    await turns.wait(self.account, late=True)
 
     def token_changed(self, record: Record | None) -> None:
         """The registry has changed this session's token; None where it is revoked."""

@@ -16,6 +16,7 @@ import trio
 from mist.sessions.hub import Hub
 from mist.transports.connection_limiter import ConnectionLimiter
 from mist.transports.streams import close_now, peer_address, ready_stream
+from mist.turns import Account
 
 __all__ = ["Transport"]
 
@@ -52,7 +53,10 @@ class Transport(ABC):
             if ticket is None:
                 self._hub.sessions.refused[self._name] += 1
                 await self._turn_away(stream, address, nursery)
-            elif await ready_stream(stream, self._handshake_seconds):
+                return
+            if self._hub.turns.crowded:  # where many connect at once
+                await self._hub.turns.wait(Account(), late=True)
+            if await ready_stream(stream, self._handshake_seconds):
                 await self._serve(stream, address, nursery)
         except Exception:
             # Our own mistake, not the peer's: told in full, and it costs this session only.

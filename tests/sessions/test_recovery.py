@@ -642,7 +642,7 @@ class NeverEnough(Turns):
     def over(self) -> bool:
         return True
 
-    async def wait(self, account: Account) -> None:
+    async def wait(self, account: Account, *, late: bool = False) -> None:
         self.waits.append(account)
         await trio.lowlevel.checkpoint()
         self.meanwhile()
