@@ -226,6 +226,7 @@ class Server:
             self._site.behind(origins),
             limiter,
             listen,
+            turns=self.hub.turns,
             websocket=websocket,
             max_header=config.max_header,
             handshake_seconds=config.handshake_seconds,

@@ -32,6 +32,7 @@ from mist.transports.http1 import (
 )
 from mist.transports.streams import ByteStream, close_now, peer_address, ready_stream
 from mist.transports.websocket import WebSocketTransport
+from mist.turns import Account, Turns
 
 __all__ = ["HttpTransport"]
 
@@ -59,6 +60,7 @@ class HttpTransport:
             `peer`, the address; see `mist.http.exchange` for its extension.
         limiter: limits connections.
         listen: the listener.
+        turns: in which requests begin where many come at once; None where they needn't.
         websocket: what answers WebSocket handshakes; where None they are requests like others,
             whose offer to change the protocol is ignored (RFC 9110, section 7.8).
         max_header: bytes of a request's line and headers.
@@ -73,6 +75,7 @@ class HttpTransport:
         limiter: ConnectionLimiter,
         listen: Listen,
         *,
+        turns: Turns | None = None,
         websocket: WebSocketTransport | None = None,
         max_header: int = 16_384,
         handshake_seconds: float = 10.0,
@@ -80,6 +83,7 @@ class HttpTransport:
     ) -> None:
         self.app = app
         self.listen = listen
+        self.turns = turns or Turns()
         self.websocket = websocket
         self.max_header = max_header
         self.idle_seconds = idle_seconds
@@ -243,6 +247,8 @@ class _Connection:
         )
         scope = exchange.scope(transport.listen, self._address)
         try:
+            if transport.turns.crowded:
+                await transport.turns.wait(Account(), late=True)
             await transport.app(scope, exchange.receive, exchange.send)
         except Exception as error:
             if not (exchange.broken or exchange.ended) or not _is_disconnect(error):

@@ -370,6 +370,8 @@ class Session:
         """
         if self.recovery is None:
             raise HistoryOff
+        if self.hub.turns.crowded:  # where many come back at once
+            await self.hub.turns.wait(self.account, late=True)
         made: list[TagSet] = []
 
         def subscribe() -> Sequence[TagSet]:
