@@ -14,7 +14,6 @@ import hmac
 import logging
 import time
 from collections import Counter
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -25,19 +24,15 @@ from mist.auth.registry import Registry
 from mist.broker.broker import Broker, BrokerStatistics
 from mist.broker.meters import Meters
 from mist.broker.outbox import Outbox, OutboxLimits
-from mist.broker.validation import Accepted
-from mist.errors import HistoryOff, HistoryUnavailable
-from mist.history import Key
 from mist.history.idempotency import KeysInMemory
-from mist.message import Envelope, Limits, TagSet
-from mist.sessions.batching import Checked, check_messages
+from mist.message import Limits
 from mist.sessions.client_filters import ClientFilters
 from mist.sessions.client_ids import Clients
 from mist.sessions.flush_scheduler import FlushScheduler
+from mist.sessions.inside import InsidePublisher
 from mist.sessions.sequencer import Sequencer
 from mist.sessions.session_table import SessionTable
-from mist.sessions.submission import Submission
-from mist.turns import Account, Turns
+from mist.turns import Turns
 
 if TYPE_CHECKING:
     from mist.archive.sealer import Sealer  # needs pyarrow, which is an extra
@@ -93,7 +88,7 @@ class HubStatistics:
     broker: BrokerStatistics
 
 
-class Hub:
+class Hub(InsidePublisher):
     """See the module.
 
     Args:
@@ -152,183 +147,6 @@ class Hub:
         self._secret = secret
         self._dropping: list[tuple[str, Outbox, int]] = []
         registry.watch(self._token_changed)
-
-    # publishing
-
-    def publish(self, tags: TagSet, data: bytes) -> int:
-        """Publish one message from inside the process, and flush.
-
-        With a history it is stored first, in its turn, and nobody says when or whether: see
-        `store`, which also keeps a fast publisher from filling the memory.
-
-        Returns:
-            1. (The number of messages accepted, as everywhere.)
-
-        Raises:
-            EmptyTag, InvalidTag, TooManyTags, HistoryUnavailable, TypeError: nothing was
-                published.
-        """
-        return self.publish_all([(tags, data)])
-
-    def publish_all(
-        self,
-        messages: Sequence[tuple[TagSet, bytes]],
-        publisher: str = "",
-        envelopes: Sequence[Envelope | None] = (),
-    ) -> int:
-        """Publish messages from inside the process, all or none, and flush; see `publish`.
-
-        Args:
-            messages: tags and data of each, in order; at least one.
-            publisher: as in `mist.history.Publication`.
-            envelopes: what each of them has beside tags and data; empty where none has.
-
-        Returns:
-            How many they are.
-
-        Raises:
-            EmptyTag, InvalidTag, TooManyTags: nothing was published.
-            HistoryUnavailable: nor then; the server is stopping.
-            TypeError, ValueError: nor then; the arguments are not what they should be.
-        """
-        checked = self._check_at_once(messages, publisher)
-        try:
-            batches = checked.batches(envelopes)
-            if self.sequencer is None:
-                for part in batches:
-                    self.broker.publish(part.batch)
-                self.broker.flush()
-            else:
-                submission = Submission(batches, lambda _, outcome: None, publisher=publisher)
-                self.sequencer.submit(submission)
-        finally:
-            self.broker.release(checked.prepared)
-        return len(messages)
-
-    def _check_at_once(self, messages: Sequence[tuple[TagSet, bytes]], publisher: str) -> Checked:
-        _check_publisher(publisher)
-        checked = Checked()
-        try:
-            for _ in check_messages(self.broker, messages, checked):
-                pass
-        except BaseException:
-            self.broker.release(checked.prepared)
-            raise
-        return checked
-
-    async def check(self, messages: Sequence[tuple[TagSet, bytes]], account: Account) -> Checked:
-        """Check messages in turns, before `publish_checked` or `store_checked` publishes them.
-
-        Args:
-            account: whom the turns are charged to.
-
-        Raises:
-            EmptyTag, InvalidTag, TooManyTags, TooManyMatches: a message's tags break the rules.
-        """
-        checked = Checked()
-        try:
-            steps = check_messages(self.broker, messages, checked)
-            await self.flush_scheduler.work(steps, account)
-        except BaseException:
-            self.broker.release(checked.prepared)
-            raise
-        return checked
-
-    async def publish_checked(
-        self, checked: Checked, envelopes: Sequence[Envelope | None], account: Account
-    ) -> None:
-        """Publish messages where there is no history, all or none, in turns, and flush.
-
-        Once it has begun it is not cancelled.
-        """
-        try:
-            batches = checked.batches(envelopes)
-            with trio.CancelScope(shield=True):
-                for part in batches:
-                    steps = self.broker.publish_in_steps(part.batch)
-                    await self.flush_scheduler.work(steps, account)
-                await self.flush_scheduler.flush(account)
-        finally:
-            self.broker.release(checked.prepared)
-
-    async def store_checked(
-        self,
-        checked: Checked,
-        publisher: str,
-        key: Key | None,
-        envelopes: Sequence[Envelope | None],
-    ) -> int:
-        """Publish messages durably, all or none. They are on their way before this first waits.
-
-        Returns:
-            The id of the first; the others' follow it.
-
-        Raises:
-            HistoryOff, HistoryUnavailable: nothing was published; as for `store`.
-        """
-        try:
-            if self.sequencer is None:
-                raise HistoryOff
-            return await self._stored(self.sequencer, checked.batches(envelopes), publisher, key)
-        finally:
-            self.broker.release(checked.prepared)
-
-    async def store(self, tags: TagSet, data: bytes) -> int:
-        """Publish one message from inside the process, durably.
-
-        Returns:
-            Its id. Everyone who is there has it queued.
-
-        Raises:
-            EmptyTag, InvalidTag, TooManyTags, HistoryOff, HistoryUnavailable, TypeError: nothing
-                was published. Where this is cancelled, or the server stops meanwhile, it may
-                have been stored.
-        """
-        return await self.store_all([(tags, data)])
-
-    async def store_all(
-        self,
-        messages: Sequence[tuple[TagSet, bytes]],
-        publisher: str = "",
-        key: Key | None = None,
-        envelopes: Sequence[Envelope | None] = (),
-    ) -> int:
-        """Publish messages from inside the process, durably, all or none; see `store`.
-
-        They are on their way before this first waits: what was looked at just before the call,
-        such as a token, still holds.
-
-        Args:
-            messages, publisher, envelopes: as for `publish_all`. Up to `mist.history.MAX_GROUP`
-                keep nobody waiting for long.
-            key: stored with them; `Sequencer.keys_in_flight` asks for it.
-
-        Returns:
-            The id of the first; the others' follow it.
-
-        Raises:
-            ValueError: as for `publish_all`; and what `store` raises.
-        """
-        if not isinstance(key, Key | None):
-            raise TypeError("a key must be Key or None")
-        checked = self._check_at_once(messages, publisher)
-        return await self.store_checked(checked, publisher, key, envelopes)
-
-    async def _stored(
-        self, sequencer: Sequencer, batches: Sequence[Accepted], publisher: str, key: Key | None
-    ) -> int:
-        outcomes: list[int | HistoryUnavailable] = []
-        settled = trio.Event()
-
-        def settle(submission: Submission, outcome: int | HistoryUnavailable) -> None:
-            outcomes.append(outcome)
-            settled.set()
-
-        sequencer.submit(Submission(batches, settle, publisher=publisher, key=key))
-        await settled.wait()
-        if isinstance(outcomes[0], HistoryUnavailable):
-            raise outcomes[0]
-        return outcomes[0]
 
     # credentials
 
@@ -396,8 +214,3 @@ class Hub:
             failed_auths=dict(self.failed_auths),
             broker=self.broker.statistics(),
         )
-
-
-def _check_publisher(publisher: str) -> None:
-    if not isinstance(publisher, str):
-        raise TypeError(f"publisher must be str, not {type(publisher).__name__}")
