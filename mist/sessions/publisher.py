@@ -113,6 +113,10 @@ class Publisher:
 
         Cancellation leaves it all on its way.
         """
+        broker, turns = self._sequencer.broker, self._turns
         while self.in_flight:
-            self._sequencer.broker.flush()
+            # What this session has queued is written first; the rest is for those who queued it.
+            for _ in broker.flush_in_steps():
+                if turns.over:
+                    break
             await self._settled.wait()
