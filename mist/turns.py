@@ -10,12 +10,12 @@ subscriptions, is done in steps, and asks between two steps whether it has had i
 
 One pass of the loop (every task that can run, once) has a budget of time, `_PASS`. When it is used
 up, its turns are over: work that goes on waits. So does work that would begin, once the pass is
-`crowded`: nobody knows yet whether it is long, and most is not. Those who wait are
-given further turns by *start-time fair queueing* (Goyal, Vin and Cheng, 1996) with turns as the
-unit: each account's next turn is numbered one after its last, or by the turn that is being given
-now, whichever is later; the lowest number is next, and equal ones in the order they came. So an
-account that has hardly used the loop comes before one that has kept it busy, however many tasks
-or connections the busy one has, and nobody waits for ever.
+`crowded`: nobody knows yet whether it is long, and most is not. Those who wait are given further
+turns by *start-time fair queueing* (SIGCOMM 1996) with turns as the unit: each account's next turn
+is numbered one after its last, or by the turn that is being given now, whichever is later; the
+lowest number is next, and equal ones in the order they came. So an account that has hardly used
+the loop comes before one that has kept it busy, however many tasks or connections the busy one
+has, and nobody waits for ever.
 
 What is `late` anyway comes behind: peers that connect, and replays. However many there are, of four
 turns three are for what is live, if as much of that waits. Nobody gains by being late.

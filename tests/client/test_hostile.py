@@ -75,7 +75,8 @@ async def test_nonsense_for_a_place_ends_that_connection_only(
     fake.answers["last"] = lambda connection: ["last" + rest if connection < 3 else "last E 5"]
     with trio.fail_after(5):
         with pytest.raises(
-            ConnectError, match="^the server sent an invalid position; is .+ a tcp listener of mist"
+            ConnectError,
+            match=r"^the server sent an invalid position; is .+ a tcp listener of mist",
         ):
             async with connected(fake):
                 pass
