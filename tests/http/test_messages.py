@@ -347,7 +347,7 @@ async def test_others_have_their_turns_while_a_large_body_is_read_and_judged(
     turns, waited = server.hub.turns, 0
     wait = turns.wait
 
-    async def counted(account: Account) -> None:
+    async def counted(account: Account, *, late: bool = False) -> None:
         nonlocal waited
         waited += 1
         await wait(account)
@@ -384,7 +384,7 @@ async def test_a_token_that_changes_meanwhile_is_judged_as_it_is_in_the_end(
     turns, waited = server.hub.turns, 0
     wait = turns.wait
 
-    async def changing(account: Account) -> None:
+    async def changing(account: Account, *, late: bool = False) -> None:
         nonlocal waited
         waited += 1
         if waited == 400:  # all is read, and some of it judged
