@@ -5,25 +5,24 @@ bytes into each outbox (`Outbox.put`, which never waits). `flush` has what was q
 called at the end of a chunk of work, or here, once a burst has come together.
 
 What an outbox refuses, since its peer is a slow consumer or is replayed the history, takes the
-slow path; so does what a wire form can't carry. What raises there is contained: it costs one
-delivery or one session (`mist.broker.failures`).
+slow path (`mist.broker.refusals`); so does what a wire form can't carry.
 
 Nothing here waits, locks, or allocates for a delivery. Who the recipients are is up to
 `mist.broker.matches`.
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Final
 
 from mist.broker.attribute_index import AttributeIndex, reaches
 from mist.broker.failures import Failures
-from mist.broker.matches import Match, Matched, Recipients, Resolver
+from mist.broker.matches import Match, Matched, Recipients, Resolver, Subscriber
 from mist.broker.named_subscriptions import NamedSubscription, QueueGroup
-from mist.broker.observer import DeliveryObserver, Receiver
+from mist.broker.observer import Receiver
 from mist.broker.outbox import BURST, Outbox
-from mist.wire import Batch, WireForm, carried
+from mist.broker.refusals import Refusals
+from mist.wire import Batch, WireForm
 
 __all__ = ["FanOut"]
 
@@ -34,11 +33,7 @@ _Late = tuple[WireForm, bytes, int, list[int] | None, list[Receiver]]
 """Of one form: a delivery, its messages, their ids, and those who did not take it at once."""
 
 
-def _nothing() -> None:
-    pass
-
-
-class FanOut:
+class FanOut(Refusals):
     """See the module.
 
     Args:
@@ -50,11 +45,6 @@ class FanOut:
     Attributes:
         ready: outboxes with something to flush.
         flushes: how often `flush` was called.
-        matched: deliveries that were due: messages, times those who were to get each.
-        replayed: messages given to sessions from the history, beside those that were due.
-        dropped: messages not delivered, by reason.
-        failures: as given. Each cost one delivery or one session.
-        observer: who is told what became of each message; None costs nothing.
     """
 
     def __init__(
@@ -64,13 +54,9 @@ class FanOut:
         attribute_index: AttributeIndex,
         failures: Failures,
     ) -> None:
+        super().__init__(failures)
         self.ready: list[Outbox] = []
         self.flushes = 0
-        self.matched = 0
-        self.replayed = 0
-        self.dropped: Counter[str] = Counter()
-        self.failures = failures
-        self.observer: DeliveryObserver | None = None
         self._matches = matches
         self._resolver = resolver
         self._attribute_index = attribute_index
@@ -103,7 +89,7 @@ class FanOut:
                 self.observer.published_whole(recipients, batch.runs, self._matches, skip)
             else:
                 self.observer.published(recipients, entries, skip)
-        if recipients.parts:
+        if recipients.wide:
             return self._deliver_parts(recipients, batch, entries, skip, first)
         return self._deliver(recipients, batch, entries, skip, first)
 
@@ -117,7 +103,7 @@ class FanOut:
     ) -> Iterator[None]:
         """As `deliver`, for very many recipients."""
         version = self._resolver.version
-        for part in recipients.parts:
+        for part in recipients.parts():
             if self._resolver.version == version:
                 left = self._deliver(part, batch, entries, skip, first)
                 yield
@@ -136,8 +122,7 @@ class FanOut:
     ) -> Iterator[None]:
         """As `_deliver`, where some recipients may have unsubscribed since they were found."""
         for entry in entries or self.entries_of(batch):
-            groups = entry[0].groups
-            staying = [each for each in recipients if any(each in group for group in groups)]
+            staying = [each for each in recipients if _subscribes(each, [entry])]
             left = self._deliver(Recipients(staying), batch, [entry], skip, first)
             yield
             if left is not None:
@@ -216,9 +201,13 @@ class FanOut:
         first: int | None,
     ) -> Iterator[None]:
         """What takes longer than a `put`: outboxes that refused, and queue groups."""
+        version = self._resolver.version
         for form, wire, count, firsts, refusing in late:
             pieces: list[bytes] = []
             for n, outbox in enumerate(refusing, 1):
+                if self._resolver.version != version and not _subscribes(outbox, entries):
+                    self.matched -= count  # it has unsubscribed since, and is due nothing
+                    continue
                 self._refused(outbox, form, (wire, count), pieces, batch, entries, firsts, first)
                 if not n % _STEP:
                     yield
@@ -335,145 +324,10 @@ class FanOut:
         if observer is not None and not loser.outbox.paused:
             observer.dropped(loser, [entry])
 
-    # The slow path: slow consumers, replays, and what a form can't carry
 
-    def _refused(
-        self,
-        outbox: Receiver,
-        form: WireForm,
-        refused: tuple[bytes, int],
-        pieces: list[bytes],
-        batch: Batch,
-        entries: list[Matched],
-        firsts: list[int] | None,
-        first: int | None,
-    ) -> None:
-        """An outbox did not take `entries`, which are `refused` in its form, all together.
-
-        Args:
-            pieces: they are in its form one by one; filled in where it is empty.
-        """
-        wire, count = refused
-        observer = self.observer
-        framed: Sequence[Matched] = ()
-        if observer is not None:
-            framed, _ = carried(form, entries, firsts, count)
-        if outbox.muted:
-            if observer is None:
-                self._defer(outbox, wire, count)
-            elif outbox.holding:
-                self._defer(outbox, wire, count, observer.held(outbox, framed))
-            else:
-                self._defer(outbox, wire, count)
-                (observer.missed if outbox.outbox.paused else observer.dropped)(outbox, framed)
-            return
-        due = outbox.due(count)
-        self.matched -= count - due
-        if outbox.on_behind is not None and first is not None:
-            outbox.pause()
-            outbox.outbox.defer(due)
-            try:
-                outbox.on_behind(first - 1)
-            except Exception as error:
-                # Nobody will replay what the session misses from here on.
-                self.failures.note("callback", error)
-                self._end_session(outbox)
-            if observer is not None:
-                observer.missed(outbox, framed)
-            return
-        dropped, queued = outbox.dropped_full, outbox.outbox.queued
-        taken: list[bool] = []
-        try:
-            if not pieces:
-                pieces += form.pieces(entries, firsts=firsts, envelope=batch.envelope)
-            taken = outbox.put_each(pieces)
-        except Exception as error:  # of the form, or of a callback half-way
-            self.failures.note("delivery", error)
-            full, fits = outbox.dropped_full - dropped, outbox.outbox.queued - queued
-            self.dropped["error"] += due - full - fits
-            taken = [True] * fits + [False] * (due - fits)
-        self.dropped["full"] += outbox.dropped_full - dropped
-        if len(taken) < due:  # its session has ended
-            outbox.outbox.defer(due - len(taken))
-            self.settle(outbox.outbox)
-            taken += [False] * (due - len(taken))
-        if observer is not None:
-            observer.dropped(outbox, framed, taken)
-
-    def _defer(
-        self,
-        outbox: Receiver,
-        wire: bytes,
-        count: int,
-        on_resumed: Callable[[], None] = _nothing,
-    ) -> None:
-        """Deliveries to an outbox are paused, or have ended: see `Outbox.keep`."""
-        due = outbox.due(count)
-        self.matched -= count - due
-        if due == count:
-            outbox.keep(wire, count, on_resumed)
-        else:
-            outbox.outbox.defer(due)
-        self.settle(outbox.outbox)
-
-    def _drop_unframable(
-        self,
-        form: WireForm,
-        outboxes: Iterable[Receiver],
-        entries: list[Matched],
-        firsts: list[int] | None,
-        count: int,
-        total: int,
-    ) -> None:
-        """Count those of `entries` that a form can't carry: it can `count` of `total` messages."""
-        missing = total - count
-        lost: Sequence[Matched] = ()
-        if self.observer is not None:
-            _, lost = carried(form, entries, firsts, count)
-        for outbox in outboxes:
-            if self._lose(outbox, lost, missing):
-                outbox.dropped_unframable += missing
-                self.dropped["unframable"] += missing
-
-    def _form_failed(
-        self,
-        error: Exception,
-        outboxes: Iterable[Receiver],
-        entries: list[Matched],
-        total: int,
-    ) -> None:
-        """A form could not write `entries`: none of these outboxes gets them."""
-        self.failures.note("delivery", error)
-        for outbox in outboxes:
-            if self._lose(outbox, entries, total):
-                self.dropped["error"] += total
-
-    def _lose(self, outbox: Receiver, lost: Sequence[Matched], count: int) -> bool:
-        """Whether `count` messages that can't be written are lost to an outbox for that reason.
-
-        They are not where its session has ended, or is replayed them later, if ever.
-        """
-        deferred = outbox.muted and not outbox.holding
-        if deferred:
-            outbox.outbox.defer(count)
-            self.settle(outbox.outbox)
-        if self.observer is not None:
-            missed = deferred and outbox.outbox.paused
-            (self.observer.missed if missed else self.observer.dropped)(outbox, lost)
-        return not deferred
-
-    def settle(self, outbox: Outbox) -> None:
-        """Add to the totals what is gone of an outbox, and what it was replayed. O(1)."""
-        gone, replayed = outbox.settle()
-        if gone:
-            self.dropped["gone"] += gone
-        self.replayed += replayed
-
-    def _end_session(self, outbox: Receiver) -> None:
-        try:
-            outbox.outbox.fail()
-        except Exception as error:
-            self.failures.note("callback", error)
+def _subscribes(subscriber: Subscriber, entries: Sequence[Matched]) -> bool:
+    """Whether a subscriber is still in a group that one of these matches."""
+    return any(subscriber in group for match, _, _ in entries for group in match.groups)
 
 
 def _unless_short(steps: Iterator[None]) -> Iterator[None] | None:

@@ -40,10 +40,10 @@ _SMALL: Final = 64
 # anything subscribes or unsubscribes. Rare as it is, all of it together takes 60 ns a group.
 _WATCHED: Final = 256
 
-# Subscribers that get a message without a pause: 0.2 µs each, and 1 where they are slow.
-WIDE: Final = 4_096
+# Subscribers that get a message without a pause: 0.2 µs each, 3 where each has a form of its own.
+WIDE: Final = 2_048
 
-# Outboxes in all recipients kept, repeats counted: 8 to 80 bytes each. Without a bound, ten
+# Subscribers in all recipients kept, repeats counted: 8 to 80 bytes each. Without a bound, ten
 # thousand tag lists that each reach ten thousand subscribers would keep a hundred million.
 _MAX_KEPT: Final = 1_000_000
 
@@ -56,42 +56,54 @@ class Recipients:
         targeted: whether an audience chose them among those that the tags match.
 
     Attributes:
-        by_form: each wire form, and those who want it.
+        wide: all of them, where they are more than `WIDE`; then they get messages by `parts`.
+        by_form: each wire form, and those who want it; not where they are `wide`.
         queues: queue groups, of which one member gets each message.
         targeted: as given.
-        parts: the same divided into some of at most `WIDE` subscribers, where there are more;
-            else empty.
         stale: whether a group behind them has changed since. Matches let go of stale recipients
             at once; the mark keeps another match from being given them.
     """
 
-    __slots__ = ("__weakref__", "by_form", "parts", "queues", "stale", "targeted")
+    __slots__ = ("__weakref__", "_parts", "by_form", "queues", "stale", "targeted", "wide")
 
     def __init__(self, subscribers: Iterable[Subscriber], targeted: bool = False) -> None:
         self.stale = False
         self.targeted = targeted
-        self.parts: Sequence[Recipients] = ()
-        subscribers = tuple(subscribers)
-        if len(subscribers) > WIDE:
-            self.parts = [
-                Recipients(subscribers[start : start + WIDE], targeted)
-                for start in range(0, len(subscribers), WIDE)
-            ]
+        self._parts: list[Recipients] = []
+        self.by_form: Sequence[tuple[WireForm, Sequence[Outbox | NamedSubscription]]] = ()
+        every = tuple(subscribers)
+        self.queues = tuple([each for each in every if isinstance(each, QueueGroup)])
+        self.wide = every if len(every) > WIDE else ()
+        if self.wide:
+            return
         by_form: dict[WireForm, list[Outbox | NamedSubscription]] = {}
-        queues: list[QueueGroup] = []
-        for each in subscribers:
-            if isinstance(each, QueueGroup):
-                queues.append(each)
-            else:
+        for each in every:
+            if not isinstance(each, QueueGroup):
                 by_form.setdefault(each.form, []).append(each)
-        self.queues = tuple(queues)
         self.by_form = [(form, tuple(members)) for form, members in by_form.items()]
+
+    @property
+    def size(self) -> int:
+        """How many they are. O(forms)."""
+        if self.wide:
+            return len(self.wide)
+        return len(self.queues) + sum([len(members) for _, members in self.by_form])
 
     def __iter__(self) -> Iterator[Subscriber]:
         """All of them, in no order that matters."""
+        if self.wide:
+            yield from self.wide
+            return
         yield from self.queues
         for _, members in self.by_form:
             yield from members
+
+    def parts(self) -> Iterator["Recipients"]:
+        """Those that are `wide`, some at a time; made as they are asked for first."""
+        for number, start in enumerate(range(0, len(self.wide), WIDE)):
+            if number == len(self._parts):
+                self._parts.append(Recipients(self.wide[start : start + WIDE], self.targeted))
+            yield self._parts[number]
 
 
 class Match(TagList):
@@ -225,7 +237,7 @@ class Resolver:
         return found
 
     def _bounded(self, recipients: Recipients) -> Recipients:
-        self._kept += sum(len(members) for _, members in recipients.by_form)
+        self._kept += recipients.size
         if self._kept > _MAX_KEPT:
             self._kept = 0
             for match in self._matches.values():
@@ -257,7 +269,7 @@ class Resolver:
             if isinstance(each, QueueGroup) or reaches(audience, each.attributes, everywhere)
         )
         recipients = Recipients(admitted, True)
-        return recipients if recipients.by_form or recipients.queues else self.nobody
+        return recipients if recipients.size else self.nobody
 
 
 def _is_bound(subscriber: Subscriber) -> bool:

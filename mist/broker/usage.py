@@ -36,11 +36,11 @@ Memory is bounded by periods: `on_full` asks for this one to be closed early.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, islice
+from itertools import islice
 
 from mist.broker.groups import Group
 from mist.broker.matches import Match, Matched, Recipients
-from mist.broker.named_subscriptions import NamedSubscription
+from mist.broker.named_subscriptions import NamedSubscription, QueueGroup
 from mist.broker.observer import DeliveryObserver, Receiver, Replayed
 from mist.broker.outbox import Outbox
 from mist.broker.usage_logs import Changed, Delivered, Tally, UsageLog, account, data_size
@@ -306,7 +306,7 @@ def _is_queue_member(receiver: Receiver) -> bool:
 
 
 def _members(recipients: Recipients) -> Iterator[Receiver]:
-    return chain.from_iterable([members for _, members in recipients.by_form])
+    return (each for each in recipients if not isinstance(each, QueueGroup))
 
 
 def _number(entries: Sequence[Matched]) -> int:

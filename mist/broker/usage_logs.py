@@ -5,7 +5,6 @@ How they work together is said in `mist.broker.usage`.
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import chain
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -128,12 +127,9 @@ def data_size(match: Match, wire: bytes, count: int) -> int:
 
 def _repeats(groups: Sequence[Group], recipients: Recipients) -> Sequence[tuple[Group, str, int]]:
     """See `Tally`. O(groups), or O(subscribers) where subscriptions overlap."""
-    number = len(recipients.queues)
-    for _, members in recipients.by_form:
-        number += len(members)
-    if number == sum([group.subscribers for group in groups]):
+    if recipients.size == sum([group.subscribers for group in groups]):
         return ()
-    due = {*recipients.queues, *chain.from_iterable(each for _, each in recipients.by_form)}
+    due = set(recipients)
     found: Counter[tuple[Group, str]] = Counter()
     for group in sorted(groups, key=_tag_list_of):
         for member in group.members:

@@ -112,6 +112,26 @@ def test_slow_consumers_are_dealt_with_some_at_a_time() -> None:
     assert longest <= 2 * mist.broker.fanout._STEP
 
 
+def test_a_slow_consumer_that_unsubscribes_between_two_steps_gets_nothing_more() -> None:
+    broker = Broker()
+    outboxes = [make_outbox(broker, messages=1) for _ in range(200)]
+    for outbox in outboxes:
+        broker.subscribe(outbox, A)
+        outbox.put(b"full", 1)
+    steps = iter(broker.publish_in_steps(batch(("a", "x"))))
+    next(steps)
+    left, stays = outboxes[-2:]
+    group = broker.find(A)
+    assert group is not None
+    broker.unsubscribe(left, group)
+    for outbox in (left, stays):
+        take_all(outbox)
+    assert count(steps) >= 1
+    assert (left.queued, stays.queued) == (0, 1)
+    assert broker.dropped["full"] == 198
+    assert broker.statistics().matched == 199
+
+
 def test_offers_to_queue_groups_are_made_some_at_a_time() -> None:
     broker = Broker()
     outbox = make_outbox(broker)
