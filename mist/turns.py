@@ -163,6 +163,16 @@ class Turns(trio.abc.Instrument):
             waiting.woken = trio.Event()
         self.given += 1
 
+    async def begin(self, account: Account | None = None, *, late: bool = False) -> None:
+        """Wait for a turn before something begins, where this pass is `crowded`.
+
+        Args:
+            account: whom it is charged to; None is nobody else's.
+            late: as for `wait`.
+        """
+        if self.crowded:
+            await self.wait(account or Account(), late=late)
+
     async def drive(self, steps: Iterable[object], account: Account) -> None:
         """Do work in steps, in turns. No checkpoint where it all fits into this pass.
 

@@ -32,7 +32,7 @@ from mist.transports.http1 import (
 )
 from mist.transports.streams import ByteStream, close_now, peer_address, ready_stream
 from mist.transports.websocket import WebSocketTransport
-from mist.turns import Account, Turns
+from mist.turns import Turns
 
 __all__ = ["HttpTransport"]
 
@@ -247,8 +247,7 @@ class _Connection:
         )
         scope = exchange.scope(transport.listen, self._address)
         try:
-            if transport.turns.crowded:
-                await transport.turns.wait(Account(), late=True)
+            await transport.turns.begin(late=True)
             await transport.app(scope, exchange.receive, exchange.send)
         except Exception as error:
             if not (exchange.broken or exchange.ended) or not _is_disconnect(error):

@@ -5,7 +5,8 @@ POST /v1/messages       all of a request's messages or none; durable when answer
 GET /v1/messages        a page of messages that match any of some tag sets, by ascending ids
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Annotated, Final
 
 import msgspec
@@ -173,39 +174,33 @@ class _Publishing:
     async def _publish_live(self, key: Key | None) -> bool:
         """Publish where there is no history; False where the key was used for something else."""
         hub = self._hub
-        checked = await self._check()
-        # From here to the first message without an await. Once that is published all of it will be.
-        fresh: list[Key] = []
-        if key is not None and not hub.keys_in_memory.once(key, lambda: fresh.append(key)):
-            hub.broker.release(checked.prepared)
-            return False
-        if key is None or fresh:
-            await hub.publish_checked(checked, self._envelopes(), self._account)
-        else:
-            hub.broker.release(checked.prepared)
+        async with self._checked() as checked:
+            # From here to the first message without an await. Once that is published all will be.
+            fresh: list[Key] = []
+            if key is not None and not hub.keys_in_memory.once(key, lambda: fresh.append(key)):
+                return False
+            if key is None or fresh:
+                await hub.publish_checked(checked, self._envelopes(), self._account)
         return True
 
     async def _store(self, key: Key | None) -> int:
         """Publish durably; the id of the first."""
-        checked = await self._check()
-        return await self._hub.store_checked(checked, self._caller.name, key, self._envelopes())
+        async with self._checked() as checked:
+            name = self._caller.name
+            return await self._hub.store_checked(checked, name, key, self._envelopes())
 
-    async def _check(self) -> Checked:
+    @asynccontextmanager
+    async def _checked(self) -> AsyncIterator[Checked]:
         """Check the messages, in turns, and then the right to publish them: see `_authorize`.
 
         Raises:
             EmptyTag, InvalidTag, TooManyTags, TooManyMatches: of the first invalid one.
             NotGranted, Problem: as `_authorize`; or too much waits for the disk (503).
         """
-        hub = self._hub
-        checked = await hub.check(self._found.messages, self._account)
-        try:
+        async with self._hub.checked(self._found.messages, self._account) as checked:
             await self._authorize()
-            check_room(hub)
-        except BaseException:
-            hub.broker.release(checked.prepared)
-            raise
-        return checked
+            check_room(self._hub)
+            yield checked
 
     async def _authorize(self) -> None:
         """Check the right to publish all of it, in turns.

@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import repeat
 from operator import itemgetter
-from typing import Final
+from typing import Final, Self
 
 import attrs
 
@@ -20,7 +20,7 @@ from mist.broker.validation import Accepted, Rejected
 from mist.message import Envelope, TagSet, format_tags, parse_tags
 from mist.wire import Batch, Entry, Run, record
 
-__all__ = ["Checked", "check_messages"]
+__all__ = ["Checked"]
 
 _STEP: Final = 20  # messages checked in a step, some 1 ms where they have many tags
 
@@ -29,7 +29,11 @@ _STEP: Final = 20  # messages checked in a step, some 1 ms where they have many 
 class Checked:
     """Messages that may be published, all or none, as far as their tags and data go.
 
-    Pass what is `prepared` to `Broker.release` once they are published, or never will be.
+    Use it in a `with` that lasts until they are published, or never will be: what was prepared for
+    them is let go of then.
+
+    Args:
+        broker: whose rules for tags hold.
 
     Attributes:
         runs: their records, one each.
@@ -38,10 +42,48 @@ class Checked:
         prepared: matches that take long to find, and have been found.
     """
 
+    broker: Broker
     runs: list[Run] = attrs.field(factory=list)
     entries: list[Entry] = attrs.field(factory=list)
     framable: list[bool] = attrs.field(factory=list)
     prepared: list[Preparation] = attrs.field(factory=list)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.broker.release(self.prepared)
+
+    def check(self, messages: Sequence[tuple[TagSet, bytes]]) -> Iterator[None]:
+        """Check messages in steps, and take them in. Once.
+
+        Args:
+            messages: tags and data of each, in order; at least one.
+
+        Raises:
+            EmptyTag, InvalidTag, TooManyTags, TooManyMatches: a message's tags break the rules.
+            ValueError: there is no message.
+            TypeError: something is not what it should be.
+        """
+        if not messages:
+            raise ValueError("there is no message to publish")
+        runs: list[Run] = []
+        for place, (tags, data) in enumerate(messages, 1):
+            tag_list = _tag_list(tags, self.broker.limits.message_tags)
+            if not isinstance(data, bytes):
+                raise TypeError(f"data must be bytes, not {type(data).__name__}")
+            runs.append((tag_list, record(tag_list, data), 1))
+            self.framable.append(b"\n" not in data)
+            if not place % _STEP:
+                yield
+        for part in self.broker.validate(Batch.of_runs(runs)):
+            if isinstance(part, Rejected):
+                raise part.error
+            if part is not None:
+                self.prepared += part.prepared
+                self.runs += part.batch.runs
+                self.entries += part.entries
+            yield
 
     def batches(self, envelopes: Sequence[Envelope | None] = ()) -> list[Accepted]:
         """Batches to publish, neighbours with one envelope together.
@@ -66,42 +108,6 @@ class Checked:
             batch = Batch.of_runs(self.runs[some], framable=framable, envelope=envelope)
             batches.append(Accepted(batch, self.entries[some]))
         return batches
-
-
-def check_messages(
-    broker: Broker, messages: Sequence[tuple[TagSet, bytes]], checked: Checked
-) -> Iterator[None]:
-    """Check messages in steps.
-
-    Args:
-        broker: whose rules for tags hold.
-        messages: tags and data of each, in order; at least one.
-        checked: which has them all in the end.
-
-    Raises:
-        EmptyTag, InvalidTag, TooManyTags, TooManyMatches: a message's tags break the rules.
-        ValueError: there is no message.
-        TypeError: something is not what it should be.
-    """
-    if not messages:
-        raise ValueError("there is no message to publish")
-    runs: list[Run] = []
-    for place, (tags, data) in enumerate(messages, 1):
-        tag_list = _tag_list(tags, broker.limits.message_tags)
-        if not isinstance(data, bytes):
-            raise TypeError(f"data must be bytes, not {type(data).__name__}")
-        runs.append((tag_list, record(tag_list, data), 1))
-        checked.framable.append(b"\n" not in data)
-        if not place % _STEP:
-            yield
-    for part in broker.validate(Batch.of_runs(runs)):
-        if isinstance(part, Rejected):
-            raise part.error
-        if part is not None:
-            checked.prepared += part.prepared
-            checked.runs += part.batch.runs
-            checked.entries += part.entries
-        yield
 
 
 def _tag_list(tags: TagSet, most: int) -> bytes:

@@ -2,20 +2,20 @@
 
 A peer's messages come through its session, which batches and checks them as they arrive. These
 come as a list, and are checked as a whole before any of them is published: all at once in the
-caller's own call (`publish_all`, `store_all`), or in turns, where they are a peer's (`check`, and
-then `publish_checked` or `store_checked`).
+caller's own call (`publish_all`, `store_all`), or in turns, where they are a peer's (`checked`, and
+in it `publish_checked` or `store_checked`).
 """
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
 
 import trio
 
 from mist.broker.broker import Broker
-from mist.broker.validation import Accepted
 from mist.errors import HistoryOff, HistoryUnavailable
 from mist.history import Key
 from mist.message import Envelope, TagSet
-from mist.sessions.batching import Checked, check_messages
+from mist.sessions.batching import Checked
 from mist.sessions.flush_scheduler import FlushScheduler
 from mist.sessions.sequencer import Sequencer
 from mist.sessions.submission import Submission
@@ -74,33 +74,31 @@ class InsidePublisher:
             HistoryUnavailable: nor then; the server is stopping.
             TypeError, ValueError: nor then; the arguments are not what they should be.
         """
-        checked = self._check_at_once(messages, publisher)
-        try:
+        _check_publisher(publisher)
+        with Checked(self.broker) as checked:
+            _do(checked.check(messages))
             batches = checked.batches(envelopes)
             if self.sequencer is None:
                 for part in batches:
                     self.broker.publish(part.batch)
                 self.broker.flush()
             else:
-                submission = Submission(batches, lambda _, outcome: None, publisher=publisher)
-                self.sequencer.submit(submission)
-        finally:
-            self.broker.release(checked.prepared)
+                # Nobody waits for it here, and what is prepared is for when it is delivered.
+                held, checked.prepared = checked.prepared, []
+                self.sequencer.submit(
+                    Submission(
+                        batches,
+                        lambda _, outcome: self.broker.release(held),
+                        publisher=publisher,
+                    )
+                )
         return len(messages)
 
-    def _check_at_once(self, messages: Sequence[tuple[TagSet, bytes]], publisher: str) -> Checked:
-        _check_publisher(publisher)
-        checked = Checked()
-        try:
-            for _ in check_messages(self.broker, messages, checked):
-                pass
-        except BaseException:
-            self.broker.release(checked.prepared)
-            raise
-        return checked
-
-    async def check(self, messages: Sequence[tuple[TagSet, bytes]], account: Account) -> Checked:
-        """Check messages in turns, before `publish_checked` or `store_checked` publishes them.
+    @asynccontextmanager
+    async def checked(
+        self, messages: Sequence[tuple[TagSet, bytes]], account: Account
+    ) -> AsyncIterator[Checked]:
+        """Check messages in turns, for `publish_checked` or `store_checked` in this block.
 
         Args:
             account: whom the turns are charged to.
@@ -108,14 +106,9 @@ class InsidePublisher:
         Raises:
             EmptyTag, InvalidTag, TooManyTags, TooManyMatches: a message's tags break the rules.
         """
-        checked = Checked()
-        try:
-            steps = check_messages(self.broker, messages, checked)
-            await self.flush_scheduler.work(steps, account)
-        except BaseException:
-            self.broker.release(checked.prepared)
-            raise
-        return checked
+        with Checked(self.broker) as checked:
+            await self.flush_scheduler.work(checked.check(messages), account)
+            yield checked
 
     async def publish_checked(
         self, checked: Checked, envelopes: Sequence[Envelope | None], account: Account
@@ -124,15 +117,12 @@ class InsidePublisher:
 
         Once it has begun it is not cancelled.
         """
-        try:
-            batches = checked.batches(envelopes)
-            with trio.CancelScope(shield=True):
-                for part in batches:
-                    steps = self.broker.publish_in_steps(part.batch)
-                    await self.flush_scheduler.work(steps, account)
-                await self.flush_scheduler.flush(account)
-        finally:
-            self.broker.release(checked.prepared)
+        batches = checked.batches(envelopes)
+        with trio.CancelScope(shield=True):
+            for part in batches:
+                steps = self.broker.publish_in_steps(part.batch)
+                await self.flush_scheduler.work(steps, account)
+            await self.flush_scheduler.flush(account)
 
     async def store_checked(
         self,
@@ -149,12 +139,21 @@ class InsidePublisher:
         Raises:
             HistoryOff, HistoryUnavailable: nothing was published; as for `store`.
         """
-        try:
-            if self.sequencer is None:
-                raise HistoryOff
-            return await self._stored(self.sequencer, checked.batches(envelopes), publisher, key)
-        finally:
-            self.broker.release(checked.prepared)
+        if self.sequencer is None:
+            raise HistoryOff
+        outcomes: list[int | HistoryUnavailable] = []
+        settled = trio.Event()
+
+        def settle(submission: Submission, outcome: int | HistoryUnavailable) -> None:
+            outcomes.append(outcome)
+            settled.set()
+
+        batches = checked.batches(envelopes)
+        self.sequencer.submit(Submission(batches, settle, publisher=publisher, key=key))
+        await settled.wait()
+        if isinstance(outcomes[0], HistoryUnavailable):
+            raise outcomes[0]
+        return outcomes[0]
 
     async def store(self, tags: TagSet, data: bytes) -> int:
         """Publish one message from inside the process, durably.
@@ -194,26 +193,17 @@ class InsidePublisher:
         """
         if not isinstance(key, Key | None):
             raise TypeError("a key must be Key or None")
-        checked = self._check_at_once(messages, publisher)
-        return await self.store_checked(checked, publisher, key, envelopes)
-
-    async def _stored(
-        self, sequencer: Sequencer, batches: Sequence[Accepted], publisher: str, key: Key | None
-    ) -> int:
-        outcomes: list[int | HistoryUnavailable] = []
-        settled = trio.Event()
-
-        def settle(submission: Submission, outcome: int | HistoryUnavailable) -> None:
-            outcomes.append(outcome)
-            settled.set()
-
-        sequencer.submit(Submission(batches, settle, publisher=publisher, key=key))
-        await settled.wait()
-        if isinstance(outcomes[0], HistoryUnavailable):
-            raise outcomes[0]
-        return outcomes[0]
+        _check_publisher(publisher)
+        with Checked(self.broker) as checked:
+            _do(checked.check(messages))
+            return await self.store_checked(checked, publisher, key, envelopes)
 
 
 def _check_publisher(publisher: str) -> None:
     if not isinstance(publisher, str):
         raise TypeError(f"publisher must be str, not {type(publisher).__name__}")
+
+
+def _do(steps: Iterator[None]) -> None:
+    for _ in steps:
+        pass

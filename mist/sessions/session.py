@@ -198,9 +198,8 @@ class Session:
         self.outbox.discard()
         self.hub.broker.settle(self.outbox)
         self._client.release()
-        if self.hub.turns.crowded:  # where many end at once
-            with trio.CancelScope(shield=True):
-                await self.hub.turns.wait(self.account, late=True)
+        with trio.CancelScope(shield=True):
+            await self.hub.turns.begin(self.account, late=True)
         if self.named_subscriptions:
             await self._drop_all(self.named_subscriptions, self.named_subscriptions.drop)
         self.hub.broker.describe(self.outbox, NO_ATTRIBUTES, ())
@@ -370,8 +369,7 @@ class Session:
         """
         if self.recovery is None:
             raise HistoryOff
-        if self.hub.turns.crowded:  # where many come back at once
-            await self.hub.turns.wait(self.account, late=True)
+        await self.hub.turns.begin(self.account, late=True)
         made: list[TagSet] = []
 
         def subscribe() -> Sequence[TagSet]:

@@ -16,7 +16,6 @@ import trio
 from mist.sessions.hub import Hub
 from mist.transports.connection_limiter import ConnectionLimiter
 from mist.transports.streams import close_now, peer_address, ready_stream
-from mist.turns import Account
 
 __all__ = ["Transport"]
 
@@ -54,8 +53,7 @@ class Transport(ABC):
                 self._hub.sessions.refused[self._name] += 1
                 await self._turn_away(stream, address, nursery)
                 return
-            if self._hub.turns.crowded:  # where many connect at once
-                await self._hub.turns.wait(Account(), late=True)
+            await self._hub.turns.begin(late=True)
             if await ready_stream(stream, self._handshake_seconds):
                 await self._serve(stream, address, nursery)
         except Exception:

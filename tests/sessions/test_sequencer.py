@@ -14,7 +14,7 @@ from mist.errors import EmptyTag, HistoryOff, HistoryUnavailable
 from mist.history import Bulk, History, Key, Mark
 from mist.message import Envelope
 from mist.protocols.line.forms import PLAIN
-from mist.sessions.batching import Checked, check_messages
+from mist.sessions.batching import Checked
 from mist.sessions.hub import Hub
 from mist.sessions.publisher import Publisher
 from mist.sessions.sequencer import Sequencer
@@ -175,8 +175,8 @@ async def test_what_raises_beside_a_delivery_costs_nobody_else(hub: Hub, what: s
         outbox.flush = fail
     if what == "on_behind":
         outbox.on_behind = fail
-    checked = Checked()
-    assert not any(check_messages(broker, [(A, b"1"), (A, b"2")], checked))
+    checked = Checked(broker)
+    assert not any(checked.check([(A, b"1"), (A, b"2")]))
     submission = Submission(
         checked.batches(),
         fail if what == "settled" else lambda _, outcome: None,
