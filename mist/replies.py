@@ -59,7 +59,7 @@ class Subscriptions(Reply):
 
 @attrs.frozen
 class Tags(Reply):
-    """A set of tags: of a token, or of all subscriptions."""
+    """A set of tags: what a token grants, and in the client those of all subscriptions, too."""
 
     tags: TagSet
 

@@ -1,6 +1,5 @@
 """What a peer sent is shown as text, and can't be taken for a log line or a terminal's command."""
 
-import contextlib
 import json
 import logging
 import socket
@@ -9,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mist.logs import configure
+from tests.log_files import logging_to
 from tests.processes import Process, dial
 
 FORGED = "2026-01-01T00:00:00.000000Z [error    ] forged"
@@ -27,16 +26,8 @@ HOSTILE = (
 @pytest.fixture(params=["console", "json"])
 def lines(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
     """The file to which this process logs as `mist serve --log-level debug` does."""
-    root, mist = logging.getLogger(), logging.getLogger("mist")
-    before = root.handlers[:], root.level, mist.level
-    path = tmp_path / "log"
-    with path.open("w", encoding="utf-8", errors="backslashreplace") as file:
-        with contextlib.redirect_stderr(file):
-            configure(request.param, "debug")
+    with logging_to(tmp_path / "log", request.param) as path:
         yield path
-    root.handlers[:], level, mist_level = before
-    root.setLevel(level)
-    mist.setLevel(mist_level)
 
 
 def only_printable(path: Path) -> list[str]:

@@ -10,7 +10,7 @@ index, and when it comes or goes, the whole memo is cleared.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from itertools import islice
+from itertools import chain, islice
 from typing import Final
 
 from mist.addresses import EVERYTHING, compile_asked, expand, is_pattern, is_topic
@@ -120,9 +120,7 @@ class Directory:
 
     def tags(self) -> TagSet:
         """Every distinct tag that is asked for. O(tags)."""
-        plain = [_shown(tag) for tag in self._index.tags() if not _is_derived(tag)]
-        everything = () if self._everything is None else EVERYTHING
-        return frozenset(plain).union(self._patterns, everything)
+        return frozenset(chain.from_iterable(self.tags_in_steps()))
 
     def tags_in_steps(self) -> Iterator[list[str]]:
         """What `tags` has, some at a time; one may come twice where it comes and goes meanwhile."""

@@ -194,6 +194,6 @@ class Preparations:
             each.joined(subscriber, group)
 
     def left(self, group: Group) -> None:
-        """A subscriber has left a group, likewise."""
+        """A subscriber has left a group, and all that is prepared has to know."""
         for each in self._begun:
             each.left(group)

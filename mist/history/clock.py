@@ -12,7 +12,7 @@ advances at half its speed:
 A clock that jumps ahead, or a suspended machine, does not count as elapsed time: at most an hour
 is counted at a time.
 
-Likewise the age of a message is by the wall clock, less what that was set ahead by since then (see
+The age of a message, too, is by the wall clock, less what that was set ahead by since then (see
 `leaps`); or, if it is from the clock's future, by the log's own time.
 """
 

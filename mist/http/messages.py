@@ -231,7 +231,8 @@ class _Publishing:
 def check_room(hub: Hub) -> None:
     """Refuse a publish (503) where too much waits for the disk, which is backpressure.
 
-    And where the server shuts down and stores nothing: those who are told goodbye would miss it.
+    And where the server shuts down and stores nothing: subscribers, whose sessions end, would
+    miss it.
     """
     if hub.ending and hub.sequencer is None:
         raise Problem(503, "draining", "the server is shutting down", {"Retry-After": "1"})

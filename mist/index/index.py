@@ -5,7 +5,7 @@ somewhere in the tree. There are millions, and each object more would be 64 byte
 of the garbage collector, which passes over tuples of strings after it saw them once.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Generic, TypeVar
 
 import attrs
@@ -117,10 +117,6 @@ class Index(Generic[G]):
         or goes meanwhile may be or not. A step is O(capacity of a chunk), some milliseconds.
         """
         return self._tree.match_in_steps(tags)
-
-    def tags(self) -> Iterable[str]:
-        """Every distinct tag of any entry. O(tags)."""
-        return iter(self._tags)
 
     def slices(self) -> Iterator[list[G]]:
         """Every group, some at a time: a 256th of them. For looking through all of a large index.

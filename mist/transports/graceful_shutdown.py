@@ -1,14 +1,14 @@
 """Graceful shutdown: end all sessions, spread over time, and let them take what is queued.
 
 A publisher's reply is its fence: what it sent before has been carried out when the reply comes. So
-the order matters. Were listeners told goodbye while publishers are still read, these would be told
-that their messages were published, and the listeners would never have them.
+the order matters. If subscribers' sessions ended while publishers are still read, publishers would
+be told that their messages were published, and the subscribers would never have them.
 
     stop reading   from the moment that `Hub.ending` is set, sessions handle no command that they
                    are not at; HTTP refuses to publish what isn't stored
     finish         sessions finish the commands that they are at, the sequencer stores and delivers
                    what was submitted, and all of it is written as far as peers take it
-    goodbye        each session ends, and has what is left of the time to take what is queued
+    end            each session ends, and has what is left of the time to take what is queued
 """
 
 import random

@@ -299,7 +299,9 @@ class IndexMachine(RuleBasedStateMachine):
     @invariant()
     def sizes_agree(self) -> None:
         assert len(self.index) == len(self.model)
-        assert frozenset(self.index.tags()) == frozenset().union(*self.model)
+        assert frozenset(
+            tag.name for some in self.index.tag_slices() for tag in some
+        ) == frozenset().union(*self.model)
         check_structure(self.index)
 
     def teardown(self) -> None:

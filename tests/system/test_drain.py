@@ -35,7 +35,7 @@ def publish_lines(url: str, name: str, fenced: list[str]) -> None:
 
 
 def publish_requests(url: str, name: str, fenced: list[str]) -> None:
-    """Likewise by HTTP, where each answer is a fence."""
+    """The same over HTTP, where each answer is a fence."""
     number = 0
     with contextlib.suppress(OSError), dial(url) as sock, sock.makefile("rb") as answers:
         while True:

@@ -8,8 +8,8 @@ import attrs
 import pytest
 import trio
 
-from mist.logs import configure
 from tests.http.client import request
+from tests.log_files import logging_to
 from tests.servers import listeners, port_of, running
 
 LISTEN = listeners("tcp", "ws", "http")
@@ -56,16 +56,8 @@ class Journey:
 @pytest.fixture(params=["console", "json"])
 def log(request, tmp_path):
     """The log as `mist serve --log-level debug` writes it, into a file."""
-    root, mist = logging.getLogger(), logging.getLogger("mist")
-    before = root.handlers[:], root.level, mist.level
-    path = tmp_path / "log"
-    with path.open("w") as file:
-        with contextlib.redirect_stderr(file):
-            configure(request.param, "debug")
+    with logging_to(tmp_path / "log", request.param) as path:
         yield path
-    root.handlers[:], level, mist_level = before
-    root.setLevel(level)
-    mist.setLevel(mist_level)
 
 
 async def ask(server, journey, method, path, headers=None, body=None, **more):

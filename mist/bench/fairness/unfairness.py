@@ -69,22 +69,22 @@ class Unfairness:
 
     @property
     def attacked(self) -> Quantiles:
-        """Likewise."""
+        """As `quiet`, while the server was attacked."""
         return self._over_rounds(1, lambda waits: waits.line)
 
     @property
     def http_quiet(self) -> Quantiles:
-        """Likewise, of requests."""
+        """As `quiet`, of requests."""
         return self._over_rounds(0, lambda waits: waits.http)
 
     @property
     def http_attacked(self) -> Quantiles:
-        """Likewise."""
+        """As `attacked`, of requests."""
         return self._over_rounds(1, lambda waits: waits.http)
 
     @property
     def late(self) -> Quantiles:
-        """Likewise, by how much the probe itself wrote late while the server was attacked."""
+        """As `attacked`, of how late the probe itself wrote."""
         return self._over_rounds(1, lambda waits: waits.late)
 
     @property

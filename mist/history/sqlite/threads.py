@@ -11,7 +11,7 @@ loop that polls every 0.5 ms, four waits of a thread took 30 s with the default,
 interval of 0.5 ms, and 3 ms with 0.1 ms, which is shorter than the iterations of a
 busy loop. So opening a log for writing sets the interval to that.
 
-The loop waits for the lock likewise, after each of its system calls, and the longer the more
+The loop waits for the lock, too, after each of its system calls, and the longer the more
 threads want it: ten replays on four threads took others' p50 from 1 to 110 ms. Reading a block is
 mostly work under that lock, and no faster on several threads. So blocks are read on one, one
 read after the other, and lookups of a row or two on the others.

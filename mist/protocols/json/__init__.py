@@ -145,8 +145,6 @@ class JsonDialect(Protocol):
                 return finished(self._listed(name, tag_lists))
             case Tags(tags) if isinstance(command, TokenCommand):
                 return self._answer(name, sorted(tags))
-            case Tags(tags):
-                return self.reply(command, SortedTags(sorted(tags)))
             case SortedTags(tags):
                 return self._answer(name, data=" ".join(tags))
             case Connections(connected, lifetime):

@@ -234,8 +234,6 @@ class LineProtocol(Protocol):
             case Tags(tags) if isinstance(command, TokenCommand):
                 granted = [format_tags(tags).encode()] if tags else []
                 return _list(b"tags %b" % command.token.encode(), granted)
-            case Tags(tags):
-                return self.reply(command, SortedTags(sorted(tags)))
             case SortedTags(tags):
                 return _list(b"listall", " ".join(tags).encode().split(b" ") if tags else [])
             case TokenAttributes(attributes) if isinstance(command, TokenCommand):

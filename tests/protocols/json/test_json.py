@@ -40,7 +40,17 @@ from mist.message import Limits
 from mist.protocols.json import JsonProtocol, commands, objects
 from mist.protocols.json.forms import JSON_OBJECTS
 from mist.protocols.json.frames import JsonFrameProtocol
-from mist.replies import Connections, Done, Failed, Reply, Resumed, Revoked, Subscriptions, Tags
+from mist.replies import (
+    Connections,
+    Done,
+    Failed,
+    Reply,
+    Resumed,
+    Revoked,
+    SortedTags,
+    Subscriptions,
+    Tags,
+)
 from mist.wire import Batch
 
 LIMITS = Limits(data=100, line=300)
@@ -431,10 +441,10 @@ ANSWERS: list[tuple[Command, Reply, bytes]] = [
         Subscriptions((b"c", b"a,b")),
         b'{"command":"list","data":"c a,b","subscriptions":[["c"],["a","b"]]}\n',
     ),
-    (ListTags(), Tags(frozenset()), b'{"command":"listall"}\n'),
+    (ListTags(), SortedTags([]), b'{"command":"listall"}\n'),
     (
         ListTags(),
-        Tags(frozenset({"b", "ä", "a"})),
+        SortedTags(["a", "b", "ä"]),
         '{"command":"listall","data":"a b ä"}\n'.encode(),
     ),
     (

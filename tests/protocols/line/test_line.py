@@ -65,6 +65,7 @@ from mist.replies import (
     Newest,
     Reply,
     Resumed,
+    SortedTags,
     Stored,
     Subscriptions,
     Tags,
@@ -606,8 +607,8 @@ ANSWERS: list[tuple[Command, Reply, bytes]] = [
     (ListSubscriptions(), Subscriptions((b"{a}", b"b")), b"list {a} b\n"),
     # else it would be read as the older form
     (ListSubscriptions(), Subscriptions((b"{a}", b"{b,c}")), b"list {{a}} {{b,c}}\n"),
-    (ListTags(), Tags(frozenset()), b"listall \n"),
-    (ListTags(), Tags(frozenset({"b", "ä", "a"})), "listall a b ä\n".encode()),
+    (ListTags(), SortedTags([]), b"listall \n"),
+    (ListTags(), SortedTags(["a", "b", "ä"]), "listall a b ä\n".encode()),
     (ShowAttributes("t"), TokenAttributes(NO_ATTRIBUTES), b"attr t \n"),
     (ShowAttributes("ü"), TokenAttributes(Attributes(user="ü")), "attr ü user=%C3%BC\n".encode()),
     (ShowTags("t"), Tags(frozenset()), b"tags t \n"),
