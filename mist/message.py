@@ -49,6 +49,7 @@ __all__ = [
     "TagUse",
     "check_tag",
     "check_token",
+    "count_json_strings",
     "explain_invalid_tag",
     "format_tags",
     "parse_tag_list",
@@ -212,6 +213,15 @@ def check_tag(tag: str, use: TagUse = PUBLISH) -> str:
     if _utf8_length(tag, InvalidTag) > MAX_TAG:
         raise InvalidTag
     return tag
+
+
+def count_json_strings(text: bytes) -> int:
+    """How many strings a JSON text has, at least: to refuse far too many before any is made.
+
+    Quotes inside strings are escaped. One behind an escaped backslash looks like those, so there
+    may be up to twice as many strings.
+    """
+    return (text.count(b'"') - text.count(b'\\"')) // 2
 
 
 def explain_invalid_tag(tags: Iterable[str], use: TagUse = PUBLISH) -> str:

@@ -26,7 +26,7 @@ from mist.history import MAX_GROUP
 from mist.http.bodies import NDJSON
 from mist.http.openapi import Body
 from mist.http.problems import Problem
-from mist.message import MAX_REPEATS, Limits, TagSet, parse_tags
+from mist.message import MAX_REPEATS, Limits, TagSet, count_json_strings, parse_tags
 
 __all__ = ["BODY", "TAGS", "Reading"]
 
@@ -103,11 +103,8 @@ class Reading:
         """Refuse far too many tags before half a million strings are made of them."""
         if len(text) <= _LARGE:
             return
-        # Quotes inside strings are escaped. One behind an escaped backslash looks like those, so
-        # there may be more strings than this, up to twice as many.
-        strings = (text.count(b'"') - text.count(b'\\"')) // 2
         most = self.limits.message_tags
-        if strings > most * MAX_REPEATS + _OTHERS:
+        if count_json_strings(text) > most * MAX_REPEATS + _OTHERS:
             raise TooManyTags(most)
 
 
