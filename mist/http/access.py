@@ -41,6 +41,11 @@ class Caller:
         return self.record is None
 
     @property
+    def publishes(self) -> bool:
+        """Whether it may publish anything at all."""
+        return self.record is None or self.record.grant.publishes
+
+    @property
     def name(self) -> str:
         """Its name in the history and in logs; empty for a service."""
         return "" if self.record is None else self.record.id

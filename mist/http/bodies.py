@@ -7,7 +7,9 @@ import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
+from mist.errors import MistError
 from mist.http.problems import Problem
+from mist.message import count_json_strings
 
 __all__ = ["ARROW", "FORM", "JSON", "NDJSON", "answer", "read_body", "whole_body"]
 
@@ -43,23 +45,37 @@ async def whole_body(request: Request) -> bytes:
             return b"".join(pieces)
 
 
-async def read_body(request: Request, kind: type[T]) -> T:
+async def read_body(
+    request: Request, kind: type[T], most: int, too_many: MistError | None = None
+) -> T:
     """A request's JSON body, of exactly that type; 5.0 is an integer, as in JSON Schema.
 
     Args:
         kind: anything that msgspec decodes: a Struct, a union of them, a list.
+        most: values of the largest valid body, counted by their commas. A body with more is
+            refused undecoded: to decode the million that fit into one would hold the event loop.
+        too_many: raised instead of a Problem where more than `most` are strings, such as tags.
 
     Raises:
-        Problem: it is not JSON, or not of that type (400).
+        Problem: it is not JSON, or not of that type, or has too many values (400).
+        MistError: `too_many`.
     """
     body = await whole_body(request)
+    if too_many is not None and count_json_strings(body) > most:
+        raise too_many
+    if body.count(b",") > most:
+        raise _invalid("too many values")
     try:
         try:
             return msgspec.json.decode(body, type=kind)
         except msgspec.ValidationError:
             return msgspec.convert(_decode_whole(body), type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise Problem(400, "invalid_body", f"the body can't be understood: {error}") from None
+        raise _invalid(str(error)) from None
+
+
+def _invalid(detail: str) -> Problem:
+    return Problem(400, "invalid_body", f"the body can't be understood: {detail}")
 
 
 def answer(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

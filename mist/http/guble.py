@@ -79,6 +79,7 @@ def routes(context: Context) -> Sequence[BaseRoute]:
             return Response()
         caller = await context.access.caller(request)
         tags = _topic(request, hub.limits)
+        _check_grant(caller, tags)  # before the body is read
         check_room(hub)
         body = await request.body()
         if len(body) > hub.limits.data:
@@ -86,8 +87,7 @@ def routes(context: Context) -> Sequence[BaseRoute]:
         check_room(hub)
         # Without an await from here on: what the token may, it still may.
         caller = context.access.again(caller, request)
-        if caller.record is not None and not caller.record.grant.may_publish(tags):
-            raise NotGranted
+        _check_grant(caller, tags)
         envelope = _envelope(request, caller)
         if hub.sequencer is None:
             hub.publish_all([(tags, body)], caller.name, [envelope])
@@ -112,6 +112,11 @@ def _topic(request: Request, limits: Limits) -> TagSet:
     if not topic:
         raise Problem(404, "not_found", "a topic is needed")
     return parse_tags([f"/{topic}"], limits.message_tags, PUBLISH)
+
+
+def _check_grant(caller: Caller, tags: TagSet) -> None:
+    if caller.record is not None and not caller.record.grant.may_publish(tags):
+        raise NotGranted
 
 
 def _envelope(request: Request, caller: Caller) -> Envelope:

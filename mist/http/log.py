@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 
 from mist.archive import ArchiveError
 from mist.attributes import Attributes
-from mist.errors import HistoryOff, NotGranted
+from mist.errors import HistoryOff, NotGranted, TooManyTags
 from mist.history import MAX_ID, Erasure
 from mist.http.access import Caller
 from mist.http.bodies import ARROW, answer, read_body
@@ -39,7 +39,7 @@ from mist.http.problems import Problem
 from mist.http.publications import TAGS as TAG_LIST
 from mist.http.queries import Query
 from mist.http.staging import NO_ARROW
-from mist.message import Limits, TagSet, parse_tags
+from mist.message import MAX_REPEATS, Limits, TagSet, parse_tags
 from mist.protocols.selections import parse_alternative, parse_moment, split_alternatives
 from mist.sessions.hub import Hub
 from mist.sessions.sequencer import Sequencer
@@ -49,6 +49,7 @@ __all__ = ["OPERATIONS", "routes"]
 _LIMIT: Final = 20_000  # rows
 _MOST: Final = 200_000
 _CHUNK: Final = 256 * 1024  # bytes sent at a time
+_OTHERS: Final = 300  # commas and strings of an erasure besides its tags; a publisher has 255 bytes
 _MAX_SECONDS: Final = 60  # of one step of an erasure or of sealing
 
 
@@ -190,7 +191,9 @@ def routes(context: Context) -> Sequence[BaseRoute]:
 
     async def erase(request: Request) -> Response:
         await access.service(request)
-        asked = await read_body(request, ErasureRequest)
+        tags = hub.limits.message_tags
+        most = tags * MAX_REPEATS + _OTHERS
+        asked = await read_body(request, ErasureRequest, most, TooManyTags(tags))
         sequencer, _ = parts()
         erasure = _erasure(asked, hub.limits)
         query = Query(request)

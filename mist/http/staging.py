@@ -34,6 +34,9 @@ from mist.sessions.sequencer import Sequencer
 __all__ = ["OPERATIONS", "routes"]
 
 _MOST_PARTS: Final = 100_000  # of a commit
+_MOST_VALUES: Final = (
+    400_000  # of a commit's body: three for each attempt, which has a part or more
+)
 _MAKERS: Final = 2  # threads that read Arrow; each takes several times the memory of its body
 
 _Number = Annotated[int, msgspec.Meta(ge=0, le=MAX_ID)]
@@ -125,7 +128,10 @@ def routes(context: Context) -> Sequence[BaseRoute]:
     makers = trio.CapacityLimiter(_MAKERS)
 
     async def put(request: Request) -> Response:
+        # As for other publishers: who has no right is told so before the body is read.
         caller = await context.access.caller(request)
+        if not caller.publishes:
+            raise NotGranted
         if hub.sequencer is None:
             raise HistoryOff
         batch = _batch(request, caller)
@@ -147,7 +153,7 @@ def routes(context: Context) -> Sequence[BaseRoute]:
 
     async def commit(request: Request) -> Response:
         caller = await context.access.caller(request)
-        asked = await read_body(request, CommitRequest)
+        asked = await read_body(request, CommitRequest, _MOST_VALUES)
         if not WRITER.fullmatch(asked.txn):  # the schema's $ matches before a line end, too
             raise Problem(400, "invalid_body", "the body can't be understood: txn")
         if commits is None or hub.sequencer is None:

@@ -16,14 +16,14 @@ from starlette.routing import BaseRoute, Route
 
 from mist.attributes import Attributes, change_of_json
 from mist.auth import Amend, Change, Enroll, Outcome, Record, Remove
-from mist.errors import MistError
-from mist.fields import MAX_IDS
+from mist.errors import MistError, TooManyTags
+from mist.fields import MAX_AUDIENCE, MAX_IDS
 from mist.http.bodies import answer, read_body
 from mist.http.context import Context
 from mist.http.openapi import SERVICE, Answer, Body, Operation, Operations, parameter
 from mist.http.paging import LIMIT, Paging, after_parameter
 from mist.http.problems import Problem
-from mist.message import GRANT, TagSet, parse_tags
+from mist.message import GRANT, MAX_REPEATS, TagSet, parse_tags
 
 __all__ = ["OPERATIONS", "routes"]
 
@@ -135,6 +135,8 @@ class TokenList(msgspec.Struct, frozen=True):
 def routes(context: Context) -> Sequence[BaseRoute]:
     """`/v1/tokens`, `/v1/tokens/{id}`."""
     registry, limits = context.hub.registry, context.hub.limits
+    # Two lists of tags with repeats; and attributes, where each byte might be a comma.
+    most = 2 * limits.token_tags * MAX_REPEATS + MAX_AUDIENCE
 
     def parse(tags: list[str]) -> TagSet:
         return parse_tags(tags, limits.token_tags, GRANT)
@@ -155,7 +157,7 @@ def routes(context: Context) -> Sequence[BaseRoute]:
         return answer(TokenList([_describe(each) for each in page], count, following))
 
     async def make(request: Request) -> Response:
-        wanted = await read_body(request, TokenRequest)
+        wanted = await read_body(request, TokenRequest, most, TooManyTags(limits.token_tags))
         text = wanted.token
         if text is msgspec.UNSET:
             text = secrets.token_urlsafe(_GENERATED)
@@ -182,7 +184,7 @@ def routes(context: Context) -> Sequence[BaseRoute]:
                 return answer(_describe(record))
 
     async def change(request: Request, name: str) -> Response:
-        wanted = await read_body(request, TokenChange)
+        wanted = await read_body(request, TokenChange, most, TooManyTags(limits.token_tags))
         add, remove = (parse(tags) if tags else frozenset() for tags in (wanted.add, wanted.remove))
         record = await execute(Amend(name, add, remove, *change_of_json(wanted.attributes)))
         assert record is not None

@@ -261,6 +261,18 @@ async def test_a_right_lost_while_the_body_comes_is_lost(server: Server) -> None
     assert not taken(guble)
 
 
+async def test_a_token_without_the_right_is_refused_before_the_body_arrives(server: Server) -> None:
+    await register(server, "may", "/foo", ">/bar")
+    head = (
+        b"POST /api/message/foo HTTP/1.1\r\nHost: localhost\r\nX-Auth-Token: may\r\n"
+        b"Content-Length: 3000000\r\n\r\n"
+    )
+    async with connect(server) as client:
+        await client.connection.send_all(head)
+        with trio.fail_after(5):
+            assert b" 403 " in (await client.receive_some()).partition(b"\r\n")[0]
+
+
 async def test_with_a_secret_nobody_publishes_without_a_credential(tmp_path: Path) -> None:
     async with running(tmp_path, listen=LISTEN, secret="s3cret") as server:
         secret = {"Authorization": "Bearer s3cret"}

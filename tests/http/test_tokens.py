@@ -2,6 +2,7 @@
 
 import re
 
+import msgspec
 import pytest
 import trio
 
@@ -115,6 +116,34 @@ async def test_what_cannot_be_a_token_is_refused(server, body, code):
     response = await request(server, "PUT", "/v1/tokens", json=body)
     assert (response.status, response.json()["code"]) == (400, code)
     assert server.hub.registry.statistics().tokens == 0
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("PUT", "/v1/tokens", {"tags": ["a"] * 180_000}),
+        ("PATCH", "/v1/tokens/0123456789abcdef", {"add": ["a"] * 180_000}),
+        ("POST", "/v1/log/erase", {"tags": ["a"] * 180_000}),
+    ],
+)
+async def test_far_too_many_tags_are_refused_by_their_number(
+    server, method, path, body, monkeypatch
+):
+    monkeypatch.setattr(msgspec.json, "decode", None)
+    response = await request(server, method, path, json=body)
+    assert (response.status, response.json()["code"]) == (400, "too_many_tags")
+
+
+@pytest.mark.parametrize("body", [[{}] * 100_000, {"tags": [1] * 100_000}])
+async def test_far_too_many_values_are_refused_by_their_number(server, body, monkeypatch):
+    monkeypatch.setattr(msgspec.json, "decode", None)
+    response = await request(server, "PUT", "/v1/tokens", json=body)
+    assert (response.status, response.json()["code"]) == (400, "invalid_body")
+
+
+async def test_as_many_repeats_of_a_tag_as_a_token_may_name_are_one_tag(server):
+    made = await make(server, *["a"] * 1_024, attributes={"groups": list(range(200))})
+    assert made["tags"] == ["a"]
 
 
 async def test_attributes_that_are_refused_are_not_repeated(server):
