@@ -1,10 +1,11 @@
 """Has a server take inputs, and counts those that it took.
 
 A *conversation* is one connection: a valid beginning, inputs, and a question behind every few of
-them; then the client ends its side, and reads what comes to its end. Over HTTP that would end what
-waits for an answer, so there it is done once all was answered, or nothing comes. An input counts
-as taken where a question behind it was answered: the server has read it, and gone on. What was sent
-to a connection that had been closed, or stands behind something without an end, doesn't count.
+them, the wilder the fewer; then the client ends its side, and reads what comes to its end. Over
+HTTP that would end what waits for an answer, so there it is done once all was answered, or nothing
+comes. An input counts as taken where a question behind it was answered: the server has read it,
+and gone on. Not counted are the input that a connection was closed for, what was sent to a closed
+connection, and what stands behind something without an end.
 
 The same seed makes the same inputs, whichever thread has its turn.
 """
@@ -12,7 +13,9 @@ The same seed makes the same inputs, whichever thread has its turn.
 import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from select import POLLIN, POLLOUT, poll
 from typing import Final
 
 import attrs
@@ -21,15 +24,17 @@ from tests.fuzz.dialects import Dialect
 from tests.fuzz.mutation import Dice
 from tests.servers import port_of
 
-__all__ = ["Figures", "converse"]
+__all__ = ["Figures", "converse", "goes_on", "memory"]
 
-_INPUTS: Final = 96  # of one conversation
-_ASKED: Final = 4  # inputs, behind which there is a question
+# By wildness: the inputs of a conversation, and after how many there is a question. Wild ones end
+# early, and what stands behind their end is made and sent for nothing.
+_LENGTHS: Final = {0.0: (96, 8), 0.1: (48, 4), 1.0: (12, 1)}
 _THREADS: Final = 8
-_WASTED: Final = 20  # times as many connections as would do, after which it is given up
+_WASTED: Final = 20  # times as many inputs as would do, after which it is given up
 _TIMEOUT: Final = 60.0  # seconds in which a server has to end a conversation
 _SILENCE: Final = 0.5  # seconds, after which nothing more will be answered over HTTP
 _FIRST: Final = 0.1  # of all inputs, after which memory has what it will hold
+_READ: Final = 262_144  # bytes
 
 
 @attrs.define
@@ -41,7 +46,7 @@ class Figures:
         conversations: connections.
         seconds: from the first to the last.
         early, late: the server's memory after a tenth of the inputs and at the end; MiB.
-        stuck: seeds of conversations that the server did not end in time.
+        stuck: seeds of conversations that the server did not begin, or did not end in time.
     """
 
     taken: int = 0
@@ -76,99 +81,152 @@ def converse(dialect: Dialect, url: str, pid: int, count: int, seed: str) -> Fig
     def work() -> None:
         while True:
             with lock:
-                spent = figures.conversations > _WASTED * (1 + count // _INPUTS)
+                spent = figures.sent > _WASTED * (count + 1_000)
                 if figures.taken >= count or figures.stuck or spent:
                     return
                 own_seed = f"{seed}/{figures.conversations}"
                 figures.conversations += 1
-            taken = _conversation(dialect, url, own_seed)
+            rng = Dice(own_seed)
+            taken = _conversation(dialect, url, rng)
             with lock:
-                figures.sent += _INPUTS
+                figures.sent += _LENGTHS[rng.wildness][0]
                 if taken is None:
                     figures.stuck.append(own_seed)
                 else:
                     figures.taken += taken
                 if not figures.early and figures.taken >= _FIRST * count:
-                    figures.early = _memory(pid)
+                    figures.early = memory(pid)
 
-    threads = [threading.Thread(target=work) for _ in range(_THREADS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(_THREADS) as threads:
+        for thread in [threads.submit(work) for _ in range(_THREADS)]:
+            thread.result()
     figures.seconds = time.monotonic() - started
-    figures.late = _memory(pid)
+    figures.late = memory(pid)
     return figures
 
 
-def _conversation(dialect: Dialect, url: str, seed: str) -> int | None:
-    """One connection; how many of its inputs were taken, None where it did not end."""
-    rng = Dice(seed)
-    pieces = []
-    for number in range(_INPUTS):
-        pieces.append(dialect.input(rng))
-        if number % _ASKED == _ASKED - 1:
-            pieces.append(dialect.question(number))
-    received = _exchange(url, dialect, b"".join(pieces))
-    if received is None:
-        return None
-    for number in range(_INPUTS - 1, 0, -_ASKED):
-        if dialect.answer(number) in received:
-            return number + 1
-    return 0
+def goes_on(dialect: Dialect, url: str) -> bool:
+    """Whether a server begins a conversation, answers in it, and ends it with its client."""
+    answer = dialect.answer(0)
+    return answer in (_exchange(url, dialect, dialect.question(0), answer) or b"")
 
 
-def _exchange(url: str, dialect: Dialect, data: bytes) -> bytes | None:
-    """Send all of it and end; all that came back, None where the server doesn't end, too."""
-    received = bytearray()
-    with socket.create_connection(("127.0.0.1", port_of(url)), timeout=_TIMEOUT) as sock:
-        sock.sendall(dialect.begin())
-        while not received.endswith(dialect.begun):
-            piece = sock.recv(1)
-            assert piece, bytes(received)
-            received += piece
-        sending = threading.Thread(target=_send, args=(sock, data, dialect.ends_early))
-        sending.start()
-        try:
-            if not dialect.ends_early:
-                _receive(sock, received, _SILENCE, dialect.answer(_INPUTS - 1))
-                _end(sock)
-            ended = _receive(sock, received, _TIMEOUT)
-        finally:
-            _end(sock, socket.SHUT_RDWR)
-            sending.join()
-    return bytes(received) if ended else None
-
-
-def _receive(sock: socket.socket, received: bytearray, silence: float, last: bytes = b"") -> bool:
-    """Add what comes to `received`, to its end or to `last`; False where nothing comes for long."""
-    sock.settimeout(silence)
-    try:
-        while piece := sock.recv(262_144):
-            received += piece
-            if last and last in received[-len(piece) - len(last) :]:
-                break
-    except TimeoutError:
-        return False
-    except OSError:  # reset: it was closed with something unread
-        pass
-    return True
-
-
-def _send(sock: socket.socket, data: bytes, end: bool) -> None:
-    with suppress(OSError):  # the server has closed it
-        sock.sendall(data)
-        if end:
-            _end(sock)
-
-
-def _end(sock: socket.socket, side: int = socket.SHUT_WR) -> None:
-    with suppress(OSError):
-        sock.shutdown(side)
-
-
-def _memory(pid: int) -> float:
+def memory(pid: int) -> float:
     """A process's resident memory, MiB."""
     with open(f"/proc/{pid}/status") as status:
         [line] = [line for line in status if line.startswith("VmRSS:")]
     return int(line.split()[1]) / 1024
+
+
+def _conversation(dialect: Dialect, url: str, rng: Dice) -> int | None:
+    """One connection; how many of its inputs were taken, None where it did not end."""
+    inputs, asked = _LENGTHS[rng.wildness]
+    pieces = []
+    for number in range(1, inputs + 1):
+        pieces.append(dialect.input(rng))
+        if number % asked == 0:
+            pieces.append(dialect.question(number))
+    received = _exchange(url, dialect, b"".join(pieces), dialect.answer(inputs))
+    if received is None:
+        return None
+    answered = (n for n in range(inputs, 0, -asked) if dialect.answer(n) in received)
+    return next(answered, 0)
+
+
+def _exchange(url: str, dialect: Dialect, data: bytes, last: bytes) -> bytes | None:
+    """Begin, send all of it and end.
+
+    Args:
+        last: stands in the last answer.
+
+    Returns:
+        All that came back; None where the server does not begin, or does not end it, too.
+    """
+    with socket.create_connection(("127.0.0.1", port_of(url)), timeout=_TIMEOUT) as sock:
+        connection = _Connection(sock)
+        if not connection.begin(dialect):
+            return None
+        if dialect.ends_early:
+            ended = connection.exchange(data, _TIMEOUT, end=True)
+        else:
+            connection.exchange(data, _SILENCE, last=last)
+            ended = connection.exchange(b"", _TIMEOUT, end=True)
+        return bytes(connection.received) if ended else None
+
+
+class _Connection:
+    """A socket of which all that comes is kept.
+
+    Attributes:
+        received: that.
+    """
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.received = bytearray()
+        self._sock = sock
+        self._poll = poll()
+
+    def begin(self, dialect: Dialect) -> bool:
+        """Send a dialect's beginning, and read its answer; False where there is none."""
+        self._sock.sendall(dialect.begin())
+        while dialect.begun not in self.received:
+            try:
+                piece = self._sock.recv(_READ)
+            except OSError:
+                return False
+            if not piece:
+                return False
+            self.received += piece
+        self._sock.setblocking(False)
+        return True
+
+    def exchange(
+        self, data: bytes, silence: float, *, end: bool = False, last: bytes = b""
+    ) -> bool:
+        """Send, and receive meanwhile, to the end of what comes.
+
+        Args:
+            data: to send; no more of it once the server has closed the connection.
+            silence: seconds without anything, after which nothing is waited for any more.
+            end: whether to end the client's side behind it.
+            last: what comes last, if it is known.
+
+        Returns:
+            Whether it was the end, or `last`, rather than silence.
+        """
+        left = memoryview(data)
+        while True:
+            if left:
+                left = left[self._send(left) :]
+            if end and not left:
+                end = False
+                with suppress(OSError):
+                    self._sock.shutdown(socket.SHUT_WR)
+            self._poll.register(self._sock, POLLIN | POLLOUT if left else POLLIN)
+            if not self._poll.poll(silence * 1_000):
+                return False
+            piece = self._receive()
+            if piece == b"":
+                return True
+            if piece and last and last in self.received[-len(piece) - len(last) :]:
+                return True
+
+    def _send(self, left: memoryview) -> int:
+        """How much of it is done with."""
+        try:
+            return self._sock.send(left)
+        except BlockingIOError:
+            return 0
+        except OSError:  # closed, and what comes tells why
+            return len(left)
+
+    def _receive(self) -> bytes | None:
+        """What has come: nothing at the end, None where there is nothing yet."""
+        try:
+            piece = self._sock.recv(_READ)
+        except BlockingIOError:
+            return None
+        except OSError:  # reset: it was closed with something unread
+            return b""
+        self.received += piece
+        return piece

@@ -11,9 +11,9 @@ from typing import Any, ClassVar, Final
 from urllib.parse import quote
 
 from tests.fuzz.mutation import Dice, mutate
-from tests.fuzz.vocabulary import FULL, HOSTILE, json_value, name, number, tag, tags, token
+from tests.fuzz.vocabulary import FULL, HOSTILE, json_value, name, number, place, tag, tags, token
 
-__all__ = ["DIALECTS", "Dialect"]
+__all__ = ["DIALECTS", "Dialect", "Http"]
 
 _HOST: Final = b"Host: localhost\r\n"
 
@@ -24,7 +24,7 @@ class Dialect(ABC):
     listener: ClassVar[str] = "tcp"
     """The scheme of the listener that it is spoken at."""
     begun: ClassVar[bytes] = b"pong\n"
-    """The end of the answer to `begin`."""
+    """Stands in the answer to `begin`, and not before its end."""
     ends_early: ClassVar[bool] = True
     """Whether a client that has ended its side still gets all its answers."""
     mutated: ClassVar[float] = 0.2
@@ -67,7 +67,7 @@ def _audience(rng: Dice) -> str:
 
 
 def _since(rng: Dice) -> str:
-    return rng.choice((str(number(rng)), f"{name(rng)}:{number(rng)}", "x", "", "-0", "05", ":5"))
+    return rng.choice((str(place(rng)), f"{name(rng)}:{place(rng)}", "x", "", "-0", "05", ":5"))
 
 
 class Line(Dialect):
@@ -275,7 +275,7 @@ class Frames(Dialect):
             fields["subscriptions"] = [tags(rng) for _ in range(rng.randint(0, 3))]
         if rng.random() < 0.2:
             fields["since"] = rng.choice(
-                (number(rng), _since(rng), {"epoch": name(rng), "id": number(rng)})
+                (place(rng), _since(rng), {"epoch": name(rng), "id": place(rng)})
             )
         if rng.random() < 0.3:
             fields["ref"] = json_value(rng)
@@ -331,7 +331,7 @@ class Guble(Frames):
 
     def text(self, rng: Dice) -> bytes:
         path = rng.choice(("/foo", "/foo/bar", "/rooms/1", "/", tag(rng)))
-        start = rng.choice(("", "", f" {number(rng)}", f" {number(rng)} {number(rng)}", " x"))
+        start = rng.choice(("", "", f" {place(rng)}", f" {place(rng)} {number(rng)}", " x"))
         headers = rng.choice(("", "{}", '{"a":"b"}', "[]", "x", json.dumps(json_value(rng))))
         body = _data(rng).decode("latin-1")
         return rng.choice(
@@ -454,10 +454,15 @@ class Bus(Http):
     mutated = 0.1
 
     def make(self, rng: Dice) -> bytes:
-        path = f"/message-bus/{rng.choice(('c1', 'c2', 'c3', '%00', quote(tag(rng)) or 'x'))}/poll"
+        if rng.random() < 0.05:
+            return self.request(rng, "POST", "/v1/messages", self.body(rng, "/v1/messages"))
+        # Mostly a client id of its own: of two polls with one id the older ends its connection.
+        shared = ("c1", "%00", quote(tag(rng)) or "x")
+        client = rng.choice(shared) if rng.random() < 0.05 else quote(rng.label, safe="")
+        path = f"/message-bus/{client}/poll"
         places: dict[str, Any] = {
             rng.choice(("/foo", "/bar", "/foo/bar", "/global/x", tag(rng))): rng.choice(
-                (number(rng), number(rng), str(number(rng)), json_value(rng))
+                (place(rng), number(rng), str(place(rng)), json_value(rng))
             )
             for _ in range(rng.choice((1, 1, 2, 4)))
         }

@@ -14,11 +14,13 @@ class Dice(Random):
         seed: of all of them.
 
     Attributes:
+        label: the seed.
         wildness: how often inputs are broken, 0.0 to 1.0: some conversations had better go on.
     """
 
     def __init__(self, seed: str) -> None:
         super().__init__(seed)
+        self.label = seed
         self.wildness = self.choice((0.0, 0.0, 0.1, 1.0))
 
     def breaks(self, often: float) -> bool:

@@ -3,7 +3,7 @@
 from random import Random
 from typing import Any, Final
 
-__all__ = ["FULL", "HOSTILE", "json_value", "name", "number", "tag", "tags", "token"]
+__all__ = ["FULL", "HOSTILE", "json_value", "name", "number", "place", "tag", "tags", "token"]
 
 FULL: Final = "t-full"
 """A token that may do everything that a token may."""
@@ -18,6 +18,9 @@ _TAGS: Final = ("a", "b", "c", "room:1", "room:2", "ä", "eu", "order", "x" * 40
 _TOPICS: Final = ("/foo", "/foo/bar", "/foo/baz", "/rooms/1", "/global/x", "/")
 _SUBJECTS: Final = (".foo", ".foo.bar", ".foo.*", ".foo.>", ".*", ".>", ".*.bar", "=/foo", "*")
 _TOKENS: Final = ("t1", "t2", "t3", "t4", FULL, "nosuch")
+
+
+_LATE: Final = (-1, -2, -10, 10**6, 2**31, 2**53, 2**63, 10**25)
 
 
 def name(rng: Random) -> str:
@@ -45,6 +48,11 @@ def token(rng: Random) -> str:
 def number(rng: Random) -> int:
     """A number that may mean a place, a size or nothing."""
     return rng.choice((0, 0, 1, 2, 5, 17, 100, -1, -1, -2, -10, 10**6, 2**31, 2**53, 2**63, 10**25))
+
+
+def place(rng: Random) -> int:
+    """A number for a place in the log: seldom at its beginning, whence all of it is replayed."""
+    return number(rng) if rng.random() < 0.05 else rng.choice(_LATE)
 
 
 def json_value(rng: Random, depth: int = 0) -> Any:
