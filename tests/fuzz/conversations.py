@@ -27,8 +27,9 @@ from tests.servers import port_of
 __all__ = ["Figures", "converse", "goes_on", "memory"]
 
 # By wildness: the inputs of a conversation, and after how many there is a question. Wild ones end
-# early, and what stands behind their end is made and sent for nothing.
-_LENGTHS: Final = {0.0: (96, 8), 0.1: (48, 4), 1.0: (12, 1)}
+# early in most protocols, and what stands behind their end is made and sent for nothing.
+_LENGTHS: Final = {0.0: (96, 8), 0.1: (64, 4), 1.0: (16, 1)}
+_ENDLESS: Final = (96, 8)  # where nothing ends a conversation
 _THREADS: Final = 8
 _WASTED: Final = 20  # times as many inputs as would do, after which it is given up
 _TIMEOUT: Final = 60.0  # seconds in which a server has to end a conversation
@@ -89,7 +90,7 @@ def converse(dialect: Dialect, url: str, pid: int, count: int, seed: str) -> Fig
             rng = Dice(own_seed)
             taken = _conversation(dialect, url, rng)
             with lock:
-                figures.sent += _LENGTHS[rng.wildness][0]
+                figures.sent += _lengths(dialect, rng)[0]
                 if taken is None:
                     figures.stuck.append(own_seed)
                 else:
@@ -118,9 +119,13 @@ def memory(pid: int) -> float:
     return int(line.split()[1]) / 1024
 
 
+def _lengths(dialect: Dialect, rng: Dice) -> tuple[int, int]:
+    return _ENDLESS if dialect.endless else _LENGTHS[rng.wildness]
+
+
 def _conversation(dialect: Dialect, url: str, rng: Dice) -> int | None:
     """One connection; how many of its inputs were taken, None where it did not end."""
-    inputs, asked = _LENGTHS[rng.wildness]
+    inputs, asked = _lengths(dialect, rng)
     pieces = []
     for number in range(1, inputs + 1):
         pieces.append(dialect.input(rng))

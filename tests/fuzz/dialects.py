@@ -27,6 +27,8 @@ class Dialect(ABC):
     """Stands in the answer to `begin`, and not before its end."""
     ends_early: ClassVar[bool] = True
     """Whether a client that has ended its side still gets all its answers."""
+    endless: ClassVar[bool] = False
+    """Whether hardly any error ends a conversation."""
     mutated: ClassVar[float] = 0.2
     """The part of inputs whose bytes are changed, at the wildest."""
 
@@ -72,6 +74,8 @@ def _since(rng: Dice) -> str:
 
 class Line(Dialect):
     """The line protocol."""
+
+    endless = True
 
     _COMMANDS: ClassVar = (
         *("publish", "publish", "publish", "subscribe", "subscribe", "unsubscribe", "list"),

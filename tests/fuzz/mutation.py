@@ -21,7 +21,7 @@ class Dice(Random):
     def __init__(self, seed: str) -> None:
         super().__init__(seed)
         self.label = seed
-        self.wildness = self.choice((0.0, 0.0, 0.1, 1.0))
+        self.wildness = self.choice((0.0, 0.1, 0.1, 1.0))
 
     def breaks(self, often: float) -> bool:
         """Whether to break a rule after which many a connection ends; `often` at its wildest."""
