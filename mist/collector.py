@@ -1,26 +1,34 @@
-"""Garbage collection tuning: avoid long collector pauses with millions of live objects.
+"""Garbage collection tuning: no long collector pauses, however many objects live.
 
-Nearly all objects are freed by reference counting. The collector is for cycles, which no hot
-path creates; but its cost depends on the objects it traverses, and a full pass over a million
-subscriptions and their groups takes one to two seconds in which nothing else runs.
+All that comes and goes with peers is freed by reference counting: a connection leaves no cycles
+(`tests/test_collector.py` holds every kind of visit to that). The collector is for what is left;
+but its cost depends on the objects that it traverses. A full pass over a million subscriptions
+takes one to two seconds in which nothing else runs; over ten thousand connections, 0.4 s.
 
-So long-lived objects are *frozen*, which takes them out of every later pass: those that exist
-when the server starts, and then those of new subscriptions, in steps. Passes over young objects
-are small and frequent, because a rare one is a long one: with 50,000 young objects to a pass the
-middle generation took 420 ms while subscriptions were added, with 2,000 it takes 6.
+So what lives for long is *frozen*, which takes it out of every later pass: what exists when the
+server starts, and then what has survived the passes over young objects, some ten thousand at a
+time. Full passes are made here, over what is not frozen yet, so that each is short; the automatic
+ones are turned off. Frozen garbage is never freed, so all is traversed once before.
+
+Passes over young objects are small and frequent, because a rare one is a long one: with 50,000
+young objects to a pass the middle generation took 420 ms while subscriptions were added, with
+2,000 it takes 6.
+
+Refused: to thaw all now and then, for a full pass. It would be the pause that all this avoids.
 """
 
 import gc
-from collections.abc import Callable
 from typing import Final
 
 import trio
 
 __all__ = ["keep_small", "settle"]
 
-_THRESHOLDS: Final = (2_000, 10, 10)
-_STEP: Final = 20_000  # subscriptions; a full pass over their objects takes some 20 ms
-_INTERVAL: Final = 0.25  # seconds
+_NEVER: Final = 1 << 30
+_THRESHOLDS: Final = (2_000, 10, _NEVER)
+_OLDEST: Final = 2  # generation
+_MOST: Final = 10_000  # objects in it that a full pass may traverse again, some 2 ms
+_INTERVAL: Final = 0.1  # seconds; as much as peers can add in it takes a pass of 10 ms
 
 
 def settle() -> None:
@@ -30,22 +38,15 @@ def settle() -> None:
     gc.set_threshold(*_THRESHOLDS)
 
 
-async def keep_small(count: Callable[[], int]) -> None:
-    """Freeze new subscriptions in steps, until cancelled.
+async def keep_small() -> None:
+    """Keep full passes short, until cancelled.
 
     It affects the whole process, so it is for a server that has its process to itself.
-
-    Args:
-        count: returns the number of subscriptions; must be cheap.
     """
-    frozen = count()
     while True:
         await trio.sleep(_INTERVAL)
-        now = count()
-        if now - frozen >= _STEP:
-            # Collect first: frozen garbage is never freed. This traverses only what was added
-            # since the last step.
-            gc.collect()
+        if not gc.get_count()[_OLDEST]:
+            continue  # nothing has become old since the last pass
+        gc.collect()
+        if len(gc.get_objects(_OLDEST)) > _MOST:
             gc.freeze()
-        if abs(now - frozen) >= _STEP:
-            frozen = now

@@ -24,7 +24,7 @@ person who reads it, and never holds a token or a secret.
         └── RemoteError         the server answered with an error
 """
 
-from typing import ClassVar
+from typing import ClassVar, Self
 
 __all__ = [
     "ClientClosed",
@@ -72,6 +72,13 @@ class MistError(Exception):
 
     def __init__(self, message: str | None = None) -> None:
         super().__init__(self.message if message is None else message)
+
+    def as_value(self) -> Self:
+        """Itself, without a traceback: to be kept or returned where it was caught.
+
+        With one it holds the frame that holds it, a cycle which only the collector would free.
+        """
+        return self.with_traceback(None)
 
 
 class CommandError(MistError):

@@ -307,7 +307,7 @@ async def serve(config: Config, announce: Callable[[str], None] = lambda url: No
     for warning in config.warnings:
         log.warning(warning)
     async with open_server(config) as server, trio.open_nursery() as nursery:
-        nursery.start_soon(collector.keep_small, server.hub.broker.tag_sets)
+        nursery.start_soon(collector.keep_small)
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             nursery.start_soon(_obey, signals, server, nursery.cancel_scope)
             await nursery.start(_run_then_cancel, server, nursery.cancel_scope)

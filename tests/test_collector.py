@@ -1,6 +1,7 @@
 """Garbage collection: there is little to walk and, of what connections leave, nothing to find."""
 
 import gc
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +20,13 @@ UPGRADE = (
     b"Connection: Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
     b"Sec-WebSocket-Version: 13\r\nX-Auth-Token: t\r\n\r\n"
 )
+
+
+class Cyclic:
+    """Garbage that only the collector finds."""
+
+    def __init__(self) -> None:
+        self.itself = self
 
 
 @pytest.fixture(autouse=True)
@@ -60,28 +68,42 @@ async def test_a_connection_leaves_no_garbage(tmp_path: Path, index: int) -> Non
         assert ours == []
 
 
-async def test_what_subscriptions_grow_by_is_frozen(
+async def test_what_lives_for_long_is_frozen(
     nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
 ) -> None:
     collector.settle()
-    subscriptions = 0
-    things = []
-    nursery.start_soon(collector.keep_small, lambda: subscriptions)
+    nursery.start_soon(collector.keep_small)
     await trio.testing.wait_all_tasks_blocked()
     frozen = gc.get_freeze_count()
-
-    things += [[n] for n in range(1_000)]
-    subscriptions += 19_999
+    things = [[n] for n in range(5_000)]
     await trio.sleep(1)
     assert gc.get_freeze_count() <= frozen  # not worth it yet
-    subscriptions += 1
+    things += [[n] for n in range(100_000)]
     await trio.sleep(1)
-    assert gc.get_freeze_count() > frozen + 1_000
+    assert gc.get_freeze_count() > frozen + 80_000
+    assert len(gc.get_objects(2)) < 10_000
 
-    subscriptions = 0
+
+async def test_garbage_is_found_before_it_would_be_frozen(
+    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
+    collector.settle()
+    nursery.start_soon(collector.keep_small)
+    await trio.testing.wait_all_tasks_blocked()
+    cycle = Cyclic()
+    kept = [[n] for n in range(30_000)]  # it is old by now
+    seen = weakref.ref(cycle)
+    del cycle
+    assert seen() is not None
     await trio.sleep(1)
-    frozen = gc.get_freeze_count()
-    things += [[n] for n in range(1_000)]
-    subscriptions = 20_000
-    await trio.sleep(1)
-    assert gc.get_freeze_count() > frozen + 1_000
+    assert seen() is None
+    assert kept
+
+
+def test_only_this_makes_full_passes() -> None:
+    collector.settle()
+    passes = gc.get_stats()[2]["collections"]
+    kept = [[n] for n in range(1_000_000)]
+    assert gc.get_stats()[2]["collections"] == passes
+    assert gc.get_stats()[1]["collections"]
+    assert kept

@@ -61,7 +61,7 @@ class Matcher:
         try:
             tags = parse_tag_list(tag_list, self._most_tags)
         except CommandError as error:
-            return error
+            return error.as_value()
         meters = self._meters
         began = 0.0 if meters is None else meters.match.begin()
         match = Match(tag_list, tags, self._directory.match(tags))
@@ -95,13 +95,13 @@ class Matcher:
         try:
             preparation = self._preparations.begin(tag_list)
         except CommandError as error:
-            return error
+            return error.as_value()
         try:
             for _ in preparation.steps():
                 yield accepted
             match = preparation.finish()
         except TooManyMatches as error:
-            return error
+            return error.as_value()
         finally:
             self._preparations.release(preparation)
         self._directory.remember(tag_list, match.tags, match)
@@ -153,7 +153,7 @@ class Matcher:
                         self._preparations.release(prepared.pop(tag_list))
                         if runs:
                             yield accepted()
-                        yield Rejected(error, count)
+                        yield Rejected(error.as_value(), count)
                         continue
                     self._preparations.done(preparation)
                 runs.append(run)

@@ -99,6 +99,10 @@ class NamedSubscription:
             self._finish()
         return taken
 
+    def release(self) -> None:
+        """Let go of what this calls, which holds it. It has ended."""
+        self._on_done = _nothing
+
     def _finish(self) -> None:
         try:
             self._on_done()

@@ -62,7 +62,7 @@ def validate(
         try:
             checked[tag_list] = TagList(parse_tag_list(tag_list, most_tags))
         except CommandError as error:
-            checked[tag_list] = error
+            checked[tag_list] = error.as_value()
             flawless = False
     entries: list[Entry] = []
     runs: list[Run] = []

@@ -179,7 +179,7 @@ class CommandSession(PublishingSession):
         try:
             reply = await self._handle(command)
         except CommandError as error:
-            reply = None if self.ended is not None else Failed(error)
+            reply = None if self.ended is not None else Failed(error.as_value())
         if reply is not None:
             self._answer(command, reply)
 

@@ -52,6 +52,10 @@ def _nothing() -> None:
     pass
 
 
+def _silent(notice: Revoked | Resumed) -> bytes:
+    return b""
+
+
 class Session:
     """See the module.
 
@@ -209,7 +213,9 @@ class Session:
         self.hub.sessions.detach(self)
         self.outbox.release()
         self.hub.broker.settle(self.outbox)
-        self.recovery = None  # it refers back to this session
+        # Both refer back to this session.
+        self.recovery = None
+        self._notify = _silent
 
     async def _drop_all(self, subscriptions: Collection[_T], drop: Callable[[_T], None]) -> None:
         turns = self.hub.turns

@@ -220,6 +220,7 @@ class NamedSubscriptionSet:
             self.list_bytes -= _size(named)
             self.quota.used -= 1
             self._broker.remove_named(named)
+            named.release()
 
 
 def named_tags(named: NamedSubscription) -> TagSet:

@@ -8,7 +8,7 @@ when all visits are over, it has leaked.
 import json
 import struct
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import count
 from random import Random
@@ -54,11 +54,17 @@ class Churn:
         self._admin_lock = trio.Lock()
 
     async def run(
-        self, *, rounds: int | None = None, rate: float = 1e9, until: float = 1e18
+        self,
+        *,
+        only: str | None = None,
+        rounds: int | None = None,
+        rate: float = 1e9,
+        until: float = 1e18,
     ) -> None:
         """Have peers come until all have left.
 
         Args:
+            only: the kind of visit; None for all kinds.
             rounds: of one visit of each kind, in random order; None for no end of them.
             rate: visits in a second, at most.
             until: trio's time after which none comes.
@@ -66,7 +72,7 @@ class Churn:
         places = trio.CapacityLimiter(_AT_ONCE)
         due = trio.current_time()
         async with talk(self.server) as self._admin, trio.open_nursery() as nursery:
-            for name in self._names(rounds):
+            for name in self._names(rounds, sorted(VISITS) if only is None else [only]):
                 if trio.current_time() >= until:
                     break
                 borrower = object()
@@ -75,9 +81,9 @@ class Churn:
                 due = max(due + 1 / rate, trio.current_time() - 1)
                 await trio.sleep_until(due)
 
-    def _names(self, rounds: int | None) -> Iterator[str]:
+    def _names(self, rounds: int | None, kinds: Sequence[str]) -> Iterator[str]:
         for _ in count() if rounds is None else range(rounds):
-            yield from self.random.sample(sorted(VISITS), len(VISITS))
+            yield from self.random.sample(kinds, len(kinds))
 
     async def fill(self, count: int) -> None:
         """Have the server see more names than it remembers of any kind.
