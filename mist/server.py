@@ -97,6 +97,7 @@ class Server:
         config, limiter = self._config, self._limiter
         async with trio.open_nursery() as background:
             await background.start(self.hub.turns.run)
+            background.start_soon(self.hub.flush_scheduler.run)
             background.start_soon(self.hub.report_drops)
             background.start_soon(self._streams.watch)
             sequencer = self.hub.sequencer

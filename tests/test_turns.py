@@ -6,19 +6,7 @@ import pytest
 import trio
 
 from mist.turns import Account, Turns
-
-
-class Clock:
-    """A clock that work moves on."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    def work(self, seconds: float) -> None:
-        self.now += seconds
+from tests.clocks import Clock
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ many get it. What happens to a delivery that doesn't fit, and who may queue more
 a call in between would cost as much again.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, MutableSequence
 from typing import Any, Final
 
 __all__ = ["BURST", "Backlog"]
@@ -52,7 +52,7 @@ class Backlog:
         "writing",
     )
 
-    def __init__(self, max_bytes: int, max_messages: int, ready: list[Any]) -> None:
+    def __init__(self, max_bytes: int, max_messages: int, ready: MutableSequence[Any]) -> None:
         self.is_ready = False
         self.size = 0  # bytes queued
         self.queued = 0  # messages queued

@@ -404,9 +404,9 @@ class Broker(Subscriptions):
         """Have every outbox with something queued write what it can without waiting."""
         self._fan_out.flush()
 
-    def flush_in_steps(self) -> Iterator[None]:
-        """As `flush`, some outboxes at a time. What is queued meanwhile is written, too."""
-        return self._fan_out.flush_in_steps()
+    def flush_in_steps(self, *, oldest_first: bool = False) -> Iterator[None]:
+        """As `flush`, some outboxes at a time; see `FanOut.flush_in_steps`."""
+        return self._fan_out.flush_in_steps(oldest_first=oldest_first)
 
     def note_replayed(self, outbox: Outbox, runs: Iterable[Replayed]) -> None:
         """Tell the observer what an outbox was sent from the history."""

@@ -11,6 +11,7 @@ Nothing here waits, locks, or allocates for a delivery. Who the recipients are i
 `mist.broker.matches`.
 """
 
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Final
@@ -55,7 +56,7 @@ class FanOut(Refusals):
         failures: Failures,
     ) -> None:
         super().__init__(failures)
-        self.ready: list[Outbox] = []
+        self.ready: deque[Outbox] = deque()
         self.flushes = 0
         self._matches = matches
         self._resolver = resolver
@@ -232,16 +233,19 @@ class FanOut(Refusals):
         for _ in self.flush_in_steps():
             pass
 
-    def flush_in_steps(self) -> Iterator[None]:
-        """As `flush`, in steps. What is queued meanwhile is written, too."""
+    def flush_in_steps(self, *, oldest_first: bool = False) -> Iterator[None]:
+        """As `flush`, in steps. What is queued meanwhile is written, too.
+
+        Args:
+            oldest_first: whether to begin with what was queued first. Else the latest is: where
+                some other work's outboxes are many, one's own few are written before them.
+        """
         self.flushes += 1
-        self._unflushed = 0
         ready = self.ready
+        take = ready.popleft if oldest_first else ready.pop
         while ready:
-            # The latest first: when some other work's outboxes are many, the next one's few are
-            # written before the rest of them.
             for _ in range(min(len(ready), _STEP)):
-                outbox = ready.pop()
+                outbox = take()
                 outbox.is_ready = False
                 try:
                     outbox.flush()
@@ -251,6 +255,8 @@ class FanOut(Refusals):
                     self._end_session(outbox)
             if ready:
                 yield
+        # Not before: of what stays here, no outbox has more than a `BURST`.
+        self._unflushed = 0
 
     # Queue groups
 

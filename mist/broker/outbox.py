@@ -27,7 +27,7 @@ replayed. A message left to the history while deliveries are paused is *owed* un
 An outbox knows no socket and no task.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, MutableSequence
 from enum import Enum
 from typing import Final
 
@@ -147,7 +147,7 @@ class Outbox(Backlog):
         self,
         form: WireForm,
         limits: OutboxLimits,
-        ready: "list[Outbox]",
+        ready: "MutableSequence[Outbox]",
         *,
         on_dropping: "Callable[[Outbox], None]" = _nothing,
         on_overrun: Callable[[str], None] = _nothing,

@@ -1,6 +1,6 @@
 """Deliveries that wake a reader of the history, and bring nothing themselves."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, MutableSequence, Sequence
 from typing import Final
 
 import trio
@@ -68,7 +68,7 @@ class WakeupOutbox(Outbox):
         self,
         form: WireForm,
         limits: OutboxLimits,
-        ready: list[Outbox],
+        ready: MutableSequence[Outbox],
         *,
         on_dropping: Callable[[Outbox], None] = lambda outbox: None,
         on_overrun: Callable[[str], None] = lambda reason: None,

@@ -101,7 +101,7 @@ class Streams:
             now = trio.current_time()
             for session, progress in self._open.items():
                 self._look_after(session, progress, now)
-            self._hub.broker.flush()
+            self._hub.flush_scheduler.flush()
 
     def _look_after(self, session: Session, progress: _Progress, now: float) -> None:
         outbox = session.outbox

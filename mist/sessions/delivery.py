@@ -94,9 +94,9 @@ class Delivery:
             await self._publish(part.batch, submission.source, first, count)
             first += count
 
-    async def flush(self) -> None:
-        """Have what was delivered written."""
-        await self._scheduler.flush(self._account)
+    def flush(self) -> bool:
+        """Have what was delivered written; see `FlushScheduler.flush`."""
+        return self._scheduler.flush()
 
     async def _publish(self, batch: Batch, source: Outbox | None, first: int, count: int) -> None:
         """Publish a batch of so many messages, in turns."""
@@ -162,7 +162,7 @@ class Delivery:
     async def _publish_slices(self, slices: list[_Slice]) -> None:
         for batch, first, last in slices:
             await self._publish(batch, None, first, last - first + 1)
-        await self.flush()
+        self.flush()
         await trio.lowlevel.checkpoint()
 
 

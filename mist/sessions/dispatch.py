@@ -162,7 +162,7 @@ class CommandSession(PublishingSession):
                     await publisher.settle()
         finally:
             try:
-                rested = await self.hub.flush_scheduler.pause(self.name, self.account)
+                rested = await self.hub.flush_scheduler.pause(self.name)
             finally:
                 self.handling = False
                 self.live = not self.unauthenticated and not self.outbox.paused
@@ -346,7 +346,7 @@ class CommandSession(PublishingSession):
     async def _refuse(self, command: Command) -> None:
         """Refuse a peer that can't or doesn't authenticate: slowly, and end the session."""
         self.hub.note_failed_auth(self.transport, self._credential.value)
-        await self.hub.flush_scheduler.flush(self.account)
+        self.hub.flush_scheduler.flush()
         await trio.sleep(self.hub.hub_limits.failed_auth_delay)
         self._answer(command, Failed(Unauthorized()))
         self.end(CloseReason(4401, "unauthorized"))
@@ -355,7 +355,7 @@ class CommandSession(PublishingSession):
         """Make the changes that were held back, as one."""
         changes, self._changes = self._changes, []
         # Deliveries shall not wait for the registry's disk.
-        await self.hub.flush_scheduler.flush(self.account)
+        self.hub.flush_scheduler.flush()
         try:
             outcomes = await self.hub.registry.execute(changes)
         except RegistryUnavailable as error:

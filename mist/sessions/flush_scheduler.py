@@ -9,10 +9,10 @@ most likely alone, and is flushed on the spot.
 When many have work, each reads less, so that a turn (and with it everyone's latency) stays
 short.
 
-A chunk that takes longer than its turn is worked on in several (`mist.turns`). What it has queued
-by then is flushed at its end, or every `_LATE` seconds: a flush a turn would be many small writes
-in the place of a large one. So it is its session that sees to those outboxes, and others, which
-flush their own in between, don't pay for them.
+A chunk that takes longer than its turn is worked on in several (`mist.turns`), and so is a flush:
+nobody who publishes one message waits until ten thousand outboxes of somebody else's are written.
+A flush writes the latest first, which are the caller's own, and as many as fit into its turn. The
+rest is left to one task (`FlushScheduler.run`), which writes the oldest first.
 """
 
 from collections.abc import Iterable
@@ -21,6 +21,7 @@ from typing import Final
 import trio
 
 from mist.broker.broker import Broker
+from mist.change import Change
 from mist.turns import Account, Turns
 
 __all__ = ["FlushScheduler"]
@@ -29,6 +30,9 @@ READ_ALONE: Final = 65_536  # bytes in one read while few sessions are busy
 READ_SHARED: Final = 16_384  # while many are; still far more than one message
 _FEW: Final = 8  # sessions
 _LATE: Final = 0.02  # seconds that a delivery waits for the end of its chunk, at most
+
+# What all have left to be written is one task's, so it has more turns than one of them.
+_COST: Final = 1 / 8
 
 
 class FlushScheduler:
@@ -42,7 +46,18 @@ class FlushScheduler:
         read_size: bytes that a session should read for its next chunk.
     """
 
-    __slots__ = ("_broker", "_chunks", "_flushed", "_last", "_turns", "_working", "read_size")
+    __slots__ = (
+        "_broker",
+        "_chunks",
+        "_flushed",
+        "_last",
+        "_left",
+        "_left_at",
+        "_running",
+        "_turns",
+        "_working",
+        "read_size",
+    )
 
     def __init__(self, broker: Broker, turns: Turns) -> None:
         self.read_size = READ_ALONE
@@ -50,8 +65,28 @@ class FlushScheduler:
         self._turns = turns
         self._chunks = 0  # worked on in this turn
         self._last = ""
-        self._working = 0  # who flush later what is queued now
+        self._working = 0  # who have queued, and will queue more
         self._flushed = 0.0  # when somebody last did, on trio's clock
+        self._left = Change()
+        self._left_at = 0.0  # when a flush first left something to `run`; 0 where none has
+        self._running = False
+
+    async def run(self) -> None:
+        """Write what flushes have left, until cancelled. Until then they leave nothing."""
+        broker, turns, account = self._broker, self._turns, Account(_COST)
+        self._running = True
+        try:
+            while True:
+                while not self._left_at:
+                    await self._left.wait()
+                for _ in broker.flush_in_steps(oldest_first=True):
+                    if turns.over:
+                        await turns.wait(account)
+                if broker.meters is not None:
+                    broker.meters.publish_to_write.observe(trio.current_time() - self._left_at)
+                self._left_at = 0.0
+        finally:
+            self._running = False
 
     async def work(self, steps: Iterable[object], account: Account) -> None:
         """Do what queues deliveries, in turns; `pause` comes after it.
@@ -74,63 +109,52 @@ class FlushScheduler:
 
     async def rest(self, account: Account) -> None:
         """In the middle of a chunk: let others have their turns, until this one's is due again."""
+        # A flush a turn would be many small writes in the place of a large one.
         if trio.current_time() - self._flushed > _LATE:
-            await self.flush(account)
+            self.flush()
         await self._turns.wait(account)
 
-    async def pause(self, session: str, account: Account) -> bool:
+    async def pause(self, session: str) -> bool:
         """See to it that what was queued before this call is flushed.
 
         Where it waits and is cancelled, the flush happens all the same.
 
         Args:
             session: the name of the one that has worked on a chunk.
-            account: whom its turns are charged to.
 
         Returns:
             whether this was a checkpoint, so that others had their turn.
         """
         broker = self._broker
-        if session == self._last:
-            return await self._flush(account, leave=self._working > 0)
+        if session == self._last or self._working or self._left_at:
+            # Where there is much of others', it would be on top of this one's after a checkpoint.
+            self.flush()
+            return False
         self._last = session
         self._chunks += 1
         flushes = broker.flushes
         try:
             await trio.lowlevel.checkpoint()
         finally:
-            # A flush since then, by the first session, has written ours too.
+            # A flush since then, by the first session, has written ours too, or has left it.
             if broker.flushes == flushes:
                 self.read_size = READ_ALONE if self._chunks <= _FEW else READ_SHARED
                 self._chunks = 0
-                await self._flush(account, leave=self._working > 0)
-            elif broker.ready and self._working:  # or left it to those who work still
-                await self._flush(account, leave=self._working > 0)
+                self.flush()
         return True
 
-    async def flush(self, account: Account) -> bool:
-        """Have all that is queued written, in turns. Cancelled, it is written all the same.
+    def flush(self) -> bool:
+        """Write what is queued, the latest first, as far as that fits into this turn.
+
+        The rest is written by `run`.
 
         Returns:
-            whether others had their turns meanwhile. Nearly always it fits into this one.
+            whether there is no rest. Nearly always.
         """
-        return await self._flush(account, leave=False)
-
-    async def _flush(self, account: Account, *, leave: bool) -> bool:
-        """As `flush`. Where it takes long, the rest may be left to those who queued most of it."""
-        turns = self._turns
-        rested = False
         self._flushed = trio.current_time()
-        self._working += 1
-        try:
-            for _ in self._broker.flush_in_steps():
-                if not turns.over:
-                    continue
-                if leave:  # ours was the first to be written
-                    break
-                with trio.CancelScope(shield=True):
-                    await turns.wait(account)
-                rested = True
-        finally:
-            self._working -= 1
-        return rested
+        for _ in self._broker.flush_in_steps():
+            if self._running and self._turns.over:
+                self._left_at = self._left_at or self._flushed
+                self._left.notify()
+                return False
+        return True

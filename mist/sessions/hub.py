@@ -164,7 +164,7 @@ class Hub(InsidePublisher):
     def _token_changed(self, old: Record, new: Record | None) -> None:
         for session in self.sessions.of_token(old.id):
             session.token_changed(new)
-        self.broker.flush()
+        self.flush_scheduler.flush()
 
     # housekeeping
 

@@ -122,7 +122,7 @@ class InsidePublisher:
             for part in batches:
                 steps = self.broker.publish_in_steps(part.batch)
                 await self.flush_scheduler.work(steps, account)
-            await self.flush_scheduler.flush(account)
+            self.flush_scheduler.flush()
 
     async def store_checked(
         self,

@@ -113,10 +113,6 @@ class Publisher:
 
         Cancellation leaves it all on its way.
         """
-        broker, turns = self._sequencer.broker, self._turns
         while self.in_flight:
-            # What this session has queued is written first; the rest is for those who queued it.
-            for _ in broker.flush_in_steps():
-                if turns.over:
-                    break
+            self._sequencer.delivery.flush()
             await self._settled.wait()

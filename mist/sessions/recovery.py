@@ -422,14 +422,13 @@ class Recovery:
         Returns:
             Whether all were taken.
         """
-        broker = self._sequencer.broker
         for step in page.unpack():
             if self._turns.over:
-                broker.flush()  # the peer can read on meanwhile
+                self._sequencer.delivery.flush()  # the peer can read on meanwhile
                 await self._turns.wait(self._account(), late=True)
             if not take(step):
                 return False
-        broker.flush()
+        self._sequencer.delivery.flush()
         return True
 
     def _queue(self, step: Sequence[Stored], *, owed: bool) -> int:

@@ -256,9 +256,9 @@ class Sequencer:
         except BaseException:  # cancelled
             self._refuse(group[settled:], HistoryUnavailable(_STOPPED))
             raise
-        await self.delivery.flush()
+        written = self.delivery.flush()
         meters = self.broker.meters
-        if meters is not None:
+        if written and meters is not None:
             # A clock that was set meanwhile makes one wrong observation.
             meters.publish_to_write.observe(max(0.0, time.time() - group[0].time))
 
@@ -278,7 +278,7 @@ class Sequencer:
     def _refuse(self, group: list[Submission], error: HistoryUnavailable) -> None:
         for submission in group:
             self._settle(submission, error)
-        self.broker.flush()
+        self.delivery.flush()
 
     def _settle(self, submission: Submission, outcome: int | HistoryUnavailable) -> None:
         self._size -= submission.size

@@ -81,7 +81,7 @@ class NatsTransport(Transport):
                     session.end(CloseReason(4408, "no answer to pings"))
                 else:
                     session.outbox.reply(wire)
-            self._hub.broker.flush()
+            self._hub.flush_scheduler.flush()
 
     async def _turn_away(
         self, stream: trio.abc.Stream, address: str, nursery: trio.Nursery

@@ -120,7 +120,7 @@ class WebSocketTransport(Transport):
                 elif now - pulse.pinged >= self._ping_seconds:
                     pulse.pinged = now
                     session.outbox.reply(ping_frame())
-            self._hub.broker.flush()
+            self._hub.flush_scheduler.flush()
 
     async def _turn_away(
         self, stream: trio.abc.Stream, address: str, nursery: trio.Nursery

@@ -1,13 +1,17 @@
 """Sessions take turns: one flush for all who worked at the same time, none forgotten."""
 
+from functools import partial
+
 import trio
+import trio.testing
 
 from mist.broker.broker import Broker
 from mist.broker.outbox import BURST, Outbox, OutboxLimits
 from mist.protocols.line.forms import PLAIN
 from mist.sessions.flush_scheduler import READ_ALONE, READ_SHARED, FlushScheduler
-from mist.turns import Account, Turns
+from mist.turns import Turns
 from mist.wire import Batch
+from tests.clocks import Clock
 
 
 class Subscriber:
@@ -34,7 +38,7 @@ def message(text: str) -> Batch:
 async def work(broker: Broker, flush_scheduler: FlushScheduler, name: str, chunks: int = 1) -> None:
     for number in range(chunks):
         broker.publish(message(f"{name}{number}"))
-        if not await flush_scheduler.pause(name, Account()):
+        if not await flush_scheduler.pause(name):
             await trio.lowlevel.checkpoint()
 
 
@@ -72,7 +76,7 @@ async def test_a_session_that_works_alone_is_flushed_on_the_spot() -> None:
     subscriber = Subscriber(broker)
     await work(broker, flush_scheduler, "x")
     broker.publish(message("next"))
-    assert not await flush_scheduler.pause("x", Account())
+    assert not await flush_scheduler.pause("x")
     assert subscriber.writes[-1] == b"publish a next\n"
 
 
@@ -108,7 +112,7 @@ async def test_publishers_that_share_a_flush_cannot_fill_a_healthy_outbox() -> N
 
     async def publish(name: str) -> None:
         broker.publish(message(name * (READ_SHARED // 2)))
-        await flush_scheduler.pause(name, Account())
+        await flush_scheduler.pause(name)
 
     async with trio.open_nursery() as nursery:
         for number in range(100):
@@ -116,3 +120,55 @@ async def test_publishers_that_share_a_flush_cannot_fill_a_healthy_outbox() -> N
     assert subscriber.outbox.dropped_full == 0
     assert sum(written.count(b"\n") for written in subscriber.writes) == 100
     assert len(subscriber.writes) < 10
+
+
+class Crowd:
+    """Outboxes, each of which takes time to flush."""
+
+    def __init__(self, broker: Broker, clock: Clock, tag: str, count: int) -> None:
+        self.written: list[int] = []
+        for number in range(count):
+            outbox = Outbox(PLAIN, OutboxLimits(), broker.ready)
+            outbox.flush = partial(self._flush, outbox, clock, number)
+            broker.subscribe(outbox, frozenset({tag}))
+
+    def _flush(self, outbox: Outbox, clock: Clock, number: int) -> None:
+        clock.work(0.0001)
+        outbox.sent(outbox.size)
+        self.written.append(number)
+
+
+async def test_nobody_waits_until_all_outboxes_of_somebody_else_are_written(
+    nursery: trio.Nursery,
+) -> None:
+    clock, broker = Clock(), Broker()
+    turns = Turns(clock)
+    flush_scheduler = FlushScheduler(broker, turns)
+    await nursery.start(turns.run)
+    nursery.start_soon(flush_scheduler.run)
+    await trio.testing.wait_all_tasks_blocked()
+    many, few = Crowd(broker, clock, "many", 5_000), Crowd(broker, clock, "few", 3)
+
+    broker.publish(Batch.of(frozenset({"many"}), b"x"))
+    assert not flush_scheduler.flush()
+    assert len(many.written) <= 32
+    broker.publish(Batch.of(frozenset({"few"}), b"x"))
+    assert not await flush_scheduler.pause("one")
+    assert len(few.written) == 3
+    assert len(many.written) <= 64
+    with trio.fail_after(5):
+        while len(many.written) < 5_000:
+            await trio.lowlevel.checkpoint()
+    # The oldest first: none is forgotten while others come.
+    oldest = many.written.index(0)
+    assert many.written[oldest : oldest + 100] == list(range(100))
+    assert flush_scheduler.flush()
+
+
+async def test_nothing_is_left_where_nobody_would_write_it() -> None:
+    clock, broker = Clock(), Broker()
+    flush_scheduler = FlushScheduler(broker, Turns(clock))
+    many = Crowd(broker, clock, "many", 500)
+    broker.publish(Batch.of(frozenset({"many"}), b"x"))
+    assert flush_scheduler.flush()
+    assert len(many.written) == 500
