@@ -152,7 +152,7 @@ class CommandSession(PublishingSession):
                 if self._changes:
                     continue  # held back until the run ends
                 if turns.over:
-                    await self.hub.flush_scheduler.rest(self.account)
+                    await self.hub.flush_scheduler.rest(self.account, late=not self.live)
                 if self.ended is not None:
                     break
             else:
@@ -319,7 +319,7 @@ class CommandSession(PublishingSession):
             else:
                 self.outbox.reply(wire)
 
-        await self.hub.flush_scheduler.work(steps(), self.account)
+        await self.hub.flush_scheduler.work(steps(), self.account, late=not self.live)
 
     # authentication and the registry
 

@@ -88,17 +88,20 @@ class FlushScheduler:
         finally:
             self._running = False
 
-    async def work(self, steps: Iterable[object], account: Account) -> None:
+    async def work(self, steps: Iterable[object], account: Account, *, late: bool = False) -> None:
         """Do what queues deliveries, in turns; `pause` comes after it.
 
         Cancelled, it leaves the rest undone.
+
+        Args:
+            account, late: as for `Turns.wait`.
         """
         turns = self._turns
         self._working += 1
         try:
             for _ in steps:
                 if turns.over:
-                    await self.rest(account)
+                    await self.rest(account, late=late)
         finally:
             self._working -= 1
 
@@ -107,12 +110,12 @@ class FlushScheduler:
         """Whether what has yet to begin should `rest` first; see `Turns`."""
         return self._turns.crowded
 
-    async def rest(self, account: Account) -> None:
+    async def rest(self, account: Account, *, late: bool = False) -> None:
         """In the middle of a chunk: let others have their turns, until this one's is due again."""
         # A flush a turn would be many small writes in the place of a large one.
         if trio.current_time() - self._flushed > _LATE:
             self.flush()
-        await self._turns.wait(account)
+        await self._turns.wait(account, late=late)
 
     async def pause(self, session: str) -> bool:
         """See to it that what was queued before this call is flushed.

@@ -63,11 +63,13 @@ class Publisher:
         name: str,
         on_error: OnError,
         on_stored: OnStored | None = None,
+        *,
+        late: bool = False,
     ) -> None:
         """Have a batch stored and delivered. Waits for turns, and where part of it is refused.
 
         Args:
-            account: whom the turns are charged to.
+            account, late: as for `Turns.wait`.
             name: as in `mist.history.Publication`.
             on_error: called for each message that is refused for its tags, after what stands
                 before it was delivered; and for each that could not be stored.
@@ -85,7 +87,7 @@ class Publisher:
                     for _ in range(part.count):
                         on_error(part.error)
                 if turns.over:
-                    await turns.wait(account)
+                    await turns.wait(account, late=late)
 
     def _submit(
         self, part: Accepted, name: str, on_error: OnError, on_stored: OnStored | None

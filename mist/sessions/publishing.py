@@ -147,7 +147,7 @@ class PublishingSession(Session):
             steps = self.hub.broker.publish_in_steps(batch, self.outbox, answer)
             if not isinstance(steps, tuple):  # which is done, as nearly always
                 await self.hub.flush_scheduler.work(
-                    self._granted(steps, batch, answer), self.account
+                    self._granted(steps, batch, answer), self.account, late=not self.live
                 )
 
     def _granted(
@@ -184,4 +184,4 @@ class PublishingSession(Session):
         name = "" if self.record is None else self.record.id
         confirmed = confirm if isinstance(command, Store) else None
         batch = self.enveloped(command.batch)
-        await publisher.publish(batch, self.account, name, answer, confirmed)
+        await publisher.publish(batch, self.account, name, answer, confirmed, late=not self.live)

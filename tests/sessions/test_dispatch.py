@@ -69,6 +69,7 @@ from mist.replies import (
 )
 from mist.sessions.dispatch import CommandSession, Credential
 from mist.sessions.hub import Hub, HubLimits
+from mist.turns import Account, Turns
 from mist.wire import Batch
 
 A = frozenset("a")
@@ -271,3 +272,28 @@ async def test_many_commands_let_others_run_in_between(nursery: trio.Nursery) ->
         await handle(session, protocol, *[Ping() for _ in range(20_000)])
         nursery.cancel_scope.cancel()
     assert turns >= 3
+
+
+async def test_all_turns_of_a_session_are_late_until_it_is_live(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    late: list[bool] = []
+
+    async def wait(self: Turns, account: Account, **how: bool) -> None:
+        late.append(how.get("late", False))
+        await trio.lowlevel.checkpoint()
+
+    monkeypatch.setattr(Turns, "over", property(lambda self: True))
+    monkeypatch.setattr(Turns, "crowded", property(lambda self: True))
+    monkeypatch.setattr(Turns, "wait", wait)
+    session, protocol = make_session(await make_hub())
+    # A list of tags, and a batch of many tag lists, are worked on in turns, too.
+    batch = Batch.of_runs([(b"a,%d" % n, b"publish a,%d x\n" % n, 1) for n in range(1_000)])
+    given = Subscribe(A), Ping(), Publish(batch), ListTags()
+    await handle(session, protocol, *given)
+    assert len(late) >= 10
+    assert all(late)
+    late.clear()
+    await handle(session, protocol, *given)
+    assert len(late) >= 10
+    assert not any(late)
