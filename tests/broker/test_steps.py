@@ -33,6 +33,7 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mist.broker.broker, "_RUNS", 2)
     monkeypatch.setattr(mist.broker.fanout, "_STEP", 2)
     monkeypatch.setattr(mist.broker.matches, "WIDE", 3)
+    monkeypatch.setattr(mist.broker.matches, "FORMS", 2)
     monkeypatch.setattr(mist.broker.matches, "_WATCHED", 2)
     monkeypatch.setattr(mist.broker.preparation, "_FEW", 3)
     monkeypatch.setattr(mist.broker.preparation, "_NARROW", 1)
@@ -97,6 +98,18 @@ def test_a_client_that_subscribes_to_one_subject_very_often_gets_it_in_steps() -
         broker.add_named(NamedSubscription(outbox, PLAIN, b"%d" % n), A)
     assert count(iter(broker.publish_in_steps(batch(("a", "x"))))) >= 3
     assert outbox.queued == 10_000
+
+
+def test_subscriptions_that_have_a_form_each_get_a_message_some_at_a_time() -> None:
+    broker = Broker()
+    outbox = make_outbox(broker)
+    for n in range(1_000):
+        broker.add_named(NamedSubscription(outbox, type(PLAIN)(), b"%d" % n), A)
+    longest = queued = 0
+    for _ in broker.publish_in_steps(batch(("a", "x"))):
+        longest, queued = max(longest, outbox.queued - queued), outbox.queued
+    assert queued == 1_000
+    assert longest <= mist.broker.matches.FORMS
 
 
 def test_slow_consumers_are_dealt_with_some_at_a_time() -> None:
