@@ -56,14 +56,16 @@ def routes(context: Context) -> Sequence[BaseRoute]:
     """`/v1/tickets`."""
 
     async def issue(request: Request) -> Response:
-        await request.body()  # ignored, but must be read before the next request
         caller = await context.access.caller(request)
-        if caller.record is None:
+        if caller.is_service:
             raise Problem(403, "token_needed", "a ticket needs a token: give one")
         pages = _pages(request.headers)
         if not pages:
             raise Problem(403, "origin_not_allowed", "pages of this origin may not do that")
-        ticket = context.tickets.issue(caller.record, pages)
+        await request.body()  # ignored, but must be read before the next request
+        record = context.access.again(caller, request).record
+        assert record is not None
+        ticket = context.tickets.issue(record, pages)
         return answer(Ticket(ticket, int(LIFETIME)), 201)
 
     return [Route("/v1/tickets", issue, methods=["POST"])]

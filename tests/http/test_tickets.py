@@ -27,6 +27,10 @@ PAGE = {"Origin": "http://localhost:3000"}
 OTHER = {"Origin": "http://localhost:4000"}
 SAME = {"Sec-Fetch-Site": "same-origin"}
 LISTEN = listeners("tcp", "ws", "http")
+HEAD = (
+    b"POST /v1/tickets HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    b"%b\r\nContent-Length: %d\r\n\r\n"
+)
 A = frozenset({"a"})
 HERE = frozenset({"http://localhost:3000"})
 THERE = frozenset({"http://localhost:4000"})
@@ -229,6 +233,28 @@ async def test_who_gets_no_ticket(
     sent = {"Content-Type": "application/json"} | headers
     response = await request(server, "POST", "/v1/tickets", sent, b"{}")
     assert (response.status, response.json()["code"]) == expected
+
+
+@pytest.mark.parametrize(
+    ("header", "status"),
+    [(b"Accept: */*", b" 401 "), (b"Authorization: Bearer s3cret", b" 403 ")],
+)
+async def test_who_gets_none_is_told_so_before_the_body_arrives(
+    server: Server, header: bytes, status: bytes
+) -> None:
+    async with connect(server) as client:
+        await client.connection.send_all(HEAD % (header, 3_000_000))
+        with trio.fail_after(5):
+            assert status in (await client.receive_some()).partition(b"\r\n")[0]
+
+
+async def test_a_token_revoked_while_the_body_arrives_gets_no_ticket(server: Server) -> None:
+    async with connect(server) as client:
+        await client.connection.send_all(HEAD % (f"X-Auth-Token: {TOKEN}".encode(), 2))
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        await server.hub.registry.execute([Unregister(TOKEN)])
+        await client.connection.send_all(b"{}")
+        assert b" 401 " in (await client.receive_some()).partition(b"\r\n")[0]
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT"])
