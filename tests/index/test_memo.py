@@ -1,5 +1,7 @@
 """The memo forgets exactly what changed, and stays within its bounds."""
 
+import tracemalloc
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,10 +28,23 @@ def test_it_keeps_what_it_sees_for_the_second_time() -> None:
 
 def test_tag_lists_that_are_all_different_leave_nothing_behind() -> None:
     memo: Memo[int] = Memo(max_first_sights=100)
-    for n in range(10_000):
-        assert not memo.admit(b"a,%d" % n, frozenset({"a", str(n)}), n)
+    tracemalloc.start()
+    try:
+        for n in range(10_000):
+            assert not memo.admit(b"a,%d" % n, frozenset({"a", str(n)}), n)
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
     assert not memo.entries
-    assert len(memo._young) + len(memo._old) <= 100
+    assert held < 1_000  # bytes more than before the first of them
+
+
+def test_most_first_sights_outlast_a_few_others() -> None:
+    memo: Memo[int] = Memo(max_first_sights=1_000)
+    keys = [b"a,%d" % n for n in range(300)]
+    seen = [[memo.admit(key, frozenset({"a"}), 0) for key in keys] for _ in range(2)]
+    assert not any(seen[0])
+    assert sum(seen[1]) > 150
 
 
 def test_two_spellings_of_one_set_are_two_entries_and_go_together() -> None:
