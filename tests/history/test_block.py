@@ -186,3 +186,24 @@ def test_tag_lists_that_never_come_back_are_forgotten_and_those_in_use_are_not()
             assert tag_lists.get(b"used") is used
     assert tag_lists.get(b"0").tags == {"0"}
     assert 7_000 < len(tag_lists) < 20_000
+
+
+def test_once_full_the_cache_of_tag_lists_keeps_its_size_and_what_is_used():
+    tag_lists = TagLists()
+    used = tag_lists.get(b"used")
+    sizes = []
+    for n in range(60_000):
+        tag_lists.get(b"a,%d" % n)
+        if not n % 1_000:
+            assert tag_lists.get(b"used") is used
+            sizes.append(len(tag_lists))
+    full = sizes[20:]
+    assert min(full) > 0.95 * max(full)
+    assert max(full) < 20_000
+
+
+def test_a_tag_list_too_large_for_the_cache_is_read_all_the_same():
+    tag_lists = TagLists(max_bytes=10_000)
+    for size in (20_000, 100, 20_000, 100):
+        assert tag_lists.get(b"a" * size).canonical == b"a" * size
+    assert len(tag_lists) <= 2
