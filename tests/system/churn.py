@@ -92,7 +92,8 @@ class Churn:
         there: its caches would grow to the end, as a leak does. After this they are full.
 
         Args:
-            count: tag lists, each published twice; fewer tokens and subjects of NATS.
+            count: tag lists that are delivered and as many that are not, each published twice;
+                fewer tokens and subjects of NATS.
         """
         async with trio.open_nursery() as nursery:
             await self._listen_to_all(nursery)
@@ -107,6 +108,7 @@ class Churn:
             nursery.cancel_scope.cancel()
         async with talk(self.server) as peer:
             assert await peer.ask(b"unregister fill\n") == []
+        await self._fill_with_unmatched(count)
         await self._fill_with_subjects(count // 18)
         for _ in range(0, count // 10, _TOGETHER):
             await self._fill_with_tokens([self.fresh("token") for _ in range(_TOGETHER)])
@@ -144,6 +146,14 @@ class Churn:
                 await stream.receive_some(4096)
                 await stream.send_all(then)
             nursery.start_soon(discard, stream)
+
+    async def _fill_with_unmatched(self, count: int) -> None:
+        """Tag lists that stay in the memo: those that were delivered left it with who got them."""
+        async with talk(self.server) as peer:
+            for _ in range(0, count, _TOGETHER):
+                lines = [f"publish {self.fresh('fill')} x\n" for _ in range(_TOGETHER)]
+                for _ in range(2):
+                    assert await peer.ask("".join(lines).encode()) == []
 
     async def _fill_with_subjects(self, count: int) -> None:
         async with talk(self.server, 3) as peer:
