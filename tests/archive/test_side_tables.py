@@ -243,6 +243,32 @@ async def test_the_manifest_says_up_to_when_accounts_are_complete(
     assert len(bench.rows("deliveries")) == 2
 
 
+async def test_accounts_that_are_not_written_are_not_said_to_be_complete(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    bench = Bench(tmp_path)
+    bench.outbox("t1", "a")
+    bench.publish("a", b"x")
+    await bench.side_tables.seal_now()
+    deliveries, subscriptions = (
+        bench.archive.table(name) for name in ("deliveries", "subscriptions")
+    )
+    complete = deliveries.current().sealed
+    subscriptions.folder.rename(tmp_path / "elsewhere")
+    subscriptions.folder.write_bytes(b"")  # a file where a folder should be
+    bench.outbox("t2", "b")
+    bench.publish("b", b"y")
+    await trio.sleep(150)
+    with pytest.raises(ArchiveError):
+        await bench.side_tables.seal_now()
+    assert deliveries.current().sealed == complete
+    subscriptions.folder.unlink()
+    (tmp_path / "elsewhere").rename(subscriptions.folder)
+    await bench.side_tables.seal_now()
+    assert deliveries.current().sealed == complete + 2
+    assert [row[1] for row in bench.rows("subscriptions")] == ["t1", "t2"]
+
+
 async def test_an_empty_server_writes_nothing(tmp_path: Path, autojump_clock: MockClock) -> None:
     bench = Bench(tmp_path)
     with trio.move_on_after(1000):

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from mist.client import AccessDenied, Client, ConnectError, connect
+from mist.client import AccessDenied, BadArgument, Client, ConnectError, connect
 from mist.client.arguments import payload, tag_set, token_text
 from mist.errors import DataTooLong, EmptyTag, InvalidTag, InvalidToken, TooManyTags
 from mist.message import ASK, GRANT, PUBLISH, TagUse, check_tag, explain_invalid_tag
@@ -110,6 +110,34 @@ async def test_a_client_says_what_data_is(
             await call(client)
         await client.publish(["a"], bytearray(b"data"))
         await client.flush()
+
+
+TAGGED: list[Callable[[Client], Awaitable[object]]] = [
+    lambda client: client.publish(["a b"], "x"),
+    lambda client: client.store(["a b"], "x"),
+    lambda client: client.register(["a b"], "t"),
+    lambda client: client.set(["a b"], "t"),
+]
+
+
+@pytest.mark.parametrize("call", TAGGED)
+async def test_a_client_names_the_tag_and_the_rule(
+    tmp_path: object, call: Callable[[Client], Awaitable[object]]
+) -> None:
+    words = "Invalid tag 'a b': a tag has no spaces and no commas"
+    async with running(tmp_path) as server, connect(server.urls[0]) as client:  # type: ignore[arg-type]
+        with pytest.raises(InvalidTag, match=words):
+            await call(client)
+        with pytest.raises(InvalidTag, match=words):
+            async with client.subscribe(["a b"]):
+                pass
+
+
+async def test_an_http_url_is_told_which_listeners_there_are() -> None:
+    for url in ("http://h", "https://h:8080/v1"):
+        with pytest.raises(BadArgument, match="an HTTP URL: this client connects to tcp:// or ws"):
+            async with connect(url):
+                pass
 
 
 async def test_where_nobody_listens_it_asks_whether_a_server_runs(tmp_path: object) -> None:

@@ -530,6 +530,25 @@ async def test_sealing_writes_the_accounts_too(server):
     assert deliveries.current().sealed > 0
 
 
+async def test_accounts_wait_until_all_is_sealed(server, monkeypatch):
+    async def some_of_it(*, seconds):
+        return 0
+
+    outbox = Outbox(PLAIN, OutboxLimits(), server.hub.broker.ready)
+    server.hub.broker.assign(outbox, "t", ())
+    server.hub.broker.subscribe(outbox, frozenset("a"))
+    await server.hub.store(frozenset("a"), b"12345")
+    deliveries = server.hub.sealer.archive.table("deliveries")
+    with monkeypatch.context() as patch:
+        patch.setattr(server.hub.sealer, "seal_now", some_of_it)
+        response = await request(server, "POST", "/v1/log/seal?seconds=1", json={})
+        assert response.json() == {"sealed": 0}
+        assert not deliveries.exists
+    response = await request(server, "POST", "/v1/log/seal?seconds=1", json={})
+    assert response.json() == {"sealed": 1}
+    assert len(deliveries.current().segments) == 1
+
+
 async def test_an_erasure_may_be_done_in_steps(server, monkeypatch):
     monkeypatch.setattr("mist.history.erasing._LOOKED_AT", 1)
     for _ in range(4):

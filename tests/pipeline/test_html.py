@@ -25,6 +25,7 @@ from mist.pipeline.html import (
     render,
 )
 from mist.pipeline.html.markup import h, visible
+from mist.pipeline.html.plots import WIDE
 from mist.pipeline.html.scales import (
     HOUR,
     Scale,
@@ -319,6 +320,32 @@ def test_a_series_that_would_flatten_another_makes_the_axis_logarithmic() -> Non
     assert scale.place(0) == 0
     assert 0.1 < scale.place(5) < scale.place(5000) < 1
     assert scale.place(10_000) == 1
+
+
+def heights(text: str) -> list[list[float]]:
+    """How high each line of a wide plot is drawn in each of its steps, above the ground."""
+    wide = text.partition('class="broad"')[2].partition("</svg>")[0]
+    lines = re.findall(r'<path d="([^"]+)" class="line', wide)
+    floor = WIDE.floor
+    return [[floor - float(y) for y in re.findall(r"V([\d.]+)", line)] for line in lines]
+
+
+def test_a_line_beside_one_that_is_a_thousand_times_as_large_can_be_told_from_nothing() -> None:
+    tall = WIDE.floor - WIDE.top
+    large = [(HOUR * n, 5000) for n in range(6)]
+    small = [(HOUR * n, 5) for n in (0, 5)]  # and nothing in the hours between
+    (dominant,), few = heights(drawn(TimePlot("Plot", [Series("a", large), Series("b", small)])))
+    assert 0.8 * tall < dominant <= tall
+    assert few[0] == few[2] > 0.1 * tall
+    assert few[1] == 0
+
+
+def test_columns_fill_their_hour() -> None:
+    text = drawn(TimePlot("Plot", [Series("a", HOURS)]))
+    (first, second) = re.findall(r"M([\d.]+) \d+V[\d.]+h([\d.]+)V", text)[:2]
+    gap = float(second[0]) - float(first[0]) - float(first[1])
+    assert 0 < gap <= 3.1
+    assert float(first[1]) > 0.45 * (WIDE.width - WIDE.left - WIDE.right)
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,10 @@
 """Bills, drops and the audit of tokens: what the server counted, added up."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +13,7 @@ from mist.archive import Archive
 from mist.auth import Grant
 from mist.pipeline.errors import BadInput
 from mist.pipeline.jobs import billing, drops, tokens
-from mist.pipeline.side_tables import time_range
+from mist.pipeline.side_tables import accounted_up_to, time_range
 from tests.pipeline.archives import Told, add_accounts, make_archive
 
 DELIVERIES = [
@@ -70,6 +72,16 @@ def test_an_archive_without_accounts_gives_nothing(spark: Any, tmp_path: Path) -
     assert billing.run(spark, archive).summary["sent"] == 0
     assert drops.run(spark, archive).summary["dropped"] == 0
     assert tokens.run(spark, archive).summary["grants"] == 0
+
+
+def test_what_is_complete_up_to_when_is_known(archive: Archive, tmp_path: Path) -> None:
+    assert accounted_up_to(make_archive(tmp_path / "new", [Told("a")])) is None
+    # Its last minute has an account: an older server told no more.
+    assert accounted_up_to(archive) == datetime(2026, 11, 22, 1, 2, tzinfo=UTC)
+    table = archive.table("deliveries")
+    later = int(datetime(2026, 11, 22, 1, 30, tzinfo=UTC).timestamp()) // 60
+    table.change(lambda manifest: msgspec.structs.replace(manifest, sealed=later))
+    assert accounted_up_to(archive) == datetime(2026, 11, 22, 1, 30, tzinfo=UTC)
 
 
 def test_accounts_have_no_ids() -> None:
