@@ -9,6 +9,7 @@ from mist.archive import Archive
 from mist.pipeline.errors import BadInput
 from mist.pipeline.selection import Range, parse_alternatives
 from mist.pipeline.source.address import Address
+from mist.pipeline.source.client import check_server
 from mist.pipeline.source.options import ReadOptions
 
 if TYPE_CHECKING:
@@ -52,6 +53,15 @@ class Origin:
         if self.archive is not None:
             Archive.open(self.archive)
         ReadOptions.parse(self.options())
+
+    def check_server(self) -> None:
+        """Check that the server, if it is one, is reachable and authorizes us.
+
+        Raises:
+            ServerUnavailable, ServerRefused: from the server.
+        """
+        if self.url is not None:
+            check_server(Address.parse(self.url, self.secret, self.token))
 
     @property
     def range(self) -> Range:

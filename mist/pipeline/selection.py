@@ -23,8 +23,14 @@ import attrs
 import pyarrow as pa
 
 from mist.archive.matching import matching
-from mist.errors import MistError
-from mist.message import MAX_SUBSCRIPTION_TAGS, TagSet, format_tags
+from mist.errors import InvalidTag, MistError
+from mist.message import (
+    ASK,
+    MAX_SUBSCRIPTION_TAGS,
+    TagSet,
+    explain_invalid_tag,
+    format_tags,
+)
 from mist.protocols.positions import MAX_ID
 from mist.protocols.selections import parse_alternative, parse_moment, split_alternatives
 
@@ -93,6 +99,9 @@ def parse_alternatives(text: str | None) -> Alternatives:
     try:
         parts = split_alternatives(text)
         found = [parse_alternative(part := each, MAX_SUBSCRIPTION_TAGS) for each in parts]
+    except InvalidTag:
+        why = explain_invalid_tag([tag.strip() for tag in part.split(",")], ASK)
+        raise InvalidSelection(f"subscribe: {why}") from None
     except MistError as error:
         shown = part.strip() if len(part) <= MAX_SHOWN else f"{part[:MAX_SHOWN]}…"
         raise InvalidSelection(f"subscribe: {error} in {shown!r}") from None

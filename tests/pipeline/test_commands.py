@@ -1,8 +1,10 @@
 """The commands of `mist pipeline`, in the session that all these tests share; as processes of
 their own a few are in `tests/cli/test_pipeline.py`."""
 
+import errno
 import json
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +19,7 @@ from mist.archive.segments import read_segment
 from mist.cli import main
 from mist.pipeline.source.address import Address
 from mist.pipeline.source.client import Client
-from tests.pipeline.archives import Told, make_archive
+from tests.pipeline.archives import Told, add_accounts, make_archive
 from tests.processes import serving
 
 MESSAGES = 60
@@ -34,8 +36,23 @@ def mist(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mist:
     def shared(*args: Any, **options: Any) -> Iterator[Any]:
         yield spark
 
-    monkeypatch.setattr("mist.pipeline.session.session", shared)
-    monkeypatch.chdir(tmp_path)
+    return runner(shared, tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mist:
+    """The same for commands that end before Spark is started."""
+
+    def session(*args: Any, **options: Any) -> Any:
+        raise AssertionError("Spark is started")
+
+    monkeypatch.setattr("mist.pipeline.source.client.FIRST_TIMEOUT", 0.1)
+    return runner(session, tmp_path, monkeypatch)
+
+
+def runner(session: Callable[..., Any], folder: Path, monkeypatch: pytest.MonkeyPatch) -> Mist:
+    monkeypatch.setattr("mist.pipeline.session.session", session)
+    monkeypatch.chdir(folder)
     for name in [each for each in os.environ if each.startswith("MIST_")]:
         monkeypatch.delenv(name)
 
@@ -84,6 +101,81 @@ def log_behind(url: str, after: int) -> list[dict[str, Any]]:
         answer = client.request("GET", "/v1/log", {"after": after})
     rows: list[dict[str, Any]] = pa.ipc.open_stream(answer.body).read_all().to_pylist()
     return rows
+
+
+# usage accounting
+
+
+@pytest.mark.parametrize(
+    "command", [("report", "billing"), ("report", "drops"), ("audit", "tokens")]
+)
+def test_it_is_said_up_to_when_accounts_are_complete(
+    mist: Mist, archive: Archive, command: tuple[str, ...], tmp_path: Path
+) -> None:
+    given = (*command, "--archive", "archive")
+    assert summary(mist(*given, "--json"))["accounted_up_to"] == "nothing yet"
+    add_accounts(
+        archive,
+        "deliveries",
+        [{"minute": 59, "token": "t", "subscription": "a", "sent": 1, "dropped": 0, "bytes": 9}],
+    )
+    assert "accounted up to: 2026-11-21T01:00+00:00\n" in mist(*given).stdout
+    done = summary(mist(*given, "--html", "page.html", "--json"))
+    assert done["accounted_up_to"] == "2026-11-21T01:00+00:00"
+    page = (tmp_path / "page.html").read_text()
+    assert re.search(r"accounted up to</\w+><\w+[^>]*>2026-11-21T01:00", page)
+
+
+# wrong input, which is told before Spark is started
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        (
+            ("report", "tags", "--html", "no/page.html"),
+            "--html no/page.html: there is no directory",
+        ),
+        (("report", "billing", "--html", "no/page.html"), "--html no/page.html: there is no dir"),
+        (
+            ("audit", "tokens", "--html", "no/page.html"),
+            "--html no/page.html: there is no directory",
+        ),
+        (
+            ("erase", "--tag", "news", "--no-log", "--receipt", "no/r"),
+            "--receipt no/r: there is no",
+        ),
+        (("erase", "--tag", "a b", "--no-log"), "Invalid tag 'a b': a tag has no spaces"),
+        (("report", "tags", "--subscribe", "x; a b"), "subscribe: Invalid tag 'a b': a tag has no"),
+        (
+            ("match", "--subscriptions", "asked"),
+            "asked, line 2: Invalid tag 'a b': a tag has no sp",
+        ),
+        (("report", "coverage", "--subscriptions", "asked"), "asked, line 2: Invalid tag 'a b': a"),
+    ],
+)
+def test_it_names_its_cause_and_changes_nothing(
+    early: Mist, archive: Archive, tmp_path: Path, command: tuple[str, ...], says: str
+) -> None:
+    (tmp_path / "asked").write_text("good,b\na b,c\n")
+    before = archive.messages.current()
+    refused(early(*command, "--archive", "archive"), 2, says)
+    assert archive.messages.current() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["archive", "asked"]
+
+
+def test_a_receipt_that_can_not_be_written_is_shown(
+    mist: Mist, archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, text: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr("mist.cli.pipeline.maintenance.write_file", full)
+    result = mist("erase", "--archive", "archive", "--tag", "news", "--no-log", "--receipt", "r")
+    assert result.exit_code == 1
+    assert result.stderr.splitlines()[-1] == "mist pipeline erase: r: No space left on device"
+    assert json.loads(result.stdout)["complete"] is True
+    assert archive.messages.current().rows == MESSAGES - MESSAGES // 3
 
 
 # replay
@@ -142,16 +234,39 @@ def test_replay_of_what_can_not_be_publishes_nothing(
     assert position(url) == before
 
 
-def test_replay_to_nobody_ends_before_spark_is_started(
-    mist: Mist, archive: Archive, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def session(*args: Any, **options: Any) -> Any:
-        raise AssertionError("Spark is started")
+NOBODY = "http://127.0.0.1:1"
 
-    monkeypatch.setattr("mist.pipeline.session.session", session)
-    monkeypatch.setattr("mist.pipeline.jobs.replay.FIRST_TIMEOUT", 0.1)
-    result = mist("replay", "--archive", "archive", "--to", "http://127.0.0.1:1")
-    refused(result, 3, "127.0.0.1:1 gave no answer for 0 s: Connection refused")
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("replay", "--archive", "archive", "--to", NOBODY),
+        ("report", "volume", "--url", NOBODY),
+        ("report", "tags", "--url", NOBODY, "--out", "rows"),
+        ("export", "--url", NOBODY, "--out", "rows"),
+        ("stream", "--url", NOBODY, "--to", "lake"),
+    ],
+)
+def test_a_server_that_is_not_there_is_told_before_spark_is_started(
+    early: Mist, archive: Archive, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    refused(early(*command), 3, "127.0.0.1:1 gave no answer for 0 s: Connection refused")
+    assert [path.name for path in tmp_path.iterdir()] == ["archive"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("report", "volume", "--url", "URL", "--secret", "wrong"),
+        ("export", "--url", "URL", "--secret", "wrong", "--out", "rows"),
+        ("stream", "--url", "URL", "--secret", "wrong", "--to", "lake"),
+    ],
+)
+def test_a_wrong_secret_is_told_before_spark_is_started(
+    early: Mist, url: str, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    refused(early(*(url if each == "URL" else each for each in command)), 1, "answered 401")
+    assert not list(tmp_path.iterdir())
 
 
 # stream

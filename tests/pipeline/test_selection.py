@@ -70,7 +70,9 @@ def test_an_alternative_has_no_more_tags_than_a_subscription() -> None:
 
 
 def test_of_many_alternatives_the_wrong_one_is_named() -> None:
-    with pytest.raises(InvalidSelection, match=r"subscribe: Invalid tag in 'x y'$"):
+    with pytest.raises(
+        InvalidSelection, match=r"subscribe: Invalid tag 'x y': a tag has no spaces and"
+    ):
         parse_alternatives("a,b; x y; c")
     with pytest.raises(InvalidSelection, match=r"Too many subscriptions in 'a;a;.*…'$"):
         parse_alternatives("a;" * 1001)

@@ -14,7 +14,7 @@ import click
 from mist.cli.common import REFUSED
 from mist.cli.paths import LocalPath
 from mist.cli.pipeline.options import Spark, archive_option, secret_option, spark_options
-from mist.cli.pipeline.runner import Html, Run, run_job
+from mist.cli.pipeline.runner import Run, check_file, run_job, write_file
 
 if TYPE_CHECKING:
     from mist.pipeline.jobs.erase import Result
@@ -136,6 +136,7 @@ def erase(
         from mist.pipeline.preflight import require_java, require_spark
 
         opened = Archive.open(archive)
+        check_file("--receipt", receipt)
         require_java()  # before the log is changed, so that nothing is half erased
         require_spark()
         erasure = _erasure(tag, publisher, _id_of(token, archive))
@@ -164,11 +165,12 @@ def erase(
 
 
 def _erasure(tag: str | None, publisher: str | None, token: str | None) -> Any:
+    from mist.client.arguments import tag_set
     from mist.history.erasing import Erasure
-    from mist.message import MAX_MESSAGE_TAGS, parse_tags
+    from mist.message import MAX_MESSAGE_TAGS
 
     if tag is not None:
-        return Erasure(tags=parse_tags(tag.split(","), MAX_MESSAGE_TAGS))
+        return Erasure(tags=tag_set(tag.split(","), MAX_MESSAGE_TAGS))
     return Erasure(publisher=token if publisher is None else publisher)
 
 
@@ -210,10 +212,16 @@ def _receipt(result: "Result", file: Path | None, *, show: bool) -> Iterator[Non
         raise
     finally:
         text = json.dumps(result.receipt, indent=1) + "\n"
-        if file is not None:
-            Html(file).write(text)
         if show:
             click.echo(text, nl=False)
+        if file is not None:
+            try:
+                write_file(file, text)
+            except OSError:
+                # Nothing can tell any more what was erased, but this.
+                if not show:
+                    click.echo(text, nl=False)
+                raise
 
 
 def _log_eraser(

@@ -16,7 +16,7 @@ from mist.cli.pipeline.options import (
     source_options,
     spark_options,
 )
-from mist.cli.pipeline.runner import Html, Run, output_folder, run_job
+from mist.cli.pipeline.runner import Run, check_file, output_folder, run_job, write_file
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,7 +68,9 @@ def _run_report(
     """Run a job over messages, and write its result to the requested outputs."""
 
     def work(run: Run) -> None:
-        source.origin  # noqa: B018  # report wrong input before Spark is started
+        # Wrong input is reported before Spark is started.
+        source.origin.check_server()
+        check_file("--html", html)
         with output_folder(out, overwrite=overwrite) as folder, run.spark() as spark:
             result = job(spark, source.messages(spark), folder, run.progress)
             if result.summary.get("messages") == 0:
@@ -77,7 +79,7 @@ def _run_report(
                 raise BadInput("no message is selected")
             if html is not None and page is not None:
                 run.progress(f"writing {html}")
-                Html(html).write(page(pages.about(run, source), result))
+                write_file(html, page(pages.about(run, source), result))
             shown = getattr(result, "table", None)
         run.finish(result.summary, shown)
 
@@ -259,6 +261,7 @@ def _account(
             opened = Archive.open(archive)
             when = time_range(start, end)
             moment = accounted_up_to(opened)  # before it is read: more may be written meanwhile
+            check_file("--html", html)
             accounted = "nothing yet" if moment is None else moment.isoformat(timespec="minutes")
             with output_folder(out, overwrite=overwrite) as folder, run.spark() as spark:
                 result = job.run(spark, opened, when=when, progress=run.progress)
@@ -266,7 +269,7 @@ def _account(
                 write_table(table, folder)
                 if html is not None:
                     about = pages.about_accounts(run, archive, start, end, accounted)
-                    Html(html).write(page(about, result))
+                    write_file(html, page(about, result))
             run.finish({**result.summary, "accounted_up_to": accounted}, table)
 
         run_job(settings, work)

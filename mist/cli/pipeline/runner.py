@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import attrs
 import click
 from rich.console import Console
 from rich.status import Status
@@ -25,7 +24,14 @@ from mist.errors import CommandError, MistError, StartupError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Run", "errors_as_exit_codes", "run_job"]
+__all__ = [
+    "Run",
+    "check_file",
+    "errors_as_exit_codes",
+    "output_folder",
+    "run_job",
+    "write_file",
+]
 
 POLL: Final = 0.5  # seconds between queries of Spark's tasks
 MAX_ROWS: Final = 20  # rows of a result on a terminal
@@ -231,17 +237,30 @@ def output_folder(out: Path | None, *, overwrite: bool) -> Iterator[Path | None]
         shutil.rmtree(making, ignore_errors=True)
 
 
-@attrs.frozen
-class Html:
-    """An HTML page, written atomically."""
+def check_file(flag: str, path: Path | None) -> None:
+    """Check that a file can be written, before the job begins.
 
-    path: Path
+    Args:
+        path: None where the option isn't given.
 
-    def write(self, text: str) -> None:
-        """Write the file."""
-        temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
-        try:
-            temporary.write_text(text, "utf-8")
-            temporary.replace(self.path)
-        finally:
-            temporary.unlink(missing_ok=True)
+    Raises:
+        BadInput: its directory doesn't exist, or may not be written to.
+    """
+    from mist.pipeline.errors import BadInput
+
+    if path is None:
+        return
+    if not path.parent.is_dir():
+        raise BadInput(f"{flag} {path}: there is no directory {path.parent}")
+    if not os.access(path.parent, os.W_OK):
+        raise BadInput(f"{flag} {path}: {path.parent} may not be written to")
+
+
+def write_file(path: Path, text: str) -> None:
+    """Write a text file atomically."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_text(text, "utf-8")
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)

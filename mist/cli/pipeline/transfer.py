@@ -47,6 +47,7 @@ def export(settings: Spark, source: Source, kind: str, out: Path, overwrite: boo
         exporting.check_target(out, overwrite=overwrite)
         if kind == "delta":
             require_delta()
+        origin.check_server()
         known_to = source.known_to
         if known_to is None:
             run.progress(UNRECORDED)
@@ -110,6 +111,7 @@ def replay(
             target = attrs.evolve(target, secret=source.secret, token=source.token)
         run.progress(f"publishing to {target.address.name}")
         target.check(txn)
+        origin.check_server()
         with run.spark() as spark:
             result = replaying.run(spark, origin, target, rate=rate, txn=txn, progress=run.progress)
         run.finish(result.summary)
@@ -176,6 +178,7 @@ def stream(
             raise BadInput("give --url: a stream reads from a live server")
         origin = source.origin
         streaming.check_target(lake)
+        origin.check_server()
         known_to = source.known_to
         if known_to is None:
             run.progress(UNRECORDED)

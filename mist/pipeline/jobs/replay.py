@@ -32,7 +32,7 @@ from mist.pipeline.errors import BadInput, JobFailed, translated
 from mist.pipeline.origin import Origin
 from mist.pipeline.progress import Progress, silent
 from mist.pipeline.source.address import Address
-from mist.pipeline.source.client import FIRST_TIMEOUT, Client
+from mist.pipeline.source.client import Client, check_server
 from mist.pipeline.source.errors import InvalidOption, ServerRefused
 from mist.pipeline.source.options import WriteOptions
 from mist.pipeline.source.sink import ARROW_STREAM, ATTEMPTS
@@ -96,8 +96,7 @@ class Target:
             ServerUnavailable, ServerRefused: from the server.
         """
         self.options(txn)
-        with Client(self.address, retry_timeout=FIRST_TIMEOUT) as client:
-            client.request("GET", "/v1/log/position")
+        check_server(self.address)
 
 
 @attrs.frozen

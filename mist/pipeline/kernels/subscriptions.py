@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 
 from mist.addresses import EVERYTHING, compile_asked
 from mist.archive.derived import grouped
-from mist.errors import MistError
-from mist.message import ASK, MAX_SUBSCRIPTION_TAGS, parse_tags
+from mist.errors import InvalidTag, MistError
+from mist.message import ASK, MAX_SUBSCRIPTION_TAGS, explain_invalid_tag, parse_tags
 from mist.pipeline.errors import BadInput
 from mist.pipeline.kernels.tags import Codes, Rows, run_offsets
 
@@ -67,6 +67,9 @@ def parse_subscriptions(lines: Iterable[bytes], name: str = "subscriptions") -> 
                 good.update(tag for tag in parsed if tag[0] not in ".*")
         except UnicodeDecodeError:
             raise BadInput(f"{name}, line {number}: not UTF-8") from None
+        except InvalidTag:
+            why = explain_invalid_tag(sorted(tags), ASK)
+            raise BadInput(f"{name}, line {number}: {why}") from None
         except MistError as error:
             raise BadInput(f"{name}, line {number}: {error}") from None
         found[",".join(sorted(tags))] = None

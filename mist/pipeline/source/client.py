@@ -33,6 +33,7 @@ __all__ = [
     "TIMEOUT",
     "Answer",
     "Client",
+    "check_server",
 ]
 
 RETRY_TIMEOUT: Final = 60.0  # seconds for which a request is retried
@@ -192,6 +193,16 @@ class Client:
         raise ServerRefused(
             f"{self._address.name} answered {answer.status} {said}", answer.status, code
         )
+
+
+def check_server(address: Address) -> None:
+    """Check that a server is reachable and authorizes us, before Spark is started.
+
+    Raises:
+        ServerUnavailable, ServerRefused: from the server.
+    """
+    with Client(address, retry_timeout=FIRST_TIMEOUT) as client:
+        client.request("GET", "/v1/log/position")
 
 
 def _problem(answer: Answer) -> tuple[str, str]:
