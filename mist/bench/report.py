@@ -49,10 +49,10 @@ fairness        attack, about, rounds, played (times, in all rounds), refused, f
                 (requests of the probe), quiet_held_ms, held_ms (CPU of the longest pass of the
                 event loop), seconds (the median attacked phase's), server_cpu_seconds (of all
                 attacked phases), late_p50_us (p99, max; the probe itself)
-pipeline        job (match, match_hard, match_one_core, rollup, rollup_hard, compact, stream,
-                cluster_match, cluster_rollup, cluster_compact), messages, subscriptions, seconds,
-                messages_per_second, cpu_seconds_per_million_messages (of all processes that take
-                part), server_cpu_seconds_per_million_messages (of these), plain_messages,
+pipeline        job (match, match_hard, match_one_core, rollup, rollup_hard, rollup_small, compact,
+                stream, cluster_match, cluster_rollup, cluster_compact), messages, subscriptions,
+                seconds, messages_per_second, cpu_seconds_per_million_messages (of all processes
+                that take part), server_cpu_seconds_per_million_messages (of these), plain_messages,
                 plain_seconds, plain_messages_per_second, plain_cpu_seconds_per_million_messages
                 (of plain DataFrame code), times, cpu_times (that of the plain form, for the
                 same messages), must, aim

@@ -213,6 +213,8 @@ def test_tables_are_for_people() -> None:
         (["history", "--server", "tcp://127.0.0.1:1"], "--server"),
         (["fairness", "--attack", "bogus"], "--attack"),
         (["fairness", "--server", "tcp://127.0.0.1:1"], "--server"),
+        (["pipeline", "--job", "bogus"], "--job"),
+        (["pipeline", "--rounds", "0"], "--rounds"),
         (["bogus"], "bogus"),
     ],
 )

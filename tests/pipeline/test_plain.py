@@ -10,6 +10,8 @@ from mist.archive import Archive
 from mist.bench.errors import BenchError
 from mist.bench.pipeline import plain
 from mist.bench.pipeline.archive import make_archive, make_subscriptions
+from mist.bench.pipeline.compared import take
+from mist.bench.pipeline.figures import our_rollup, plain_rollup
 from mist.pipeline.reading import read_log
 
 VOCABULARY = 50
@@ -55,3 +57,14 @@ def test_compaction_keeps_every_row(spark: Any, archive: Archive, tmp_path: Path
     assert len(list((tmp_path / "out").glob("*.parquet"))) == 2
     ids = spark.read.parquet(str(tmp_path / "out")).select("id").toArrow().column("id")
     assert sorted(ids.to_pylist()) == list(range(1, 2001))
+
+
+def test_each_round_of_a_job_reads_the_messages_again(spark: Any, tmp_path: Path) -> None:
+    archive = make_archive(tmp_path / "archive", 200, 2, VOCABULARY)
+    for job in (our_rollup, plain_rollup):
+        take(job(spark, archive, 200))
+    (segment, _) = archive.messages.current().segments
+    archive.messages.path(segment).unlink()
+    for job in (our_rollup, plain_rollup):
+        with pytest.raises(Exception, match=r"not there|does not exist"):
+            take(job(spark, archive, 200))

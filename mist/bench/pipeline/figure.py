@@ -13,7 +13,7 @@ class Figure:
 
     Attributes:
         name: of the job: `match`, `rollup`, `compact`, `match_one_core`, `stream`; with
-            `cluster_` ahead of it where it ran on one.
+            `cluster_` before it where it ran on one, `_hard` or `_small` behind it for these cases.
         messages: it went over.
         subscriptions: it matched, where it matches.
         took: for all of them.

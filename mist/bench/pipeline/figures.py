@@ -2,7 +2,8 @@
 
 A job and its plain form are run on the same messages, in turns, and medians are compared; they have
 to give the same. Where that is a part of the messages, how many is said, and the job is run over
-all of them too. Each is run once before, small, so that neither pays for Spark's start.
+all of them too. Each is run once before, small, so that neither pays for Spark's start; but for
+`small`, which is about just that.
 
 Java runs as Spark itself would start it, since the plain forms depend on its compilers; in a local
 session of its own the job costs less (`mist.pipeline.java_options`).
@@ -10,11 +11,11 @@ session of its own the job costs less (`mist.pipeline.java_options`).
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from itertools import count as numbers
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -25,184 +26,227 @@ from mist.bench.errors import BenchError
 from mist.bench.pipeline import plain
 from mist.bench.pipeline.archive import make_archive, make_subscriptions
 from mist.bench.pipeline.clustered import measure_cluster
+from mist.bench.pipeline.compared import Compared, take
 from mist.bench.pipeline.figure import Figure
-from mist.bench.pipeline.measuring import Timed, in_turns, timed
+from mist.bench.pipeline.measuring import Timed, in_turns, medians, timed
+from mist.bench.pipeline.sizes import Sizes
 from mist.bench.pipeline.streaming import measure_stream
 from mist.pipeline.errors import PipelineError
 from mist.pipeline.jobs import compact, match, volume
 from mist.pipeline.jobs.result import Result
 from mist.pipeline.kernels.matching import Matcher
+from mist.pipeline.progress import Progress
 from mist.pipeline.reading import Archived, plan, read_log, read_task
 from mist.pipeline.selection import Range, Selection
 from mist.pipeline.session import session
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["VOCABULARY", "measure_pipeline"]
+__all__ = ["VOCABULARY", "measure"]
 
 VOCABULARY: Final = 10_000  # tags
 HARD_VOCABULARY: Final = 1_000_000  # tags that hardly repeat: nothing to remember, little to join
-MANY: Final = 1_000_000  # subscriptions, for one core
-ROUNDS: Final = 3
 SEGMENT: Final = 500_000  # messages, as a server seals them
+FILES: Final = 4  # that small segments are compacted to
+MASTER: Final = "local[2]"
 
 _WARM: Final = 1000  # subscriptions, or messages
 
 
-def measure_pipeline(
-    messages: int,
-    subscriptions: int,
-    plain_messages: int,
-    *,
-    small: tuple[int, int] = (1_000_000, 500),
-    streamed: tuple[int, int] = (2_000_000, 2_000_000),
-    clustered: int = 640_000,
-    many: int = MANY,
-    rounds: int = ROUNDS,
-    master: str = "local[2]",
-) -> list[Figure]:
-    """All figures.
+def measure(job: str, sizes: Sizes, progress: Progress) -> list[Figure]:
+    """The figures of a job: one, or the usual case and the hard one.
 
     Args:
-        messages: that are matched and rolled up.
-        plain_messages: of them, for the plain forms.
-        small: messages and segments of the archive that is compacted.
-        streamed: messages from a server into a lake; how many of them in the plain form.
-        clustered: messages that jobs on a cluster go over.
-        many: subscriptions that one core matches.
-        rounds: of which medians are taken, where a plain form is beside.
+        job: of `mist.bench.pipeline.cells.JOBS`.
+        progress: told what is done, and what each round took.
 
     Raises:
-        BenchError: what a job gave isn't what the plain form gave; or what Spark needs is
-            missing, and the text says what.
+        BenchError: what a job gave isn't what the plain form gave, or the plain form isn't what it
+            should be; or what Spark needs is missing, and the text says what.
     """
-    segments = max(1, messages // SEGMENT)
     try:
-        with tempfile.TemporaryDirectory(prefix="mist-bench-") as name:
-            folder = Path(name)
-            large = make_archive(
-                folder / "large", messages // segments * segments, segments, VOCABULARY
-            )
-            hard = make_archive(
-                folder / "hard", plain_messages, max(1, plain_messages // SEGMENT), HARD_VOCABULARY
-            )
-            alone = _one_core(large, many)
-            with _spark(master) as spark:
-                figures = [
-                    _matching(spark, large, subscriptions, plain_messages, rounds),
-                    _matching(spark, hard, subscriptions, plain_messages, rounds, hard=True),
-                    alone,
-                    _rollup(spark, large, plain_messages, rounds),
-                    _rollup(spark, hard, plain_messages, rounds, hard=True),
-                    _compaction(spark, folder, *small, rounds),
-                    measure_stream(spark, folder, *streamed, VOCABULARY),
-                ]
-            return figures + measure_cluster(folder, clustered)
+        with tempfile.TemporaryDirectory(prefix="mist-bench-") as folder:
+            return _MEASURES[job](Path(folder), sizes, progress)
     except PipelineError as error:
         raise BenchError(str(error)) from error
 
 
+def _measure_match(folder: Path, sizes: Sizes, progress: Progress) -> list[Figure]:
+    usual, hard = _archives(folder, sizes, progress)
+    with _spark() as spark:
+        return [
+            _matching(spark, usual, sizes, progress),
+            _matching(spark, hard, sizes, progress, hard=True),
+        ]
+
+
+def _measure_rollup(folder: Path, sizes: Sizes, progress: Progress) -> list[Figure]:
+    usual, hard = _archives(folder, sizes, progress)
+    with _spark() as spark:
+        return [
+            _rollup(spark, usual, sizes, progress),
+            _rollup(spark, hard, sizes, progress, hard=True),
+        ]
+
+
+def _measure_compact(folder: Path, sizes: Sizes, progress: Progress) -> list[Figure]:
+    with _spark() as spark:
+        return [_compaction(spark, folder, sizes, progress)]
+
+
+def _measure_stream(folder: Path, sizes: Sizes, progress: Progress) -> list[Figure]:
+    progress(f"{sizes.streamed:,} messages of a server into a lake")
+    with _spark() as spark:
+        return [measure_stream(spark, folder, sizes.streamed, sizes.streamed, VOCABULARY)]
+
+
+def _measure_cluster(folder: Path, sizes: Sizes, progress: Progress) -> list[Figure]:
+    progress(f"jobs over {sizes.clustered:,} messages, on {MASTER} and on a cluster")
+    return measure_cluster(folder, sizes.clustered)
+
+
+def _archives(folder: Path, sizes: Sizes, progress: Progress) -> tuple[Archive, Archive]:
+    """The messages, and those of the hard case."""
+    return (
+        _archive(folder / "usual", sizes.messages, VOCABULARY, progress),
+        _archive(folder / "hard", sizes.hard, HARD_VOCABULARY, progress),
+    )
+
+
+def _archive(folder: Path, messages: int, vocabulary: int, progress: Progress) -> Archive:
+    progress(f"making {messages:,} messages of {vocabulary:,} tags")
+    segments = max(1, messages // SEGMENT)
+    return make_archive(folder, messages // segments * segments, segments, vocabulary)
+
+
 @contextmanager
-def _spark(master: str) -> "Iterator[SparkSession]":
+def _spark() -> "Iterator[SparkSession]":
     conf = {
         "spark.driver.memory": "4g",
         "spark.sql.shuffle.partitions": "8",
         "spark.driver.defaultJavaOptions": "",
     }
-    with session(master, conf, name="mist bench") as spark:
+    with session(MASTER, conf, name="mist bench") as spark:
         yield spark
 
 
 def _matching(
     spark: "SparkSession",
     archive: Archive,
-    count: int,
-    limit: int,
-    rounds: int,
+    sizes: Sizes,
+    progress: Progress,
     *,
     hard: bool = False,
 ) -> Figure:
+    count = sizes.subscriptions
     subscriptions = make_subscriptions(count, HARD_VOCABULARY if hard else VOCABULARY)
     everything = archive.messages.current().rows
+    upto = min(sizes.plain_messages, everything)
 
-    def ours(upto: int, wanted: Any = subscriptions) -> pa.Table:
+    def ours(upto: int, wanted: pa.Array = subscriptions) -> pa.Table:
         found = match.run(spark, Archived(archive, Selection(Range(upto=upto))), wanted)
         assert isinstance(found, Result)  # of counts, not of pairs
-        table = found.table
-        return table.filter(pc.greater(table.column("messages"), 0)).sort_by("subscription")
+        return found.table.filter(pc.greater(found.table.column("messages"), 0))
 
-    def plainly(upto: int, wanted: Any = subscriptions) -> pa.Table:
+    def plainly(upto: int, wanted: pa.Array = subscriptions) -> "DataFrame":
         frame = read_log(spark, archive.folder, upto=upto)
         counts = plain.match(spark, frame, wanted).groupBy("subscription").count()
         plain.check_plan("match", counts)
-        return counts.toArrow().rename_columns(["subscription", "messages"]).sort_by("subscription")
+        return counts.withColumnRenamed("count", "messages")
 
     ours(_WARM, subscriptions[:_WARM])
-    plainly(_WARM, subscriptions[:_WARM])
-    same, plain_took, took = _compare(
-        "match", ours, plainly, min(limit, everything), rounds, everything
-    )
+    take(plainly(_WARM, subscriptions[:_WARM]))
     name, must, aim = ("match_hard", None, None) if hard else ("match", 1_000_000, 2_000_000)
-    upto = min(limit, everything)
+    compared = Compared(name, ours, plainly, ["subscription"], upto, everything)
+    same, plain_took, took = compared.run(sizes.rounds, progress)
     return Figure(name, everything, count, took, upto, plain_took, must, aim, same=same)
 
 
 def _rollup(
-    spark: "SparkSession", archive: Archive, limit: int, rounds: int, *, hard: bool = False
+    spark: "SparkSession",
+    archive: Archive,
+    sizes: Sizes,
+    progress: Progress,
+    *,
+    hard: bool = False,
 ) -> Figure:
     everything = archive.messages.current().rows
-    order = [("hour", "ascending"), ("tag", "ascending")]
+    upto = min(sizes.plain_messages, everything)
 
-    def ours(upto: int) -> pa.Table:
-        found = volume.run(spark, Archived(archive, Selection(Range(upto=upto)))).frame
-        return found.select("hour", "tag", "messages").toArrow().sort_by(order)
+    def ours(upto: int) -> "DataFrame":
+        return our_rollup(spark, archive, upto)
 
-    def plainly(upto: int) -> pa.Table:
-        frame = plain.count_by_hour_and_tag(read_log(spark, archive.folder, upto=upto))
-        plain.check_plan("rollup", frame)
-        return frame.toArrow().sort_by(order)
+    def plainly(upto: int) -> "DataFrame":
+        return plain_rollup(spark, archive, upto)
 
-    ours(_WARM)
-    plainly(_WARM)
-    upto = min(limit, everything)
-    same, plain_took, took = _compare("rollup", ours, plainly, upto, rounds, everything)
+    take(ours(_WARM))
+    take(plainly(_WARM))
     name, must, aim = ("rollup_hard", None, None) if hard else ("rollup", 1_000_000, 2_000_000)
+    compared = Compared(name, ours, plainly, ["hour", "tag"], upto, everything)
+    same, plain_took, took = compared.run(sizes.rounds, progress)
     return Figure(name, everything, None, took, upto, plain_took, must, aim, same=same)
 
 
-def _compaction(
-    spark: "SparkSession", folder: Path, messages: int, segments: int, rounds: int
-) -> Figure:
-    files = 4
+def our_rollup(spark: "SparkSession", archive: Archive, upto: int) -> "DataFrame":
+    # The job keeps its counts, and Spark would take them for those of the next round.
+    spark.catalog.clearCache()
+    found = volume.run(spark, Archived(archive, Selection(Range(upto=upto)))).frame
+    return found.select("hour", "tag", "messages")
+
+
+def plain_rollup(spark: "SparkSession", archive: Archive, upto: int) -> "DataFrame":
+    frame = plain.count_by_hour_and_tag(read_log(spark, archive.folder, upto=upto))
+    plain.check_plan("rollup", frame)
+    return frame
+
+
+def _measure_small(folder: Path, sizes: Sizes, progress: Progress) -> list[Figure]:
+    """A roll-up of few messages, with the start of Spark, which is nearly all of it."""
+    archive = _archive(folder / "few", sizes.few, VOCABULARY, progress)
+
+    def measured(run: "Callable[[SparkSession, Archive, int], DataFrame]") -> Timed:
+        with ExitStack() as stack:
+            # Its end isn't counted: what its processes took can be read only before.
+            return timed(lambda: take(run(stack.enter_context(_spark()), archive, sizes.few)))[1]
+
+    took, plain_took = medians(
+        lambda: measured(our_rollup), lambda: measured(plain_rollup), sizes.rounds, progress
+    )
+    return [Figure("rollup_small", sizes.few, None, took, sizes.few, plain_took)]
+
+
+def _compaction(spark: "SparkSession", folder: Path, sizes: Sizes, progress: Progress) -> Figure:
+    messages, segments, rounds = sizes.compacted, sizes.segments, sizes.rounds
+    progress(f"making {messages:,} messages in {segments:,} segments")
     original = make_archive(folder / "small", messages, segments, VOCABULARY)
     log = read_log(spark, original.folder)
-    rows = -(-messages // files)
+    rows = -(-messages // FILES)
     copies = (folder / f"copy-{n}" for n in numbers(1))
 
     def ours() -> None:
         archive = Archive(next(waiting))
         result = compact.run(spark, archive, rows=rows)
         found = archive.messages.current().rows
-        if result.summary["segments_after"] != files or found != messages:
+        if result.summary["segments_after"] != FILES or found != messages:
             raise BenchError(f"compaction left {found:,} of {messages:,}: {result.summary}")
 
     def plainly() -> None:
-        frame = plain.compact(log, files)
+        frame = plain.compact(log, FILES)
         plain.check_plan("compact", frame)
         out = next(copies)
         frame.write.parquet(str(out))
         # Of little data Spark makes fewer partitions than that, which is no more work.
-        if not 1 <= (found := len(list(out.glob("*.parquet")))) <= files:
+        if not 1 <= (found := len(list(out.glob("*.parquet")))) <= FILES:
             raise BenchError(f"the plain form of compact made {found} files")
 
     # Copied before, since compaction changes an archive. As the plain form was: what Spark idles
     # for a minute with, it starts anew.
     waiting = iter([_copy(original, next(copies)) for _ in range(rounds)])
-    plain.compact(log.limit(_WARM), files).write.parquet(str(folder / "warm"))
-    first = make_archive(folder / "first", _WARM, files, VOCABULARY)
+    plain.compact(log.limit(_WARM), FILES).write.parquet(str(folder / "warm"))
+    first = make_archive(folder / "first", _WARM, FILES, VOCABULARY)
     compact.run(spark, first, rows=_WARM // 2)  # a task for each core
-    took, plain_took = in_turns(ours, plainly, rounds)
+    took, plain_took = in_turns(ours, plainly, rounds, progress)
     return Figure("compact", messages, None, took, messages, plain_took)
 
 
@@ -211,40 +255,32 @@ def _copy(archive: Archive, folder: Path) -> Path:
     return folder
 
 
-def _compare(
-    name: str,
-    ours: Callable[[int], pa.Table],
-    plainly: Callable[[int], pa.Table],
-    upto: int,
-    rounds: int,
-    everything: int,
-) -> tuple[Timed, Timed, Timed]:
-    """What ours and the plain form take for the same messages, and ours for all of them.
-
-    Raises:
-        BenchError: they give something else.
-    """
-    # By columns: a table is also unequal where only one of them may hold nulls.
-    if ours(upto).columns != plainly(upto).columns:
-        raise BenchError(f"{name}: the plain form gives something else")
-    same, plain_took = in_turns(lambda: ours(upto), lambda: plainly(upto), rounds)
-    took = same if upto == everything else timed(lambda: ours(everything))[1]
-    return same, plain_took, took
-
-
-def _one_core(archive: Archive, count: int) -> Figure:
+def _measure_one_core(folder: Path, sizes: Sizes, progress: Progress) -> list[Figure]:
     """The kernel alone, in this process; making it ready isn't counted, reading is."""
+    archive = _archive(folder / "usual", min(sizes.messages, 2 * SEGMENT), VOCABULARY, progress)
+    count = sizes.many
+    progress(f"matching {count:,} subscriptions without Spark")
     matcher = Matcher(make_subscriptions(count, VOCABULARY))
-    everything = Selection(Range(upto=2 * SEGMENT))
     messages = np.zeros(len(matcher), np.int64)
 
     def run() -> int:
         rows = 0
-        for task in plan(archive.messages, everything, 1):
-            for batch in read_task(archive.messages, task, everything, ["tags"]):
+        for task in plan(archive.messages, Selection(), 1):
+            for batch in read_task(archive.messages, task, Selection(), ["tags"]):
                 np.add(messages, matcher.tally(batch.column("tags")).messages, out=messages)
                 rows += len(batch)
         return rows
 
     rows, took = timed(run)
-    return Figure("match_one_core", rows, count, took, None, None, 150_000, 300_000)
+    return [Figure("match_one_core", rows, count, took, None, None, 150_000, 300_000)]
+
+
+_MEASURES: Final[Mapping[str, Callable[[Path, Sizes, Progress], list[Figure]]]] = {
+    "match": _measure_match,
+    "one-core": _measure_one_core,
+    "rollup": _measure_rollup,
+    "compact": _measure_compact,
+    "small": _measure_small,
+    "stream": _measure_stream,
+    "cluster": _measure_cluster,
+}

@@ -13,7 +13,9 @@ from typing import Final, TypeVar
 
 import attrs
 
-__all__ = ["Timed", "in_turns", "timed"]
+from mist.pipeline.progress import Progress, silent
+
+__all__ = ["Timed", "in_turns", "medians", "timed"]
 
 T = TypeVar("T")
 
@@ -32,6 +34,10 @@ class Timed:
     seconds: float
     cpu: float | None
 
+    def __str__(self) -> str:
+        cpu = "" if self.cpu is None else f" ({self.cpu:.1f} CPU s)"
+        return f"{self.seconds:.1f} s{cpu}"
+
 
 def timed(call: Callable[[], T]) -> tuple[T, Timed]:
     """Call it, and tell what it gave and took."""
@@ -43,16 +49,33 @@ def timed(call: Callable[[], T]) -> tuple[T, Timed]:
 
 
 def in_turns(
-    one: Callable[[], object], other: Callable[[], object], rounds: int
+    one: Callable[[], object],
+    other: Callable[[], object],
+    rounds: int,
+    progress: Progress = silent,
 ) -> tuple[Timed, Timed]:
     """Call both so many times, in turns, and tell what each took: medians.
 
     In turns, since a machine that others use is faster in one minute than in the next.
+
+    Args:
+        progress: told what both took in each round.
     """
+    return medians(lambda: timed(one)[1], lambda: timed(other)[1], rounds, progress)
+
+
+def medians(
+    one: Callable[[], Timed],
+    other: Callable[[], Timed],
+    rounds: int,
+    progress: Progress = silent,
+) -> tuple[Timed, Timed]:
+    """The same for calls that measure themselves."""
     took: tuple[list[Timed], list[Timed]] = ([], [])
-    for _ in range(rounds):
+    for number in range(1, rounds + 1):
         for call, found in zip((one, other), took, strict=True):
-            found.append(timed(call)[1])
+            found.append(call())
+        progress(f"round {number} of {rounds}: {took[0][-1]}, plain {took[1][-1]}")
     return _median(took[0]), _median(took[1])
 
 

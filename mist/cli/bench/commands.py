@@ -1,6 +1,7 @@
 """The commands of `mist bench`: each makes cells of its options."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,7 +13,7 @@ from mist.bench.fairness.cells import ATTACKS, fairness_cells
 from mist.bench.history.cells import history_cells
 from mist.bench.history.search import FEWEST
 from mist.bench.http.cells import http_cells
-from mist.bench.pipeline.cells import pipeline_cells
+from mist.bench.pipeline.cells import JOBS, pipeline_cells
 from mist.bench.suite import (
     all_cells,
     fanout_cells,
@@ -280,27 +281,45 @@ def fairness(settings: Settings, attacks: Sequence[str], **options: Any) -> Sequ
 
 @bench.command()
 @measuring(
+    click.option(
+        "--job",
+        "jobs",
+        type=click.Choice(JOBS),
+        multiple=True,
+        help="Only this one; may be given more than once",
+    ),
     number(
         "--messages",
         20,
         1_000_000_000,
-        "Messages to match and roll up; some 80 bytes of disk each  [default: 10000000]",
+        "Messages to match and roll up; some 160 bytes of disk each  [default: 10000000]",
+    ),
+    number(
+        "--plain-messages",
+        20,
+        1_000_000_000,
+        "The first of them only, where the plain forms take too long  [default: all]",
     ),
     number("--subscriptions", 1, 10_000_000, "Subscriptions to match  [default: 100000]"),
+    ROUNDS,
     served=(),
 )
-def pipeline(settings: Settings, messages: int | None, subscriptions: int | None) -> Sequence[Cell]:
-    """Jobs on Spark beside plain DataFrame code: twelve minutes, --quick three.
+def pipeline(settings: Settings, jobs: Sequence[str], **options: Any) -> Sequence[Cell]:
+    """Jobs on Spark beside plain DataFrame code: some minutes for each, --quick three for all.
 
     \b
-    match            messages against --subscriptions
-    match_one_core   against ten times as many, on one core, without Spark
-    rollup           by hour and tag
-    compact          500 segments into 4
-    stream           from a server of its own into a lake, beside a query with Spark's sink
-    cluster_…        match, rollup, compact on two workers, with an executor killed in between
+    match      messages against --subscriptions
+    one-core   the same against ten times as many, on one core, without Spark
+    rollup     by hour and tag
+    compact    500 segments into 4
+    small      a roll-up of 10,000 messages, with the start of Spark
+    stream     from a server of its own into a lake, beside a query with Spark's sink
+    cluster    match, rollup, compact on two workers, with an executor killed in between
 
-    The plain forms get a part of the messages, and have to give the same; so has the cluster.
-    Needs Java, and mist-pubsub[spark].
+    Each job and its plain form go over the same messages, in turns in --rounds, of which medians
+    are shown, and have to give the same; so has the cluster. match and rollup have a hard case
+    beside, of a million tags, which hardly repeat. What is done is told on standard error. Needs
+    Java, and mist-pubsub[spark].
     """
-    return pipeline_cells(messages, subscriptions, quick=settings.quick)
+    tell = partial(click.echo, err=True)
+    return pipeline_cells(jobs, quick=settings.quick, progress=tell, **options)
