@@ -43,9 +43,11 @@ history_replay  through (log, tcp), file_system, tag_lists, size_bytes, messages
 history_search  through, file_system, event_loop, messages, where (spread, at the end, nowhere),
                 matches, searches, first_ms, slowest_first_ms, all_ms
 fairness        attack, about, rounds, played (times, in all rounds), refused, finished (whether the
-                server got through with it), quiet_p50_us (p99, max), attacked_p50_us (p99, max),
-                times_p99 (the median round's), lowest_times_p99, highest_times_p99,
-                http_quiet_p50_us (p99, max), http_attacked_p50_us (p99, max), unanswered, hung_up
+                server got through with it), quiet_p50_us (p99, max), elsewhere_p50_us (p99, max;
+                on another server, meanwhile), attacked_p50_us (p99, max), times_p99 (attacked by
+                elsewhere, the median round's), lowest_times_p99, highest_times_p99,
+                http_quiet_p50_us (p99, max), http_elsewhere_p50_us (p99, max),
+                http_attacked_p50_us (p99, max), unanswered, hung_up
                 (requests of the probe), quiet_held_ms, held_ms (CPU of the longest pass of the
                 event loop), seconds (the median attacked phase's), server_cpu_seconds (of all
                 attacked phases), late_p50_us (p99, max; the probe itself)
@@ -291,11 +293,13 @@ def _fairness(result: Unfairness) -> Row:
         "refused": sum(phase.refused for phase in attacked),
         "finished": result.finished,
         **_prefixed("quiet_", result.quiet),
+        **_prefixed("elsewhere_", result.elsewhere),
         **_prefixed("attacked_", result.attacked),
         "times_p99": statistics.median(result.times),
         "lowest_times_p99": min(result.times),
         "highest_times_p99": max(result.times),
         **_prefixed("http_quiet_", result.http_quiet),
+        **_prefixed("http_elsewhere_", result.http_elsewhere),
         **_prefixed("http_attacked_", result.http_attacked),
         "unanswered": sum(phase.waits.unanswered for phase in attacked),
         "hung_up": sum(phase.waits.hung_up for phase in attacked),

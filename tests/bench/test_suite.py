@@ -49,6 +49,8 @@ SERVED = {"match", "publish", "fanout", "latency", "idle", "slow_consumer"} | HT
 ROUNDS = Rounds([Round(10, 1.0, 0.001, 0.01), Round(10, 2.0, 0.005, 0.02)])
 RUN = Run(10, 20, 1, 2, 3, 0.5, None, 0.1)
 QUANTILES = Quantiles(1.0, 2.0, 3.0, 4.0)
+WAITS = Waits([0.001, 0.002], [0.003], [0.0], 0, 0)
+ELSEWHERE = Waits([0.002, 0.004], [0.006], [0.0], 0, 0)
 RESULTS: dict[str, Result] = {
     "match": Matched(1, 2, (3, 10), 1.0, 2.0, 3.0, 4.0, 5.0, 6.0),
     "publish": Throughput(1, 0, 100, 1, 0, RUN),
@@ -121,12 +123,12 @@ RESULTS: dict[str, Result] = {
         "a request",
         [
             (
-                Phase(Waits([0.001, 0.002], [0.003], [0.0], 0, 0), 2.0, 0.001, 0.1),
-                Phase(Waits([0.01, 0.2], [0.3], [0.0], 1, 2), 2.5, 0.15, 1.5, 7, 6),
+                Phase(WAITS, WAITS, 2.0, 0.001, 0.1),
+                Phase(Waits([0.01, 0.2], [0.3], [0.0], 1, 2), ELSEWHERE, 2.5, 0.15, 1.5, 7, 6),
             ),
             (
-                Phase(Waits([0.001, 0.002], [0.003], [0.0], 0, 0), 2.0, 0.001, None),
-                Phase(Waits([0.01, 0.4], [0.3], [0.0], 0, 0), 3.5, 0.05, 2.5, 7, 6),
+                Phase(WAITS, WAITS, 2.0, 0.001, None),
+                Phase(Waits([0.01, 0.4], [0.3], [0.0], 0, 0), ELSEWHERE, 3.5, 0.05, 2.5, 7, 6),
             ),
         ],
         finished=True,
@@ -285,7 +287,8 @@ def test_figures_of_an_attack_are_medians_and_the_longest_of_all() -> None:
     assert (row["quiet_p99_us"], row["attacked_p99_us"]) == pytest.approx((2_000, 300_000))
     assert (row["attacked_p50_us"], row["attacked_max_us"]) == pytest.approx((300_000, 400_000))
     times = [row[f"{which}times_p99"] for which in ("lowest_", "", "highest_")]
-    assert times == pytest.approx([100, 150, 200])
+    assert times == pytest.approx([50, 75, 100])
+    assert (row["elsewhere_p99_us"], row["http_elsewhere_p99_us"]) == pytest.approx((4_000, 6_000))
     assert (row["quiet_held_ms"], row["held_ms"]) == pytest.approx((1, 150))
     assert (row["seconds"], row["server_cpu_seconds"]) == pytest.approx((3, 4))
     assert (row["unanswered"], row["hung_up"]) == (1, 2)

@@ -172,6 +172,7 @@ def test_an_attack_is_played_beside_a_probe() -> None:
         assert row["played"] >= 1
         assert 0 < row["quiet_p50_us"] <= row["quiet_p99_us"] <= row["quiet_max_us"]
         assert 0 < row["attacked_p50_us"] <= row["attacked_p99_us"] <= row["attacked_max_us"]
+        assert 0 < row["elsewhere_p50_us"] <= row["elsewhere_p99_us"] <= row["elsewhere_max_us"]
         assert row["held_ms"] > 0
 
 

@@ -1,4 +1,8 @@
-"""A server under attack, and beside it the probe: quiet and attacked, in turns.
+"""A server under attack, and beside it a probe: quiet and attacked, in turns.
+
+Attackers and a busy server load the machine, too, and whoever shares it waits. So there is another
+server, with a probe of its own, that nobody attacks: what its clients wait meanwhile is what the
+attacked server's are measured by.
 
 Each attack has a server of its own, since it leaves state behind, and an old server may not
 get through with it.
@@ -19,7 +23,8 @@ from mist.bench.fairness.probe import Probe, start_probe
 from mist.bench.fairness.unfairness import Phase, Unfairness
 from mist.bench.fairness.watched import Watched, start_watched
 from mist.bench.history.disk import scratch
-from mist.bench.process import cpu_seconds
+from mist.bench.history.stored import url_of
+from mist.bench.process import cpu_seconds, start_server
 from mist.bench.site import RESOURCE, administer
 
 __all__ = ["Arena", "Attack", "open_arena", "play"]
@@ -37,12 +42,15 @@ class Arena:
         server: that is attacked.
     """
 
-    def __init__(self, watched: Watched, probe: Probe, crowd: Crowd, others: ExitStack) -> None:
+    def __init__(
+        self, watched: Watched, probe: Probe, elsewhere: Probe, crowd: Crowd, others: ExitStack
+    ) -> None:
         self.crowd = crowd
         self.others = others
         self.server = watched.server
         self._watched = watched
         self._probe = probe
+        self._elsewhere = elsewhere
 
     @property
     def line(self) -> Endpoint:
@@ -66,20 +74,25 @@ class Arena:
     def watch(self, work: Callable[[], tuple[int, int]]) -> Phase:
         """A phase in which `work` is done, which says how often it played and was refused."""
         self._probe.begin()
+        self._elsewhere.begin()
         self._watched.take_longest()
         cpu, start = cpu_seconds(self.server.pid), time.perf_counter()
         late = False
+        played, refused = 1, 0
         try:
             played, refused = work()
         except TookTooLong:
-            late, played, refused = True, 1, 0
+            late = True
         seconds = time.perf_counter() - start
-        waits = self._probe.end()
+        elsewhere, waits = self._elsewhere.end(), self._probe.end()
         after = cpu_seconds(self.server.pid)
         spent = None if cpu is None or after is None else after - cpu
+        phase = Phase(
+            waits, elsewhere, seconds, self._watched.take_longest(), spent, played, refused
+        )
         if late:
-            raise _Late(Phase(waits, seconds, self._watched.take_longest(), spent, played))
-        return Phase(waits, seconds, self._watched.take_longest(), spent, played, refused)
+            raise _Late(phase)
+        return phase
 
 
 class _Late(Exception):
@@ -109,23 +122,29 @@ class Attack:
 
 @contextmanager
 def open_arena(*options: str, history: str = "none", nats: bool = False) -> Iterator[Arena]:
-    """A server with a probe, gone at the end of the block.
+    """A server with a probe, and another one with another, gone at the end of the block.
+
+    Args:
+        options, nats: of both.
+        history: of the server that is attacked. Where there is one, the other has one of its own.
 
     Raises:
         BenchError: it didn't start.
     """
-    with (
-        scratch(None) as folder,
-        start_watched(folder, *options, history=history, nats=nats) as watched,
-        start_probe(watched.server.tcp_port, watched.server.http_port) as probe,
-        Crowd() as crowd,
-        ExitStack() as others,
-    ):
-        yield Arena(watched, probe, crowd, others)
+    with scratch(None) as folder, ExitStack() as stack:
+        own = "none" if history == "none" else url_of(folder / "history.db")
+        other = stack.enter_context(start_server(*options, history=own))
+        watched = stack.enter_context(start_watched(folder, *options, history=history, nats=nats))
+        probe, elsewhere = (
+            stack.enter_context(start_probe(server.tcp_port, server.http_port))
+            for server in (watched.server, other)
+        )
+        with Crowd() as crowd, ExitStack() as others:
+            yield Arena(watched, probe, elsewhere, crowd, others)
 
 
 def play(arena: Arena, attack: Attack, seconds: float, rounds: int) -> Unfairness:
-    """Watch the probe without the attack and with it, in turns.
+    """Watch the probes without the attack and with it, in turns.
 
     Args:
         seconds: of each phase; an attack is played again and again for that time, and to its

@@ -1,4 +1,4 @@
-"""What came of one attack: the probe's waits, quiet and attacked, over some rounds."""
+"""What came of one attack: the probes' waits, quiet and attacked, over some rounds."""
 
 import statistics
 from collections.abc import Callable, Sequence
@@ -17,6 +17,7 @@ class Phase:
 
     Attributes:
         waits: the probe's.
+        elsewhere: those of a probe of another server on this machine, which is not attacked.
         seconds: how long it took.
         held: seconds of CPU of the longest pass of the server's event loop.
         server_cpu: seconds of the server, all threads; None where it can't be told.
@@ -25,6 +26,7 @@ class Phase:
     """
 
     waits: Waits
+    elsewhere: Waits
     seconds: float
     held: float
     server_cpu: float | None
@@ -38,6 +40,7 @@ class Phase:
             cpu = self.server_cpu + other.server_cpu
         return Phase(
             self.waits.plus(other.waits),
+            self.elsewhere.plus(other.elsewhere),
             self.seconds + other.seconds,
             max(self.held, other.held),
             cpu,
@@ -65,38 +68,51 @@ class Unfairness:
     @property
     def quiet(self) -> Quantiles:
         """Medians over the rounds, and the longest wait of all; of messages over TCP."""
-        return self._over_rounds(0, lambda waits: waits.line)
+        return self._over_rounds(0, lambda phase: phase.waits.line)
+
+    @property
+    def elsewhere(self) -> Quantiles:
+        """As `quiet`, on the other server while this one was attacked.
+
+        What the load of the machine does, that of the attackers and of a server that is busy.
+        """
+        return self._over_rounds(1, lambda phase: phase.elsewhere.line)
 
     @property
     def attacked(self) -> Quantiles:
         """As `quiet`, while the server was attacked."""
-        return self._over_rounds(1, lambda waits: waits.line)
+        return self._over_rounds(1, lambda phase: phase.waits.line)
 
     @property
     def http_quiet(self) -> Quantiles:
         """As `quiet`, of requests."""
-        return self._over_rounds(0, lambda waits: waits.http)
+        return self._over_rounds(0, lambda phase: phase.waits.http)
+
+    @property
+    def http_elsewhere(self) -> Quantiles:
+        """As `elsewhere`, of requests."""
+        return self._over_rounds(1, lambda phase: phase.elsewhere.http)
 
     @property
     def http_attacked(self) -> Quantiles:
         """As `attacked`, of requests."""
-        return self._over_rounds(1, lambda waits: waits.http)
+        return self._over_rounds(1, lambda phase: phase.waits.http)
 
     @property
     def late(self) -> Quantiles:
         """As `attacked`, of how late the probe itself wrote."""
-        return self._over_rounds(1, lambda waits: waits.late)
+        return self._over_rounds(1, lambda phase: phase.waits.late)
 
     @property
     def times(self) -> list[float]:
-        """By how much the p99 grew, by round."""
+        """How often the p99 elsewhere goes into that of the attacked server, by round."""
         return [
-            Quantiles.of(attacked.waits.line).p99_us / Quantiles.of(quiet.waits.line).p99_us
-            for quiet, attacked in self.rounds
+            Quantiles.of(attacked.waits.line).p99_us / Quantiles.of(attacked.elsewhere.line).p99_us
+            for _, attacked in self.rounds
         ]
 
-    def _over_rounds(self, which: int, waits: Callable[[Waits], list[float]]) -> Quantiles:
-        found = [Quantiles.of(waits(each[which].waits)) for each in self.rounds]
+    def _over_rounds(self, which: int, waits: Callable[[Phase], list[float]]) -> Quantiles:
+        found = [Quantiles.of(waits(each[which])) for each in self.rounds]
         return Quantiles(
             statistics.median(each.p50_us for each in found),
             statistics.median(each.p90_us for each in found),

@@ -274,7 +274,9 @@ def fairness(settings: Settings, attacks: Sequence[str], **options: Any) -> Sequ
 
     Beside each a probe in a process of its own sends a message every 2 ms, and a request every
     20 ms, and times them: quiet and attacked, in turns, on a server that the attack has to
-    itself. What takes more than two minutes is ended, and shown as longer.
+    itself. A second probe does so on another server, which nobody attacks: it shows what of the
+    wait is due to the load of this machine. What takes more than two minutes is ended, and
+    shown as longer.
     """
     return fairness_cells(attacks, quick=settings.quick, **options)
 
