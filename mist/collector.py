@@ -8,7 +8,8 @@ takes one to two seconds in which nothing else runs; over ten thousand connectio
 So what lives for long is *frozen*, which takes it out of every later pass: what exists when the
 server starts, and then what has survived the passes over young objects, some ten thousand at a
 time. Full passes are made here, over what is not frozen yet, so that each is short; the automatic
-ones are turned off. Frozen garbage is never freed, so all is traversed once before.
+ones are turned off. Frozen garbage is never freed, so all is traversed once before, except where
+so much comes at once that even this would be long.
 
 Passes over young objects are small and frequent, because a rare one is a long one: with 50,000
 young objects to a pass the middle generation took 420 ms while subscriptions were added, with
@@ -28,7 +29,8 @@ _NEVER: Final = 1 << 30
 _THRESHOLDS: Final = (2_000, 10, _NEVER)
 _OLDEST: Final = 2  # generation
 _MOST: Final = 10_000  # objects in it that a full pass may traverse again, some 2 ms
-_INTERVAL: Final = 0.1  # seconds; as much as peers can add in it takes a pass of 10 ms
+_BURST: Final = 2  # passes over young objects; what they leave takes a full pass of up to 10 ms
+_INTERVAL: Final = 0.1  # seconds
 
 
 def settle() -> None:
@@ -45,8 +47,10 @@ async def keep_small() -> None:
     """
     while True:
         await trio.sleep(_INTERVAL)
-        if not gc.get_count()[_OLDEST]:
-            continue  # nothing has become old since the last pass
-        gc.collect()
-        if len(gc.get_objects(_OLDEST)) > _MOST:
+        passes = gc.get_count()[_OLDEST]  # over young objects, since what is old was looked at
+        if passes > _BURST:
             gc.freeze()
+        elif passes:
+            gc.collect()
+            if len(gc.get_objects(_OLDEST)) > _MOST:
+                gc.freeze()

@@ -100,6 +100,20 @@ async def test_garbage_is_found_before_it_would_be_frozen(
     assert kept
 
 
+async def test_what_a_burst_leaves_is_not_traversed(
+    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
+    collector.settle()
+    nursery.start_soon(collector.keep_small)
+    await trio.testing.wait_all_tasks_blocked()
+    passes = gc.get_stats()[2]["collections"]
+    kept = [[n] for n in range(500_000)]
+    await trio.sleep(0.15)
+    assert gc.get_stats()[2]["collections"] == passes
+    assert len(gc.get_objects(2)) < 10_000
+    assert kept
+
+
 def test_only_this_makes_full_passes() -> None:
     collector.settle()
     passes = gc.get_stats()[2]["collections"]

@@ -1,6 +1,6 @@
 """A server under attack, and beside it a probe: quiet and attacked, in turns.
 
-Attackers and a busy server load the machine, too, and whoever shares it waits. So there is another
+Attackers and a busy server load the machine, too, and all who share it wait. So there is another
 server, with a probe of its own, that nobody attacks: what its clients wait meanwhile is what the
 attacked server's are measured by.
 
