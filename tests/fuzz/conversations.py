@@ -24,7 +24,7 @@ from tests.fuzz.dialects import Dialect
 from tests.fuzz.mutation import Dice
 from tests.servers import port_of
 
-__all__ = ["Figures", "converse", "goes_on", "memory"]
+__all__ = ["Figures", "converse", "goes_on"]
 
 # By wildness: the inputs of a conversation, and after how many there is a question. Wild ones end
 # early in most protocols, and what stands behind their end is made and sent for nothing.
@@ -34,7 +34,7 @@ _THREADS: Final = 8
 _WASTED: Final = 20  # times as many inputs as would do, after which it is given up
 _TIMEOUT: Final = 60.0  # seconds in which a server has to end a conversation
 _SILENCE: Final = 0.5  # seconds, after which nothing more will be answered over HTTP
-_FIRST: Final = 0.1  # of all inputs, after which memory has what it will hold
+_TENTHS: Final = 10
 _READ: Final = 262_144  # bytes
 
 
@@ -46,7 +46,7 @@ class Figures:
         taken, sent: inputs.
         conversations: connections.
         seconds: from the first to the last.
-        early, late: the server's memory after a tenth of the inputs and at the end; MiB.
+        memory: the server's, after each tenth of the inputs; MiB.
         stuck: seeds of conversations that the server did not begin, or did not end in time.
     """
 
@@ -54,15 +54,19 @@ class Figures:
     sent: int = 0
     conversations: int = 0
     seconds: float = 0.0
-    early: float = 0.0
-    late: float = 0.0
+    memory: list[float] = attrs.field(factory=list)
     stuck: list[str] = attrs.field(factory=list)
 
     def __str__(self) -> str:
         return (
             f"{self.taken} of {self.sent} inputs taken, {self.conversations} connections, "
-            f"{self.seconds:.0f} s, memory {self.early:.0f} -> {self.late:.0f} MiB"
+            f"{self.seconds:.0f} s, memory {' '.join(f'{each:.0f}' for each in self.memory)} MiB"
         )
+
+    @property
+    def growth(self) -> float:
+        """Of memory since the first tenth, when it had what it would hold; MiB."""
+        return self.memory[-1] - self.memory[0]
 
 
 def converse(dialect: Dialect, url: str, pid: int, count: int, seed: str) -> Figures:
@@ -95,14 +99,13 @@ def converse(dialect: Dialect, url: str, pid: int, count: int, seed: str) -> Fig
                     figures.stuck.append(own_seed)
                 else:
                     figures.taken += taken
-                if not figures.early and figures.taken >= _FIRST * count:
-                    figures.early = memory(pid)
+                while len(figures.memory) < min(figures.taken * _TENTHS // count, _TENTHS):
+                    figures.memory.append(_memory(pid))
 
     with ThreadPoolExecutor(_THREADS) as threads:
         for thread in [threads.submit(work) for _ in range(_THREADS)]:
             thread.result()
     figures.seconds = time.monotonic() - started
-    figures.late = memory(pid)
     return figures
 
 
@@ -110,13 +113,6 @@ def goes_on(dialect: Dialect, url: str) -> bool:
     """Whether a server begins a conversation, answers in it, and ends it with its client."""
     answer = dialect.answer(0)
     return answer in (_exchange(url, dialect, dialect.question(0), answer) or b"")
-
-
-def memory(pid: int) -> float:
-    """A process's resident memory, MiB."""
-    with open(f"/proc/{pid}/status") as status:
-        [line] = [line for line in status if line.startswith("VmRSS:")]
-    return int(line.split()[1]) / 1024
 
 
 def _lengths(dialect: Dialect, rng: Dice) -> tuple[int, int]:
@@ -235,3 +231,10 @@ class _Connection:
             return b""
         self.received += piece
         return piece
+
+
+def _memory(pid: int) -> float:
+    """A process's resident memory, MiB."""
+    with open(f"/proc/{pid}/status") as status:
+        [line] = [line for line in status if line.startswith("VmRSS:")]
+    return int(line.split()[1]) / 1024
