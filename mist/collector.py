@@ -29,7 +29,7 @@ _NEVER: Final = 1 << 30
 _THRESHOLDS: Final = (2_000, 10, _NEVER)
 _OLDEST: Final = 2  # generation
 _MOST: Final = 10_000  # objects in it that a full pass may traverse again, some 2 ms
-_BURST: Final = 2  # passes over young objects; what they leave takes a full pass of up to 10 ms
+_BURST: Final = 1  # passes over young objects; what one leaves takes a full pass of up to 10 ms
 _INTERVAL: Final = 0.1  # seconds
 
 
