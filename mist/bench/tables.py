@@ -67,12 +67,16 @@ def _milliseconds(key: str) -> _Cell:
     return lambda row: f"{row[key] / 1e3:,.1f}"
 
 
+def _attacked(key: str, of: str = "") -> _Cell:
+    """Of microseconds: quiet and attacked."""
+    quiet, attacked = _milliseconds(f"{of}quiet_{key}"), _milliseconds(f"{of}attacked_{key}")
+    return lambda row: f"{quiet(row)} → {attacked(row)}"
+
+
 def _times_p99(row: Row) -> str:
-    """The median, and how far the rounds are apart."""
-    lowest, median, highest = [
-        f"{row[f'{which}times_p99']:,.1f}" for which in ("lowest_", "", "highest_")
-    ]
-    return median if lowest == highest else f"{median} ({lowest} to {highest})"
+    """The median, and the highest of the rounds."""
+    median, highest = [f"{row[f'{which}times_p99']:,.1f}" for which in ("", "highest_")]
+    return median if median == highest else f"{median}, {highest}"
 
 
 def _finished_seconds(row: Row) -> str:
@@ -274,18 +278,16 @@ _TABLES: Final[dict[str, tuple[str, list[tuple[str, _Cell]]]]] = {
         ],
     ),
     "fairness": (
-        "Others beside an attack, ms; quiet, else: p99 before, and on another server meanwhile; "
-        "held: CPU of the loop's longest pass",
+        "Others beside an attack, ms, quiet → attacked; elsewhere: p99 meanwhile on another "
+        "server, which the times are of; held: CPU of the loop's longest pass",
         [
             ("attack", _plain("attack")),
-            ("p50", _milliseconds("attacked_p50_us")),
-            ("quiet", _milliseconds("quiet_p99_us")),
-            ("else", _milliseconds("elsewhere_p99_us")),
-            ("p99", _milliseconds("attacked_p99_us")),
+            ("p50", _attacked("p50_us")),
+            ("p99", _attacked("p99_us")),
+            ("elsewhere", _milliseconds("elsewhere_p99_us")),
             ("times", _times_p99),
-            ("longest", _milliseconds("attacked_max_us")),
-            ("HTTP else", _milliseconds("http_elsewhere_p99_us")),
-            ("p99", _milliseconds("http_attacked_p99_us")),
+            ("longest", _attacked("max_us")),
+            ("HTTP p99", _attacked("p99_us", "http_")),
             ("held", _number("held_ms", 1)),
             ("seconds", _finished_seconds),
         ],
