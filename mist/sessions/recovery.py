@@ -10,33 +10,24 @@ knows the highest that has been (`newest`). A session reads up to there, and wha
 from that moment on is held for it, as far as that is little. If all of it could be held, it
 follows what was read, and the session has missed nothing and is given nothing twice: live it
 is. Else it reads on; each stretch is shorter than the one before, or the session is too slow.
-
-Live messages come first. A replay is work without an end for the event loop, and all of it could
-be done at once. So it is done in steps of some hundred messages, in turns (see `mist.turns`): a
-thread reads the blocks of a page, which stay packed, and here they are unpacked a step at a time.
-Refused: to unpack them in that thread, too. It can't go on while the event loop does, and the loop
-has to wait for it after each of its system calls.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-import trio
-
 from mist.broker.outbox import Outbox
 from mist.change import Change
 from mist.commands import Since
 from mist.errors import HistoryUnavailable
-from mist.history import Page, Selection, Stored
+from mist.history import Selection, Stored
 from mist.history.cursor import Cursor
 from mist.history.tally import Tally
-from mist.history.visibility import envelope_of, visible_to
 from mist.message import TagSet
-from mist.replies import Behind, CaughtUp, Fetched, Resumed
+from mist.replies import Behind, CaughtUp, Resumed
+from mist.sessions.replayer import Replayer
 from mist.sessions.sequencer import Sequencer
 from mist.sessions.subscriptions import SubscriptionSet
 from mist.turns import Account, Turns
-from mist.wire import Entry
 
 __all__ = ["Recovery"]
 
@@ -49,36 +40,21 @@ def _nothing() -> None:
     pass
 
 
-class Recovery:
+class Recovery(Replayer):
     """One session's way through the history.
 
     Args:
-        sequencer: of the history.
-        outbox: where messages go.
+        sequencer, outbox, turns, account: as for a `Replayer`.
         subscriptions: the session's; looked at again for each step, since a token can lose
             tags at any moment.
         on_gap: called where something wanted is missing, ahead of what comes next.
-        turns: of the event loop.
-        account: returns whom they are charged to.
 
     Attributes:
         announce: where set, called around each stretch that comes because the session is behind,
             and behind the first one of a `resume`. Each is read once more for that, to count.
     """
 
-    __slots__ = (
-        "_account",
-        "_live",
-        "_on_gap",
-        "_outbox",
-        "_owed",
-        "_sequencer",
-        "_subscriptions",
-        "_turn",
-        "_turns",
-        "_written",
-        "announce",
-    )
+    __slots__ = ("_live", "_on_gap", "_owed", "_subscriptions", "announce")
 
     def __init__(
         self,
@@ -89,16 +65,11 @@ class Recovery:
         turns: Turns,
         account: Callable[[], Account],
     ) -> None:
-        self._sequencer = sequencer
-        self._outbox = outbox
+        super().__init__(sequencer, outbox, turns, account)
         self._subscriptions = subscriptions
         self._on_gap = on_gap
-        self._turns = turns
-        self._account = account
-        self._turn = trio.Lock()
         self._owed: list[Callable[[], None]] = []
         self._live = Change()
-        self._written = Change()
         self.announce: Callable[[Behind | CaughtUp], None] | None = None
 
     @property
@@ -209,108 +180,6 @@ class Recovery:
         count = await self._count(cursor.place, selection, start) if counted else None
         return Resumed(self._sequencer.epoch, start, recovered, position.first, count)
 
-    async def fetch(
-        self,
-        since: Since,
-        most: int | None,
-        tags: TagSet,
-        allowed: Callable[[], bool],
-        answer: Callable[[Fetched], None],
-    ) -> None:
-        """Replay earlier messages, without subscribing. What is live comes in between.
-
-        Args:
-            since: where to begin.
-            most: messages.
-            tags: that they carry.
-            allowed: asked before each piece; where it says no, nothing more is replayed.
-            answer: called before the first message.
-
-        Raises:
-            HistoryUnavailable: it can't be read. Some may have been replayed.
-        """
-        async with self._turn:
-            selection = Selection.asked([tags])
-            upto = self._sequencer.newest
-            cursor = Cursor(self._sequencer.history)
-            recovered = await cursor.begin(since, selection, upto)
-            position = await self._sequencer.history.position()
-            left = await self._count(cursor.place, selection, upto, most)
-            answer(Fetched(self._sequencer.epoch, recovered, position.first, left))
-            while left and cursor.place < upto:
-                await self._room()
-                queued = await self._fetch_page(cursor, selection, upto, left, allowed)
-                if queued is None:
-                    return
-                left -= queued
-
-    async def _fetch_page(
-        self,
-        cursor: Cursor,
-        selection: Selection | None,
-        upto: int,
-        most: int,
-        allowed: Callable[[], bool],
-    ) -> int | None:
-        """Queue the next page, and say how many messages that were; None to stop."""
-        queued = 0
-
-        def take(step: Sequence[Stored]) -> bool:
-            nonlocal queued
-            if self._outbox.closed or not allowed():
-                return False
-            queued += self._queue(step, owed=False)
-            return True
-
-        async with self._sequencer.pages:
-            piece = await cursor.read(
-                selection, upto, limit=most, max_bytes=self._outbox.replay_bytes, packed=True
-            )
-            if not take([]) or not await self._unpack(piece.page, take):
-                return None
-        cursor.take(piece)
-        return queued
-
-    async def _count(
-        self, after: int, selection: Selection | None, upto: int, most: int | None = None
-    ) -> int:
-        """How many messages come from `(after, upto]`; no more than `most`."""
-        count = 0
-
-        def note(stored: Stored) -> None:
-            nonlocal count
-            count += stored.count
-
-        await self._look_through(
-            after, selection, upto, note, lambda: most is not None and count >= most
-        )
-        return count if most is None else min(count, most)
-
-    async def _look_through(
-        self,
-        after: int,
-        selection: Selection | None,
-        upto: int,
-        note: Callable[[Stored], None],
-        enough: Callable[[], bool] = lambda: False,
-    ) -> None:
-        """Have all noted that comes from `(after, upto]`, or as much as was enough."""
-
-        def take(step: Sequence[Stored]) -> bool:
-            for stored in step:
-                may = visible_to(stored, self._outbox.attributes)
-                if may is not None:
-                    note(may)
-            return not enough()
-
-        cursor = Cursor(self._sequencer.history, after)
-        while cursor.place < upto and not enough():
-            async with self._sequencer.pages:
-                piece = await cursor.read(selection, upto, packed=True)
-                await self._unpack(piece.page, take)
-            cursor.take(piece)
-            await trio.lowlevel.checkpoint()
-
     async def _announce(self, after: int, upto: int) -> bool:
         """Say how much comes from `(after, upto]`, if anybody is to be told and anything does."""
         tag_sets = list(self._subscriptions.tag_sets())
@@ -412,67 +281,3 @@ class Recovery:
                 return False
         cursor.take(piece)
         return piece.page.complete
-
-    async def _unpack(self, page: Page, take: Callable[[Sequence[Stored]], bool]) -> bool:
-        """Have a page's messages taken, a step at a time, in turns.
-
-        Args:
-            take: returns False where it took nothing, and nothing more is wanted.
-
-        Returns:
-            Whether all were taken.
-        """
-        for step in page.unpack():
-            if self._turns.over:
-                self._sequencer.delivery.flush()  # the peer can read on meanwhile
-                await self._turns.wait(self._account(), late=True)
-            if not take(step):
-                return False
-        self._sequencer.delivery.flush()
-        return True
-
-    def _queue(self, step: Sequence[Stored], *, owed: bool) -> int:
-        """Queue messages, and say how many that were."""
-        total = 0
-        outbox, broker = self._outbox, self._sequencer.broker
-        if outbox.ended:
-            return sum(stored.count for stored in step)
-        replayed: list[tuple[Sequence[Entry], Sequence[int] | None, int]] = []
-        for whole in step:
-            stored = visible_to(whole, outbox.attributes)
-            if stored is None:
-                continue
-            outbox.note_replayed(stored.count, owed=owed)
-            try:
-                wire, count = outbox.form.join(
-                    stored.entries,
-                    framable=stored.framable,
-                    firsts=stored.firsts,
-                    envelope=envelope_of(stored),
-                )
-            except Exception as error:  # a session that ended for it would resume here for ever
-                broker.failures.note("delivery", error)
-                broker.dropped["error"] += stored.count
-                continue
-            outbox.replay(wire, count)
-            total += stored.count
-            replayed.append((stored.entries, stored.firsts, count))
-            missing = stored.count - count
-            if missing:
-                outbox.dropped_unframable += missing
-                broker.dropped["unframable"] += missing
-        broker.note_replayed(outbox, replayed)
-        return total
-
-    async def _room(self) -> None:
-        """Wait until the peer has taken most of what is queued, or is gone."""
-        outbox = self._outbox
-        await trio.lowlevel.checkpoint()
-        if outbox.has_room_to_replay:
-            return
-        outbox.on_room = self._written.notify
-        try:
-            while not outbox.has_room_to_replay:
-                await self._written.wait()
-        finally:
-            outbox.on_room = None
