@@ -66,7 +66,7 @@ class Backlog:
         # Lists rather than deques: an empty deque holds 600 bytes, and most outboxes are
         # empty. They are emptied from the front a burst at a time, which a list does well.
         self._wires: list[bytes] = []
-        self._counts: list[int] = []
+        self._counts: list[int] = []  # some of them `Queued`, see there
         self._offset = 0  # bytes of _wires[0] that are written already
 
     def __len__(self) -> int:
@@ -155,8 +155,8 @@ class Backlog:
         """What is queued first: its bytes, how many of them are written, and its messages."""
         return (self._wires[0], self._offset, self._counts[0]) if self._wires else (b"", 0, 0)
 
-    def cut(self) -> int:
-        """Forget what is queued and not begun to be written; how many messages that were."""
+    def cut(self) -> list[int]:
+        """Forget what is queued and not begun to be written; the counts of its messages."""
         staying = 0
         begun = self._offset + self.writing
         for wire in self._wires:
@@ -164,12 +164,12 @@ class Backlog:
                 break
             begun -= len(wire)
             staying += 1
-        messages = sum(self._counts[staying:])
+        counts = self._counts[staying:]
         self.size -= sum(map(len, self._wires[staying:]))
-        self.queued -= messages
+        self.queued -= sum(counts)
         del self._wires[staying:]
         del self._counts[staying:]
-        return messages
+        return counts
 
     def empty(self) -> None:
         """Forget what is queued, without counting it as sent."""

@@ -40,12 +40,13 @@ from mist.broker.meters import Meters
 from mist.broker.observer import DeliveryObserver, Replayed
 from mist.broker.outbox import Outbox
 from mist.broker.preparation import Preparation
+from mist.broker.queued import Queued
 from mist.broker.subscriptions import Subscriptions
 from mist.broker.tag_rates import TagRates
 from mist.broker.validation import Accepted, Rejected
 from mist.errors import CommandError
 from mist.message import Limits
-from mist.wire import Batch, Run
+from mist.wire import Batch, Run, carried
 
 __all__ = ["Accepted", "Broker", "BrokerStatistics", "Group", "Rejected"]
 
@@ -416,6 +417,22 @@ class Broker(Subscriptions):
     def settle(self, outbox: Outbox) -> None:
         """Count what is gone of an outbox, and what it was replayed. At its end, and before."""
         self._fan_out.settle(outbox)
+        if self.observer is not None:
+            for queued in outbox.take_left():
+                self.observer.gone(outbox, queued)
+
+    def queued(self, outbox: Outbox, run: Replayed) -> int:
+        """The count under which messages from the history are queued.
+
+        Args:
+            run: those messages.
+        """
+        entries, firsts, count = run
+        if self.observer is None or not count:
+            return count
+        sent, _ = carried(outbox.form, entries, firsts, count)
+        matches = {tag_list: self._matcher.of(tag_list) for tag_list, _, _ in sent}
+        return Queued.of([(matches[tag_list], wire, n) for tag_list, wire, n in sent])
 
     def note_answered(self, count: int) -> None:
         """Count messages that a reader of the history was given, who has no deliveries."""

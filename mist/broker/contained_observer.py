@@ -8,6 +8,7 @@ from mist.broker.matches import Match, Matched, Recipients
 from mist.broker.named_subscriptions import NamedSubscription
 from mist.broker.observer import DeliveryObserver, Receiver, Replayed
 from mist.broker.outbox import Outbox
+from mist.broker.queued import Queued
 from mist.wire import Run, TagList
 
 __all__ = ["ContainedObserver"]
@@ -106,6 +107,18 @@ class ContainedObserver(DeliveryObserver):
                 self._failures.note("observer", error)
 
         return contained
+
+    def moving(self, outbox: Outbox) -> None:
+        try:
+            self._observer.moving(outbox)
+        except Exception as error:
+            self._failures.note("observer", error)
+
+    def gone(self, outbox: Outbox, queued: Queued) -> None:
+        try:
+            self._observer.gone(outbox, queued)
+        except Exception as error:
+            self._failures.note("observer", error)
 
     def replayed(
         self, outbox: Outbox, runs: Iterable[Replayed], match: Callable[[TagList], Match]

@@ -22,8 +22,9 @@ from mist.broker.matches import Match, Matched, Recipients, Resolver, Subscriber
 from mist.broker.named_subscriptions import NamedSubscription, QueueGroup
 from mist.broker.observer import Receiver
 from mist.broker.outbox import BURST, Outbox
+from mist.broker.queued import Queued
 from mist.broker.refusals import Refusals
-from mist.wire import Batch, WireForm
+from mist.wire import Batch, WireForm, carried
 
 __all__ = ["FanOut"]
 
@@ -171,6 +172,9 @@ class FanOut(Refusals):
                 if not count:
                     continue
             self._unflushed += len(wire)
+            if observer is not None:
+                entries = entries or self.entries_of(batch)
+                count = Queued.of(carried(form, entries, firsts, count)[0])
             refusing: list[Receiver] | None = None
             for outbox in outboxes:
                 if not outbox.put(wire, count):
@@ -315,7 +319,7 @@ class FanOut(Refusals):
                 if observer is not None:
                     observer.dropped(named, [entry])
                 return
-            if named.put(pieces[0], 1):
+            if named.put(pieces[0], 1 if observer is None else Queued.of([entry])):
                 if observer is not None:
                     observer.delivered(named, [entry])
                 return

@@ -17,7 +17,8 @@ from typing import Any
 from mist.attributes import Attributes
 from mist.broker.failures import Failures
 from mist.broker.groups import Group
-from mist.broker.outbox import Outbox
+from mist.broker.outbox import ONES, Outbox
+from mist.broker.queued import Queued
 from mist.wire import WireForm
 
 __all__ = ["NamedSubscription", "QueueGroup"]
@@ -69,6 +70,8 @@ class NamedSubscription:
         """As `Outbox.put`. Refuses a delivery that only in part it may still take."""
         if 0 <= self._most < self.taken + count:
             return False  # not all of these: one by one, then
+        if type(count) is Queued:
+            count = count.copy(self)
         if not self.outbox.put(wire, count):
             return False
         self.taken += count
@@ -89,11 +92,12 @@ class NamedSubscription:
         self._most = most
         self._on_done = on_done
 
-    def put_each(self, pieces: Iterable[bytes]) -> list[bool]:
+    def put_each(self, pieces: Iterable[bytes], counts: Iterable[int] = ONES) -> list[bool]:
         """As `Outbox.put_each`; what comes behind the last message it takes isn't dropped."""
         wanted = list(pieces)
         wanted = wanted[: self.due(len(wanted))]
-        taken = self.outbox.put_each(wanted)
+        own = (count.copy(self) if type(count) is Queued else count for count in counts)
+        taken = self.outbox.put_each(wanted, own)
         self.taken += sum(taken)
         if wanted and self.taken == self._most:
             self._finish()

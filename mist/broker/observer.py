@@ -11,10 +11,11 @@ subscriber that is concerned:
       dropped   this one of them lost some
       missed    this one didn't get some, which are not lost: it reads them from the history
       held      this one gets them later, or never
+      gone      this one had them queued, and its session ended before they were sent
     delivered   this member of a queue group got one; or `dropped`, where none could take it
 
-Subscribers are told of, too: `joined`, `left`, and `changing`. All calls come in the order in which
-things happen, and from nowhere but `mist.broker.fanout` and `mist.broker.subscriptions`.
+Subscribers are told of, too: `joined`, `left`, `changing`, and `moving`. All calls come in the
+order in which things happen, and from nowhere but `mist.broker`.
 """
 
 import abc
@@ -24,6 +25,7 @@ from mist.broker.groups import Group
 from mist.broker.matches import Match, Matched, Recipients
 from mist.broker.named_subscriptions import NamedSubscription
 from mist.broker.outbox import Outbox
+from mist.broker.queued import Queued
 from mist.wire import Entry, Run, TagList
 
 __all__ = ["DeliveryObserver", "Receiver", "Replayed"]
@@ -106,6 +108,14 @@ class DeliveryObserver(abc.ABC):
     @abc.abstractmethod
     def held(self, receiver: Receiver, entries: Sequence[Matched]) -> Callable[[], None]:
         """A receiver didn't get these now; returned is what to call if it does later."""
+
+    @abc.abstractmethod
+    def moving(self, outbox: Outbox) -> None:
+        """Other groups, or another owner, will be the outbox's; called before they are."""
+
+    @abc.abstractmethod
+    def gone(self, outbox: Outbox, queued: Queued) -> None:
+        """These were queued, as was told of before, and not sent when the session ended."""
 
     @abc.abstractmethod
     def replayed(

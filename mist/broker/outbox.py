@@ -27,19 +27,22 @@ replayed. A message left to the history while deliveries are paused is *owed* un
 An outbox knows no socket and no task.
 """
 
-from collections.abc import Callable, Iterable, MutableSequence
+from collections.abc import Callable, Iterable, MutableSequence, Sequence
 from enum import Enum
+from itertools import repeat
 from typing import Final
 
 import attrs
 
 from mist.attributes import NO_ATTRIBUTES
 from mist.broker.backlog import BURST, Backlog
+from mist.broker.queued import Queued
 from mist.wire import WireForm
 
 __all__ = ["BURST", "RESERVE", "Outbox", "OutboxLimits", "OutboxStatistics", "SlowConsumer"]
 
 RESERVE: Final = 65_536  # bytes that replies may use beyond the bound
+ONES: Final = repeat(1)
 
 
 class SlowConsumer(Enum):
@@ -124,6 +127,7 @@ class Outbox(Backlog):
     __slots__ = (
         "_held",
         "_held_size",
+        "_left",
         "_limits",
         "_new_drops",
         "_on_dropping",
@@ -163,6 +167,7 @@ class Outbox(Backlog):
         self.owed = 0
         self.gone = 0
         self._settled_gone = 0
+        self._left: list[Queued] = []
         self._surplus = 0  # replayed without being owed
         self._limits = limits
         self._on_dropping = on_dropping
@@ -202,19 +207,22 @@ class Outbox(Backlog):
         """How many of `count` messages it is to get: all; see `NamedSubscription.due`."""
         return count
 
-    def put_each(self, pieces: Iterable[bytes]) -> list[bool]:
+    def put_each(self, pieces: Iterable[bytes], counts: Iterable[int] = ONES) -> list[bool]:
         """Queue messages one by one; those that don't fit are dropped and counted.
 
         What a refused `put` is followed by, so that which messages are lost does not depend
         on how they happened to be joined.
+
+        Args:
+            counts: 1 for each, or a `Queued` that is 1.
 
         Returns:
             Of each in turn, whether it was queued. Shorter than `pieces` where deliveries ended:
             what comes behind is neither queued nor counted; see `defer`.
         """
         taken: list[bool] = []
-        for piece in pieces:
-            fits = self.put(piece, 1)
+        for piece, count in zip(pieces, counts, strict=False):
+            fits = self.put(piece, count)
             if not fits and self.muted:
                 break
             taken.append(fits)
@@ -365,7 +373,9 @@ class Outbox(Backlog):
 
     def withdraw(self) -> None:
         """Forget what is queued and not begun to be written: the peer may have it no longer."""
-        self.gone += self.cut()
+        counts = self.cut()
+        self.gone += sum(counts)
+        self._leave(counts)
 
     def close(self) -> None:
         """Take nothing more. What is queued stays, for the transport to write if it can."""
@@ -380,8 +390,35 @@ class Outbox(Backlog):
             whole = min(self.form.count_whole(wire, written), count)
             self.sent_messages += whole
             self.queued -= whole
+            first = self._counts[0]
+            if type(first) is Queued:
+                self._counts[0] = first.behind(whole)
         self.gone += self.queued
+        self._leave(self._counts)
         self.empty()
+
+    def _leave(self, counts: Iterable[int]) -> None:
+        self._left.extend([count for count in counts if type(count) is Queued and count])
+
+    def take_left(self) -> Sequence[Queued]:
+        """What was queued and is gone, since the last call, as far as an observer is told of it."""
+        left = self._left
+        if left:
+            self._left = []
+        return left
+
+    def pin(self, accounts: Callable[[Queued], Sequence[object]]) -> None:
+        """Note where what is queued was booked, before it would be booked elsewhere.
+
+        O(what was queued since the last call).
+        """
+        counts = self._counts
+        for n in range(len(counts) - 1, -1, -1):
+            count = counts[n]
+            if type(count) is Queued:
+                if count.accounts is not None:
+                    break
+                counts[n] = count.copy(accounts=accounts(count))
 
     def release(self) -> None:
         """Let go of what this outbox calls: its session and connection, which hold it.

@@ -8,12 +8,13 @@ What raises here is contained: it costs one delivery or one session (`mist.broke
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from mist.broker.failures import Failures
 from mist.broker.matches import Matched
 from mist.broker.observer import DeliveryObserver, Receiver
 from mist.broker.outbox import Outbox
+from mist.broker.queued import Queued
 from mist.wire import Batch, WireForm, carried
 
 __all__ = ["Refusals"]
@@ -21,6 +22,12 @@ __all__ = ["Refusals"]
 
 def _nothing() -> None:
     pass
+
+
+def _singly(entries: Sequence[Matched]) -> Iterator[Queued]:
+    for match, wire, count in entries:
+        for data in match.split(wire, count):
+            yield Queued.of([(match, b"%b%b\n" % (match.head, data), 1)])
 
 
 class Refusals:
@@ -93,7 +100,10 @@ class Refusals:
         try:
             if not pieces:
                 pieces += form.pieces(entries, firsts=firsts, envelope=batch.envelope)
-            taken = outbox.put_each(pieces)
+            if observer is None:
+                taken = outbox.put_each(pieces)
+            else:
+                taken = outbox.put_each(pieces, _singly(framed))
         except Exception as error:  # of the form, or of a callback half-way
             self.failures.note("delivery", error)
             full, fits = outbox.dropped_full - dropped, outbox.outbox.queued - queued

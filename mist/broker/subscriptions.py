@@ -57,6 +57,7 @@ class Subscriptions:
         """
         group = self._directory.open(tags)
         if self.observer is not None and subscriber not in group:
+            self._moving(subscriber)
             self.observer.joined(group, subscriber.owner)
         if self._preparations:
             self._preparations.joined(subscriber, group)
@@ -69,6 +70,7 @@ class Subscriptions:
         if subscriber not in group:
             return
         if self.observer is not None:
+            self._moving(subscriber)
             self.observer.left(group, subscriber.owner)
         group.discard(subscriber)
         self._resolver.version += 1
@@ -76,6 +78,10 @@ class Subscriptions:
             self._preparations.left(group)
         if not group:
             self._directory.close(group)
+
+    def _moving(self, subscriber: Subscriber) -> None:
+        if self.observer is not None and not isinstance(subscriber, QueueGroup):
+            self.observer.moving(subscriber.outbox)
 
     # named subscriptions and queue groups
 
@@ -105,6 +111,7 @@ class Subscriptions:
         group, queue = named.group, named.queue
         if group is None:
             return
+        self._moving(named)
         named.group = None
         self._attribute_index.leave(named)
         if queue is None:
@@ -165,6 +172,7 @@ class Subscriptions:
         Its subscriptions count as ended for the one and made for the other.
         """
         if self.observer is not None and outbox.owner != owner:
+            self._moving(outbox)
             for group in groups:
                 self.observer.left(group, outbox.owner)
                 self.observer.joined(group, owner)

@@ -24,10 +24,9 @@ behind doesn't get now, what is replayed to it from the history, and which membe
 got a message.
 
 *Bytes* are bytes of data, as published: without tags, escapes, ids and frames, so that a
-subscriber's dialect changes nothing. *Sent* is what was put into a session's outbox, or was
-held for it and came there. A peer that goes away before it has read that has had it sent: of what
-the broker counts as dropped since the session is `gone`, *dropped* has here what came after its
-end, and not what it left in its queue.
+subscriber's dialect changes nothing. *Sent* is what was delivered, and what waits in a session's
+queue. What a session leaves in its queue when it ends is taken back from where it was booked, and
+counts as *dropped*: in the period in which the session ended, so a period's row may be negative.
 
 Refused: a count for each outbox and subscription (a step for each delivery), and one for each
 group by owner that is brought up to date with each join (O(owners) a join).
@@ -43,6 +42,7 @@ from mist.broker.matches import Match, Matched, Recipients
 from mist.broker.named_subscriptions import NamedSubscription, QueueGroup
 from mist.broker.observer import DeliveryObserver, Receiver, Replayed
 from mist.broker.outbox import Outbox
+from mist.broker.queued import Queued
 from mist.broker.usage_logs import Changed, Delivered, Tally, UsageLog, account, data_size
 from mist.wire import Run, TagList, carried
 
@@ -198,6 +198,16 @@ class UsageAccounting(DeliveryObserver):
 
         return got
 
+    def moving(self, outbox: Outbox) -> None:
+        outbox.pin(lambda queued: _accounts(outbox, queued))
+
+    def gone(self, outbox: Outbox, queued: Queued) -> None:
+        accounts = queued.accounts or _accounts(outbox, queued)
+        for (owner, group), (match, wire, count) in zip(accounts, queued.entries, strict=True):
+            if group is not None:
+                size = data_size(match, wire, count)
+                self._log(group).correct(owner, -count, count, -size)
+
     def replayed(
         self, outbox: Outbox, runs: Iterable[Replayed], match: Callable[[TagList], Match]
     ) -> None:
@@ -299,6 +309,11 @@ class UsageAccounting(DeliveryObserver):
             for group in list(islice(closing, most)):
                 delivered += closing.pop(group).close()
             yield delivered, []
+
+
+def _accounts(outbox: Outbox, queued: Queued) -> list[tuple[str, Group | None]]:
+    receiver: Receiver = queued.receiver or outbox
+    return [(outbox.owner, account(receiver, match)) for match, _, _ in queued.entries]
 
 
 def _is_queue_member(receiver: Receiver) -> bool:

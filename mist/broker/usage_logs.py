@@ -25,9 +25,10 @@ class Delivered(NamedTuple):
     Attributes:
         owner: a token's registry id, or "".
         subscription: its canonical tag list.
-        sent: messages queued.
-        dropped: messages lost to a full outbox, that the peer's dialect can't carry, or that came
-            when the session had ended.
+        sent: messages delivered or queued, without those queued in an earlier period that were
+            left in the queue when the session ended: so it may be negative, and so may `bytes`.
+        dropped: messages lost to a full outbox, that the peer's dialect can't carry, that were
+            left in the queue, or that came when the session had ended.
         bytes: of the data of those sent.
     """
 

@@ -195,9 +195,10 @@ class Replayer:
                 broker.failures.note("delivery", error)
                 broker.dropped["error"] += stored.count
                 continue
-            outbox.replay(wire, count)
+            run = stored.entries, stored.firsts, count
+            outbox.replay(wire, broker.queued(outbox, run))
             total += stored.count
-            replayed.append((stored.entries, stored.firsts, count))
+            replayed.append(run)
             missing = stored.count - count
             if missing:
                 outbox.dropped_unframable += missing

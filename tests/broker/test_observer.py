@@ -10,6 +10,7 @@ from mist.broker.matches import Match, Matched, Recipients
 from mist.broker.named_subscriptions import NamedSubscription
 from mist.broker.observer import DeliveryObserver, Receiver, Replayed
 from mist.broker.outbox import Outbox, OutboxLimits
+from mist.broker.queued import Queued
 from mist.protocols.line.forms import PLAIN
 from mist.wire import Batch, Run, TagList, record
 
@@ -63,6 +64,12 @@ class Diary(DeliveryObserver):
     def held(self, receiver: Receiver, entries: Sequence[Matched]) -> Callable[[], None]:
         self.pages.append(("held", number(entries)))
         return lambda: self.pages.append(("got", number(entries)))
+
+    def moving(self, outbox: Outbox) -> None:
+        pass
+
+    def gone(self, outbox: Outbox, queued: Queued) -> None:
+        self.pages.append(("gone", int(queued)))
 
     def replayed(
         self, outbox: Outbox, runs: Iterable[Replayed], match: Callable[[TagList], Match]

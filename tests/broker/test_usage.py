@@ -131,6 +131,72 @@ def test_what_comes_after_a_disconnecting_drop_is_gone_and_counts_as_dropped() -
     assert books.close() == {("", "a"): (1, 2, 1)}
 
 
+@pytest.mark.parametrize("revoked", [False, True])
+def test_what_a_session_leaves_in_its_queue_was_not_sent(revoked: bool) -> None:
+    books = Books()
+    outbox = books.outbox("t1", "a", "b")
+    books.publish(("a", b"1"), ("b", b"22"), ("a", b"333"))
+    outbox.sent(len(b"message a 1\nmess"))  # the first, and a part of the second
+    books.publish(("b", b"4444"))
+    if revoked:
+        outbox.mute()
+        outbox.withdraw()
+    outbox.discard()
+    books.broker.settle(outbox)
+    assert outbox.statistics().gone == 3
+    assert books.close() == {("t1", "a"): (1, 1, 1), ("t1", "b"): (0, 2, 0)}
+
+
+def test_what_is_left_is_deducted_where_it_was_booked() -> None:
+    books = Books()
+    outbox = books.outbox("t1", "b")
+    books.publish(("a,b", b"x"))
+    books.broker.subscribe(outbox, frozenset("a"))
+    books.publish(("a,b", b"yy"))
+    books.broker.unsubscribe(outbox, group(books, "b"))
+    books.broker.assign(outbox, "t2", [group(books, "a")])
+    books.publish(("a", b"zzz"))
+    outbox.discard()
+    books.broker.settle(outbox)
+    assert books.close() == {
+        ("t1", "a"): (0, 1, 0),
+        ("t1", "b"): (0, 1, 0),
+        ("t2", "a"): (0, 1, 0),
+    }
+
+
+def test_what_was_squeezed_in_one_by_one_and_left_was_not_sent() -> None:
+    books = Books()
+    outbox = books.outbox("t1", "a", messages=2)
+    books.publish(("a", b"1"), ("a", b"2"), ("a", b"3"))
+    outbox.discard()
+    books.broker.settle(outbox)
+    assert books.close() == {("t1", "a"): (0, 3, 0)}
+
+
+@pytest.mark.parametrize("queue", ["", "q"])
+def test_what_is_left_of_a_named_subscription_was_not_sent(queue: str) -> None:
+    books = Books()
+    outbox = books.outbox("t1", "a")
+    named = NamedSubscription(outbox, PLAIN, b"1")
+    books.broker.add_named(named, frozenset("b"), queue=queue)
+    books.publish(("b", b"x"), ("a,b", b"yy"))
+    books.broker.remove_named(named)
+    outbox.discard()
+    books.broker.settle(outbox)
+    assert books.close() == {("t1", "a"): (0, 1, 0), ("t1", "b"): (0, 2, 0)}
+
+
+def test_what_was_left_in_a_later_period_is_deducted_then() -> None:
+    books = Books()
+    outbox = books.outbox("t1", "a")
+    books.publish(("a", b"xx"))
+    assert books.close() == {("t1", "a"): (1, 0, 2)}
+    outbox.discard()
+    books.broker.settle(outbox)
+    assert books.close() == {("t1", "a"): (-1, 1, -2)}
+
+
 def test_a_publisher_without_echo_is_sent_nothing() -> None:
     books = Books()
     publisher = books.outbox("t1", "a")
@@ -337,7 +403,7 @@ class AccountsMachine(RuleBasedStateMachine):
         self.broker = self.books.broker
         self.outboxes: list[Outbox] = []
         self.subscribed: list[dict[TagSet, Group]] = []
-        self.seen: list[set[int]] = []  # numbers of messages that came, by outbox
+        self.seen: list[dict[int, tuple[str, str, int]]] = []  # booked to whom, what for, bytes
         self.due: list[dict[int, tuple[str, int]]] = []  # number → subscription, bytes
         self.numbers = 0
         self.expected: dict[tuple[str, str], Counter[int]] = {}
@@ -362,9 +428,10 @@ class AccountsMachine(RuleBasedStateMachine):
         """Count what has come since the last look."""
         for n, outbox in enumerate(self.outboxes):
             waiting = b"".join(outbox._wires)
-            for number in {int(each) for each in re.findall(rb"#(\d+)#", waiting)} - self.seen[n]:
-                self.seen[n].add(number)
+            found = {int(each) for each in re.findall(rb"#(\d+)#", waiting)}
+            for number in found - self.seen[n].keys():
                 subscription, size = self.due[n].pop(number)
+                self.seen[n][number] = outbox.owner, subscription, size
                 total = self.expected.setdefault((outbox.owner, subscription), Counter())
                 total.update({0: 1, 2: size})
 
@@ -387,7 +454,7 @@ class AccountsMachine(RuleBasedStateMachine):
         outbox.echo = echo
         self.outboxes.append(outbox)
         self.subscribed.append({})
-        self.seen.append(set())
+        self.seen.append({})
         self.due.append({})
 
     @precondition(lambda self: self.outboxes)
@@ -531,7 +598,7 @@ class AccountsMachine(RuleBasedStateMachine):
             if not feed or outbox.form is not PLAIN:
                 self.due[n][self.numbers] = subscription, len(text)
         wire, number = outbox.form.join(entries, framable=not feed)
-        outbox.replay(wire, number)
+        outbox.replay(wire, self.broker.queued(outbox, (entries, None, number)))
         self.broker.note_replayed(outbox, [(entries, None, number)])
         if number < count:
             total = self.expected.setdefault((outbox.owner, subscription), Counter())
@@ -544,6 +611,31 @@ class AccountsMachine(RuleBasedStateMachine):
         outbox = self.outboxes[self.some(data)]
         while outbox.size:
             outbox.sent(len(outbox.peek()))
+
+    @precondition(lambda self: self.outboxes)
+    @rule(data=st.data(), share=st.floats(0, 1), revoked=st.booleans())
+    def end(self, data: st.DataObject, share: float, revoked: bool) -> None:
+        """A session ends, part of whose queue was read."""
+        n = self.some(data)
+        outbox = self.outboxes[n]
+        outbox.sent(int(outbox.size * share))
+        wire, written, count = outbox.partial
+        read = min(outbox.form.count_whole(wire, written), count) if written and count else 0
+        waiting = [int(each) for each in re.findall(rb"#(\d+)#", b"".join(outbox._wires))]
+        for number in waiting[read:]:
+            owner, subscription, size = self.seen[n][number]
+            total = self.expected.setdefault((owner, subscription), Counter())
+            total.update({0: -1, 1: 1, 2: -size})
+        if revoked:
+            outbox.mute()
+            outbox.withdraw()
+        outbox.discard()
+        self.broker.settle(outbox)
+        for tags, group in self.subscribed[n].items():
+            self.broker.unsubscribe(outbox, group)
+            self.changed(n, tags, 1)
+        for each in (self.outboxes, self.subscribed, self.seen, self.due):
+            del each[n]  # type: ignore[attr-defined]
 
     # what the tables say
 
