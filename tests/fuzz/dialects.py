@@ -351,6 +351,20 @@ class Guble(Frames):
         ).encode("utf-8", "replace")
 
 
+_FITTING: Final = {
+    "/v1/messages": ("GET", "POST", "POST", "POST"),
+    "/v1/tickets": ("POST",),
+    "/v1/log/stage/t/1/2/3/4": ("PUT",),
+    "/v1/log/stage/t/1": ("DELETE",),
+    "/v1/log/commit": ("POST",),
+    "/v1/tokens": ("GET", "PUT", "PUT"),
+    "/v1/tokens/9f86d081884c7d65": ("GET", "PATCH", "DELETE"),
+    "/api/message/foo": ("POST",),
+    "/message-bus/c1/poll": ("POST",),
+}
+"""Methods that a path has; others have GET."""
+
+
 class Http(Dialect):
     """Requests to every route."""
 
@@ -359,7 +373,16 @@ class Http(Dialect):
     ends_early = False
     mutated = 0.1
     _PATHS: ClassVar = (
-        *("/v1/messages", "/v1/messages", "/v1/poll", "/v1/tickets", "/v1/endpoints", "/v1/log"),
+        *(
+            "/v1/messages",
+            "/v1/messages",
+            "/v1/messages",
+            "/v1/messages",
+            "/v1/poll",
+            "/v1/tickets",
+            "/v1/endpoints",
+            "/v1/log",
+        ),
         *("/v1/log/position", "/v1/log/stage/t/1/2/3/4", "/v1/log/stage/t/1", "/v1/log/commit"),
         *("/v1/tokens", "/v1/tokens/9f86d081884c7d65", "/v1/connections", "/v1/subscriptions"),
         *("/v1/tags", "/v1/stats", "/healthz", "/readyz", "/metrics", "/", "/mist.js", "/nosuch"),
@@ -367,14 +390,30 @@ class Http(Dialect):
         *("/message-bus/c1/poll", "/stream/user/u1", "/subscribe/websocket", "*", "//"),
         "http://localhost/healthz",
     )
-    _METHODS: ClassVar = ("GET", "GET", "GET", "POST", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+    _METHODS: ClassVar = (
+        *(
+            "GET",
+            "GET",
+            "GET",
+            "POST",
+            "POST",
+            "PUT",
+            "PATCH",
+            "DELETE",
+            "OPTIONS",
+            "HEAD",
+            "TRACE",
+        ),
+    )
     _KINDS: ClassVar = (
         *("application/json", "application/json", "application/x-ndjson", "text/plain", ""),
         *("application/x-www-form-urlencoded", "application/vnd.apache.arrow.stream"),
     )
 
     def make(self, rng: Dice) -> bytes:
-        method, path = rng.choice((*self._METHODS, "HEAD", "TRACE")), rng.choice(self._PATHS)
+        path = rng.choice(self._PATHS)
+        methods = _FITTING.get(path, ("GET",)) if rng.random() < 0.6 else self._METHODS
+        method = rng.choice(methods)
         if rng.breaks(0.01):  # which ends with its connection
             path = "/v1/stream"
         body = self.body(rng, path) if method != "GET" else b""
@@ -396,7 +435,8 @@ class Http(Dialect):
         if path == "/v1/log/commit":
             return _written(rng, _changed(rng, {"txn": "t", "batch": 1, "parts": ["x"]}))
         if path.startswith("/v1/tokens"):
-            return _written(rng, _changed(rng, {"tags": tags(rng), "token": token(rng)}))
+            # Always with its text: tokens that the server makes up would be ever more.
+            return _written(rng, {**_changed(rng, {"tags": tags(rng)}), "token": token(rng)})
         messages = [
             _changed(rng, {"tags": tags(rng), "data": tag(rng), "to": {"users": [name(rng)]}})
             for _ in range(rng.choice((1, 1, 2, 5)))
@@ -408,8 +448,9 @@ class Http(Dialect):
     def request(self, rng: Dice, method: str, target: str, body: bytes) -> bytes:
         """A request of these, with headers at random."""
         lines = [f"{method} {target} HTTP/1.1", "Host: localhost"]
-        if rng.random() < 0.6:
-            lines.append(f"Content-Type: {rng.choice(self._KINDS)}")
+        if rng.random() < 0.8:
+            kind = "application/json" if rng.random() < 0.6 else rng.choice(self._KINDS)
+            lines.append(f"Content-Type: {kind}")
         if rng.random() < 0.4:
             lines.append(f"X-Auth-Token: {FULL}")
         for _ in range(rng.choice((0, 0, 1, 2))):
