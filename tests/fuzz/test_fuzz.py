@@ -31,7 +31,7 @@ _GROWTH: Final = 24.0  # MiB, of what a server caches within its bounds
 _OPTIONS: Final = (
     *("--listen", "tcp://127.0.0.1:0", "--listen", "nats://127.0.0.1:0"),
     *("--listen", "http://127.0.0.1:0", "--tokens", "memory://", "--durability", "process"),
-    *("--keep-bytes", "1MiB", "--token-rate", "1000000", "--request-rate", "1000000"),
+    *("--keep-bytes", "64KiB", "--token-rate", "1000000", "--request-rate", "1000000"),
     *("--max-connections", "1000"),
 )
 _ARROW: Final = "application/vnd.apache.arrow.stream"
@@ -64,7 +64,10 @@ class Fuzzed:
 
 @contextmanager
 def fuzzed(folder: Path) -> Iterator[Fuzzed]:
-    """A server with a token that may do everything, and messages to be replayed."""
+    """A server with a token that may do everything, and as many messages as it will keep.
+
+    Few, since what reads all of them is what takes longest, and memory in proportion.
+    """
     log = folder / "log"
     command = [sys.executable, "-m", "mist", "serve", "--data", str(folder / "data"), *_OPTIONS]
     with (
@@ -82,7 +85,9 @@ def fuzzed(folder: Path) -> Iterator[Fuzzed]:
             }
             token = FULL.encode()
             registered = b"register *,>*,/*,>/*,.> %b\nset >.> %b\n" % (token, token)
-            publishes = [b"publish %b %d\n" % (tags, n) for n in range(100) for tags in _PUBLISHED]
+            publishes = [
+                b"publish %b %0100d\n" % (tags, n) for n in range(100) for tags in _PUBLISHED
+            ]
             answers(urls["tcp"], registered + b"".join(publishes))
             yield Fuzzed(process, urls, log)
         finally:
