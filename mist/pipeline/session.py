@@ -63,9 +63,10 @@ def session(
     *,
     name: str = "mist",
     verbose: bool = False,
+    rows: int = 0,
 ) -> Iterator["SparkSession"]:
     """A session that ends with the block; see `make_session`."""
-    spark = make_session(master, conf, name=name, verbose=verbose)
+    spark = make_session(master, conf, name=name, verbose=verbose, rows=rows)
     try:
         yield spark
     except (KeyboardInterrupt, SystemExit):
@@ -84,6 +85,7 @@ def make_session(
     *,
     name: str = "mist",
     verbose: bool = False,
+    rows: int = 0,
 ) -> "SparkSession":
     """Start Spark.
 
@@ -96,6 +98,7 @@ def make_session(
         conf: Spark settings, which override the defaults here.
         name: application name on a cluster.
         verbose: show Spark's output, warnings and above, on standard error.
+        rows: that pass through Java, about; see `mist.pipeline.java_options`.
 
     Raises:
         NotInstalled: no Java, one too old, or no PySpark.
@@ -107,7 +110,7 @@ def make_session(
     require_master(master)
     silence_py4j(True)
     try:
-        spark = _start(_settings(master, conf or {}, name), verbose)
+        spark = _start(_settings(master, conf or {}, name, rows), verbose)
         if not is_local(master):
             spark.sparkContext.addPyFile(str(_package(_own_folder(spark.sparkContext))))
         _register(spark)
@@ -131,11 +134,11 @@ def end_session(spark: "SparkSession", *, interrupted: bool = False) -> None:
     _end_java(terminate=interrupted)
 
 
-def _settings(master: str, conf: Mapping[str, str], name: str) -> dict[str, str]:
+def _settings(master: str, conf: Mapping[str, str], name: str, rows: int = 0) -> dict[str, str]:
     return {
         **DEFAULTS,
         **(LOOPBACK if is_near(master) else {}),
-        **(default_java_options(conf, os.environ) if is_local(master) else {}),
+        **(default_java_options(conf, os.environ, rows) if is_local(master) else {}),
         **conf,
         "spark.master": master,
         "spark.app.name": name,

@@ -17,6 +17,7 @@ from click.testing import CliRunner, Result
 from mist.archive import Archive
 from mist.archive.segments import read_segment
 from mist.cli import main
+from mist.pipeline.errors import BadInput
 from mist.pipeline.source.address import Address
 from mist.pipeline.source.client import Client
 from tests.pipeline.archives import Told, add_accounts, make_archive
@@ -124,6 +125,22 @@ def test_it_is_said_up_to_when_accounts_are_complete(
     assert done["accounted_up_to"] == "2026-11-21T01:00+00:00"
     page = (tmp_path / "page.html").read_text()
     assert re.search(r"accounted up to</\w+><\w+[^>]*>2026-11-21T01:00", page)
+
+
+def test_an_export_tells_the_session_how_many_rows_pass_through_java(
+    archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[int] = []
+
+    def session(*args: Any, rows: int = 0, **options: Any) -> Any:
+        told.append(rows)
+        raise BadInput("enough")
+
+    run = runner(session, tmp_path, monkeypatch)
+    refused(run("export", "--archive", "archive", "--out", "rows"), 2, "enough")
+    refused(run("export", "--archive", "archive", "--out", "rows", "--from", "41"), 2, "enough")
+    refused(run("report", "volume", "--archive", "archive"), 2, "enough")
+    assert told == [MESSAGES, 20, 0]
 
 
 # wrong input, which is told before Spark is started

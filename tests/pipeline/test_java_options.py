@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from mist.pipeline.java_options import DEFAULT_OPTIONS, default_java_options
+from mist.pipeline.java_options import DEFAULT_OPTIONS, MANY_ROWS, default_java_options
 from mist.pipeline.session import _settings
 
 KEY = "spark.driver.defaultJavaOptions"
@@ -29,6 +29,12 @@ def test_what_the_user_has_tuned_is_left_alone(
     conf: dict[str, str], environ: dict[str, str], expected: dict[str, str]
 ) -> None:
     assert default_java_options(conf, environ) == expected
+
+
+def test_very_many_rows_are_left_to_both_compilers() -> None:
+    assert default_java_options({}, {}, MANY_ROWS - 1) == OURS
+    assert default_java_options({}, {}, MANY_ROWS) == {}
+    assert KEY not in _settings("local[2]", {}, "mist", MANY_ROWS)
 
 
 @pytest.mark.parametrize("by", ["SPARK_CONF_DIR", "SPARK_HOME"])

@@ -103,6 +103,18 @@ class Source:
         return Archived(archive, wanted)
 
     @property
+    def rows(self) -> int:
+        """Rows of the segments that are selected from; 0 where a server has them."""
+        from mist.archive import Archive
+        from mist.pipeline.selection import Selection
+
+        origin = self.origin
+        if origin.archive is None:
+            return 0
+        segments = Archive.open(origin.archive).messages.current().segments
+        return sum(each.rows for each in Selection(origin.range).segments(segments))
+
+    @property
     def known_to(self) -> "Archive | None":
         """The archive that records exports: the one read, or the data directory's, if any."""
         from mist.archive import Archive

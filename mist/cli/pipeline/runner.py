@@ -62,8 +62,12 @@ class Run:
             self._console.print(_shown(line), soft_wrap=True, markup=False)
 
     @contextlib.contextmanager
-    def spark(self) -> Iterator["SparkSession"]:
-        """A session for the length of the block; on a terminal its tasks are counted."""
+    def spark(self, rows: int = 0) -> Iterator["SparkSession"]:
+        """A session for the length of the block; on a terminal its tasks are counted.
+
+        Args:
+            rows: that pass through Java, about.
+        """
         from mist.pipeline.errors import translated
         from mist.pipeline.session import session
 
@@ -71,7 +75,11 @@ class Run:
         with (
             self.working("starting Spark"),
             session(
-                settings.master, settings.conf, name="mist pipeline", verbose=settings.verbose
+                settings.master,
+                settings.conf,
+                name="mist pipeline",
+                verbose=settings.verbose,
+                rows=rows,
             ) as spark,
             self._counting(spark),
             translated(),

@@ -51,7 +51,7 @@ def export(settings: Spark, source: Source, kind: str, out: Path, overwrite: boo
         known_to = source.known_to
         if known_to is None:
             run.progress(UNRECORDED)
-        with run.spark() as spark:
+        with run.spark(source.rows) as spark:
             result = exporting.run(
                 spark,
                 origin,
