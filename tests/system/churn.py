@@ -148,10 +148,15 @@ class Churn:
             nursery.start_soon(discard, stream)
 
     async def _fill_with_unmatched(self, count: int) -> None:
-        """Tag lists that stay in the memo: those that were delivered left it with who got them."""
+        """Tag lists that stay in the memo: those that were delivered left it with who got them.
+
+        They are no shorter than those of visits. Caches are bounded by estimates of their bytes:
+        what takes the place of shorter ones would have them grow.
+        """
         async with talk(self.server) as peer:
             for _ in range(0, count, _TOGETHER):
-                lines = [f"publish {self.fresh('fill')} x\n" for _ in range(_TOGETHER)]
+                names = [self.fresh("fill") for _ in range(_TOGETHER)]
+                lines = [f"publish {name},.fill.{name},/fill/{name} x\n" for name in names]
                 for _ in range(2):
                     assert await peer.ask("".join(lines).encode()) == []
 
