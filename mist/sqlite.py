@@ -39,6 +39,9 @@ __all__ = [
 
 DAMAGED: Final = "the database is damaged"
 
+_MISTYPED: Final = ("JSON cannot hold BLOB values", "Could not decode to UTF-8")
+"""How SQLite and its module refuse a value that a column's type excludes."""
+
 
 @attrs.frozen
 class DatabaseKind:
@@ -213,7 +216,9 @@ def is_damage(error: sqlite3.Error | UnicodeDecodeError) -> bool:
     """
     if isinstance(error, UnicodeDecodeError):
         return True
-    return _code(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+    return _code(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or str(error).startswith(
+        _MISTYPED
+    )
 
 
 def reason(error: sqlite3.Error | UnicodeDecodeError) -> str:

@@ -53,6 +53,11 @@ class State:
         """The highest id that was removed, by retention or erasure."""
         return max(self.trimmed, self.erased)
 
+    @property
+    def removed(self) -> int:
+        """Up to this id, retention or erasure may have removed messages; see `continuity`."""
+        return max(self.floor, self.gone)
+
 
 @attrs.frozen
 class Totals:
@@ -87,6 +92,7 @@ class Change:
         tracked: tag to the highest id trimmed from it; added to what is known.
         forget: whether to clear what was tracked before.
         wipe: whether to overwrite what is removed in storage.
+        skipped: up to this id, none are given any more; 0 where none are left out.
     """
 
     remove: Sequence[int] = ()
@@ -95,6 +101,7 @@ class Change:
     tracked: Mapping[str, int] = attrs.field(factory=dict)
     forget: bool = False
     wipe: bool = False
+    skipped: int = 0
 
 
 class BlockStore(ABC):

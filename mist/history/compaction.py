@@ -7,7 +7,7 @@ target size. Each message is rewritten two or three times in all, and a log unde
 blocks are large from the start, is not touched.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import attrs
@@ -16,6 +16,7 @@ from mist.errors import HistoryDamaged
 from mist.history.block import Block, TagLists
 from mist.history.block_store import BlockStore, Change
 from mist.history.channels import numbers_of
+from mist.history.continuity import is_sound
 from mist.history.encoding import encode
 from mist.history.layout import Head
 from mist.history.record import Stored
@@ -42,12 +43,18 @@ class Compaction:
     change: Change
 
 
-def plan_compaction(store: BlockStore, tag_lists: TagLists, settled: int) -> Compaction | None:
+def plan_compaction(
+    store: BlockStore, tag_lists: TagLists, settled: int, removed: int
+) -> Compaction | None:
     """The next compaction above the id `settled`; None if none is due.
 
     Reads and encodes up to `TARGET` bytes.
+
+    Args:
+        removed: see `State.removed`.
     """
-    heads = _choose(store.heads(settled, _SEEN))
+    runs = _neighbours(store.heads(settled, _SEEN), removed)
+    heads = next(filter(None, map(_choose, runs)), ())
     if not heads:
         return None
     try:
@@ -62,6 +69,19 @@ def plan_compaction(store: BlockStore, tag_lists: TagLists, settled: int) -> Com
         stored = [each if each.numbers is not None else _unnumbered(each) for each in stored]
     row = encode(stored, first=heads[0].first, last=heads[-1].last)
     return Compaction(heads, Change([head.first for head in heads], [row]))
+
+
+def _neighbours(heads: Sequence[Head], removed: int) -> Iterator[Sequence[Head]]:
+    """Blocks between which nothing is missing: joined, they would hide what is."""
+    start = 0
+    for place, head in enumerate(heads):
+        if place > start and head.first > heads[place - 1].last + 1:
+            yield heads[start:place]
+            start = place
+        if not is_sound(head, removed):
+            yield heads[start:place]
+            start = place + 1
+    yield heads[start:]
 
 
 def _choose(heads: Sequence[Head]) -> Sequence[Head]:

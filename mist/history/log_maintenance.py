@@ -225,9 +225,11 @@ class LogMaintenance:
         """See `History.compact`."""
         access = self._access
         async with access.maintenance_lock:
-            floor = access.metadata.state.floor  # blocks below it are left to retention
+            state = access.metadata.state  # blocks below the floor are left to retention
             compaction = await access.read(
-                lambda store: plan_compaction(store, access.tag_lists, max(floor, store.settled()))
+                lambda store: plan_compaction(
+                    store, access.tag_lists, max(state.floor, store.settled()), state.removed
+                )
             )
             if compaction is not None:
                 await self._apply_compaction(compaction)
@@ -259,7 +261,8 @@ class LogMaintenance:
             state = attrs.evolve(
                 metadata.state, epoch=random_epoch(), newest=newest, latest=metadata.latest
             )
-            await access.write(lambda store: store.change(Change(state=state)))
+            change = Change(state=state, skipped=above if above > metadata.newest else 0)
+            await access.write(lambda store: store.change(change))
             first = metadata.first if metadata.first <= metadata.newest else newest + 1
             access.metadata = attrs.evolve(metadata, state=state, newest=newest, first=first)
         return state.epoch

@@ -2,8 +2,9 @@
 
 import random
 import shutil
+import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import pytest
@@ -22,9 +23,9 @@ SOME = Selection([frozenset({"a", "t3"})])
 WANTED = {None: set(range(1, COUNT + 1)), SOME: {n for n in range(1, COUNT + 1) if n % 7 == 3}}
 
 
-def publication(n: int) -> Publication:
+def publication(n: int, size: int = 850) -> Publication:
     tag_list = TagList(frozenset({"a", f"t{n % 7}"}))
-    data = random.Random(n).randbytes(850).hex().encode()
+    data = random.Random(n).randbytes(size).hex().encode()
     return Publication([(tag_list, b"%b%d %b\n" % (tag_list.head, n, data), 1)], 1000.0 + n)
 
 
@@ -62,13 +63,15 @@ def damaged(folder: Path, sound: bytes, page: int, noise: bytes) -> Path:
     return path
 
 
-async def read_all(log: History, selection: Selection | None) -> tuple[list[int], set[int]]:
+async def read_all(
+    log: History, selection: Selection | None, upto: int = COUNT
+) -> tuple[list[int], set[int]]:
     """The ids that a reader gets, and those that it is told it can't have."""
     cursor = Cursor(log)
-    assert await cursor.begin(Since(after=0), selection, COUNT)
+    assert await cursor.begin(Since(after=0), selection, upto)
     got: list[int] = []
-    while cursor.place < COUNT:
-        piece = await cursor.read(selection, COUNT)
+    while cursor.place < upto:
+        piece = await cursor.read(selection, upto)
         for message in piece.page.messages():
             assert message.data.startswith(b"%d " % message.id)
             got.append(message.id)
@@ -160,3 +163,138 @@ async def test_damage_is_logged_once(
     assert [record.message for record in caplog.records] == [
         "history is damaged; `mist history verify` tells where"
     ]
+
+
+def flipped(folder: Path, sound: bytes, byte: int, bit: int) -> Path:
+    """A log one bit of which has changed."""
+    changed = bytes([sound[byte] ^ (1 << bit)])
+    return damaged(folder, sound, byte // PAGE, sound[byte // PAGE * PAGE : byte] + changed)
+
+
+def cells(sound: bytes, page: int) -> list[int]:
+    """Where the cells of a leaf of the table of blocks begin."""
+    at = page * PAGE
+    count = int.from_bytes(sound[at + 3 : at + 5], "big")
+    places = [int.from_bytes(sound[at + 8 + 2 * n : at + 10 + 2 * n], "big") for n in range(count)]
+    return [at + place for place in places]
+
+
+def leaves(sound: bytes) -> list[int]:
+    """The leaves of the table of blocks: those with rows too long for a page."""
+    return [
+        page
+        for page in trees(sound)
+        if sound[page * PAGE] == 13
+        and any(sound[cell] & 0x80 and sound[cell + 1] & 0x80 for cell in cells(sound, page))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("part", "selections"),
+    [
+        # The number of cells, where each begins, its length and its key.
+        ("structure", [None, SOME]),
+        # Likewise the types of its columns, and the numbers that they begin with.
+        ("row", [None]),
+    ],
+)
+async def test_whatever_bit_flips_in_the_tree_nothing_is_skipped_in_silence(
+    tmp_path: Path, sound: bytes, part: str, selections: list[Selection | None]
+) -> None:
+    chance = random.Random(part)
+    lossy = 0
+    for _ in range(30):
+        page = chance.choice(leaves(sound))
+        cell = chance.choice(cells(sound, page))
+        if part == "row":
+            byte = cell + chance.randrange(40)
+        else:
+            byte = chance.choice(
+                [page * PAGE + chance.randrange(3, 12), cell + chance.randrange(5)]
+            )
+        path = flipped(tmp_path / "flipped", sound, byte, chance.randrange(8))
+        try:
+            async with opened(path) as log:
+                for selection in selections:
+                    got, lost = await read_all(log, selection)
+                    assert got == sorted(set(got))
+                    assert set(got) | lost >= WANTED[selection]
+                lossy += bool(lost)
+                if lost:
+                    assert await log.verify()
+        except StartupError:
+            continue
+    assert lossy > 6
+
+
+async def test_the_key_of_a_block_may_change_and_no_id_is_told_wrong(
+    tmp_path: Path, sound: bytes
+) -> None:
+    # The key is in the cell behind its length: two bytes with 7 bits each, for ids above 127.
+    page = leaves(sound)[-1]
+    byte = cells(sound, page)[0] + 4
+    async with opened(flipped(tmp_path / "flipped", sound, byte, 0)) as log:
+        got, lost = await read_all(log, None)
+        assert set(got).isdisjoint(lost)
+        assert set(got) | lost == WANTED[None]
+        assert lost
+        assert [each for each in await log.verify() if set(range(each.first, each.last + 1)) & lost]
+
+
+async def test_compaction_does_not_hide_what_is_missing(tmp_path: Path) -> None:
+    path = tmp_path / "history.db"
+    async with opened(path) as log:
+        for n in range(1, 301):
+            await log.append([publication(n)])
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("DELETE FROM block WHERE first = 100")
+    async with opened(path) as log:
+        while await log.compact():
+            pass
+        got, lost = await read_all(log, None, 300)
+        assert lost == {100}
+        assert len(got) == 299
+        assert [(each.first, each.last) for each in await log.verify()] == [(100, 100)]
+
+
+async def test_a_block_that_the_directory_lists_and_is_gone_is_lost(tmp_path: Path) -> None:
+    path = tmp_path / "history.db"
+    async with opened(path) as log:
+        for n in range(1, 121):
+            await log.append([publication(n, 35_000)])
+        while await log.compact():
+            pass
+    with closing(sqlite3.connect(path)) as connection, connection:
+        ((listed,),) = connection.execute("SELECT max(last) FROM segment").fetchall()
+        connection.execute("DELETE FROM block WHERE first IN (10, 17, 101)")
+    assert 17 < listed < 101
+    async with opened(path) as log:
+        got, lost = await read_all(log, SOME, 120)
+        assert lost == {10, 17, 101}
+        assert set(got) == {n for n in WANTED[SOME] if n <= 120} - lost
+        cursor = Cursor(log)
+        assert not await cursor.begin(Since(last=100), SOME, 120)
+        assert cursor.place == 101
+
+
+async def test_a_log_of_which_nothing_is_recorded_is_checked_from_the_next_gap_on(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "history.db"
+    async with opened(path) as log:
+        for n in range(1, 31):
+            await log.append([publication(n)])
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("DROP TABLE continuity")
+        connection.execute("DELETE FROM block WHERE first = 10")
+    async with opened(path, read_only=True) as log:
+        assert await read_all(log, None, 30) == ([n for n in range(1, 31) if n != 10], set())
+    async with opened(path):
+        pass
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("DELETE FROM block WHERE first = 20")
+    async with opened(path, read_only=True) as log:
+        assert await read_all(log, None, 30) == (
+            [n for n in range(1, 31) if n not in (10, 20)],
+            {20},
+        )

@@ -3,7 +3,7 @@
 import os
 import sqlite3
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from functools import reduce
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from mist.errors import HistoryDamaged, HistoryUnavailable
 from mist.history import Durability
 from mist.history.block_store import BlockStore, Change, State, Totals
 from mist.history.commits import Commit, Mark
+from mist.history.continuity import MISSING, follow, follow_down, stop_at
 from mist.history.layout import Head, Row
 from mist.history.leaps import ClockRecord
 from mist.history.numbering import ChannelPosition
@@ -30,6 +31,7 @@ from mist.history.sqlite.damage import (
     unreadable,
 )
 from mist.history.sqlite.database import FileCheck, translated
+from mist.history.sqlite.gaps import find_gap, note_skipped, removed_upto
 from mist.history.sqlite.idempotency import (
     crowding_keys,
     forget_keys,
@@ -133,6 +135,8 @@ class SqliteBlockStore(BlockStore):
                     "untracked = ?, patterns = ?",
                     (*numbers, "\n".join(patterns)),
                 )
+                if change.skipped:
+                    note_skipped(self._connection, change.skipped)
                 if erased:
                     execute("INSERT OR REPLACE INTO erasure (id, upto) VALUES (1, ?)", (erased,))
 
@@ -210,14 +214,20 @@ class SqliteBlockStore(BlockStore):
     def ascend(
         self, after: int, upto: int, selection: Selection | None
     ) -> Generator[Row, None, None]:
+        removed = removed_upto(self._connection)
         place = after
         try:
-            for row in self._ascend(after, upto, selection):
-                yield row
-                place = row.head.last
+            with closing(self._ascend(after, upto, selection)) as found:
+                rows = follow(found, after, upto, removed)
+                if selection is not None and selection.lookups is not None:
+                    gap = find_gap(self._connection, after, upto, removed)
+                    rows = stop_at(gap, found, removed, descending=False)
+                for row in rows:
+                    yield row
+                    place = row.head.last
         except HistoryDamaged:
             # Somewhere behind the last block. Where, and what lies behind it, is found slowly.
-            yield from read_up(self._connection, place, upto)
+            yield from read_up(self._connection, place, upto, removed)
 
     def _ascend(
         self, after: int, upto: int, selection: Selection | None
@@ -237,13 +247,19 @@ class SqliteBlockStore(BlockStore):
         )
 
     def descend(self, upto: int, selection: Selection | None) -> Generator[Row, None, None]:
+        removed = removed_upto(self._connection)
         place = upto
         try:
-            for row in self._descend(upto, selection):
-                yield row
-                place = row.head.first - 1
+            with closing(self._descend(upto, selection)) as found:
+                rows = follow_down(found, removed)
+                if selection is not None and selection.lookups is not None:
+                    gap = find_gap(self._connection, 0, upto, removed, descending=True)
+                    rows = stop_at(gap, found, removed, descending=True)
+                for row in rows:
+                    yield row
+                    place = row.head.first - 1
         except HistoryDamaged:  # as in `ascend`
-            yield from read_down(self._connection, place)
+            yield from read_down(self._connection, place, removed)
 
     def _descend(self, upto: int, selection: Selection | None) -> Generator[Row, None, None]:
         lookups = None if selection is None else selection.lookups
@@ -260,9 +276,15 @@ class SqliteBlockStore(BlockStore):
     def _indexed(
         self, lookups: Sequence[Sequence[int]], after: int, upto: int, *, descending: bool
     ) -> Iterator[Row]:
-        """Blocks found through the directory."""
+        """Blocks found through the directory. It may list some that were removed since."""
+        removed = removed_upto(self._connection)
         for first in find(self._connection, lookups, after, upto, descending=descending):
-            yield from read_rows(self._connection, "WHERE first = ?", (first,))
+            found = False
+            for row in read_rows(self._connection, "WHERE first = ?", (first,)):
+                found = True
+                yield row
+            if not found and first > removed:
+                raise HistoryDamaged(first, MISSING)
 
     def heads(self, after: int, limit: int) -> Sequence[Head]:
         try:
@@ -356,7 +378,8 @@ class SqliteBlockStore(BlockStore):
 
     def check(self) -> Iterator[Problem]:
         yield from self._check_pages()
-        yield from unreadable(self._connection)
+        with suppress(HistoryUnavailable):  # without `removed`: of that, the pages tell
+            yield from unreadable(self._connection, removed_upto(self._connection))
         try:
             with self.snapshot(), translated():
                 for first, last in missing(self._connection):

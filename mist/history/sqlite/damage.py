@@ -16,12 +16,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from mist.errors import HistoryDamaged, HistoryUnavailable
+from mist.history.continuity import MISPLACED, MISSING, check_gap, is_sound
 from mist.history.layout import Head, Row
 from mist.history.record import MAX_ID, Problem
 from mist.history.sqlite.rows import read_heads, read_rows
 
 __all__ = ["damaged_pages", "next_head", "read_down", "read_up", "readable_heads", "unreadable"]
 
+_TOLD: Final = (MISSING, MISPLACED)
 _UP: Final = "WHERE first > ? ORDER BY first LIMIT 1"
 _DOWN: Final = "WHERE first < ? ORDER BY first DESC LIMIT 1"
 
@@ -94,30 +96,51 @@ def _read(connection: sqlite3.Connection, head: Head) -> Row:
     raise HistoryDamaged(head.first, "the block is listed and not there", head.last)
 
 
-def read_up(connection: sqlite3.Connection, after: int, upto: int) -> Iterator[Row]:
+def read_up(connection: sqlite3.Connection, after: int, upto: int, removed: int) -> Iterator[Row]:
     """Blocks that have ids in `(after, upto]`, ascending, one by one.
 
+    Args:
+        removed: see `gaps.removed_upto`.
+
     Raises:
-        HistoryDamaged: at the first that can't be read, with its ids.
+        HistoryDamaged: at the first that can't be read or isn't there, with its ids.
     """
     try:
         begun = _previous_head(connection, after + 2)
     except HistoryDamaged:  # all that is known of it is that it lies before `after`
         begun = None
-    if begun is not None and begun.last > after:
+    # One that isn't sound may be another, found here since its key has changed.
+    if begun is not None and begun.last > after and is_sound(begun, removed):
         yield _read(connection, begun)
         after = begun.last
     while (head := next_head(connection, after)) is not None and head.first <= upto:
+        check_gap(after, head.first, removed)
+        _check_head(connection, head, removed)
         yield _read(connection, head)
         after = head.last
+    check_gap(after, upto + 1, removed)
 
 
-def read_down(connection: sqlite3.Connection, upto: int) -> Iterator[Row]:
+def read_down(connection: sqlite3.Connection, upto: int, removed: int) -> Iterator[Row]:
     """Blocks that have ids up to `upto`, descending, one by one; else as `read_up`."""
     place = upto + 1
     while (head := _previous_head(connection, place)) is not None:
+        if not is_sound(head, removed):
+            raise HistoryDamaged(min(head.first, place - 1), MISPLACED, place - 1)
+        if place <= upto:  # above the first of them, `upto` may be higher than any id
+            check_gap(head.last, place, removed)
         yield _read(connection, head)
         place = head.first
+    if place <= upto:
+        check_gap(0, place, removed)
+
+
+def _check_head(connection: sqlite3.Connection, head: Head, removed: int) -> None:
+    if not is_sound(head, removed):
+        # Its last id may be anything, so it is taken to end where the next block begins.
+        following = next_head(connection, head.first)
+        last = MAX_ID if following is None else following.first - 1
+        raise HistoryDamaged(head.first, MISPLACED, last)
 
 
 def readable_heads(connection: sqlite3.Connection, after: int, limit: int) -> Sequence[Head]:
@@ -136,21 +159,27 @@ def readable_heads(connection: sqlite3.Connection, after: int, limit: int) -> Se
     return heads
 
 
-def unreadable(connection: sqlite3.Connection) -> Iterator[Problem]:
-    """The ranges of ids whose blocks can't be listed. O(blocks)."""
+def unreadable(connection: sqlite3.Connection, removed: int) -> Iterator[Problem]:
+    """The ranges of ids whose blocks can't be listed, or aren't there. O(blocks).
+
+    Args:
+        removed: see `gaps.removed_upto`.
+    """
     place = 0
     while True:
         try:
             head = next_head(connection, place)
+            if head is None:
+                return
+            check_gap(place, head.first, removed)
+            _check_head(connection, head, removed)
+            place = head.last
         except HistoryDamaged as error:
-            yield Problem(error.first, min(error.last, MAX_ID), "its blocks can't be listed")
+            reason = error.reason if error.reason in _TOLD else "its blocks can't be listed"
+            yield Problem(error.first, min(error.last, MAX_ID), reason)
             place = error.last
-            continue
         except HistoryUnavailable:
             return
-        if head is None:
-            return
-        place = head.last
 
 
 def damaged_pages(connection: sqlite3.Connection) -> Iterator[tuple[str, int]]:

@@ -13,6 +13,7 @@ from mist.history.log_metadata import LogMetadata, random_epoch
 from mist.history.sqlite.block_store import SqliteBlockStore
 from mist.history.sqlite.channels import number_all
 from mist.history.sqlite.database import FileCheck, connect, lock, prepare, startup_errors
+from mist.history.sqlite.gaps import begin_continuity
 from mist.history.sqlite.maintenance import WalUsage
 from mist.sqlite import DAMAGED, FileIdentity, create
 
@@ -74,9 +75,11 @@ class Files:
         )
         prepare(connection, path, random_epoch(), number_all)
         rows = connection.execute("SELECT durability, boot, clean FROM log").fetchall()
-        if not rows:
+        if len(rows) != 1:
             raise HistoryDamaged(0, DAMAGED)
         ((before, boot, clean),) = rows
+        with suppress(HistoryDamaged):  # then nothing is known, and nothing is checked
+            begin_continuity(connection)
         now = boot_id()
         if before == Durability.PROCESS.value and not clean and (boot != now or not now):
             # The machine stopped with messages that were acknowledged but not on the disk.

@@ -11,12 +11,14 @@ the one that writes:
 
 import sqlite3
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Final
 
 import attrs
 
 from mist.history.columns import INDEXES, MASKS, fixed, unpack_all
 from mist.history.sqlite.directory import PARTS, WIDTH, build
+from mist.history.sqlite.gaps import removed_upto
 from mist.sqlite import is_damage, transaction
 
 __all__ = ["MaintenanceStep", "WalUsage", "empty_wal", "missing", "next_step", "return_space"]
@@ -76,6 +78,9 @@ def _segment(connection: sqlite3.Connection) -> MaintenanceStep | None:
     if count < WIDTH + _AHEAD:
         return None
     rows = connection.execute(f"SELECT first, last, hashes {_UNSETTLED}", (WIDTH,)).fetchall()
+    removed = removed_upto(connection)
+    if any(after[0] > max(row[1], removed) + 1 for row, after in pairwise(rows)):
+        return None  # as behind other damage
     segment, last = rows[0][0], rows[-1][1]
     parts = build([hashes for _, _, hashes in rows])
     blocks = fixed(MASKS, [first for first, _, _ in rows])
