@@ -108,6 +108,12 @@ class ContainedObserver(DeliveryObserver):
 
         return contained
 
+    def withdrawn(self, receiver: Receiver, entries: Sequence[Matched]) -> None:
+        try:
+            self._observer.withdrawn(receiver, entries)
+        except Exception as error:
+            self._failures.note("observer", error)
+
     def moving(self, outbox: Outbox) -> None:
         try:
             self._observer.moving(outbox)

@@ -124,7 +124,12 @@ class FanOut(Refusals):
     ) -> Iterator[None]:
         """As `_deliver`, where some recipients may have unsubscribed since they were found."""
         for entry in entries or self.entries_of(batch):
-            staying = [each for each in recipients if _subscribes(each, [entry])]
+            staying: list[Subscriber] = []
+            for each in recipients:
+                if _subscribes(each, [entry]):
+                    staying.append(each)
+                elif not isinstance(each, QueueGroup) and each.outbox is not skip:
+                    self._withdrawn(each, [entry])
             left = self._deliver(Recipients(staying), batch, [entry], skip, first)
             yield
             if left is not None:
@@ -212,6 +217,7 @@ class FanOut(Refusals):
             for n, outbox in enumerate(refusing, 1):
                 if self._resolver.version != version and not _subscribes(outbox, entries):
                     self.matched -= count  # it has unsubscribed since, and is due nothing
+                    self._withdrawn(outbox, carried(form, entries, firsts, count)[0])
                     continue
                 self._refused(outbox, form, (wire, count), pieces, batch, entries, firsts, first)
                 if not n % _STEP:
@@ -220,6 +226,10 @@ class FanOut(Refusals):
             yield from self._share(queue, batch, entries, skip, first)
         if self._unflushed > BURST:
             yield from self.flush_in_steps()
+
+    def _withdrawn(self, receiver: Receiver, entries: Sequence[Matched]) -> None:
+        if self.observer is not None:
+            self.observer.withdrawn(receiver, entries)
 
     def entries_of(self, batch: Batch) -> list[Matched]:
         """A whole batch's runs with their matches, all of which are cached."""

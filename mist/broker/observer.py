@@ -11,6 +11,7 @@ subscriber that is concerned:
       dropped   this one of them lost some
       missed    this one didn't get some, which are not lost: it reads them from the history
       held      this one gets them later, or never
+      withdrawn this one unsubscribed before it got them
       gone      this one had them queued, and its session ended before they were sent
     delivered   this member of a queue group got one; or `dropped`, where none could take it
 
@@ -108,6 +109,10 @@ class DeliveryObserver(abc.ABC):
     @abc.abstractmethod
     def held(self, receiver: Receiver, entries: Sequence[Matched]) -> Callable[[], None]:
         """A receiver didn't get these now; returned is what to call if it does later."""
+
+    @abc.abstractmethod
+    def withdrawn(self, receiver: Receiver, entries: Sequence[Matched]) -> None:
+        """A receiver was to get these, and has unsubscribed meanwhile: it gets none of them."""
 
     @abc.abstractmethod
     def moving(self, outbox: Outbox) -> None:

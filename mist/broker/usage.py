@@ -36,6 +36,8 @@ Memory is bounded by periods: `on_full` asks for this one to be closed early.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
+from operator import attrgetter
+from typing import Final
 
 from mist.broker.groups import Group
 from mist.broker.matches import Match, Matched, Recipients
@@ -47,6 +49,8 @@ from mist.broker.usage_logs import Changed, Delivered, Tally, UsageLog, account,
 from mist.wire import Run, TagList, carried
 
 __all__ = ["Changed", "Delivered", "UsageAccounting"]
+
+_tag_list_of: Final = attrgetter("tag_list")
 
 
 class UsageAccounting(DeliveryObserver):
@@ -197,6 +201,14 @@ class UsageAccounting(DeliveryObserver):
                 self._log(group).correct(receiver.owner, count, 0, size)
 
         return got
+
+    def withdrawn(self, receiver: Receiver, entries: Sequence[Matched]) -> None:
+        # It is in none of the groups any more. Where several matched, it was mostly in all of them.
+        for match, wire, count in entries:
+            group = min(match.groups, key=_tag_list_of, default=None)
+            if group is not None:
+                size = data_size(match, wire, count)
+                self._log(group).correct(receiver.owner, -count, 0, -size)
 
     def moving(self, outbox: Outbox) -> None:
         outbox.pin(lambda queued: _accounts(outbox, queued))

@@ -65,6 +65,9 @@ class Diary(DeliveryObserver):
         self.pages.append(("held", number(entries)))
         return lambda: self.pages.append(("got", number(entries)))
 
+    def withdrawn(self, receiver: Receiver, entries: Sequence[Matched]) -> None:
+        self.pages.append(("withdrawn", number(entries)))
+
     def moving(self, outbox: Outbox) -> None:
         pass
 

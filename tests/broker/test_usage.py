@@ -9,6 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
+import mist.broker.matches
 from mist.attributes import Attributes
 from mist.audience import Audience
 from mist.broker.broker import Broker, Group
@@ -195,6 +196,25 @@ def test_what_was_left_in_a_later_period_is_deducted_then() -> None:
     outbox.discard()
     books.broker.settle(outbox)
     assert books.close() == {("t1", "a"): (-1, 1, -2)}
+
+
+@pytest.mark.parametrize("paused", [False, True])
+def test_who_unsubscribes_before_its_turn_comes_was_sent_nothing(
+    monkeypatch: pytest.MonkeyPatch, paused: bool
+) -> None:
+    monkeypatch.setattr(mist.broker.matches, "WIDE", 3)
+    books = Books()
+    outboxes = [books.outbox(f"t{n}", "a") for n in range(9)]
+    message = Batch.of_runs([(b"a", b"publish a xx\n", 1)] * 2)
+    for _ in books.broker.publish_in_steps(message):
+        if not any(outbox.queued for outbox in outboxes[-2:]):
+            if paused:
+                outboxes[-1].pause()
+            books.broker.unsubscribe(outboxes[-1], group(books, "a"))
+    queued = {outbox.owner: outbox.queued for outbox in outboxes}
+    assert not outboxes[-1].queued
+    sent = {owner: sent for (owner, _), (sent, *_) in books.close().items()}
+    assert sent == {owner: count for owner, count in queued.items() if count}
 
 
 def test_a_publisher_without_echo_is_sent_nothing() -> None:
