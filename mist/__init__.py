@@ -25,7 +25,8 @@ General layout, from the bottom up; a module imports only what stands before it:
     bus/                        channels of `mist.bus`
     listening                   what is bound to addresses
     transports/, http/          streams of bytes; requests, with static/ for browsers
-    collector, logs, server     garbage collection; logging; one nursery that runs it all
+    allocator, collector        the process: its memory allocator; its garbage collection
+    logs, server                logging; one nursery that runs it all
     bench/, cli/                what it costs; the command line
 
 Nothing in `broker` or below does I/O or knows trio, but `change`; nothing below `transports`

@@ -47,6 +47,7 @@ LAYERS = [
     "listening",
     "transports",
     "http",
+    "allocator",
     "collector",
     "logs",
     "server",

@@ -8,7 +8,7 @@ from typing import Any
 import click
 import trio
 
-from mist import collector, logs
+from mist import allocator, collector, logs
 from mist.cli.common import USAGE, fail
 from mist.config import OPTIONS, load_config
 from mist.errors import StartupError
@@ -51,6 +51,7 @@ def serve(**flags: object) -> None:
     try:
         config = load_config(flags, os.environ)
         logs.configure(config.log_format, config.log_level)
+        allocator.settle()
         collector.settle()
         trio.run(run_server, config, _announce)
     except StartupError as error:
