@@ -249,7 +249,7 @@ async def test_a_browser_shows_it_on_any_screen(browser: str, tmp_path: Path) ->
 
 
 async def test_all_columns_of_a_heat_map_are_seen(browser: str, tmp_path: Path) -> None:
-    names = [f"service:checkout-{n}" for n in range(20)]
+    names = [f"service:recommendations-{n:02}" for n in range(20)]
     values = {(one, other): 0.5 for one in names for other in names}
     page = Page("T", "Says.", [], [Section("S", [Heat("Heat", names, values)])], [], BEGIN, [], "x")
     path = tmp_path / "page.html"
@@ -259,6 +259,9 @@ async def test_all_columns_of_a_heat_map_are_seen(browser: str, tmp_path: Path) 
         await tab.open(path.as_uri())
         hidden = "(e => e.scrollWidth - e.clientWidth)(document.querySelector('.wide'))"
         assert await tab.evaluate(hidden) == 0
+        cut = "Math.max(...[...document.querySelectorAll('.heat .up span')].map(e => Math.max("
+        cut += "e.scrollHeight - e.clientHeight, e.scrollWidth - e.clientWidth)))"
+        assert await tab.evaluate(cut) == 0
 
 
 async def test_letters_can_be_read_on_what_they_stand_on(browser: str, tmp_path: Path) -> None:
