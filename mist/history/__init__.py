@@ -27,8 +27,8 @@ How it is built, from the outside in:
     erasing         erasure on request
     clock, leaps    a clock that is set back, or ahead
     visibility      which sessions may get a stored message: targeted delivery
-    layout          a block as bytes: `encoding` makes it, `block` and `part` read it;
-                    `postings`, `columns`
+    layout          a block as bytes: `encoding` makes it, `block` and `part` read it, and
+                    `block_cache` keeps those read last; `postings`, `columns`
     compaction      joins small blocks, so that a log that came in slowly is read fast
 
 A message is in the log before anyone receives it. So no client ever holds an id that a crash

@@ -18,7 +18,7 @@ import trio
 
 from mist.errors import HistoryUnavailable
 from mist.history import MAX_GROUP, Durability, History, HistoryStatistics
-from mist.history.block import TagLists
+from mist.history.block_cache import Blocks
 from mist.history.block_store import BlockStore, Executor, Totals
 from mist.history.channels import find_number
 from mist.history.commits import Bulk, Commit, Mark
@@ -172,7 +172,7 @@ class Log(History):
 
     async def _page(
         self,
-        make: Callable[[BlockStore, TagLists, Selection | None, int, int, int, int], T],
+        make: Callable[[BlockStore, Blocks, Selection | None, int, int, int, int], T],
         empty: T,
         selection: Selection | None,
         after: int,
@@ -189,7 +189,7 @@ class Log(History):
             return empty
         return await self._access.read(
             lambda store: make(
-                store, self._access.tag_lists, selection, max(after, 0), bound, limit, max_bytes
+                store, self._access.blocks, selection, max(after, 0), bound, limit, max_bytes
             ),
             selection,
             scan=True,
@@ -201,7 +201,7 @@ class Log(History):
         await trio.lowlevel.checkpoint()
         while n > 0 and place > 0:
             work = partial(
-                find_last, tag_lists=self._access.tag_lists, selection=selection, n=n, upto=place
+                find_last, blocks=self._access.blocks, selection=selection, n=n, upto=place
             )
             n, place = await self._access.read(work, selection, scan=True)
         return place
@@ -211,7 +211,7 @@ class Log(History):
         place: int | None = 0
         found = 0
         while place is not None:
-            work = partial(find_time, tag_lists=self._access.tag_lists, moment=moment, after=place)
+            work = partial(find_time, blocks=self._access.blocks, moment=moment, after=place)
             reached, place = await self._access.read(work, scan=True)
             found = max(found, reached)
         return found

@@ -11,7 +11,7 @@ from typing import TypeVar
 import trio
 
 from mist.errors import HistoryDamaged, HistoryUnavailable
-from mist.history.block import TagLists
+from mist.history.block_cache import Blocks
 from mist.history.block_store import BlockStore, Executor
 from mist.history.clock import Clock
 from mist.history.log_metadata import LogMetadata
@@ -34,6 +34,7 @@ class LogAccess:
 
     Attributes:
         metadata: as of the last write; of a log opened for reading only, see `current`.
+        blocks: those that were read last.
         tag_lists: shared by all blocks that are read.
         clock: the log's.
         write_lock: held for each change of the block store and of the metadata.
@@ -43,7 +44,8 @@ class LogAccess:
 
     def __init__(self, executor: Executor, metadata: LogMetadata, *, read_only: bool) -> None:
         self.metadata = metadata
-        self.tag_lists = TagLists()
+        self.blocks = Blocks()
+        self.tag_lists = self.blocks.tag_lists
         self.clock = Clock(metadata.latest)
         self.write_lock = trio.Lock()
         self.maintenance_lock = trio.Lock()

@@ -54,7 +54,7 @@ class LogMaintenance:
             plan = await access.read(
                 lambda store: plan_retention(
                     store,
-                    access.tag_lists,
+                    access.blocks,
                     state,
                     metadata.above,
                     swept,

@@ -9,7 +9,8 @@ from contextlib import closing
 from typing import Final
 
 from mist.errors import HistoryDamaged
-from mist.history.block import Block, PackedPart, TagLists
+from mist.history.block import Block, PackedPart
+from mist.history.block_cache import Blocks
 from mist.history.block_store import BlockStore
 from mist.history.channels import numbers_of
 from mist.history.layout import MICROSECONDS
@@ -29,7 +30,7 @@ _MAX_HEADS: Final = 1_024
 
 def read_page(
     store: BlockStore,
-    tag_lists: TagLists,
+    blocks: Blocks,
     selection: Selection | None,
     after: int,
     upto: int,
@@ -50,14 +51,14 @@ def read_page(
             stored.extend(block.stored(part, numbers))
 
     after, complete = _walk(
-        store, tag_lists, selection, after, upto, limit, max_bytes, take, numbered=numbered
+        store, blocks, selection, after, upto, limit, max_bytes, take, numbered=numbered
     )
     return Page(stored, after, complete, parts)
 
 
 def column_page(
     store: BlockStore,
-    tag_lists: TagLists,
+    blocks: Blocks,
     selection: Selection | None,
     after: int,
     upto: int,
@@ -72,13 +73,13 @@ def column_page(
         parts.append(part)
         sizes.append(size)
 
-    after, complete = _walk(store, tag_lists, selection, after, upto, limit, max_bytes, take)
+    after, complete = _walk(store, blocks, selection, after, upto, limit, max_bytes, take)
     return ColumnPage(parts, after, complete, sum(sizes))
 
 
 def _walk(
     store: BlockStore,
-    tag_lists: TagLists,
+    blocks: Blocks,
     selection: Selection | None,
     after: int,
     upto: int,
@@ -103,7 +104,7 @@ def _walk(
     try:
         with store.snapshot(), closing(store.ascend(after, upto, selection)) as rows:
             for looked_at, row in enumerate(rows, 1):
-                block = Block(row, tag_lists)
+                block = blocks.decode(row)
                 numbers = numbers_of(store, block) if numbered else None
                 part = block.part(selection, after, upto, limit, max_bytes)
                 size = 0
@@ -129,7 +130,7 @@ def _walk(
 
 
 def find_last(
-    store: BlockStore, tag_lists: TagLists, selection: Selection | None, n: int, upto: int
+    store: BlockStore, blocks: Blocks, selection: Selection | None, n: int, upto: int
 ) -> tuple[int, int]:
     """Walk down from `upto` until `n` selected messages are found, or up to a bound.
 
@@ -140,7 +141,7 @@ def find_last(
     read = 0
     with store.snapshot(), closing(store.descend(upto, selection)) as rows:
         for looked_at, row in enumerate(rows, 1):
-            block = Block(row, tag_lists)
+            block = blocks.decode(row)
             for first, count in reversed(block.count(selection, 0, upto)):
                 if count >= n:
                     return 0, first + count - n - 1
@@ -151,9 +152,7 @@ def find_last(
     return n, 0
 
 
-def find_time(
-    store: BlockStore, tag_lists: TagLists, moment: int, after: int
-) -> tuple[int, int | None]:
+def find_time(store: BlockStore, blocks: Blocks, moment: int, after: int) -> tuple[int, int | None]:
     """Walk up the blocks whose keys are above `after`, up to a bound.
 
     Args:
@@ -174,7 +173,7 @@ def find_time(
                 row = store.row(head.first)
                 if row is None:  # and nothing changes in a snapshot
                     raise HistoryDamaged(head.first, "the block is listed and not there", head.last)
-                for stored in Block(row, tag_lists).select():
+                for stored in blocks.decode(row).select():
                     if round(stored.time * MICROSECONDS) < moment:
                         older = stored.firsts[-1] + stored.entries[-1][2] - 1
             return older, None

@@ -11,7 +11,8 @@ from typing import Final
 import attrs
 
 from mist.errors import HistoryDamaged
-from mist.history.block import Block, TagLists
+from mist.history.block import Block
+from mist.history.block_cache import Blocks
 from mist.history.block_store import BlockStore, State, Totals
 from mist.history.channels import rewritable
 from mist.history.clock import Moment
@@ -57,7 +58,7 @@ class Plan:
 
 def make_plan(
     store: BlockStore,
-    tag_lists: TagLists,
+    blocks: Blocks,
     state: State,
     above: Totals,
     swept: int,
@@ -85,7 +86,7 @@ def make_plan(
         plan = Plan(floor=state.floor, swept=heads[-1].first, more=True)
         # They were beyond the limits once, but the limits may have been raised since.
         heads = [head for head in heads if is_expired(head, above, policy, now)]
-    thinner = _Thinner(store, tag_lists, policy, now)
+    thinner = _Thinner(store, blocks, policy, now)
     for head in heads:
         thinner.add(head, plan)
     return plan
@@ -100,9 +101,9 @@ def _within_step(heads: Sequence[Head]) -> Sequence[Head]:
 class _Thinner:
     """Thins blocks; caches cut-offs, since neighbouring blocks have the same tags."""
 
-    def __init__(self, store: BlockStore, tag_lists: TagLists, policy: Policy, now: Moment) -> None:
+    def __init__(self, store: BlockStore, blocks: Blocks, policy: Policy, now: Moment) -> None:
         self._store = store
-        self._tag_lists = tag_lists
+        self._blocks = blocks
         self._policy = policy
         self._now = now
         self._cutoffs: dict[tuple[str, int], int] = {}
@@ -133,7 +134,7 @@ class _Thinner:
         row = self._store.row(head.first)
         if row is None:  # only retention and erasure remove blocks, one at a time
             raise HistoryDamaged(head.first, "the block is listed and not there", head.last)
-        return Block(row, self._tag_lists)
+        return Block(row, self._blocks.tag_lists)  # which hardly anybody reads any more
 
     def _cutoff(self, tag: str, n: int) -> int:
         known = self._cutoffs.get((tag, n))
@@ -142,7 +143,7 @@ class _Thinner:
             left, known = n, MAX_ID
             while left and known:
                 try:
-                    left, known = find_last(self._store, self._tag_lists, selection, left, known)
+                    left, known = find_last(self._store, self._blocks, selection, left, known)
                 except HistoryDamaged as error:
                     # Damaged blocks don't count, so that too much is kept rather than too
                     # little. Damage without ids ends the search: everything is kept.

@@ -1,0 +1,59 @@
+"""Blocks that were decoded last are not decoded again; what replaces one is."""
+
+import attrs
+import pytest
+
+from mist.errors import HistoryDamaged
+from mist.history import Publication
+from mist.history.block_cache import Blocks
+from mist.history.clock import Clock
+from mist.history.encoding import assign, encode
+from mist.history.layout import Row
+from mist.wire import TagList
+
+A = TagList(frozenset("a"))
+
+
+def row_of(count: int, first: int = 1, size: int = 1) -> Row:
+    entries = [(A, b"publish a %b\n" % (b"x" * size), 1)] * count
+    return encode(assign([Publication(entries, 0.0)], first, Clock()))
+
+
+def test_a_block_is_decoded_once_for_all_who_read_it() -> None:
+    blocks, row = Blocks(), row_of(3)
+    found = blocks.decode(row)
+    assert blocks.decode(attrs.evolve(row)) is found
+    assert found.head.messages == 3
+
+
+def test_what_replaces_a_block_is_decoded_anew() -> None:
+    blocks = Blocks()
+    blocks.decode(row_of(3))
+    assert blocks.decode(row_of(2)).head.messages == 2
+    assert blocks.decode(row_of(3)).head.messages == 3
+
+
+def test_damage_is_found_in_a_block_that_is_kept() -> None:
+    blocks, row = Blocks(), row_of(3)
+    blocks.decode(row)
+    with pytest.raises(HistoryDamaged):
+        blocks.decode(attrs.evolve(row, body=bytes([row.body[0] ^ 1]) + row.body[1:]))
+    assert blocks.decode(row).head.messages == 3
+
+
+def test_as_many_bytes_are_kept_as_was_said() -> None:
+    blocks = Blocks(max_bytes=100_000)
+    rows = [row_of(1, first, 9_000) for first in range(1, 100)]
+    found = [blocks.decode(row) for row in rows]
+    kept = [n for n, row in enumerate(rows) if blocks.decode(row) is found[n]]
+    assert len(kept) < 15
+    small = Blocks(max_bytes=1)
+    assert small.decode(rows[0]) is not small.decode(rows[0])
+
+
+def test_what_was_used_last_stays() -> None:
+    blocks = Blocks(max_bytes=100_000)
+    used = blocks.decode(row_of(1))
+    for first in range(2, 1_000):
+        blocks.decode(row_of(1, first, 1_000))
+        assert blocks.decode(row_of(1)) is used
