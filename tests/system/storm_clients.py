@@ -316,6 +316,8 @@ class _Driver:
 def main(arguments: Sequence[str]) -> None:
     """Do what the pipe says, until its end."""
     raise_file_limit()
+    # Elsewhere clients have machines of their own, and take no processor from the server.
+    os.nice(10)
     driver = _Driver(Settings(**json.loads(arguments[0])))
     for line in sys.stdin:
         word, *values = json.loads(line)
