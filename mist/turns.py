@@ -164,13 +164,14 @@ class Turns(trio.abc.Instrument):
         self.given += 1
 
     async def begin(self, account: Account | None = None, *, late: bool = False) -> None:
-        """Wait for a turn before something begins, where this pass is `crowded`.
+        """Wait for a turn before something begins, where this pass is `crowded`; late, `over`.
 
         Args:
             account: whom it is charged to; None is nobody else's.
             late: as for `wait`.
         """
-        if self.crowded:
+        # Most of what begins late is part of a crowd.
+        if self.over if late else self.crowded:
             await self.wait(account or Account(), late=late)
 
     async def drive(self, steps: Iterable[object], account: Account) -> None:
