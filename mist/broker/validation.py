@@ -17,7 +17,9 @@ from mist.wire import Batch, Entry, Run, TagList, record_head
 __all__ = ["Accepted", "Rejected", "validate"]
 
 
-_STEP: Final = 100  # tag lists checked in a step, some 1 ms
+_STEP: Final = 100  # tag lists in a step
+_BYTES: Final = 16_384  # of those that are checked in a step, some 1 ms
+_RUNS: Final = 500  # parted in a step
 
 
 @attrs.frozen
@@ -52,13 +54,16 @@ def validate(
     """
     checked: dict[bytes, TagList | CommandError] = {}
     flawless = True
+    size = 0
     for place, tag_list in enumerate(set(batch.tag_lists), 1):
-        if not place % _STEP:
+        if not place % _STEP or size > _BYTES:
+            size = 0
             yield None
         found = known.get(tag_list)
         if found is not None:
             checked[tag_list] = found
             continue
+        size += len(tag_list)
         try:
             checked[tag_list] = TagList(parse_tag_list(tag_list, most_tags))
         except CommandError as error:
@@ -66,7 +71,9 @@ def validate(
             flawless = False
     entries: list[Entry] = []
     runs: list[Run] = []
-    for tag_list, wire, count in batch.runs:
+    for place, (tag_list, wire, count) in enumerate(batch.runs, 1):
+        if not place % _RUNS:
+            yield None
         verdict = checked[tag_list]
         if isinstance(verdict, TagList):
             if tag_list != verdict.canonical:

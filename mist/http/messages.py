@@ -154,6 +154,7 @@ class _Publishing:
         hub, found = self._hub, self._found
         await hub.turns.drive(found.steps(body, lines=lines), self._account)
         del body
+        count = len(found.messages)
         if hub.sequencer is None:
             if not await self._publish_live(key):
                 raise conflict()
@@ -165,7 +166,6 @@ class _Publishing:
         )
         if first is None:
             raise conflict()
-        count = len(found.messages)
         if found.is_list:
             return answer(Published(ids=[first, first + count - 1], count=count))
         return answer(Published(id=first))
@@ -200,6 +200,7 @@ class _Publishing:
             await self._authorize()
             check_room(self._hub)
             yield checked
+            await self._hub.turns.drive(self._found.let_go(), self._account)
 
     async def _authorize(self) -> None:
         """Check the right to publish all of it, in turns.

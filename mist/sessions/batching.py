@@ -22,6 +22,7 @@ from mist.wire import Batch, Entry, Run, record
 
 __all__ = ["Checked"]
 
+_FREED: Final = 200  # messages freed in a step, up to 1 ms
 _STEP: Final = 20  # messages checked in a step, some 1 ms where they have many tags
 
 
@@ -83,6 +84,12 @@ class Checked:
                 self.prepared += part.prepared
                 self.runs += part.batch.runs
                 self.entries += part.entries
+            yield
+
+    def let_go(self) -> Iterator[None]:
+        """Forget all of it, in steps: at once, 3,000 messages of 64 tags take 9 ms."""
+        while self.entries:
+            del self.entries[-_FREED:], self.runs[-_FREED:]
             yield
 
     def batches(self, envelopes: Sequence[Envelope | None] = ()) -> list[Accepted]:

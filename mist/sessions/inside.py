@@ -109,6 +109,7 @@ class InsidePublisher:
         with Checked(self.broker) as checked:
             await self.flush_scheduler.work(checked.check(messages), account)
             yield checked
+            await self.flush_scheduler.work(checked.let_go(), account)
 
     async def publish_checked(
         self, checked: Checked, envelopes: Sequence[Envelope | None], account: Account

@@ -5,7 +5,7 @@ nobody who is there all the while misses anything, and each publisher's messages
 """
 
 from collections.abc import Iterator
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -22,6 +22,7 @@ from mist.broker.validation import Accepted, Rejected
 from mist.errors import CommandError, TooManyMatches
 from mist.message import Limits
 from mist.protocols.line.forms import PLAIN
+from mist.wire import Batch
 from tests.broker.test_broker import batch, line, make_outbox, take_all
 
 A = frozenset("a")
@@ -76,6 +77,26 @@ def test_a_long_batch_of_different_lists_is_cut() -> None:
     steps = broker.publish_in_steps(batch(*[(f"a,t{n}", "x") for n in range(1_000)]))
     seen = [(done, outbox.queued) for done in steps]
     assert [done for done, _ in seen] == [done for _, done in seen] == [*range(100, 1_001, 100)]
+
+
+def long_lists(number: int) -> Batch:
+    return batch(*[(",".join(f"{n}-{tag}" for tag in range(64)), "x") for n in range(number)])
+
+
+def test_a_batch_of_long_lists_is_cut_by_their_bytes() -> None:
+    broker = Broker()
+    subscribed(broker, "a")
+    steps = [done or 0 for done in broker.publish_in_steps(long_lists(200))]
+    assert max(later - earlier for earlier, later in pairwise([0, *steps])) <= 25
+    assert steps[-1] == 200
+
+
+def test_long_lists_are_checked_some_at_a_time() -> None:
+    parts = list(Broker().validate(long_lists(1_000)))
+    assert parts.count(None) >= 20
+    accepted = next(part for part in parts if part is not None)
+    assert isinstance(accepted, Accepted)
+    assert len(accepted.entries) == 1_000
 
 
 def test_a_message_for_very_many_is_given_to_some_at_a_time() -> None:

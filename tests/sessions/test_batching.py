@@ -7,7 +7,9 @@ import trio
 
 from mist.audience import Audience
 from mist.auth.opening import open_registry
+from mist.broker.broker import Broker
 from mist.message import Envelope
+from mist.sessions.batching import Checked
 from mist.sessions.hub import Hub
 from tests.sessions.storing import join, take
 
@@ -67,3 +69,12 @@ async def test_tags_may_come_in_any_collection(hub: Hub) -> None:
     hub.publish(["b", "a"], b"1")  # type: ignore[arg-type]
     await hub.store(iter("ab"), b"2")  # type: ignore[arg-type]
     assert take(subscriber) == b"publish a,b 1\npublish a,b 2\n"
+
+
+def test_very_many_messages_are_let_go_of_in_steps() -> None:
+    with Checked(Broker()) as checked:
+        for _ in checked.check([(A, b"x")] * 1_000):
+            pass
+        left = [len(checked.entries) for _ in checked.let_go()]
+    assert left == [800, 600, 400, 200, 0]
+    assert checked.runs == []
