@@ -75,7 +75,7 @@ async def test_what_lives_for_long_is_frozen(
     nursery.start_soon(collector.keep_small)
     await trio.testing.wait_all_tasks_blocked()
     frozen = gc.get_freeze_count()
-    things = [[n] for n in range(5_000)]
+    things = [[n] for n in range(1_000)]
     await trio.sleep(1)
     assert gc.get_freeze_count() <= frozen  # not worth it yet
     things += [[n] for n in range(100_000)]
@@ -91,7 +91,7 @@ async def test_garbage_is_found_before_it_would_be_frozen(
     nursery.start_soon(collector.keep_small)
     await trio.testing.wait_all_tasks_blocked()
     cycle = Cyclic()
-    kept = [[n] for n in range(30_000)]  # it is old by now
+    kept = [[n] for n in range(3_500)]  # it is old by now
     seen = weakref.ref(cycle)
     del cycle
     assert seen() is not None
