@@ -4,7 +4,8 @@ By default each thread gets an arena of its own, up to eight for each core. The 
 lets hardly two threads allocate at once; but what lives for long is then made in the arena of
 whichever thread made it, and keeps the holes around it from the others. In an hour of churn five
 arenas came to 25 MiB, and the process grew by a MiB or two whenever the table of a cache was made
-anew in another one. With one arena it was 11 MiB smaller from the start, and did not grow.
+anew in another one. With one arena it was 11 MiB smaller from the start, and had not grown after an
+hour.
 """
 
 import ctypes
