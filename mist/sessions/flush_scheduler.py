@@ -68,7 +68,7 @@ class FlushScheduler:
         self._working = 0  # who have queued, and will queue more
         self._flushed = 0.0  # when somebody last did, on trio's clock
         self._left = Change()
-        self._left_at = 0.0  # when a flush first left something to `run`; 0 where none has
+        self._left_at: float | None = None  # when a flush first left something to `run`
         self._running = False
 
     async def run(self) -> None:
@@ -77,14 +77,14 @@ class FlushScheduler:
         self._running = True
         try:
             while True:
-                while not self._left_at:
+                while self._left_at is None:
                     await self._left.wait()
                 for _ in broker.flush_in_steps(oldest_first=True):
                     if turns.over:
                         await turns.wait(account)
                 if broker.meters is not None:
                     broker.meters.publish_to_write.observe(trio.current_time() - self._left_at)
-                self._left_at = 0.0
+                self._left_at = None
         finally:
             self._running = False
 
@@ -129,7 +129,7 @@ class FlushScheduler:
             whether this was a checkpoint, so that others had their turn.
         """
         broker = self._broker
-        if session == self._last or self._working or self._left_at:
+        if session == self._last or self._working or self._left_at is not None:
             # Where there is much of others', it would be on top of this one's after a checkpoint.
             self.flush()
             return False
@@ -157,7 +157,8 @@ class FlushScheduler:
         self._flushed = trio.current_time()
         for _ in self._broker.flush_in_steps():
             if self._running and self._turns.over:
-                self._left_at = self._left_at or self._flushed
+                if self._left_at is None:
+                    self._left_at = self._flushed
                 self._left.notify()
                 return False
         return True

@@ -165,6 +165,22 @@ async def test_nobody_waits_until_all_outboxes_of_somebody_else_are_written(
     assert flush_scheduler.flush()
 
 
+async def test_what_is_left_is_written_whatever_time_it_is(
+    nursery: trio.Nursery, mock_clock: trio.testing.MockClock
+) -> None:
+    clock, broker = Clock(), Broker()
+    flush_scheduler = FlushScheduler(broker, turns := Turns(clock))
+    await nursery.start(turns.run)
+    nursery.start_soon(flush_scheduler.run)
+    await trio.testing.wait_all_tasks_blocked()
+    many = Crowd(broker, clock, "many", 500)
+    broker.publish(Batch.of(frozenset({"many"}), b"x"))
+    assert trio.current_time() == 0
+    assert not flush_scheduler.flush()
+    await trio.testing.wait_all_tasks_blocked()
+    assert len(many.written) == 500
+
+
 async def test_nothing_is_left_where_nobody_would_write_it() -> None:
     clock, broker = Clock(), Broker()
     flush_scheduler = FlushScheduler(broker, Turns(clock))
