@@ -217,9 +217,10 @@ class SqliteBlockStore(BlockStore):
         removed = removed_upto(self._connection)
         place = after
         try:
-            with closing(self._ascend(after, upto, selection)) as found:
-                rows = follow(found, after, upto, removed)
-                if selection is not None and selection.lookups is not None:
+            with closing(self._ascend(after, upto, selection, removed)) as found:
+                if selection is None or selection.lookups is None:
+                    rows = follow(found, after, upto, removed)
+                else:
                     gap = find_gap(self._connection, after, upto, removed)
                     rows = stop_at(gap, found, removed, descending=False)
                 for row in rows:
@@ -230,13 +231,14 @@ class SqliteBlockStore(BlockStore):
             yield from read_up(self._connection, place, upto, removed)
 
     def _ascend(
-        self, after: int, upto: int, selection: Selection | None
+        self, after: int, upto: int, selection: Selection | None, removed: int
     ) -> Generator[Row, None, None]:
         lookups = None if selection is None else selection.lookups
         if lookups is not None:
             indexed = self.settled()
             if after < indexed:
-                yield from self._indexed(lookups, after, min(upto, indexed), descending=False)
+                upto_indexed = min(upto, indexed)
+                yield from self._indexed(lookups, after, upto_indexed, removed, descending=False)
                 after = indexed
         where, parameters = condition(lookups)
         yield from read_rows(
@@ -250,9 +252,10 @@ class SqliteBlockStore(BlockStore):
         removed = removed_upto(self._connection)
         place = upto
         try:
-            with closing(self._descend(upto, selection)) as found:
-                rows = follow_down(found, removed)
-                if selection is not None and selection.lookups is not None:
+            with closing(self._descend(upto, selection, removed)) as found:
+                if selection is None or selection.lookups is None:
+                    rows = follow_down(found, removed)
+                else:
                     gap = find_gap(self._connection, 0, upto, removed, descending=True)
                     rows = stop_at(gap, found, removed, descending=True)
                 for row in rows:
@@ -261,7 +264,9 @@ class SqliteBlockStore(BlockStore):
         except HistoryDamaged:  # as in `ascend`
             yield from read_down(self._connection, place, removed)
 
-    def _descend(self, upto: int, selection: Selection | None) -> Generator[Row, None, None]:
+    def _descend(
+        self, upto: int, selection: Selection | None, removed: int
+    ) -> Generator[Row, None, None]:
         lookups = None if selection is None else selection.lookups
         indexed = 0 if lookups is None else self.settled()
         where, parameters = condition(lookups)
@@ -271,13 +276,18 @@ class SqliteBlockStore(BlockStore):
             (upto, indexed, *parameters),
         )
         if lookups is not None:
-            yield from self._indexed(lookups, 0, min(upto, indexed), descending=True)
+            yield from self._indexed(lookups, 0, min(upto, indexed), removed, descending=True)
 
     def _indexed(
-        self, lookups: Sequence[Sequence[int]], after: int, upto: int, *, descending: bool
+        self,
+        lookups: Sequence[Sequence[int]],
+        after: int,
+        upto: int,
+        removed: int,
+        *,
+        descending: bool,
     ) -> Iterator[Row]:
         """Blocks found through the directory. It may list some that were removed since."""
-        removed = removed_upto(self._connection)
         for first in find(self._connection, lookups, after, upto, descending=descending):
             found = False
             for row in read_rows(self._connection, "WHERE first = ?", (first,)):
