@@ -1,7 +1,6 @@
 """Reading a block: which of its messages are selected, and their wires as published."""
 
 from bisect import bisect_left, bisect_right
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import accumulate, islice
@@ -16,6 +15,7 @@ from mist.history.layout import MICROSECONDS, Row, checksum, decode_body
 from mist.history.numbering import Numbers, has_channels, raised, unpack_numbers
 from mist.history.part import HEAD_LENGTH, Columns, Part, pick
 from mist.history.postings import Postings, pack_postings
+from mist.history.recent import Recent
 from mist.history.record import MAX_ID, Packed, Stored
 from mist.history.selection import Selection
 from mist.wire import Entry, TagList
@@ -32,51 +32,24 @@ _STEP_MESSAGES: Final = 1_024
 _LIST_COST: Final = 1_000  # bytes of a tag list beside its text, which it holds four times
 
 
-class TagLists:
-    """A cache of tag lists by their canonical bytes, shared by blocks and by threads.
+class TagLists(Recent[bytes, TagList]):
+    """A cache of tag lists by their canonical bytes, shared by blocks and by threads."""
 
-    Each new list takes the place of those that were not used for longest: so what is used stays,
-    and once the cache is full, its size hardly changes. (Two generations, of which the old one was
-    dropped as a whole, had the process grow and shrink by 8 MiB in turns.)
-
-    Args:
-        max_bytes: of all tag lists, roughly.
-    """
-
-    __slots__ = ("_kept", "_max_bytes", "_size")
+    __slots__ = ()
 
     def __init__(self, max_bytes: int = _MAX_BYTES) -> None:
-        self._kept: OrderedDict[bytes, TagList] = OrderedDict()  # least recently used first
-        self._size = 0
-        self._max_bytes = max_bytes
+        super().__init__(max_bytes)
 
-    def __len__(self) -> int:
-        return len(self._kept)
+    def cost(self, key: bytes, value: TagList) -> int:
+        """See `Recent`."""
+        return _LIST_COST + 4 * len(key)
 
     def get(self, canonical: bytes) -> TagList:
         """The tag list."""
-        kept = self._kept
-        try:
-            kept.move_to_end(canonical)
-            return kept[canonical]
-        except KeyError:  # or another thread has forgotten it in between
-            return self._add(canonical)
-
-    def _add(self, canonical: bytes) -> TagList:
-        new = TagList(frozenset(canonical.decode().split(",")))
-        found = self._kept.setdefault(canonical, new)
-        if found is new:  # and not another thread's; sums have no call within, so none is lost
-            cost = _cost(canonical)
-            self._size += cost
-            while self._size > self._max_bytes and self._kept:
-                forgotten, _ = self._kept.popitem(last=False)
-                cost = _cost(forgotten)
-                self._size -= cost
+        found = self.find(canonical)
+        if found is None:
+            found = self.add(canonical, TagList(frozenset(canonical.decode().split(","))))
         return found
-
-
-def _cost(canonical: bytes) -> int:
-    return _LIST_COST + 4 * len(canonical)
 
 
 class Block:

@@ -4,11 +4,11 @@ A reader that follows the log alone reads each block once. But thousands of clie
 at once all read the same few, and to decode one takes ten times as long as to choose from it.
 """
 
-from collections import OrderedDict
 from typing import Final
 
 from mist.history.block import Block, TagLists
 from mist.history.layout import Row
+from mist.history.recent import Recent
 
 __all__ = ["Blocks"]
 
@@ -16,8 +16,8 @@ _MAX_BYTES: Final = 8 * 1024 * 1024
 _RUN_COST: Final = 200  # bytes of a run: its numbers, in six columns
 
 
-class Blocks:
-    """See the module. Shared by threads.
+class Blocks(Recent[int, tuple[Row, Block]]):
+    """See the module. By the first ids; shared by threads.
 
     A block is recognised by all that is stored of it, so whatever replaces it is decoded anew.
 
@@ -28,12 +28,17 @@ class Blocks:
         tag_lists: where the tag lists of all blocks come from.
     """
 
+    __slots__ = ("tag_lists",)
+
     def __init__(self, max_bytes: int = _MAX_BYTES) -> None:
+        super().__init__(max_bytes)
         self.tag_lists = TagLists()
-        self._max_bytes = max_bytes
-        self._size = 0
-        # By the first id, least recently used first.
-        self._kept: OrderedDict[int, tuple[Row, Block, int]] = OrderedDict()
+
+    def cost(self, key: int, value: tuple[Row, Block]) -> int:
+        """See `Recent`."""
+        row, block = value
+        columns = block.columns
+        return len(row.body) + len(columns.data) + _RUN_COST * len(columns.counts)
 
     def decode(self, row: Row) -> Block:
         """The block of a row.
@@ -42,23 +47,10 @@ class Blocks:
             HistoryDamaged: it isn't what was written.
         """
         first = row.head.first
-        kept = self._kept.pop(first, None)  # while another thread has it, it is decoded twice
-        if kept is not None:
-            self._size -= kept[2]
-        if kept is None or kept[0] != row:
-            block = Block(row, self.tag_lists)
-            columns = block.columns
-            size = len(row.body) + len(columns.data) + _RUN_COST * len(columns.counts)
-            kept = row, block, size
-        self._keep(first, kept)
-        return kept[1]
-
-    def _keep(self, first: int, kept: tuple[Row, Block, int]) -> None:
-        before = self._kept.setdefault(first, kept)
-        if before is not kept:
-            return
-        size = kept[2]
-        self._size += size
-        while self._size > self._max_bytes and self._kept:
-            _, (_, _, size) = self._kept.popitem(last=False)
-            self._size -= size
+        kept = self.find(first)
+        if kept is not None and kept[0] == row:
+            return kept[1]
+        block = Block(row, self.tag_lists)
+        self.remove(first)
+        self.add(first, (row, block))
+        return block
