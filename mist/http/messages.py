@@ -36,6 +36,7 @@ from mist.message import Envelope, TagSet
 from mist.sessions.batching import Checked
 from mist.sessions.hub import Hub
 from mist.sessions.sequencer import Sequencer
+from mist.turns import emptying
 
 __all__ = ["EXAMPLE", "OPERATIONS", "Message", "check_room", "routes"]
 
@@ -200,7 +201,7 @@ class _Publishing:
             await self._authorize()
             check_room(self._hub)
             yield checked
-            await self._hub.turns.drive(self._found.let_go(), self._account)
+            await self._hub.turns.drive(emptying(self._found.messages), self._account)
 
     async def _authorize(self) -> None:
         """Check the right to publish all of it, in turns.

@@ -47,7 +47,6 @@ _split_list: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 _LARGE: Final = 65_536  # bytes of an object, above which its tags are counted before it is decoded
 _OTHERS: Final = 1_000  # strings of it that are no tags
-_FREED: Final = 200  # messages freed in a step: 0.3 ms, where each has 64 tags
 _BLANK_STEP: Final = 1_000  # blank lines passed over in a step
 
 
@@ -90,12 +89,6 @@ class Reading:
             yield
         if not self.messages:
             raise _invalid("there is no message in it")
-
-    def let_go(self) -> Iterator[None]:
-        """Forget the messages, in steps."""
-        while self.messages:
-            del self.messages[-_FREED:]
-            yield
 
     def _take(self, place: str, text: bytes | msgspec.Raw) -> None:
         limits = self.limits
