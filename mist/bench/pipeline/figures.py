@@ -13,6 +13,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from itertools import count as numbers
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -72,21 +73,15 @@ def measure(job: str, sizes: Sizes, progress: Progress) -> list[Figure]:
         raise BenchError(str(error)) from error
 
 
-def _measure_match(folder: Path, sizes: Sizes, progress: Progress) -> list[Figure]:
+def _measure_both(
+    figure: Callable[..., Figure], folder: Path, sizes: Sizes, progress: Progress
+) -> list[Figure]:
+    """A job's figures, of the usual case and of the hard one."""
     usual, hard = _archives(folder, sizes, progress)
     with _spark() as spark:
         return [
-            _matching(spark, usual, sizes, progress),
-            _matching(spark, hard, sizes, progress, hard=True),
-        ]
-
-
-def _measure_rollup(folder: Path, sizes: Sizes, progress: Progress) -> list[Figure]:
-    usual, hard = _archives(folder, sizes, progress)
-    with _spark() as spark:
-        return [
-            _rollup(spark, usual, sizes, progress),
-            _rollup(spark, hard, sizes, progress, hard=True),
+            figure(spark, usual, sizes, progress),
+            figure(spark, hard, sizes, progress, hard=True),
         ]
 
 
@@ -276,9 +271,9 @@ def _measure_one_core(folder: Path, sizes: Sizes, progress: Progress) -> list[Fi
 
 
 _MEASURES: Final[Mapping[str, Callable[[Path, Sizes, Progress], list[Figure]]]] = {
-    "match": _measure_match,
+    "match": partial(_measure_both, _matching),
     "one-core": _measure_one_core,
-    "rollup": _measure_rollup,
+    "rollup": partial(_measure_both, _rollup),
     "compact": _measure_compact,
     "small": _measure_small,
     "stream": _measure_stream,

@@ -40,6 +40,7 @@ from mist.cli.bench.options import (
     WINDOW,
     measuring,
     number,
+    several,
     subscriber_count,
 )
 from mist.cli.bench.settings import Settings
@@ -250,13 +251,7 @@ def history(settings: Settings, folder: Path | None, idle: bool, **options: Any)
 
 @bench.command()
 @measuring(
-    click.option(
-        "--attack",
-        "attacks",
-        type=click.Choice(ATTACKS),
-        multiple=True,
-        help="Only this one; may be given more than once",
-    ),
+    several("--attack", "attacks", ATTACKS),
     ROUNDS,
     SECONDS,
     served=(),
@@ -283,13 +278,7 @@ def fairness(settings: Settings, attacks: Sequence[str], **options: Any) -> Sequ
 
 @bench.command()
 @measuring(
-    click.option(
-        "--job",
-        "jobs",
-        type=click.Choice(JOBS),
-        multiple=True,
-        help="Only this one; may be given more than once",
-    ),
+    several("--job", "jobs", JOBS),
     number(
         "--messages",
         20,

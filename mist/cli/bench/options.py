@@ -31,8 +31,25 @@ __all__ = [
     "WINDOW",
     "measuring",
     "number",
+    "several",
     "subscriber_count",
 ]
+
+
+def several(
+    flag: str,
+    name: str,
+    values: Sequence[str],
+    text: str = "Only this one; may be given more than once",
+) -> Callable[..., Any]:
+    """An option that takes some of these values.
+
+    Args:
+        name: of the parameter.
+        text: of its help.
+    """
+    return click.option(flag, name, type=click.Choice(values), multiple=True, help=text)
+
 
 SHARED: Final = [
     click.option("--quick", is_flag=True, help="A few seconds in all; rougher"),
@@ -74,12 +91,7 @@ SERVER: Final = [
     ),
 ]
 SERVED: Final = [
-    click.option(
-        "--transport",
-        type=click.Choice(TRANSPORTS),
-        multiple=True,
-        help="What subscribers use; may be given twice",
-    ),
+    several("--transport", "transport", TRANSPORTS, "What subscribers use; may be given twice"),
     *SERVER,
 ]
 
