@@ -11,6 +11,7 @@ import trio.testing
 
 from mist import collector
 from mist.server import Server
+from tests.garbage import left_in_cycles
 from tests.servers import running
 from tests.transports.lines import talk
 from tests.waiting import until
@@ -54,26 +55,21 @@ async def test_a_connection_leaves_no_garbage(tmp_path: Path, index: int) -> Non
         for _ in range(3):  # what the first ones leave, caches say, is not of each
             await come_and_go(server, index, sent)
         await until(lambda: not server.hub.sessions.connected)
-        gc.collect()
-        gc.disable()
-        try:
+        with left_in_cycles() as left:
             for _ in range(10):
                 await come_and_go(server, index, sent)
             await until(lambda: not server.hub.sessions.connected)
-            gc.set_debug(gc.DEBUG_SAVEALL)
-            gc.collect()
-        finally:
-            gc.enable()
-        ours = [thing for thing in gc.garbage if type(thing).__module__.startswith("mist.")]
-        assert ours == []
+    assert left == set()
 
 
-async def test_what_lives_for_long_is_frozen(
-    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
-) -> None:
+@pytest.fixture
+async def keeping_small(nursery: trio.Nursery, autojump_clock: trio.testing.MockClock) -> None:
     collector.settle()
     nursery.start_soon(collector.keep_small)
     await trio.testing.wait_all_tasks_blocked()
+
+
+async def test_what_lives_for_long_is_frozen(keeping_small: None) -> None:
     frozen = gc.get_freeze_count()
     things = [[n] for n in range(1_000)]
     await trio.sleep(1)
@@ -84,12 +80,7 @@ async def test_what_lives_for_long_is_frozen(
     assert len(gc.get_objects(2)) < 10_000
 
 
-async def test_garbage_is_found_before_it_would_be_frozen(
-    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
-) -> None:
-    collector.settle()
-    nursery.start_soon(collector.keep_small)
-    await trio.testing.wait_all_tasks_blocked()
+async def test_garbage_is_found_before_it_would_be_frozen(keeping_small: None) -> None:
     cycle = Cyclic()
     kept = [[n] for n in range(3_500)]  # it is old by now
     seen = weakref.ref(cycle)
@@ -100,12 +91,7 @@ async def test_garbage_is_found_before_it_would_be_frozen(
     assert kept
 
 
-async def test_what_a_burst_leaves_is_not_traversed(
-    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
-) -> None:
-    collector.settle()
-    nursery.start_soon(collector.keep_small)
-    await trio.testing.wait_all_tasks_blocked()
+async def test_what_a_burst_leaves_is_not_traversed(keeping_small: None) -> None:
     passes = gc.get_stats()[2]["collections"]
     kept = [[n] for n in range(500_000)]
     await trio.sleep(0.15)

@@ -39,7 +39,7 @@ from mist.broker.backlog import BURST, Backlog
 from mist.broker.queued import Queued
 from mist.wire import WireForm
 
-__all__ = ["BURST", "RESERVE", "Outbox", "OutboxLimits", "OutboxStatistics", "SlowConsumer"]
+__all__ = ["BURST", "ONES", "RESERVE", "Outbox", "OutboxLimits", "OutboxStatistics", "SlowConsumer"]
 
 RESERVE: Final = 65_536  # bytes that replies may use beyond the bound
 ONES: Final = repeat(1)

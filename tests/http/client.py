@@ -28,6 +28,7 @@ __all__ = [
     "http_address",
     "request",
     "stalled_connection",
+    "told_before_the_body",
 ]
 
 
@@ -205,6 +206,14 @@ async def request(
     """One request on a connection of its own."""
     async with connect(server) as client:
         return await client.request(method, path, headers, body, json=json)
+
+
+async def told_before_the_body(server: Served, head: bytes) -> bytes:
+    """The first line of the answer to a request of whose body nothing is sent."""
+    async with connect(server) as client:
+        await client.connection.send_all(head)
+        with trio.fail_after(5):
+            return (await client.receive_some()).partition(b"\r\n")[0]
 
 
 def _headers(head: h11.Response) -> dict[str, str]:

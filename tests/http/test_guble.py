@@ -18,7 +18,7 @@ from mist.protocols.topics import TopicProtocol
 from mist.protocols.topics.forms import TopicForm
 from mist.server import Server
 from mist.sessions.dispatch import CommandSession
-from tests.http.client import connect, request
+from tests.http.client import connect, request, told_before_the_body
 from tests.servers import listeners, running
 
 LISTEN = listeners("http")
@@ -267,10 +267,7 @@ async def test_a_token_without_the_right_is_refused_before_the_body_arrives(serv
         b"POST /api/message/foo HTTP/1.1\r\nHost: localhost\r\nX-Auth-Token: may\r\n"
         b"Content-Length: 3000000\r\n\r\n"
     )
-    async with connect(server) as client:
-        await client.connection.send_all(head)
-        with trio.fail_after(5):
-            assert b" 403 " in (await client.receive_some()).partition(b"\r\n")[0]
+    assert b" 403 " in await told_before_the_body(server, head)
 
 
 async def test_with_a_secret_nobody_publishes_without_a_credential(tmp_path: Path) -> None:

@@ -19,8 +19,7 @@ from mist.config import Listen
 from mist.errors import HistoryUnavailable
 from mist.http.staging_store import Batch, Stage
 from tests.http.arrow import ARROW, TAGS, commit, path, put, rows, some, stream
-from tests.http.client import connect as dial
-from tests.http.client import request
+from tests.http.client import request, told_before_the_body
 from tests.processes import serving
 from tests.servers import listeners, running
 
@@ -476,10 +475,7 @@ async def test_a_token_that_publishes_nothing_is_refused_before_the_body_arrives
         f"PUT {path()} HTTP/1.1\r\nHost: localhost\r\nX-Auth-Token: none\r\n"
         f"Content-Type: {ARROW}\r\nContent-Length: 3000000\r\n\r\n"
     )
-    async with dial(server) as client:
-        await client.connection.send_all(head.encode())
-        with trio.fail_after(5):
-            assert b" 403 " in (await client.receive_some()).partition(b"\r\n")[0]
+    assert b" 403 " in await told_before_the_body(server, head.encode())
 
 
 async def test_a_right_lost_before_the_commit_counts(server):

@@ -3,7 +3,6 @@
 import gc
 import os
 import re
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from mist.http.exchange import Exchange
 from mist.server import Server
 from mist.sessions.session import Session
 from tests.endpoints import LISTEN
+from tests.garbage import left_in_cycles
 from tests.http.client import request
 from tests.processes import Process, serving
 from tests.servers import Served, running
@@ -105,19 +105,10 @@ async def test_a_visit_leaves_no_garbage(tmp_path: Path, name: str) -> None:
         churn = Churn(server, seed=1)
         await churn.run(only=name, rounds=3)  # what the first ones leave is not of each
         await assert_nothing_is_left(server)
-        gc.collect()
-        gc.disable()
-        try:
+        with left_in_cycles() as left:
             await churn.run(only=name, rounds=10)
             await assert_nothing_is_left(server)
-            gc.set_debug(gc.DEBUG_SAVEALL)
-            gc.collect()
-            ours = Counter(map(type, gc.garbage))
-        finally:
-            gc.set_debug(0)
-            gc.enable()
-            gc.garbage.clear()
-    assert {kind for kind in ours if kind.__module__.startswith("mist.")} == set()
+    assert left == set()
 
 
 async def sample(process: Process, samples: list[Sample]) -> None:
