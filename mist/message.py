@@ -49,9 +49,10 @@ __all__ = [
     "TagUse",
     "check_tag",
     "check_token",
-    "count_json_strings",
     "explain_invalid_tag",
     "format_tags",
+    "has_more_strings",
+    "occurs_more",
     "parse_tag_list",
     "parse_tags",
 ]
@@ -64,6 +65,7 @@ MAX_SUBSCRIPTION_TAGS = 16  # distinct tags in one subscription
 MAX_TOKEN_TAGS = 64  # distinct tags in one token command
 MAX_REPEATS = 16  # times as many tags as are allowed distinct ones, above which none is looked at
 
+_LOOK: Final = 16_384  # bytes that marks are counted in at a time
 _SHOWN: Final = 60  # characters of a tag in an error
 
 TagSet = frozenset[str]
@@ -215,13 +217,33 @@ def check_tag(tag: str, use: TagUse = PUBLISH) -> str:
     return tag
 
 
-def count_json_strings(text: bytes) -> int:
-    """How many strings a JSON text has, at least: to refuse far too many before any is made.
+def occurs_more(mark: bytes, text: bytes, most: int) -> bool:
+    """Whether a byte occurs more than `most` times. Looks no further than it must."""
+    for start in range(0, len(text), _LOOK):
+        most -= text.count(mark, start, start + _LOOK)
+        if most < 0:
+            return True
+    return False
+
+
+def has_more_strings(json: bytes, most: int, start: int = 0, end: int | None = None) -> bool:
+    """Whether a JSON text has surely more than `most` strings, before any of them is made.
 
     Quotes inside strings are escaped. One behind an escaped backslash looks like those, so there
-    may be up to twice as many strings.
+    may be up to twice as many strings. Looks no further than it must.
+
+    Args:
+        start, end: of what is looked at, outside of strings; the whole text.
     """
-    return (text.count(b'"') - text.count(b'\\"')) // 2
+    last = len(json) if end is None else end
+    quotes = 2 * most + 1
+    for first in range(start, last, _LOOK):
+        until = min(first + _LOOK, last)
+        # The backslash of an escaped quote may be the last byte before.
+        quotes -= json.count(b'"', first, until) - json.count(b'\\"', max(first - 1, start), until)
+        if quotes < 0:
+            return True
+    return False
 
 
 def explain_invalid_tag(tags: Iterable[str], use: TagUse = PUBLISH) -> str:
@@ -311,7 +333,8 @@ def _decode_tag(raw: bytes) -> str:
 
 def parse_tag_list(raw: bytes, limit: int, use: TagUse = PUBLISH) -> TagSet:
     """A tag set from its wire form, `b"b,a,b"` → `{a, b}`. Raises as `parse_tags`."""
-    if raw.count(b",") >= limit * MAX_REPEATS:
+    most = limit * MAX_REPEATS
+    if len(raw) >= most and occurs_more(b",", raw, most - 1):
         raise TooManyTags(limit)
     try:
         text = raw.decode()

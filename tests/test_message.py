@@ -1,5 +1,6 @@
 """Tags, tag sets and messages."""
 
+import json
 from collections.abc import Callable
 
 import pytest
@@ -19,6 +20,8 @@ from mist.message import (
     check_tag,
     check_token,
     format_tags,
+    has_more_strings,
+    occurs_more,
     parse_tag_list,
     parse_tags,
 )
@@ -110,6 +113,25 @@ def test_far_too_many_tags_are_counted_and_not_looked_at(
     with pytest.raises((EmptyTag, InvalidTag)):
         parse_tags([bad] * most, 64)
     assert parse_tags(["a", "b"] * (most // 2), 64) == {"a", "b"}
+
+
+@given(st.text(alphabet='"\\\\a,\n', max_size=12).map(json.dumps), st.integers(0, 40), st.data())
+def test_strings_of_a_json_text_are_counted_as_far_as_needed(
+    odd: str, count: int, data: st.DataObject
+) -> None:
+    text = json.dumps(["x" * n for n in range(count)] + [json.loads(odd)]).encode()
+    with pytest.MonkeyPatch.context() as patch:
+        # Wherever the text is cut to be counted, it comes to the same.
+        patch.setattr(mist.message, "_LOOK", data.draw(st.integers(1, len(text) + 1)))
+        least = (text.count(b'"') - text.count(b'\\"')) // 2
+        assert least <= count + 1 <= 2 * least + 1
+        assert has_more_strings(text, least - 1)
+        assert not has_more_strings(text, least)
+        assert has_more_strings(b'["", ' + text, least - 1, 5)
+        assert not has_more_strings(b'["", ' + text + b'""', least, 5, 5 + len(text))
+        commas = text.count(b",")
+        assert not occurs_more(b",", text, commas)
+        assert commas == 0 or occurs_more(b",", text, commas - 1)
 
 
 ODD = st.sampled_from(

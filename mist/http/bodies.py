@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from mist.errors import MistError
 from mist.http.problems import Problem
-from mist.message import count_json_strings
+from mist.message import has_more_strings, occurs_more
 
 __all__ = ["ARROW", "FORM", "JSON", "NDJSON", "answer", "read_body", "whole_body"]
 
@@ -61,9 +61,9 @@ async def read_body(
         MistError: `too_many`.
     """
     body = await whole_body(request)
-    if too_many is not None and count_json_strings(body) > most:
+    if too_many is not None and has_more_strings(body, most):
         raise too_many
-    if body.count(b",") > most:
+    if occurs_more(b",", body, most):
         raise _invalid("too many values")
     try:
         try:

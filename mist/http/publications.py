@@ -8,11 +8,12 @@
     {"tags": ["a"], "data": "text", "to": {"users": [1, 2], "except": ["tab-1"]}}
 
 All messages are validated before any of them is published, and stored all or none. A body of
-thousands is read in steps, so that others have their turns (`mist.turns`): first it is split, which
-takes little, then each message is read and judged. Tags are counted before they are looked at.
+thousands is read in steps, so that others have their turns (`mist.turns`): first it is split, then
+each message is read and judged. Tags are counted before they are looked at.
 """
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator
 from io import BytesIO
 from typing import Any, Final, TypeVar
 
@@ -26,13 +27,14 @@ from mist.history import MAX_GROUP
 from mist.http.bodies import NDJSON
 from mist.http.openapi import Body
 from mist.http.problems import Problem
-from mist.message import MAX_REPEATS, Limits, TagSet, count_json_strings, parse_tags
+from mist.message import MAX_REPEATS, Limits, TagSet, has_more_strings, parse_tags
 
 __all__ = ["BODY", "TAGS", "Reading"]
 
 T = TypeVar("T")
 
 _WHITE: Final = b" \t\r\n"
+_CUT: Final = re.compile(rb"\}[ \t\r\n]*,[ \t\r\n]*(?=\{)")
 
 
 class _Object(msgspec.Struct, forbid_unknown_fields=True):
@@ -47,6 +49,7 @@ _split_list: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 _LARGE: Final = 65_536  # bytes of an object, above which its tags are counted before it is decoded
 _OTHERS: Final = 1_000  # strings of it that are no tags
+_PIECE: Final = 65_536  # bytes of a list that is taken apart in one step, or somewhat more
 _BLANK_STEP: Final = 1_000  # blank lines passed over in a step
 
 
@@ -80,7 +83,13 @@ class Reading:
                 message.
         """
         self.is_list = lines or body.lstrip(_WHITE)[:1] == b"["
-        objects = _lines(body) if lines else _objects(body) if self.is_list else iter([("", body)])
+        objects = (
+            _lines(body)
+            if lines
+            else _objects(body, self.limits)
+            if self.is_list
+            else iter([("", body)])
+        )
         for found in objects:
             if found is not None:
                 if len(self.messages) == MAX_GROUP:
@@ -90,22 +99,21 @@ class Reading:
         if not self.messages:
             raise _invalid("there is no message in it")
 
+    def _found(self, body: bytes, *, lines: bool) -> Iterable["_Found | None"]:
+        if lines:
+            return _lines(body)
+        return _objects(body, self.limits) if self.is_list else [("", body)]
+
     def _take(self, place: str, text: bytes | msgspec.Raw) -> None:
         limits = self.limits
-        self._count_strings(bytes(text))
+        size = memoryview(text).nbytes
+        if size > _LARGE:
+            _count_strings(bytes(text), limits, 0, size)
         each = _decoded(_decode, text, place)
         tags = parse_tags(each.tags, limits.message_tags)
         data = _data(each, limits)
         self.audiences.append(None if each.to is UNSET else Audience.of_json(each.to))
         self.messages.append((tags, data))
-
-    def _count_strings(self, text: bytes) -> None:
-        """Refuse far too many tags before half a million strings are made of them."""
-        if len(text) <= _LARGE:
-            return
-        most = self.limits.message_tags
-        if count_json_strings(text) > most * MAX_REPEATS + _OTHERS:
-            raise TooManyTags(most)
 
 
 _Found = tuple[str, bytes | msgspec.Raw]
@@ -121,12 +129,53 @@ def _lines(body: bytes) -> Iterator[_Found | None]:
             yield None
 
 
-def _objects(body: bytes) -> Iterator[_Found]:
-    found = _decoded(_split_list, body)
+def _objects(body: bytes, limits: Limits) -> Iterator[_Found | None]:
+    """The objects of a list; None now and then until all are found."""
+    found: list[msgspec.Raw] = []
+    for some in _split(body, limits):
+        found += some
+        yield None
     if len(found) > MAX_GROUP:
         raise _too_many()
     for number, each in enumerate(found, 1):
         yield f"message {number}: ", each
+
+
+def _split(body: bytes, limits: Limits) -> Iterator[list[msgspec.Raw]]:
+    """Take a list apart, some objects at a time.
+
+    It is cut where it may be between two objects. If it is not, since that is inside a string,
+    what is before the cut is no list of objects, and one behind it is tried. JSON can be read in
+    one way only, so if all between the cuts are lists, they are the list that they were cut out of.
+    """
+    start, size = body.index(b"[") + 1, _PIECE
+    while (cut := _CUT.search(body, start + size)) is not None:
+        _count_strings(body, limits, start, body.find(b"}", start))
+        try:
+            some = _split_list(b"[%b]" % body[start : cut.start() + 1])
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            size *= 2
+            some = []
+        else:
+            start, size = cut.end(), _PIECE
+        yield some
+    _count_strings(body, limits, start, body.find(b"}", start))
+    try:
+        rest = _split_list(b"[%b" % body[start:])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        rest = []
+    if not rest:
+        # Empty, or invalid somewhere: what is said of it has its place in the whole.
+        _decoded(_split_list, body)
+    yield rest
+
+
+def _count_strings(text: bytes, limits: Limits, start: int, end: int) -> None:
+    """Refuse far too many tags of an object before half a million strings are made of them."""
+    if end - start > _LARGE:
+        most = limits.message_tags
+        if has_more_strings(text, most * MAX_REPEATS + _OTHERS, start, end):
+            raise TooManyTags(most)
 
 
 def _decoded(decode: Callable[[Any], T], text: bytes | msgspec.Raw, place: str = "") -> T:

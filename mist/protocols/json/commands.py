@@ -32,7 +32,7 @@ from mist.message import (
     TagSet,
     TagUse,
     check_token,
-    count_json_strings,
+    has_more_strings,
     parse_tags,
 )
 from mist.protocols.json.objects import InvalidJson
@@ -96,7 +96,7 @@ def read_one(object_: bytes, limits: Limits) -> Request | Invalid:
 def _count_tags(raw: bytes, limits: Limits) -> None:
     """Refuse far too many tags before a string is made of each."""
     most = max(limits.message_tags, limits.subscription_tags, limits.token_tags)
-    if count_json_strings(raw) > most * MAX_REPEATS:
+    if has_more_strings(raw, most * MAX_REPEATS):
         raise TooManyTags(most)
 
 

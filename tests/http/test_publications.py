@@ -1,0 +1,102 @@
+"""A long list of messages is taken apart some at a time, just as if it were all at once."""
+
+import json
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mist.errors import MistError
+from mist.http import publications
+from mist.http.problems import Problem
+from mist.http.publications import Reading
+from mist.message import Limits
+
+TEXTS = st.text(alphabet='},{[]"\\ aä', max_size=8)
+MESSAGES = st.fixed_dictionaries({"tags": st.just(["a"]), "data": TEXTS})
+SPACES = st.sampled_from([(",", ":"), (", ", ": "), (" ,\n", ":")])
+
+
+def read(body: bytes) -> list[bytes] | tuple[int, str]:
+    """The data of all messages; or what is wrong."""
+    reading = Reading(Limits())
+    try:
+        for _ in reading.steps(body, lines=False):
+            pass
+    except Problem as problem:
+        return problem.status, problem.detail
+    except MistError as error:
+        return 400, str(error)
+    return [data for _, data in reading.messages]
+
+
+def at_once(body: bytes) -> list[bytes] | tuple[int, str]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(publications, "_PIECE", len(body))
+        return read(body)
+
+
+@given(st.lists(MESSAGES, max_size=8), SPACES, st.integers(1, 40))
+def test_a_list_is_the_same_however_it_is_cut(
+    messages: list[dict[str, object]], spaces: tuple[str, str], size: int
+) -> None:
+    body = json.dumps(messages, separators=spaces, ensure_ascii=False).encode()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(publications, "_PIECE", size)
+        found = read(body)
+    assert found == at_once(body)
+    if messages:
+        assert found == [str(each["data"]).encode() for each in messages]
+
+
+@given(st.lists(MESSAGES, min_size=1, max_size=6), st.integers(1, 40), st.data())
+def test_what_is_wrong_is_told_just_the_same(
+    messages: list[dict[str, object]], size: int, data: st.DataObject
+) -> None:
+    body = json.dumps(messages, separators=(",", ":")).encode()
+    place = data.draw(st.integers(1, len(body)))
+    odd = data.draw(st.sampled_from([b",", b"},", b"{", b"]", b"[", b'"', b"\xff", b" ", b""]))
+    body = body[:place] + odd + body[place + data.draw(st.integers(0, 1)) :]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(publications, "_PIECE", size)
+        assert read(body) == at_once(body)
+
+
+@pytest.mark.parametrize(
+    "body", [b'[{"a":1},]', b'[{"a":1},{"a":1},]', b"[,]", b'[{"a":1},,{"a":1}]', b'[{"a":1}]]']
+)
+def test_a_list_with_too_many_commas_is_no_list(
+    body: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publications, "_PIECE", 1)
+    with pytest.raises(Problem, match="JSON is malformed"):
+        list(Reading(Limits()).steps(body, lines=False))
+
+
+@pytest.mark.parametrize(("data", "most", "all_of_it"), [("},", 2, 1.2), ("},{", 1_000, 4)])
+def test_no_step_takes_much_of_a_list_apart(
+    data: str, most: int, all_of_it: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pieces: list[int] = []
+    split = publications._split_list
+
+    def splitting(text: bytes) -> list[msgspec.Raw]:
+        pieces.append(len(text))
+        return split(text)
+
+    monkeypatch.setattr(publications, "_split_list", splitting)
+    message = {"tags": [f"tag{n}" for n in range(64)], "data": data * 20}
+    body = json.dumps([message] * 3_000, separators=(",", ":")).encode()
+    reading = Reading(Limits())
+    assert sum(1 for _ in reading.steps(body, lines=False)) > 3_000
+    assert len(reading.messages) == 3_000
+    assert max(pieces) < most * publications._PIECE
+    assert sum(pieces) < all_of_it * len(body)
+
+
+def test_an_object_of_far_too_many_tags_is_not_even_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(publications, "_split_list", None)
+    body = json.dumps([{"tags": ["a"] * 100_000, "data": "x"}]).encode()
+    with pytest.raises(MistError, match="Too many tags"):
+        list(Reading(Limits()).steps(body, lines=False))
