@@ -61,31 +61,48 @@ class Recipients:
         wide: all of them, where they are more than `WIDE`, or have more than `FORMS`; then they get
             messages by `parts`.
         by_form: each wire form, and those who want it; not where they are `wide`.
-        queues: queue groups, of which one member gets each message.
         targeted: as given.
         stale: whether a group behind them has changed since. Matches let go of stale recipients
             at once; the mark keeps another match from being given them.
     """
 
-    __slots__ = ("__weakref__", "_cuts", "_parts", "by_form", "queues", "stale", "targeted", "wide")
+    __slots__ = (
+        "__weakref__",
+        "_cuts",
+        "_parts",
+        "_queues",
+        "by_form",
+        "stale",
+        "targeted",
+        "wide",
+    )
 
     def __init__(self, subscribers: Iterable[Subscriber], targeted: bool = False) -> None:
         self.stale = False
         self.targeted = targeted
-        self._parts: list[Recipients] = []
         self.by_form: Sequence[tuple[WireForm, Sequence[Outbox | NamedSubscription]]] = ()
         self.wide: Sequence[Subscriber] = ()
+        self._queues: Sequence[QueueGroup] | None = None  # until they are asked for
         every = tuple(subscribers)
-        self.queues = tuple([each for each in every if isinstance(each, QueueGroup)])
-        by_form: dict[WireForm, list[Outbox | NamedSubscription]] = {}
-        for each in every if len(every) <= WIDE else ():
-            if not isinstance(each, QueueGroup):
-                by_form.setdefault(each.form, []).append(each)
-        if len(every) > WIDE or len(by_form) > FORMS:
-            self.wide = every
-            self._cuts = _cuts(every)
-        else:
-            self.by_form = [(form, tuple(members)) for form, members in by_form.items()]
+        if len(every) <= WIDE:
+            self._queues = _queues(every)
+            by_form: dict[WireForm, list[Outbox | NamedSubscription]] = {}
+            for each in every:
+                if not isinstance(each, QueueGroup):
+                    by_form.setdefault(each.form, []).append(each)
+            if len(by_form) <= FORMS:
+                self.by_form = [(form, tuple(members)) for form, members in by_form.items()]
+                return
+        self.wide = every
+        self._cuts = _cuts(every)
+        self._parts: list[Recipients | Sequence[Subscriber]] = []
+
+    @property
+    def queues(self) -> Sequence[QueueGroup]:
+        """Queue groups, of which one member gets each message. O(subscribers) the first time."""
+        if self._queues is None:
+            self._queues = _queues(self.wide)
+        return self._queues
 
     @property
     def size(self) -> int:
@@ -104,14 +121,26 @@ class Recipients:
             yield from members
 
     def parts(self) -> Iterator["Recipients"]:
-        """Those that are `wide`, some at a time; made as they are asked for first."""
+        """Those that are `wide`, some at a time; made as they are asked for first.
+
+        Parts of many forms are made anew each time: a hundred thousand tuples that were kept
+        would be freed all at once, when one of these subscriptions ends.
+        """
         for number in count():
             if number == len(self._parts):
                 cut = next(self._cuts, None)
                 if cut is None:
                     return
-                self._parts.append(Recipients(cut, self.targeted))
-            yield self._parts[number]
+                made = Recipients(cut, self.targeted)
+                self._parts.append(cut if len(made.by_form) == FORMS else made)
+            else:
+                kept = self._parts[number]
+                made = kept if isinstance(kept, Recipients) else Recipients(kept, self.targeted)
+            yield made
+
+
+def _queues(subscribers: Sequence[Subscriber]) -> Sequence[QueueGroup]:
+    return tuple([each for each in subscribers if isinstance(each, QueueGroup)])
 
 
 def _cuts(every: Iterable[Subscriber]) -> Iterator[Sequence[Subscriber]]:

@@ -4,8 +4,9 @@ Between two steps others publish, subscribe and leave: nobody gets what they ask
 nobody who is there all the while misses anything, and each publisher's messages stay in order.
 """
 
+import weakref
 from collections.abc import Iterator
-from itertools import combinations, pairwise
+from itertools import chain, combinations, pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -16,6 +17,7 @@ import mist.broker.fanout
 import mist.broker.matches
 import mist.broker.preparation
 from mist.broker.broker import Broker
+from mist.broker.matches import Recipients
 from mist.broker.named_subscriptions import NamedSubscription
 from mist.broker.outbox import Outbox
 from mist.broker.validation import Accepted, Rejected
@@ -131,6 +133,23 @@ def test_subscriptions_that_have_a_form_each_get_a_message_some_at_a_time() -> N
         longest, queued = max(longest, outbox.queued - queued), outbox.queued
     assert queued == 1_000
     assert longest <= mist.broker.matches.FORMS
+
+
+def test_parts_of_many_forms_are_not_kept_and_those_of_few_are() -> None:
+    broker = Broker()
+    outbox = make_outbox(broker)
+    named = [NamedSubscription(outbox, type(PLAIN)(), b"%d" % n) for n in range(1_000)]
+    for recipients, kept in (
+        (Recipients(named), False),
+        (Recipients([make_outbox(broker) for _ in range(10_000)]), True),
+    ):
+        parts = list(recipients.parts())
+        assert set(chain(*parts)) == set(recipients)
+        assert sum(each.size for each in parts) == recipients.size
+        first = weakref.ref(parts[0])
+        del parts
+        assert (first() is not None) == kept
+        assert set(chain(*recipients.parts())) == set(recipients)
 
 
 def test_slow_consumers_are_dealt_with_some_at_a_time() -> None:
