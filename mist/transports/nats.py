@@ -130,6 +130,7 @@ class NatsTransport(Transport):
                 session.end(CloseReason(4408, "no auth in time"))
             session.end(DISCONNECTED)
             assert session.ended is not None
+            await session.turn_to_leave()
             session.outbox.reply(protocol.close_error(session.ended.code))
             await connection.finish(session.ended.grace, linger=session.ended is not DISCONNECTED)
         finally:

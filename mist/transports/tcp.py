@@ -69,6 +69,7 @@ class TcpTransport(Transport):
                 session.end(CloseReason(4408, "no auth in time"))
             session.end(DISCONNECTED)
             assert session.ended is not None
+            await session.turn_to_leave()
             await connection.finish(session.ended.grace, linger=session.ended is not DISCONNECTED)
         finally:
             connection.abandon()

@@ -197,6 +197,7 @@ class WebSocketTransport(Transport):
                 CloseReason(4408, "no auth in time") if session.unauthenticated else DISCONNECTED
             )
             assert session.ended is not None
+            await session.turn_to_leave()
             goodbye = _goodbye(session)
             _say_goodbye(session, goodbye, status)
             connection.flush()
