@@ -6,14 +6,14 @@ but its cost depends on the objects that it traverses. A full pass over a millio
 takes one to two seconds in which nothing else runs; over ten thousand connections, 0.4 s.
 
 So what lives for long is *frozen*, which takes it out of every later pass: what exists when the
-server starts, and then what has survived the passes over young objects, some two thousand at a
+server starts, and then what has survived the passes over young objects, some thousand at a
 time. Full passes are made here, over what is not frozen yet, so that each is short; the automatic
 ones are turned off. Frozen garbage is never freed, so all is traversed once before, except where
 so much comes at once that even this would be long.
 
 Passes over young objects are small and frequent, because a rare one is a long one: with 50,000
 young objects to a pass the middle generation took 420 ms while subscriptions were added. It now has
-some 2,000: 0.5 ms, or 2 where each is a set of 64 tags (with 20,000 it took 14).
+some 900: 0.2 ms, or 1 where each is a set of 64 tags (with 20,000 it took 14).
 
 Refused: to thaw all now and then, for a full pass. It would be the pause that all this avoids.
 """
@@ -26,10 +26,10 @@ import trio
 __all__ = ["keep_small", "settle"]
 
 _NEVER: Final = 1 << 30
-_THRESHOLDS: Final = (500, 4, _NEVER)
+_THRESHOLDS: Final = (300, 2, _NEVER)
 _OLDEST: Final = 2  # generation
-_MOST: Final = 2_000  # objects in it that a full pass may traverse again
-_BURST: Final = 1  # passes over young objects; what one leaves takes a full pass of up to 5 ms
+_MOST: Final = 1_000  # objects in it that a full pass may traverse again
+_BURST: Final = 2  # passes over young objects; what they leave takes a full pass of up to 5 ms
 _INTERVAL: Final = 0.1  # seconds
 
 

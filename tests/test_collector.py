@@ -82,7 +82,7 @@ async def test_what_lives_for_long_is_frozen(keeping_small: None) -> None:
 
 async def test_garbage_is_found_before_it_would_be_frozen(keeping_small: None) -> None:
     cycle = Cyclic()
-    kept = [[n] for n in range(3_500)]  # it is old by now
+    kept = [[n] for n in range(1_500)]  # it is old by now
     seen = weakref.ref(cycle)
     del cycle
     assert seen() is not None
