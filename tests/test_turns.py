@@ -1,6 +1,7 @@
 """Turns: a budget of time a pass of the loop, and who is next when it is used up."""
 
 import functools
+from collections.abc import Iterator
 
 import pytest
 import trio
@@ -35,12 +36,36 @@ async def steps(
 async def test_a_pass_has_a_budget_and_the_next_has_another(turns: Turns, clock: Clock) -> None:
     await trio.lowlevel.checkpoint()
     assert not turns.over
-    clock.work(0.0005)
+    clock.work(0.0004)
     assert not turns.over
-    clock.work(0.0006)
+    clock.work(0.0002)
     assert turns.over
     await trio.lowlevel.checkpoint()
     assert not turns.over
+
+
+async def test_what_is_short_does_not_wait_once_it_has_begun(turns: Turns, clock: Clock) -> None:
+    def work(seconds: float) -> Iterator[None]:
+        for _ in range(4):
+            clock.work(seconds)
+            yield
+
+    await trio.lowlevel.checkpoint()
+    clock.work(0.001)
+    assert turns.over
+    for _ in range(5):
+        await turns.drive(work(0.00004), Account())
+    assert turns.given == 0
+    await turns.drive(work(0.0001), Account())
+    assert turns.given > 0
+
+
+async def test_what_has_waited_is_short_no_more(turns: Turns, clock: Clock) -> None:
+    began = turns.now
+    await trio.lowlevel.checkpoint()
+    clock.work(0.001)
+    assert turns.spent(began)
+    assert not turns.spent(turns.now)
 
 
 async def test_there_is_no_budget_before_run_and_after_it() -> None:
@@ -177,7 +202,7 @@ async def test_steps_are_driven_without_a_checkpoint_while_they_fit(
 ) -> None:
     await trio.lowlevel.checkpoint()
     given = turns.given
-    await turns.drive((clock.work(0.0001) for _ in range(9)), Account())
+    await turns.drive((clock.work(0.00005) for _ in range(9)), Account())
     assert turns.given == given
     await turns.drive((clock.work(0.0011) for _ in range(9)), Account())
     assert turns.given >= given + 8

@@ -173,7 +173,7 @@ class _Connection:
         reader: what has arrived, and was not read.
     """
 
-    __slots__ = ("_address", "_nursery", "_scope", "_stream", "_transport", "reader")
+    __slots__ = ("_address", "_live", "_nursery", "_scope", "_stream", "_transport", "reader")
 
     def __init__(
         self,
@@ -185,6 +185,7 @@ class _Connection:
         self._transport = transport
         self._stream = ByteStream(stream)
         self._address = address
+        self._live = False  # whether a request was answered: newcomers come behind others
         self._nursery = nursery
         self.reader = RequestReader(transport.max_header)
         self._scope = trio.CancelScope()  # cancelled where a request takes too long to come
@@ -247,8 +248,9 @@ class _Connection:
         )
         scope = exchange.scope(transport.listen, self._address)
         try:
-            await transport.turns.begin(late=True)
+            await transport.turns.begin(late=not self._live)
             await transport.app(scope, exchange.receive, exchange.send)
+            self._live = True
         except Exception as error:
             if not (exchange.broken or exchange.ended) or not _is_disconnect(error):
                 log.exception("request failed")

@@ -132,6 +132,7 @@ class CommandSession(PublishingSession):
             began = self.hub.meters.clock()
         try:
             await turns.begin(self.account, late=not self.live)
+            start = turns.now
             for command in self.protocol.receive(data):
                 if isinstance(command, Publish) and not self.unauthenticated and not self._changes:
                     # Nearly always, and often all that there is.
@@ -151,7 +152,7 @@ class CommandSession(PublishingSession):
                 await self.dispatch(command)
                 if self._changes:
                     continue  # held back until the run ends
-                if turns.over:
+                if turns.spent(start):
                     await self.hub.flush_scheduler.rest(self.account, late=not self.live)
                 if self.ended is not None:
                     break

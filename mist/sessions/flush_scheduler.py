@@ -97,10 +97,11 @@ class FlushScheduler:
             account, late: as for `Turns.wait`.
         """
         turns = self._turns
+        began = turns.now
         self._working += 1
         try:
             for _ in steps:
-                if turns.over:
+                if turns.spent(began):
                     await self.rest(account, late=late)
         finally:
             self._working -= 1

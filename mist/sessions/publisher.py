@@ -76,6 +76,7 @@ class Publisher:
             on_stored: called with the first message's id when all are delivered.
         """
         turns = self._turns
+        began = turns.now
         with closing(self._sequencer.broker.validate(batch)) as parts:
             for part in parts:
                 if isinstance(part, Accepted):
@@ -86,7 +87,7 @@ class Publisher:
                     await self.settle()
                     for _ in range(part.count):
                         on_error(part.error)
-                if turns.over:
+                if turns.spent(began):
                     await turns.wait(account, late=late)
 
     def _submit(

@@ -54,6 +54,7 @@ async def test_others_have_their_turns_while_a_large_batch_is_handed_out(
     hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mist.turns._PASS", 0.0)
+    monkeypatch.setattr("mist.turns._SHORT", 0.0)
     subscriber = join(hub, "a")
     sequencer = hub.sequencer
     assert sequencer is not None
