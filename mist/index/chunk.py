@@ -35,7 +35,7 @@ Refused: giving slots back one by one. A chunk keeps what its fullest moment nee
 bytes a slot, until its last entry goes; renumbering would make one `remove` pay for many.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from functools import reduce
 from operator import and_, ior
 from typing import Final, Generic, TypeVar
@@ -48,6 +48,7 @@ __all__ = ["Chunk"]
 G = TypeVar("G")
 
 _WORD: Final = 64  # slots that are gone over at once; what a chunk starts with
+_STEP: Final = 1_024  # hits taken in a step, or slots gone through: up to 0.3 ms
 _EXCLUDED: Final = 5  # tags that are excluded in the time it takes to count one
 
 
@@ -184,22 +185,42 @@ class Chunk(Generic[G]):
 
     def match(self, tags: frozenset[str], groups: list[G]) -> None:
         """Append the group of each slot whose tags are all in `tags`."""
+        out = self._misses(tags)
+        # all() costs 45 ns, starting a search 150, and most messages hit nothing.
+        if out is not None and not out.all():
+            slots = self.slots
+            groups += [slots[slot] for slot in out.search(0)]  # type: ignore[misc]
+
+    def match_in_steps(self, tags: frozenset[str]) -> Iterator[list[G]]:
+        """As `match`, some groups at a time; entries may come and go between two steps.
+
+        An entry that is there all the while is found, once. What is found is there, at that step.
+        """
+        start = 0
+        # The bitmaps are gone over anew each time, which takes less than what they find.
+        while start < self.capacity:
+            out = self._misses(tags)
+            if out is None:
+                return
+            few = start == 0 and out.count(0) <= _STEP
+            end = len(out) if few else start + _STEP
+            slots = self.slots
+            yield [slots[slot] for slot in out.search(0, start, end)]  # type: ignore[misc]
+            start = end
+
+    def _misses(self, tags: frozenset[str]) -> bitarray | None:
+        """The slots that are no hits; None where none is one."""
         postings = self.postings
         if len(postings) < len(tags):  # through the smaller of both
             shared = [posting for tag, posting in postings.items() if tag in tags]
         else:
             shared = list(filter(None, map(postings.get, tags)))
         if not shared:
-            return
+            return None
         if len(postings) < _EXCLUDED * len(shared):
             others = [posting for tag, posting in postings.items() if tag not in tags]
-            out = reduce(ior, others, self.vacant.copy())
-        else:
-            out = self._count(shared)
-        # all() costs 45 ns, starting a search 150, and most messages hit nothing.
-        if not out.all():
-            slots = self.slots
-            groups += [slots[slot] for slot in out.search(0)]  # type: ignore[misc]
+            return reduce(ior, others, self.vacant.copy())
+        return self._count(shared)
 
     def _count(self, shared: list[bitarray]) -> bitarray:
         """Where the sum of some postings isn't the need."""

@@ -127,10 +127,8 @@ class Tree(Generic[G]):
         groups, chunks = self._walk(tags)
         yield groups
         for chunk in chunks:
-            groups = []
-            chunk.match(tags, groups)
             # Some group may have left its slot since the walk began, and the chunk the tree.
-            yield groups
+            yield from chunk.match_in_steps(tags)
 
     def _walk(self, tags: frozenset[str]) -> tuple[list[G], list[Chunk[G]]]:
         """What is found one by one, and the chunks that are to be gone through."""

@@ -3,6 +3,7 @@
 import gc
 import random
 from collections import Counter
+from itertools import chain
 from weakref import ref
 
 import attrs
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+import mist.index.chunk
 from mist.index import Index, Thresholds
 from mist.index.chunk import Chunk
 from mist.index.nodes import Branch, Key, Node
@@ -82,9 +84,23 @@ def test_thousands_of_entries_match_like_the_definition(thresholds: Thresholds) 
     st.lists(st.lists(tag_sets, max_size=5), max_size=30),
     st.sampled_from([TINY, SMALL]),
     st.sampled_from([NEVER, ALWAYS]),
+    st.sampled_from([2, 16, 1_024]),
 )
 @settings(max_examples=200)
 def test_a_match_in_steps_finds_what_is_there_all_the_while(
+    entries: list[frozenset[str]],
+    message: frozenset[str],
+    changes: list[list[frozenset[str]]],
+    thresholds: Thresholds,
+    lookup: int,
+    step: int,
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mist.index.chunk, "_STEP", step)
+        _match_while_entries_change(entries, message, changes, thresholds, lookup)
+
+
+def _match_while_entries_change(
     entries: list[frozenset[str]],
     message: frozenset[str],
     changes: list[list[frozenset[str]]],
@@ -125,6 +141,19 @@ def test_a_match_in_steps_is_the_same_as_one_at_once() -> None:
             sorted(tags) for step in steps for tags in step
         )
     assert len(steps) > 3
+
+
+def test_no_step_takes_very_many_hits_of_a_chunk() -> None:
+    chunk: Chunk[int] = Chunk()
+    for n in range(8_000):
+        chunk.insert(n, [f"{n % 20}", f"x{n // 20}", "y"])
+    message = frozenset([f"{n}" for n in range(20)] + [f"x{n}" for n in range(400)] + ["y"])
+    steps = list(chunk.match_in_steps(message))
+    assert sorted(chain(*steps)) == list(range(8_000))
+    assert max(map(len, steps)) <= 1_024
+    few = frozenset(["7", "y", *[f"x{n}" for n in range(400)]])
+    assert [sorted(step) for step in chunk.match_in_steps(few)] == [list(range(7, 8_000, 20))]
+    assert list(chain(*chunk.match_in_steps(frozenset("z")))) == []
 
 
 def test_sets_that_share_all_tags_but_two_are_told_apart() -> None:
