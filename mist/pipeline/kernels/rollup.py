@@ -18,37 +18,57 @@ from mist.pipeline.kernels.tags import Codes, Int64Array
 __all__ = ["HOUR", "Counter", "HourlyCounts"]
 
 HOUR = 3_600_000_000  # microseconds
+_MERGED = 65_536  # rows that wait to be merged, at least
 
 
 class Counter:
     """Counts of tags, merged over batches with different dictionaries. Memory: O(tags)."""
 
     def __init__(self) -> None:
-        self._places: dict[str, int] = {}
-        self._counts = np.zeros(0, np.int64)
+        self._merged = pa.table(
+            {"tag": pa.array([], pa.string()), "count": pa.array([], pa.int64())}
+        )
+        self._more: list[pa.Table] = []
+        self._waiting = 0  # rows in them
 
     def add(self, names: pa.Array, counts: Int64Array) -> None:
         """Add `counts` to each of `names`. O(names)."""
         used = np.flatnonzero(counts)
         if len(used) < len(names):
             names, counts = names.take(pa.array(used)), counts[used]
-        places = self._places
-        # The argument of setdefault is evaluated first, so it is the number of a new name.
-        found = [places.setdefault(name, len(places)) for name in names.to_pylist()]
-        if len(places) > len(self._counts):
-            grown = np.zeros(2 * len(places), np.int64)
-            grown[: len(self._counts)] = self._counts
-            self._counts = grown
-        self._counts[found] += counts  # names are distinct in a dictionary of `Codes`
+        self._more.append(pa.table({"tag": names, "count": counts}))
+        self._waiting += len(names)
+        # Where tags hardly repeat, a merge goes over all that is known: not for each batch.
+        if self._waiting > max(_MERGED, len(self._merged)):
+            self._merge()
+
+    def _merge(self) -> None:
+        if self._more:
+            joined = pa.concat_tables([self._merged, *self._more])
+            summed = joined.group_by("tag", use_threads=False).aggregate([("count", "sum")])
+            self._merged = summed.rename_columns(["tag", "count"])
+            self._more.clear()
+            self._waiting = 0
 
     def arrays(self) -> tuple[pa.Array, Int64Array]:
         """The names, and the count of each."""
-        return pa.array(list(self._places), pa.string()), self._counts[: len(self._places)]
+        self._merge()
+        names, counts = (_one(self._merged.column(each)) for each in ("tag", "count"))
+        return names, counts.to_numpy()
 
     def top(self, count: int) -> list[tuple[str, int]]:
         """The most frequent tags; equal counts are ordered by name."""
-        pairs = zip(self._places, self._counts.tolist(), strict=False)
-        return sorted(pairs, key=lambda pair: (-pair[1], pair[0]))[:count]
+        self._merge()
+        order = [("count", "descending"), ("tag", "ascending")]
+        places = pc.select_k_unstable(self._merged, count, order)
+        found = self._merged.take(places)
+        return list(
+            zip(*(found.column(each).to_pylist() for each in ("tag", "count")), strict=True)
+        )
+
+
+def _one(column: pa.ChunkedArray) -> pa.Array:
+    return pa.concat_arrays(column.chunks or [pa.array([], column.type)])
 
 
 class HourlyCounts:
