@@ -59,7 +59,8 @@ def run(
     tags, counts = used.tags.slice(0, among), used.counts.slice(0, among)
     progress(f"counting pairs of {len(tags):,} tags")
     counted = messages.run(spark, partial(count, tags), ["tags"], _SCHEMA)
-    frame = counted.groupBy("tag", "other").agg(F.sum("messages").alias("messages")).persist()
+    summed = counted.repartition("tag", "other").groupBy("tag", "other")
+    frame = summed.agg(F.sum("messages").alias("messages")).persist()
     try:
         found = frame.orderBy(F.desc("messages"), "tag", "other").limit(top).toArrow()
         distinct = frame.count()

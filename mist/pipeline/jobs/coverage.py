@@ -71,7 +71,8 @@ def run(
     shared = broadcast(spark, subscriptions, sample(messages), attributes)
     progress(f"holding {len(subscriptions):,} subscriptions against the messages")
     counted = messages.run(spark, partial(count, shared), COLUMNS, _SCHEMA)
-    frame = counted.groupBy("kind", "name").agg(F.sum("messages").alias("messages")).persist()
+    summed = counted.repartition("kind", "name").groupBy("kind", "name")
+    frame = summed.agg(F.sum("messages").alias("messages")).persist()
     try:
         tags = frame.where(F.col("kind") == TAG)
         unheard = tags.count()

@@ -81,7 +81,9 @@ def count_tags(spark: "SparkSession", messages: Messages, top: int) -> Top:
     from pyspark.sql import functions as F  # noqa: N812  # its conventional name
 
     counted = messages.run(spark, count, ["tags"], _SCHEMA)
-    frame = counted.groupBy("tag").agg(F.sum("messages").alias("messages")).persist()
+    frame = (
+        counted.repartition("tag").groupBy("tag").agg(F.sum("messages").alias("messages")).persist()
+    )
     try:
         used = frame.where(F.col("tag").isNotNull())
         best = used.orderBy(F.desc("messages"), "tag").limit(top).toArrow()

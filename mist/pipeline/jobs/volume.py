@@ -46,8 +46,10 @@ def run(
     progress("adding up by hour and tag")
     columns = ["time", "tags", *(["data"] if sizes else [])]
     counted = messages.run(spark, partial(count, sizes), columns, _SCHEMA)
+    # The kernel has added up all there is in a task; Spark would try so again before its shuffle.
     summed = (
-        counted.groupBy("hour", "tag")
+        counted.repartition("hour", "tag")
+        .groupBy("hour", "tag")
         .agg(F.sum("messages").alias("messages"), F.sum("bytes").alias("bytes"))
         .persist()
     )
