@@ -72,6 +72,8 @@ class _EventStream:
             try:
                 with session.scope:
                     await self._serve(session, wanted, receive)
+                    # Thousands may hang up in one moment.
+                    await context.hub.turns.begin(session.account, late=True)
             finally:
                 context.streams.remove(session)
             session.end(DISCONNECTED)

@@ -192,16 +192,6 @@ class Session:
             self.outbox.mute()
             self.scope.cancel()
 
-    async def turn_to_leave(self) -> None:
-        """Wait for a turn in which to close the connection, or to leave the hub.
-
-        Thousands may hang up in one moment. A checkpoint only where it waits; not cancellable.
-        """
-        turns = self.hub.turns
-        if turns.over:
-            with trio.CancelScope(shield=True):
-                await turns.begin(self.account, late=True)
-
     async def aclose(self) -> None:
         """Leave the hub and all groups. Finishes even where it is cancelled.
 
@@ -212,7 +202,10 @@ class Session:
         self.outbox.discard()
         self.hub.broker.settle(self.outbox)
         self._client.release()
-        await self.turn_to_leave()
+        turns = self.hub.turns
+        if turns.over:
+            with trio.CancelScope(shield=True):
+                await turns.begin(self.account, late=True)
         if self.named_subscriptions:
             await self._drop_all(self.named_subscriptions, self.named_subscriptions.drop)
         self.hub.broker.describe(self.outbox, NO_ATTRIBUTES, ())

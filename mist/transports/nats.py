@@ -126,11 +126,12 @@ class NatsTransport(Transport):
                 ):
                     silence.since = trio.current_time()
                     rested = await session.receive(data)
+                # Thousands may hang up in one moment.
+                await hub.turns.begin(session.account, late=True)
             if session.scope.cancelled_caught and session.ended is None:
                 session.end(CloseReason(4408, "no auth in time"))
             session.end(DISCONNECTED)
             assert session.ended is not None
-            await session.turn_to_leave()
             session.outbox.reply(protocol.close_error(session.ended.code))
             await connection.finish(session.ended.grace, linger=session.ended is not DISCONNECTED)
         finally:

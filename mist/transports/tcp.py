@@ -65,11 +65,12 @@ class TcpTransport(Transport):
                     hub.flush_scheduler.read_size, rested=rested
                 ):
                     rested = await session.receive(data)
+                # Thousands may hang up in one moment.
+                await hub.turns.begin(session.account, late=True)
             if session.scope.cancelled_caught and session.ended is None:
                 session.end(CloseReason(4408, "no auth in time"))
             session.end(DISCONNECTED)
             assert session.ended is not None
-            await session.turn_to_leave()
             await connection.finish(session.ended.grace, linger=session.ended is not DISCONNECTED)
         finally:
             connection.abandon()

@@ -193,11 +193,12 @@ class WebSocketTransport(Transport):
                     status = _refuse(session, Refusal(error.status, 4400, "bad request"))
                 if status == _SWITCHED and session.ended is None:
                     await self._read(session, connection)
+                # Thousands may hang up in one moment.
+                await hub.turns.begin(session.account, late=True)
             session.end(
                 CloseReason(4408, "no auth in time") if session.unauthenticated else DISCONNECTED
             )
             assert session.ended is not None
-            await session.turn_to_leave()
             goodbye = _goodbye(session)
             _say_goodbye(session, goodbye, status)
             connection.flush()

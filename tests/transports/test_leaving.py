@@ -12,7 +12,7 @@ from mist.turns import Account, Turns
 from tests.servers import listeners, port_of
 from tests.waiting import until
 
-KINDS = ("tcp", "ws", "nats")
+KINDS = ("tcp", "ws", "nats", "http")
 
 
 @pytest.fixture
@@ -40,5 +40,6 @@ async def test_a_connection_is_closed_in_a_late_turn(
     monkeypatch.setattr(Turns, "begin", begin)
     monkeypatch.setattr(Connection, "finish", finishing)
     await stream.aclose()
-    await until(lambda: "close" in done)
-    assert done[:2] == ["late turn", "close"]
+    await until(lambda: "close" in done or (kind == "http" and done))
+    # An idle connection of HTTP has nothing to write, and is just closed.
+    assert done[:2] == (["late turn"] if kind == "http" else ["late turn", "close"])
