@@ -44,8 +44,13 @@ class _Object(msgspec.Struct, forbid_unknown_fields=True):
     to: dict[str, Any] | UnsetType = UNSET  # null is refused: perhaps a failed lookup
 
 
+class _AnyObject(msgspec.Struct):
+    """An object whose fields are passed over."""
+
+
 _decode: Final = msgspec.json.Decoder(_Object).decode
 _split_list: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_check_objects: Final = msgspec.json.Decoder(list[_AnyObject]).decode
 
 _LARGE: Final = 65_536  # bytes of an object, above which its tags are counted before it is decoded
 _OTHERS: Final = 1_000  # strings of it that are no tags
@@ -134,9 +139,9 @@ def _objects(body: bytes, limits: Limits) -> Iterator[_Found | None]:
     found: list[msgspec.Raw] = []
     for some in _split(body, limits):
         found += some
+        if len(found) > MAX_GROUP:
+            raise _too_many()
         yield None
-    if len(found) > MAX_GROUP:
-        raise _too_many()
     for number, each in enumerate(found, 1):
         yield f"message {number}: ", each
 
@@ -152,7 +157,7 @@ def _split(body: bytes, limits: Limits) -> Iterator[list[msgspec.Raw]]:
     while (cut := _CUT.search(body, start + size)) is not None:
         _count_strings(body, limits, start, body.find(b"}", start))
         try:
-            some = _split_list(b"[%b]" % body[start : cut.start() + 1])
+            some = _objects_of(b"[%b]" % body[start : cut.start() + 1])
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             size *= 2
             some = []
@@ -161,13 +166,19 @@ def _split(body: bytes, limits: Limits) -> Iterator[list[msgspec.Raw]]:
         yield some
     _count_strings(body, limits, start, body.find(b"}", start))
     try:
-        rest = _split_list(b"[%b" % body[start:])
+        rest = _objects_of(b"[%b" % body[start:])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         rest = []
     if not rest:
         # Empty, or invalid somewhere: what is said of it has its place in the whole.
-        _decoded(_split_list, body)
+        _decoded(_check_objects, body)
     yield rest
+
+
+def _objects_of(text: bytes) -> list[msgspec.Raw]:
+    """The objects of a list. Two million numbers are refused at the first, and none is made."""
+    _check_objects(text)
+    return _split_list(text)
 
 
 def _count_strings(text: bytes, limits: Limits, start: int, end: int) -> None:

@@ -95,6 +95,30 @@ def test_no_step_takes_much_of_a_list_apart(
     assert sum(pieces) < all_of_it * len(body)
 
 
+@pytest.mark.parametrize("first", [b"", b'{"tags":["a"],"data":"x"},' * 3])
+def test_what_is_no_object_is_refused_before_any_is_made(
+    first: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+    split = publications._split_list
+
+    def splitting(text: bytes) -> list[msgspec.Raw]:
+        made.append(len(found := split(text)))
+        return found
+
+    monkeypatch.setattr(publications, "_split_list", splitting)
+    with pytest.raises(Problem, match="Expected `object`, got `int` - at "):
+        list(Reading(Limits()).steps(b"[" + first + b"1," * 100_000 + b"1]", lines=False))
+    assert sum(made) <= 3
+
+
+def test_no_more_objects_are_split_than_one_request_may_have() -> None:
+    steps = Reading(Limits()).steps(b"[" + b"{}," * 1_000_000 + b"{}]", lines=False)
+    with pytest.raises(Problem, match="at most 10000 messages"):
+        list(steps)
+    assert next(steps, "ended") == "ended"
+
+
 def test_an_object_of_far_too_many_tags_is_not_even_split(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(publications, "_split_list", None)
     body = json.dumps([{"tags": ["a"] * 100_000, "data": "x"}]).encode()
