@@ -34,7 +34,7 @@ from mist.http.exchange import HandedOver, HandsOver
 from mist.http.openapi import EITHER, Answer, Body, Operation, Operations, parameter
 from mist.http.problems import Problem
 from mist.http.rates import MAX_POLL_DELAY
-from mist.http.subscribers import PollSession, disconnected, open_poll, refusal_of
+from mist.http.subscribers import PollSession, end_when_disconnected, open_poll, refusal_of
 from mist.replies import Resumed, Revoked
 from mist.sessions.close_reason import DISCONNECTED, HISTORY_LOST, CloseReason
 from mist.sessions.sequencer import Sequencer
@@ -180,7 +180,7 @@ class _Poll:
         """Read until there is an answer, time is over, or the session has ended."""
         with session.scope:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(_end_when_disconnected, session, receive)
+                nursery.start_soon(end_when_disconnected, session, receive)
                 if chunks is not None:
                     nursery.start_soon(chunks.start_in_time)
                 try:
@@ -284,11 +284,6 @@ async def _body(receive: Receive) -> bytes | None:
             raise Problem(413, "payload_too_large", f"a poll has at most {MAX_BODY} bytes")
         if not message.get("more_body", False):
             return b"".join(pieces)
-
-
-async def _end_when_disconnected(session: PollSession, receive: Receive) -> None:
-    await disconnected(receive)
-    session.end(DISCONNECTED)
 
 
 def routes(context: Context) -> Sequence[BaseRoute]:

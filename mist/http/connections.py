@@ -227,8 +227,7 @@ class _Connection:
             while head is None:
                 data = await self._stream.receive(_READ)
                 if not data:
-                    # Thousands may hang up in one moment.
-                    await transport.turns.begin(late=True)
+                    await transport.turns.leave()
                     return None
                 self.reader.receive_data(data)
                 head = self.reader.next_head()

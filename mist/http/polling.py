@@ -38,7 +38,7 @@ from mist.http.subscribers import (
     UNAVAILABLE,
     PollSession,
     authenticated,
-    disconnected,
+    end_when_disconnected,
     open_poll,
     refusal_of,
     subscriber_route,
@@ -127,7 +127,7 @@ class _Poll:
         deadline = trio.current_time() + timeout
         with session.scope:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(_end_when_disconnected, session, receive)
+                nursery.start_soon(end_when_disconnected, session, receive)
                 try:
                     await search.begin(since)
                     await self._wait_for_news(session, search, deadline)
@@ -180,11 +180,6 @@ class _Poll:
 
 
 _ANSWERED: Final = CloseReason(1000, "answered")
-
-
-async def _end_when_disconnected(session: PollSession, receive: Receive) -> None:
-    await disconnected(receive)
-    session.end(DISCONNECTED)
 
 
 def _timeout(query: Query) -> float:

@@ -72,8 +72,6 @@ class _EventStream:
             try:
                 with session.scope:
                     await self._serve(session, wanted, receive)
-                    # Thousands may hang up in one moment.
-                    await context.hub.turns.begin(session.account, late=True)
             finally:
                 context.streams.remove(session)
             session.end(DISCONNECTED)
@@ -92,11 +90,11 @@ class _EventStream:
         """Subscribe, and wait until the client has disconnected."""
         if wanted.since is None:
             await self._subscribe(session, wanted)
-            await disconnected(receive)
+            await disconnected(session, receive)
             return
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._subscribe, session, wanted)
-            await disconnected(receive)
+            await disconnected(session, receive)
             nursery.cancel_scope.cancel()
 
     async def _subscribe(self, session: StreamSession, wanted: Wanted) -> None:

@@ -16,7 +16,7 @@ from mist.http.problems import Problem
 from mist.http.tickets import bearer
 from mist.protocols.event_forms import EventForm
 from mist.replies import Resumed, Revoked
-from mist.sessions.close_reason import CloseReason
+from mist.sessions.close_reason import DISCONNECTED, CloseReason
 from mist.sessions.session import Session
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "StreamSession",
     "authenticated",
     "disconnected",
+    "end_when_disconnected",
     "open_poll",
     "open_stream",
     "refusal_of",
@@ -167,10 +168,17 @@ def refusal_of(reason: CloseReason) -> Problem:
             return _draining()
 
 
-async def disconnected(receive: Receive) -> None:
+async def disconnected(session: Session, receive: Receive) -> None:
     """Wait until the client has disconnected; what it sends meanwhile is dropped."""
     while (await receive())["type"] != "http.disconnect":
         pass
+    await session.hub.turns.leave(session.account)
+
+
+async def end_when_disconnected(session: Session, receive: Receive) -> None:
+    """End a session as soon as its client has `disconnected`."""
+    await disconnected(session, receive)
+    session.end(DISCONNECTED)
 
 
 async def _take_body(receive: Receive) -> bool:

@@ -202,10 +202,8 @@ class Session:
         self.outbox.discard()
         self.hub.broker.settle(self.outbox)
         self._client.release()
-        turns = self.hub.turns
-        if turns.over:
-            with trio.CancelScope(shield=True):
-                await turns.begin(self.account, late=True)
+        with trio.CancelScope(shield=True):
+            await self.hub.turns.leave(self.account)
         if self.named_subscriptions:
             await self._drop_all(self.named_subscriptions, self.named_subscriptions.drop)
         self.hub.broker.describe(self.outbox, NO_ATTRIBUTES, ())

@@ -126,8 +126,7 @@ class NatsTransport(Transport):
                 ):
                     silence.since = trio.current_time()
                     rested = await session.receive(data)
-                # Thousands may hang up in one moment.
-                await hub.turns.begin(session.account, late=True)
+                await hub.turns.leave(session.account)
             if session.scope.cancelled_caught and session.ended is None:
                 session.end(CloseReason(4408, "no auth in time"))
             session.end(DISCONNECTED)

@@ -65,8 +65,7 @@ class TcpTransport(Transport):
                     hub.flush_scheduler.read_size, rested=rested
                 ):
                     rested = await session.receive(data)
-                # Thousands may hang up in one moment.
-                await hub.turns.begin(session.account, late=True)
+                await hub.turns.leave(session.account)
             if session.scope.cancelled_caught and session.ended is None:
                 session.end(CloseReason(4408, "no auth in time"))
             session.end(DISCONNECTED)

@@ -193,8 +193,7 @@ class WebSocketTransport(Transport):
                     status = _refuse(session, Refusal(error.status, 4400, "bad request"))
                 if status == _SWITCHED and session.ended is None:
                     await self._read(session, connection)
-                # Thousands may hang up in one moment.
-                await hub.turns.begin(session.account, late=True)
+                await hub.turns.leave(session.account)
             session.end(
                 CloseReason(4408, "no auth in time") if session.unauthenticated else DISCONNECTED
             )
