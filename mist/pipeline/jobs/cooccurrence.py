@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mist.pipeline.jobs.result import Result, write_table
+from mist.pipeline.jobs.sums import sum_by
 from mist.pipeline.jobs.tags import count_tags
 from mist.pipeline.kernels.cooccurrence import PairCounts
 from mist.pipeline.progress import Progress, silent
@@ -59,8 +60,7 @@ def run(
     tags, counts = used.tags.slice(0, among), used.counts.slice(0, among)
     progress(f"counting pairs of {len(tags):,} tags")
     counted = messages.run(spark, partial(count, tags), ["tags"], _SCHEMA)
-    summed = counted.repartition("tag", "other").groupBy("tag", "other")
-    frame = summed.agg(F.sum("messages").alias("messages")).persist()
+    frame = sum_by(counted, "tag", "other").persist()
     try:
         found = frame.orderBy(F.desc("messages"), "tag", "other").limit(top).toArrow()
         distinct = frame.count()

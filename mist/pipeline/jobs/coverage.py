@@ -29,6 +29,7 @@ from mist.pipeline.jobs.match import (
     visible_batches,
 )
 from mist.pipeline.jobs.result import Result, write_table
+from mist.pipeline.jobs.sums import sum_by
 from mist.pipeline.kernels.coverage import FANOUT, SUBSCRIPTION, TAG, Coverage
 from mist.pipeline.progress import Progress, silent
 from mist.pipeline.reading import Messages
@@ -71,8 +72,7 @@ def run(
     shared = broadcast(spark, subscriptions, sample(messages), attributes)
     progress(f"holding {len(subscriptions):,} subscriptions against the messages")
     counted = messages.run(spark, partial(count, shared), COLUMNS, _SCHEMA)
-    summed = counted.repartition("kind", "name").groupBy("kind", "name")
-    frame = summed.agg(F.sum("messages").alias("messages")).persist()
+    frame = sum_by(counted, "kind", "name").persist()
     try:
         tags = frame.where(F.col("kind") == TAG)
         unheard = tags.count()

@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 from mist.archive.visibility import visible_rows
 from mist.attributes import NO_ATTRIBUTES, Attributes
 from mist.pipeline.jobs.result import LargeResult, Result, write_frame, write_table
+from mist.pipeline.jobs.sums import sum_by
 from mist.pipeline.kernels.matching import Matcher
 from mist.pipeline.kernels.subscriptions import BLOCK, blocks
 from mist.pipeline.kernels.tags import Codes, Int64Array
@@ -118,7 +119,7 @@ def _counts(
     try:
         schema = "number bigint, messages bigint"
         frame = messages.run(spark, partial(count, shared), COLUMNS, schema)
-        summed = frame.groupBy("number").sum("messages").toArrow()
+        summed = sum_by(frame, "number").toArrow()
     finally:
         shared.parts.destroy()
     found = np.zeros(len(part), np.int64)

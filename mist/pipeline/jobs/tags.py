@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from mist.pipeline.jobs.result import Result, write_table
+from mist.pipeline.jobs.sums import sum_by
 from mist.pipeline.kernels.rollup import Counter
 from mist.pipeline.kernels.tags import Codes
 from mist.pipeline.progress import Progress, silent
@@ -81,9 +82,7 @@ def count_tags(spark: "SparkSession", messages: Messages, top: int) -> Top:
     from pyspark.sql import functions as F  # noqa: N812  # its conventional name
 
     counted = messages.run(spark, count, ["tags"], _SCHEMA)
-    frame = (
-        counted.repartition("tag").groupBy("tag").agg(F.sum("messages").alias("messages")).persist()
-    )
+    frame = sum_by(counted, "tag").persist()
     try:
         used = frame.where(F.col("tag").isNotNull())
         best = used.orderBy(F.desc("messages"), "tag").limit(top).toArrow()
@@ -93,18 +92,13 @@ def count_tags(spark: "SparkSession", messages: Messages, top: int) -> Top:
         frame.unpersist()
     assert totals is not None
     assert rows is not None
-    best = best.combine_chunks()
     return Top(
-        _column(best, "tag", pa.string()),
-        _column(best, "messages", pa.int64()),
+        best.column("tag").combine_chunks().cast(pa.string()),
+        best.column("messages").combine_chunks().cast(pa.int64()),
         messages=rows[0] or 0,
         distinct=totals[0],
         uses=totals[1] or 0,
     )
-
-
-def _column(table: pa.Table, name: str, kind: pa.DataType) -> pa.Array:
-    return pa.concat_arrays(table.column(name).chunks or [pa.array([], kind)]).cast(kind)
 
 
 def count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

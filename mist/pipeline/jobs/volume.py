@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from mist.pipeline.jobs.result import LargeResult, write_frame
+from mist.pipeline.jobs.sums import sum_by
 from mist.pipeline.kernels.rollup import HourlyCounts
 from mist.pipeline.progress import Progress, silent
 from mist.pipeline.reading import Messages
@@ -46,13 +47,7 @@ def run(
     progress("adding up by hour and tag")
     columns = ["time", "tags", *(["data"] if sizes else [])]
     counted = messages.run(spark, partial(count, sizes), columns, _SCHEMA)
-    # The kernel has added up all there is in a task; Spark would try so again before its shuffle.
-    summed = (
-        counted.repartition("hour", "tag")
-        .groupBy("hour", "tag")
-        .agg(F.sum("messages").alias("messages"), F.sum("bytes").alias("bytes"))
-        .persist()
-    )
+    summed = sum_by(counted, "hour", "tag", of=["messages", "bytes"]).persist()
     totals = summed.where(F.col("tag").isNull()).orderBy("hour").toArrow().to_pylist()
     rows = summed.where(F.col("tag").isNotNull()).select(
         F.timestamp_seconds(F.col("hour") * 3600).alias("hour"), "tag", "messages", "bytes"

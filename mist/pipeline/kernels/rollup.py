@@ -53,7 +53,7 @@ class Counter:
     def arrays(self) -> tuple[pa.Array, Int64Array]:
         """The names, and the count of each."""
         self._merge()
-        names, counts = (_one(self._merged.column(each)) for each in ("tag", "count"))
+        names, counts = (self._merged.column(each).combine_chunks() for each in ("tag", "count"))
         return names, counts.to_numpy()
 
     def top(self, count: int) -> list[tuple[str, int]]:
@@ -65,10 +65,6 @@ class Counter:
         return list(
             zip(*(found.column(each).to_pylist() for each in ("tag", "count")), strict=True)
         )
-
-
-def _one(column: pa.ChunkedArray) -> pa.Array:
-    return pa.concat_arrays(column.chunks or [pa.array([], column.type)])
 
 
 class HourlyCounts:
