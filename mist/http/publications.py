@@ -88,14 +88,7 @@ class Reading:
                 message.
         """
         self.is_list = lines or body.lstrip(_WHITE)[:1] == b"["
-        objects = (
-            _lines(body)
-            if lines
-            else _objects(body, self.limits)
-            if self.is_list
-            else iter([("", body)])
-        )
-        for found in objects:
+        for found in self._found(body, lines=lines):
             if found is not None:
                 if len(self.messages) == MAX_GROUP:
                     raise _too_many()
