@@ -95,18 +95,6 @@ def test_a_match_in_steps_finds_what_is_there_all_the_while(
     lookup: int,
     step: int,
 ) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(mist.index.chunk, "_STEP", step)
-        _match_while_entries_change(entries, message, changes, thresholds, lookup)
-
-
-def _match_while_entries_change(
-    entries: list[frozenset[str]],
-    message: frozenset[str],
-    changes: list[list[frozenset[str]]],
-    thresholds: Thresholds,
-    lookup: int,
-) -> None:
     index: Index[frozenset[str]] = Index(attrs.evolve(thresholds, lookup=lookup))
     there = set(entries)
     for tags in entries:
@@ -114,16 +102,18 @@ def _match_while_entries_change(
     changed: set[frozenset[str]] = set()
     found: set[frozenset[str]] = set()
     turns = iter(changes)
-    for groups in index.match_in_steps(message):
-        found.update(groups)
-        for tags in next(turns, ()):  # comes, or goes
-            changed.add(tags)
-            if tags in there:
-                there.remove(tags)
-                index.remove(tags)
-            else:
-                there.add(tags)
-                index.add(tags, tags)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mist.index.chunk, "_STEP", step)
+        for groups in index.match_in_steps(message):
+            found.update(groups)
+            for tags in next(turns, ()):  # comes, or goes
+                changed.add(tags)
+                if tags in there:
+                    there.remove(tags)
+                    index.remove(tags)
+                else:
+                    there.add(tags)
+                    index.add(tags, tags)
     matching = {tags for tags in set(entries) | changed if tags <= message}
     assert matching - changed <= found <= matching
 
