@@ -89,7 +89,7 @@ class Log(History):
             await trio.lowlevel.checkpoint()
             raise ValueError("nothing to append")
         row = None if _takes_long(stored) else encode(stored)
-        async with access.write_lock:
+        async with access.writing():
             if row is None:
                 row = await trio.to_thread.run_sync(encode, stored)
             metadata = access.metadata

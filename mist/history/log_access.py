@@ -5,7 +5,8 @@ updates the metadata before anything else runs, so that the two never differ.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import TypeVar
 
 import trio
@@ -96,6 +97,18 @@ class LogAccess:
         """Run `work` on the block store that is written. The caller holds `write_lock`."""
         self.check_open()
         return await self._executor.write(work)
+
+    @asynccontextmanager
+    async def writing(self) -> AsyncIterator[None]:
+        """Hold `write_lock`. No checkpoint where it is free: that is a pass of the loop."""
+        try:
+            self.write_lock.acquire_nowait()
+        except trio.WouldBlock:
+            await self.write_lock.acquire()
+        try:
+            yield
+        finally:
+            self.write_lock.release()
 
     @property
     def executor(self) -> Executor:

@@ -3,6 +3,7 @@
 How it is built, from the outside in:
 
     threads     the threads that run the work: one that writes, a few that read
+    worker      the one that writes, which an event loop asks and hears of without detours
     files       the open files, and the writer's lock
     block_store blocks over one connection: `rows` writes and reads them, `search` finds them
     idempotency the table of keys

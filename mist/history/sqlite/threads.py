@@ -19,6 +19,7 @@ read after the other, and lookups of a row or two on the others.
 
 import sys
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final, TypeVar
 
 import trio
@@ -26,6 +27,7 @@ import trio
 from mist.history.block_store import BlockStore, Executor
 from mist.history.layout import Row
 from mist.history.sqlite.files import Files
+from mist.history.sqlite.worker import Worker
 
 __all__ = ["Threads", "lower_switch_interval"]
 
@@ -47,14 +49,14 @@ class Threads(Executor):
     def __init__(self, files: Files) -> None:
         self._files = files
         self._free = list(files.readers)
-        self._writing = trio.CapacityLimiter(1)
+        self._writing = Worker("mist history writer")
         self._scanning = trio.CapacityLimiter(_SCANS)
         self._reading = trio.CapacityLimiter(len(files.readers) - _SCANS)
 
     async def write(self, work: Callable[[BlockStore], T]) -> T:
         writer = self._files.writer
         assert writer is not None, "only a log opened for writing calls this"
-        return await trio.to_thread.run_sync(work, writer, limiter=self._writing)
+        return await self._writing.run(partial(work, writer))
 
     async def read(
         self, work: Callable[[BlockStore], T], *, long: bool = False, scan: bool = False
@@ -79,7 +81,8 @@ class Threads(Executor):
         for limiter, reader in all_readers:
             await limiter.acquire_on_behalf_of(reader)
         try:
-            await trio.to_thread.run_sync(self._files.close, limiter=self._writing)
+            await self._writing.run(self._files.close)
         finally:
             for limiter, reader in all_readers:
                 limiter.release_on_behalf_of(reader)
+            self._writing.close()
