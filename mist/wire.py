@@ -119,19 +119,35 @@ class TagList:
     """A tag list that has been checked, with what is derived from it once.
 
     Attributes:
-        tags: the set.
         canonical: its canonical wire form.
         head: of its records; see `record_head`.
-        derived: what wire forms have made of the tags; each keeps its own, and bounds it.
     """
 
-    __slots__ = ("canonical", "derived", "head", "tags")
+    __slots__ = ("_derived", "_tags", "canonical", "head")
 
-    def __init__(self, tags: TagSet) -> None:
-        self.tags = tags
-        self.canonical = format_tags(tags).encode()
-        self.head = record_head(self.canonical)
-        self.derived: dict[object, Any] = {}
+    def __init__(self, tags: TagSet | None, canonical: bytes | None = None) -> None:
+        """Of a set, or of its canonical wire form."""
+        if canonical is None:
+            assert tags is not None
+            canonical = format_tags(tags).encode()
+        self._tags = tags
+        self.canonical = canonical
+        self.head = record_head(canonical)
+        self._derived: dict[object, Any] | None = None
+
+    @property
+    def tags(self) -> TagSet:
+        """The set. Of most tag lists that never come back, nobody asks for it."""
+        if self._tags is None:
+            self._tags = frozenset(self.canonical.decode().split(","))
+        return self._tags
+
+    @property
+    def derived(self) -> dict[object, Any]:
+        """What wire forms have made of the tags; each keeps its own, and bounds it."""
+        if self._derived is None:
+            self._derived = {}
+        return self._derived
 
     def rewrite(self, prefix: bytes, wire: bytes, count: int) -> bytes:
         """A run's records with `head` in the place of `prefix`, with which each begins."""

@@ -255,7 +255,7 @@ def measure_memo(load: Load, keys: int = 10_000, rounds: int = 10) -> float:
     Each is looked up as bytes of its own, whose hash nobody knows yet: so they come from a
     peer, and it is more than half of the cost.
     """
-    memo: Memo[int] = Memo()
+    memo: Memo[bytes, int] = Memo()
     lists = []
     for n, tags in enumerate(load.messages(keys)):
         written = ",".join(tags)

@@ -9,17 +9,23 @@ index, and when it comes or goes, the whole memo is cleared.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Final
 
 from mist.addresses import EVERYTHING, compile_asked, expand, is_pattern, is_topic
 from mist.broker.groups import Group
 from mist.broker.matches import Match
+from mist.broker.projection import Projected, project
 from mist.index import Index, Memo
 from mist.message import TagSet, format_tags
 
 __all__ = ["Directory"]
+
+# Projections that match the same few groups share a route, and so its recipients: with many
+# subscriptions, projections are many more than these.
+_SHARED: Final = 8  # groups
+_MOST_SHARED: Final = 16_384  # routes; then they are made anew
 
 _STEP: Final = 4_096  # patterns, in a slice of all tags
 
@@ -29,14 +35,18 @@ class Directory:
 
     Attributes:
         matches: those cached, by the tag list as written. For looking up only.
+        routes: likewise, by the projection; see `mist.broker.projection`.
     """
 
     def __init__(self) -> None:
         self._index: Index[Group] = Index()
-        self._memo: Memo[Match] = Memo()
+        self._memo: Memo[bytes, Match] = Memo()
+        self._routes: Memo[str, Match] = Memo()
+        self._shared: dict[frozenset[Group], Match] = {}
         self._everything: Group | None = None
         self._patterns: Counter[str] = Counter()  # asked for, of how many groups
         self.matches: Mapping[bytes, Match] = self._memo.entries
+        self.routes: Mapping[str, Match] = self._routes.entries
 
     def __len__(self) -> int:
         """Groups."""
@@ -60,26 +70,35 @@ class Directory:
             return group
         group = Group(format_tags(tags).encode())
         self._index.add(compiled, group)
-        self._memo.invalidate(compiled)
+        self._forget(compiled)
         if compiled is not tags:
             self._patterns.update(filter(is_pattern, tags))
         return group
 
     def _open_everything(self) -> Group:
-        self._memo.clear()
+        self._forget_all()
         self._everything = Group(format_tags(EVERYTHING).encode())
         return self._everything
+
+    def _forget(self, compiled: TagSet) -> None:
+        self._memo.invalidate(compiled)
+        self._routes.invalidate(compiled)
+
+    def _forget_all(self) -> None:
+        self._memo.clear()
+        self._routes.clear()
+        self._shared.clear()
 
     def close(self, group: Group) -> None:
         """Remove a group. O(tags)."""
         tags = group.tags
         if tags == EVERYTHING:
             self._everything = None
-            self._memo.clear()
+            self._forget_all()
             return
         compiled = compile_asked(tags)
         self._index.remove(compiled)
-        self._memo.invalidate(compiled)
+        self._forget(compiled)
         if compiled is not tags:
             for each in filter(is_pattern, tags):
                 self._patterns[each] -= 1
@@ -109,6 +128,37 @@ class Directory:
     def remember(self, tag_list: bytes, tags: TagSet, match: Match) -> None:
         """Offer the memo what a tag list as written just matched; see `Memo.admit`."""
         self._memo.admit(tag_list, expand(tags), match)
+
+    def cached(self) -> Iterator[Match]:
+        """All matches that are cached."""
+        return chain(self.matches.values(), self.routes.values(), self._shared.values())
+
+    def is_remembered(self, tag_list: bytes) -> bool:
+        """Whether `remember` would keep what this tag list matched. Its sight is noted. O(1)."""
+        return self._memo.sighted(tag_list)
+
+    def project(self, tag_lists: Sequence[bytes], most: int) -> Projected | None:
+        """What of each tag list, as written, anybody asks for; see `mist.broker.projection`."""
+        return project(tag_lists, self._index.known, most)
+
+    def route(self, tags: TagSet) -> Match:
+        """What these plain tags match. One object for all that match the same few groups."""
+        groups = self._index.match(tags)
+        if self._everything is not None:
+            groups.append(self._everything)
+        if len(groups) > _SHARED:
+            return Match(b"", frozenset(), groups)
+        key = frozenset(groups)
+        route = self._shared.get(key)
+        if route is None:
+            if len(self._shared) >= _MOST_SHARED:
+                self._shared.clear()
+            route = self._shared[key] = Match(b"", frozenset(), groups)
+        return route
+
+    def remember_route(self, projection: str, tags: TagSet, match: Match) -> None:
+        """Offer the cache of routes what a projection just matched; see `Memo.admit`."""
+        self._routes.admit(projection, tags, match)
 
     # what there is
 

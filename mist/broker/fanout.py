@@ -22,6 +22,7 @@ from mist.broker.matches import Match, Matched, Recipients, Resolver, Subscriber
 from mist.broker.named_subscriptions import NamedSubscription, QueueGroup
 from mist.broker.observer import Receiver
 from mist.broker.outbox import BURST, Outbox
+from mist.broker.portion import Portion
 from mist.broker.queued import Queued
 from mist.broker.refusals import Refusals
 from mist.wire import Batch, WireForm, carried
@@ -68,17 +69,13 @@ class FanOut(Refusals):
     def deliver(
         self,
         recipients: Recipients,
-        batch: Batch,
-        entries: list[Matched] | None,
+        portion: Portion,
         skip: Outbox | None,
         first: int | None,
     ) -> Iterator[None] | None:
-        """Queue messages of a batch for their recipients, who are the same for all of them.
+        """Queue messages for their recipients.
 
         Args:
-            entries: the messages. None is the whole batch as it came, whose matches are all cached
-                and whose records are canonical: then entries are made only for those who want
-                another form than the records.
             skip: an outbox that gets none of it.
             first: the id of the first message among them; they are consecutive.
 
@@ -87,19 +84,18 @@ class FanOut(Refusals):
             then, and others have not. Nearly always None: all is done.
         """
         if self.observer is not None:
-            if entries is None:
-                self.observer.published_whole(recipients, batch.runs, self._matches, skip)
+            if portion.is_whole:
+                self.observer.published_whole(recipients, portion.batch.runs, self._matches, skip)
             else:
-                self.observer.published(recipients, entries, skip)
+                self.observer.published(recipients, portion.entries, skip)
         if recipients.wide:
-            return self._deliver_parts(recipients, batch, entries, skip, first)
-        return self._deliver(recipients, batch, entries, skip, first)
+            return self._deliver_parts(recipients, portion, skip, first)
+        return self._deliver(recipients, portion, skip, first)
 
     def _deliver_parts(
         self,
         recipients: Recipients,
-        batch: Batch,
-        entries: list[Matched] | None,
+        portion: Portion,
         skip: Outbox | None,
         first: int | None,
     ) -> Iterator[None]:
@@ -107,30 +103,30 @@ class FanOut(Refusals):
         version = self._resolver.version
         for part in recipients.parts():
             if self._resolver.version == version:
-                left = self._deliver(part, batch, entries, skip, first)
+                left = self._deliver(part, portion, skip, first)
                 yield
             else:
-                left = self._deliver_to_those_left(part, batch, entries, skip, first)
+                left = self._deliver_to_those_left(part, portion, skip, first)
             if left is not None:
                 yield from left
 
     def _deliver_to_those_left(
         self,
         recipients: Recipients,
-        batch: Batch,
-        entries: list[Matched] | None,
+        portion: Portion,
         skip: Outbox | None,
         first: int | None,
     ) -> Iterator[None]:
         """As `_deliver`, where some recipients may have unsubscribed since they were found."""
-        for entry in entries or self.entries_of(batch):
+        for entry in portion.entries:
             staying: list[Subscriber] = []
             for each in recipients:
                 if _subscribes(each, [entry]):
                     staying.append(each)
                 elif not isinstance(each, QueueGroup) and each.outbox is not skip:
                     self._withdrawn(each, [entry])
-            left = self._deliver(Recipients(staying), batch, [entry], skip, first)
+            one = Portion(portion.batch, entry[2], [entry])
+            left = self._deliver(Recipients(staying), one, skip, first)
             yield
             if left is not None:
                 yield from left
@@ -139,30 +135,23 @@ class FanOut(Refusals):
     def _deliver(
         self,
         recipients: Recipients,
-        batch: Batch,
-        entries: list[Matched] | None,
+        portion: Portion,
         skip: Outbox | None,
         first: int | None,
     ) -> Iterator[None] | None:
-        whole = batch.whole if entries is None else None
+        batch, total = portion.batch, portion.count
         observer = self.observer
         late: list[_Late] | None = None
-        if whole is not None:
-            total = whole[1]
-        elif entries is not None and len(entries) == 1:  # a list costs as much as the rest of it
-            total = entries[0][2]
-        else:
-            total = sum([entry[2] for entry in entries or batch.runs])
         for form, outboxes in recipients.by_form:
             firsts: list[int] | None = None
             if skip is not None:
                 outboxes = tuple([each for each in outboxes if each.outbox is not skip])
             if form.delivers:
                 self.matched += total * len(outboxes)
-            if whole is not None and form.passes_lines:
-                wire, count = whole
+            if portion.wire is not None and form.passes_lines:
+                wire, count = portion.wire, total
             else:
-                entries = entries or self.entries_of(batch)
+                entries = portion.entries
                 if form.numbered and first is not None:
                     firsts = list(accumulate([entry[2] for entry in entries[:-1]], initial=first))
                 try:
@@ -178,8 +167,7 @@ class FanOut(Refusals):
                     continue
             self._unflushed += len(wire)
             if observer is not None:
-                entries = entries or self.entries_of(batch)
-                count = Queued.of(carried(form, entries, firsts, count)[0])
+                count = Queued.of(carried(form, portion.entries, firsts, count)[0])
             refusing: list[Receiver] | None = None
             for outbox in outboxes:
                 if not outbox.put(wire, count):
@@ -190,13 +178,11 @@ class FanOut(Refusals):
                         refusing = []
                     refusing.append(outbox)
             if refusing is not None:
-                entries = entries or self.entries_of(batch)
                 late = late or []
                 late.append((form, wire, count, firsts, refusing))
         if late is not None or recipients.queues:
-            entries = entries or self.entries_of(batch)
             late = late or []
-            return _unless_short(self._deliver_late(late, recipients, batch, entries, skip, first))
+            return _unless_short(self._deliver_late(late, recipients, portion, skip, first))
         # However many publishers share a flush, together they can't fill the outbox of a
         # subscriber that is not slow.
         return self.flush_in_steps() if self._unflushed > BURST else None
@@ -205,13 +191,13 @@ class FanOut(Refusals):
         self,
         late: list[_Late],
         recipients: Recipients,
-        batch: Batch,
-        entries: list[Matched],
+        portion: Portion,
         skip: Outbox | None,
         first: int | None,
     ) -> Iterator[None]:
         """What takes longer than a `put`: outboxes that refused, and queue groups."""
         version = self._resolver.version
+        batch, entries = portion.batch, portion.entries
         for form, wire, count, firsts, refusing in late:
             pieces: list[bytes] = []
             for n, outbox in enumerate(refusing, 1):
@@ -230,17 +216,6 @@ class FanOut(Refusals):
     def _withdrawn(self, receiver: Receiver, entries: Sequence[Matched]) -> None:
         if self.observer is not None:
             self.observer.withdrawn(receiver, entries)
-
-    def entries_of(self, batch: Batch) -> list[Matched]:
-        """A whole batch's runs with their matches, all of which are cached."""
-        matches = self._matches
-        found: list[Matched] = []
-        for tag_list, wire, count in batch.runs:
-            match = matches[tag_list]
-            if match.written is not None:
-                wire = match.rewrite(match.written, wire, count)
-            found.append((match, wire, count))
-        return found
 
     def flush(self) -> None:
         """Have every outbox with something queued write what it can without waiting."""
@@ -278,7 +253,7 @@ class FanOut(Refusals):
         self,
         queue: QueueGroup,
         batch: Batch,
-        entries: list[Matched],
+        entries: Sequence[Matched],
         skip: Outbox | None,
         first: int | None,
     ) -> Iterator[None]:

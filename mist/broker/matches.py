@@ -11,7 +11,7 @@ identity check, and consecutive messages with the same destination are joined an
 Targeted delivery, a message with an audience, resolves for that message alone and keeps nothing.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, count
 from typing import Any, Final
 from weakref import WeakValueDictionary
@@ -184,12 +184,24 @@ class Match(TagList):
 
     def __init__(self, written: bytes, tags: TagSet, groups: Sequence[Group]) -> None:
         super().__init__(tags)
-        self.written = None if written == self.canonical else record_head(written)
+        self.written: bytes | None = None if written == self.canonical else record_head(written)
         self.groups = groups
         self.everywhere = is_global(tags)
         self.recipients: Recipients | None = None
         self.kept: tuple[int, Recipients, Collection[Subscriber]] | None = None
         self.observed: Any = None
+
+    @classmethod
+    def along(cls, route: "Match", canonical: bytes) -> "Match":
+        """The match of a canonical tag list of which no more is asked for than of a route's."""
+        match = cls.__new__(cls)
+        TagList.__init__(match, None, canonical)
+        match.written = None
+        match.groups = route.groups
+        match.everywhere = route.everywhere
+        match.recipients = match.kept = None
+        match.observed = None
+        return match
 
     def forget(self) -> None:
         """Forget the recipients: a group has changed, or there are too many of them."""
@@ -206,7 +218,7 @@ class Resolver:
     """Finds the recipients of matches.
 
     Args:
-        matches: those that are cached, by the tag list as written. Looked at, never changed.
+        matches: all that are cached. Looked at, never changed.
         attribute_index: whom audiences choose among.
         queues: the queue groups of each group.
 
@@ -217,7 +229,10 @@ class Resolver:
     """
 
     def __init__(
-        self, matches: Mapping[bytes, Match], attribute_index: AttributeIndex, queues: Queues
+        self,
+        matches: Callable[[], Iterable[Match]],
+        attribute_index: AttributeIndex,
+        queues: Queues,
     ) -> None:
         self.nobody = Recipients(())
         self.version = 0
@@ -292,7 +307,7 @@ class Resolver:
         self._kept += recipients.size
         if self._kept > _MAX_KEPT:
             self._kept = 0
-            for match in self._matches.values():
+            for match in self._matches():
                 match.forget()
                 match.kept = None
         return recipients

@@ -13,9 +13,10 @@ from collections.abc import Container, Generator
 from typing import Final
 
 from mist.broker.directory import Directory
-from mist.broker.matches import Match, Resolver
+from mist.broker.matches import Match, Recipients, Resolver
 from mist.broker.meters import Meters
 from mist.broker.preparation import Preparation, Preparations
+from mist.broker.projection import tags_of
 from mist.broker.validation import Accepted, Rejected, validate
 from mist.errors import CommandError, TooManyMatches
 from mist.message import Limits, parse_tag_list
@@ -69,6 +70,31 @@ class Matcher:
             meters.match.end(began)
         self._directory.remember(tag_list, tags, match)
         return match
+
+    def offer(self, tag_list: bytes) -> None:
+        """Have the memo keep a tag list that was projected, if this isn't its first sight."""
+        if tag_list in self._matches or self._preparations.takes_long(tag_list, None):
+            return
+        if self._directory.is_remembered(tag_list):
+            self.match(tag_list)
+
+    def route(self, projection: str) -> tuple[Match, Recipients] | None:
+        """What a projection matches, and its recipients; None where that takes long."""
+        route = self._directory.routes.get(projection)
+        if route is not None:
+            if self._preparations.takes_long(b"", route):
+                return None
+        elif self._preparations.is_wide(projection.count(",") - 1):
+            return None
+        else:
+            tags = tags_of(projection)
+            meters = self._meters
+            began = 0.0 if meters is None else meters.match.begin()
+            route = self._directory.route(tags)
+            if began and meters is not None:
+                meters.match.end(began)
+            self._directory.remember_route(projection, tags, route)
+        return route, route.recipients or self._resolver.resolve(route)
 
     def of(self, tag_list: TagList) -> Match:
         """The match of a tag list that has been checked."""

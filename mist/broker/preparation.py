@@ -141,7 +141,11 @@ class Preparations:
         """
         if match is not None:
             return len(match.groups) > _FEW and not self._resolver.is_current(match)
-        return len(self._directory) > _FEW and tag_list.count(b",") >= _NARROW
+        return self.is_wide(tag_list.count(b",") + 1)
+
+    def is_wide(self, tags: int) -> bool:
+        """Whether messages of so many tags may match very much."""
+        return len(self._directory) > _FEW and tags > _NARROW
 
     def among(self, batch: Batch) -> Sequence[bytes]:
         """The tag lists of a batch that should be prepared, each once."""

@@ -58,7 +58,7 @@ class Refusals:
         refused: tuple[bytes, int],
         pieces: list[bytes],
         batch: Batch,
-        entries: list[Matched],
+        entries: Sequence[Matched],
         firsts: list[int] | None,
         first: int | None,
     ) -> None:
@@ -137,7 +137,7 @@ class Refusals:
         self,
         form: WireForm,
         outboxes: Iterable[Receiver],
-        entries: list[Matched],
+        entries: Sequence[Matched],
         firsts: list[int] | None,
         count: int,
         total: int,
@@ -156,7 +156,7 @@ class Refusals:
         self,
         error: Exception,
         outboxes: Iterable[Receiver],
-        entries: list[Matched],
+        entries: Sequence[Matched],
         total: int,
     ) -> None:
         """A form could not write `entries`: none of these outboxes gets them."""

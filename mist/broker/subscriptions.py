@@ -43,7 +43,7 @@ class Subscriptions:
         self._directory = Directory()
         self._attribute_index = AttributeIndex()
         self._queues: dict[Group, dict[str, QueueGroup]] = {}
-        self._resolver = Resolver(self._directory.matches, self._attribute_index, self._queues)
+        self._resolver = Resolver(self._directory.cached, self._attribute_index, self._queues)
         self._preparations = Preparations(
             self._directory, self._resolver, limits.message_tags, limits.matches
         )

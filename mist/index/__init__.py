@@ -16,7 +16,8 @@ behind each, and not who is in a group. So ten thousand subscribers of one tag s
 """
 
 from mist.index.index import Index, IndexStatistics
+from mist.index.intern import BOUNDARY
 from mist.index.memo import Memo
 from mist.index.tree import Thresholds
 
-__all__ = ["Index", "IndexStatistics", "Memo", "Thresholds"]
+__all__ = ["BOUNDARY", "Index", "IndexStatistics", "Memo", "Thresholds"]

@@ -5,7 +5,7 @@ somewhere in the tree. There are millions, and each object more would be 64 byte
 of the garbage collector, which passes over tuples of strings after it saw them once.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Generic, TypeVar
 
 import attrs
@@ -117,6 +117,13 @@ class Index(Generic[G]):
         or goes meanwhile may be or not. A step is O(capacity of a chunk), some milliseconds.
         """
         return self._tree.match_in_steps(tags)
+
+    def known(self, names: Iterable[str]) -> Iterator[str]:
+        """Those of some names that any entry has, in order; a `BOUNDARY` among them stays.
+
+        What a message has beside these changes nothing in what it matches.
+        """
+        return self._tags.known(names)
 
     def slices(self) -> Iterator[list[G]]:
         """Every group, some at a time: a 256th of them. For looking through all of a large index.

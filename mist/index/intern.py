@@ -15,16 +15,23 @@ it visits.
 hands any peer a way to grow the process without bound.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from mist.index.nodes import Branch, Key, Leaf, Tag
 from mist.index.shards import MASK, Table, make_table
 
-__all__ = ["Tags"]
+__all__ = ["BOUNDARY", "Tags"]
 
 G = TypeVar("G")
+
+BOUNDARY: Final = "\n"
+"""What may stand between the names of two lists; no tag is this. See `Tags.known`."""
+
+# Names in one set, so that a list is looked through without a call for each of its names; with
+# more, a set that is full would be copied for longer than anyone should wait.
+_FLAT: Final = 100_000
 
 _rarity = attrgetter("rarity")
 
@@ -36,11 +43,13 @@ class Tags(Generic[G]):
         table: name -> tag. For looking up only.
     """
 
-    __slots__ = ("_length", "table")
+    __slots__ = ("_holds", "_length", "_names", "table")
 
     def __init__(self) -> None:
         self.table: Table[str, Tag[G]] = make_table()
         self._length = 0
+        self._names: set[str] | None = {BOUNDARY}  # all of them; None where they are too many
+        self._holds: Callable[[str], bool] = self._names.__contains__
 
     def __len__(self) -> int:
         return self._length
@@ -53,6 +62,28 @@ class Tags(Generic[G]):
         """All tags, some at a time; see `Index.slices`."""
         for shard in self.table:
             yield list(shard.values())
+
+    def known(self, names: Iterable[str]) -> Iterator[str]:
+        """Those of some names that are tags here, in order, and every `BOUNDARY` among them."""
+        return filter(self._holds, names)
+
+    def _in_shard(self, name: str) -> bool:
+        return name in self.table[hash(name) & MASK] or name == BOUNDARY
+
+    def _gain(self, name: str) -> None:
+        self._length += 1
+        if self._names is not None:
+            self._names.add(name)
+            if self._length > _FLAT:
+                self._names, self._holds = None, self._in_shard
+
+    def _lose(self, name: str) -> None:
+        self._length -= 1
+        if self._names is not None:
+            self._names.discard(name)
+        elif self._length < _FLAT // 2:
+            self._names = {BOUNDARY, *self}
+            self._holds = self._names.__contains__
 
     def acquire(self, sorted_names: list[str]) -> tuple[Key, Tag[G], list[str]]:
         """Count one more use of each tag of an entry, of which there is at least one. O(tags).
@@ -71,7 +102,7 @@ class Tags(Generic[G]):
             tag = shard.get(name)
             if tag is None:
                 tag = shard[name] = Leaf(name)
-                self._length += 1
+                self._gain(name)
             tag.uses = uses = tag.uses + 1
             if not uses & (uses - 1):  # a power of two: one bit more
                 tag.rarity = uses.bit_length()
@@ -116,6 +147,6 @@ class Tags(Generic[G]):
             if not uses:
                 shard = self.table[hash(tag.name) & MASK]
                 del shard[tag.name]
-                self._length -= 1
+                self._lose(tag.name)
                 if not shard:
                     shard.clear()  # which gives the table back; deleting alone never does

@@ -33,6 +33,7 @@ import attrs
 
 __all__ = ["Memo", "MemoStatistics"]
 
+K = TypeVar("K", bytes, str)
 V = TypeVar("V")
 
 # What CPython takes, roughly: a key's own objects and dict slots, and each tag's text (of the
@@ -58,8 +59,8 @@ class MemoStatistics:
     invalidated: int
 
 
-class Memo(Generic[V]):
-    """A bounded dict from a tag list's bytes to `V`, which knows what a subscription changes.
+class Memo(Generic[K, V]):
+    """A bounded dict from a tag list to `V`, which knows what a subscription changes.
 
     Attributes:
         entries: the live dict, for `memo.entries.get(key)` without a method in between. To
@@ -92,9 +93,9 @@ class Memo(Generic[V]):
         max_bytes: int = 64 * 1024 * 1024,
         max_first_sights: int = 65_536,
     ) -> None:
-        self.entries: dict[bytes, V] = {}
-        self._tags: OrderedDict[bytes, frozenset[str]] = OrderedDict()  # oldest first
-        self._keys: dict[str, set[bytes]] = {}
+        self.entries: dict[K, V] = {}
+        self._tags: OrderedDict[K, frozenset[str]] = OrderedDict()  # oldest first
+        self._keys: dict[str, set[K]] = {}
         self._size = 0
         self._max_entries = max_entries
         self._max_bytes = max_bytes
@@ -102,7 +103,7 @@ class Memo(Generic[V]):
         self._clears = 0  # makes hashes that were noted before a `clear` differ from those after
         self._admitted = self._evicted = self._invalidated = 0
 
-    def admit(self, key: bytes, tags: frozenset[str], value: V) -> bool:
+    def admit(self, key: K, tags: frozenset[str], value: V) -> bool:
         """Offer what `key` was just resolved to; kept on second sight. O(len(tags)).
 
         A key that is there already gets the new value. A key that was forgotten, by whatever
@@ -120,7 +121,7 @@ class Memo(Generic[V]):
         if key in entries:
             entries[key] = value
             return True
-        if not self._was_seen(key):
+        if not self.sighted(key):
             return False
         cost = _cost(key, tags)
         if cost > self._max_bytes:
@@ -135,6 +136,15 @@ class Memo(Generic[V]):
             self._forget(next(iter(self._tags)))
             self._evicted += 1
         return True
+
+    def sighted(self, key: K) -> bool:
+        """Whether a key has been seen, so that `admit` keeps it. Its sight is noted. O(1)."""
+        sight = hash(key) ^ self._clears
+        place = sight % len(self._first_sights)
+        if self._first_sights[place] == sight:
+            return True
+        self._first_sights[place] = sight
+        return False
 
     def invalidate(self, subscription: frozenset[str]) -> list[V]:
         """Forget every entry whose tags include all of `subscription`.
@@ -178,16 +188,7 @@ class Memo(Generic[V]):
             invalidated=self._invalidated,
         )
 
-    def _was_seen(self, key: bytes) -> bool:
-        """Whether this is not its first sight, which is noted."""
-        sight = hash(key) ^ self._clears
-        place = sight % len(self._first_sights)
-        if self._first_sights[place] == sight:
-            return True
-        self._first_sights[place] = sight
-        return False
-
-    def _forget(self, key: bytes) -> V:
+    def _forget(self, key: K) -> V:
         tags = self._tags.pop(key)
         for tag in tags:
             having = self._keys[tag]
@@ -195,9 +196,9 @@ class Memo(Generic[V]):
             if not having:
                 del self._keys[tag]
         self._size -= _cost(key, tags)
-        self._was_seen(key)  # and so it is admitted at its next sight
+        self.sighted(key)  # and so it is admitted at its next sight
         return self.entries.pop(key)
 
 
-def _cost(key: bytes, tags: frozenset[str]) -> int:
+def _cost(key: K, tags: frozenset[str]) -> int:
     return _ENTRY_COST + 2 * len(key) + _TAG_COST * len(tags)

@@ -264,7 +264,7 @@ def _churn(
 
 
 def _invalidate(load: Load) -> Spread:
-    memo: Memo[int] = Memo()
+    memo: Memo[bytes, int] = Memo()
     for tags in islice(load.sets(NARROW, seed=4), _REMEMBERED):
         key = ",".join(tags).encode()
         memo.admit(key, tags, 0)

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import mist.broker.broker
 import mist.broker.fanout
+import mist.broker.joining
 import mist.broker.matches
 import mist.broker.preparation
 from mist.broker.broker import Broker
@@ -33,7 +33,9 @@ A = frozenset("a")
 @pytest.fixture
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything is long that has more than a few of anything."""
-    monkeypatch.setattr(mist.broker.broker, "_RUNS", 2)
+    monkeypatch.setattr(mist.broker.joining, "_RUNS", 2)
+    monkeypatch.setattr(mist.broker.joining, "_SLICE", 5)
+    monkeypatch.setattr(mist.broker.joining, "_NEW_ROUTES", 2)
     monkeypatch.setattr(mist.broker.fanout, "_STEP", 2)
     monkeypatch.setattr(mist.broker.matches, "WIDE", 3)
     monkeypatch.setattr(mist.broker.matches, "FORMS", 2)
@@ -73,12 +75,27 @@ def test_a_cached_batch_for_few_is_one_step_that_is_done() -> None:
     assert list(steps) == [500]
 
 
-def test_a_long_batch_of_different_lists_is_cut() -> None:
+@pytest.mark.parametrize(("tag", "step"), [("t", 512), ("/t", 100)], ids=["plain", "topics"])
+def test_a_long_batch_of_different_lists_is_cut(tag: str, step: int) -> None:
     broker = Broker()
     outbox = subscribed(broker, "a")
-    steps = broker.publish_in_steps(batch(*[(f"a,t{n}", "x") for n in range(1_000)]))
+    steps = broker.publish_in_steps(batch(*[(f"a,{tag}{n}", "x") for n in range(1_000)]))
     seen = [(done, outbox.queued) for done in steps]
-    assert [done for done, _ in seen] == [done for _, done in seen] == [*range(100, 1_001, 100)]
+    assert [done for done, _ in seen] == [done for _, done in seen]
+    done = [done or 0 for done, _ in seen]
+    assert max(later - earlier for earlier, later in pairwise([0, *done])) == step
+    assert done[-1] == 1_000
+
+
+def test_few_recipients_are_looked_for_in_a_step() -> None:
+    broker = Broker()
+    outbox = subscribed(broker, "a")
+    for n in range(1_000):
+        broker.subscribe(outbox, frozenset([f"t{n}"]))
+    steps = broker.publish_in_steps(batch(*[(f"a,t{n}", "x") for n in range(1_000)]))
+    done = [step or 0 for step in steps]
+    assert max(later - earlier for earlier, later in pairwise([0, *done])) <= 50
+    assert done[-1] == outbox.queued == 1_000
 
 
 def long_lists(number: int) -> Batch:
@@ -89,7 +106,7 @@ def test_a_batch_of_long_lists_is_cut_by_their_bytes() -> None:
     broker = Broker()
     subscribed(broker, "a")
     steps = [done or 0 for done in broker.publish_in_steps(long_lists(200))]
-    assert max(later - earlier for earlier, later in pairwise([0, *steps])) <= 25
+    assert max(later - earlier for earlier, later in pairwise([0, *steps])) <= 50
     assert steps[-1] == 200
 
 
@@ -278,7 +295,7 @@ def test_a_batch_that_is_given_up_is_counted_as_far_as_it_came() -> None:
     steps = iter(broker.publish_in_steps(batch(*[("a", str(n)) for n in range(9)])))
     next(steps)
     steps.close()  # type: ignore[attr-defined]
-    assert broker.statistics().published == outbox.queued == 2
+    assert broker.statistics().published == outbox.queued == mist.broker.joining._SLICE
 
 
 # Preparations
@@ -387,7 +404,7 @@ def test_very_wide_matches_are_kept_until_anything_changes() -> None:
     tags = "a,b,c,d,e"
     for _ in range(3):
         broker.publish(batch((tags, "x")))
-    match = broker._matches[tags.encode()]
+    match = broker._directory.matches[tags.encode()]
     assert match.kept is not None
     assert list(broker.publish_in_steps(batch((tags, "x")))) == [1]
     newcomer = subscribed(broker, "abc")

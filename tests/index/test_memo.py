@@ -12,14 +12,14 @@ def key_of(tags: frozenset[str]) -> bytes:
     return ",".join(sorted(tags)).encode()
 
 
-def admit(memo: Memo[int], tags: str | frozenset[str], value: int = 0) -> None:
+def admit(memo: Memo[bytes, int], tags: str | frozenset[str], value: int = 0) -> None:
     found = frozenset(tags)
     for _ in range(2):
         memo.admit(key_of(found), found, value)
 
 
 def test_it_keeps_what_it_sees_for_the_second_time() -> None:
-    memo: Memo[int] = Memo()
+    memo: Memo[bytes, int] = Memo()
     assert not memo.admit(b"a", frozenset("a"), 1)
     assert memo.entries.get(b"a") is None
     assert memo.admit(b"a", frozenset("a"), 2)
@@ -27,7 +27,7 @@ def test_it_keeps_what_it_sees_for_the_second_time() -> None:
 
 
 def test_tag_lists_that_are_all_different_leave_nothing_behind() -> None:
-    memo: Memo[int] = Memo(max_first_sights=100)
+    memo: Memo[bytes, int] = Memo(max_first_sights=100)
     tracemalloc.start()
     try:
         for n in range(10_000):
@@ -40,7 +40,7 @@ def test_tag_lists_that_are_all_different_leave_nothing_behind() -> None:
 
 
 def test_most_first_sights_outlast_a_few_others() -> None:
-    memo: Memo[int] = Memo(max_first_sights=1_000)
+    memo: Memo[bytes, int] = Memo(max_first_sights=1_000)
     keys = [b"a,%d" % n for n in range(300)]
     seen = [[memo.admit(key, frozenset({"a"}), 0) for key in keys] for _ in range(2)]
     assert not any(seen[0])
@@ -48,7 +48,7 @@ def test_most_first_sights_outlast_a_few_others() -> None:
 
 
 def test_two_spellings_of_one_set_are_two_entries_and_go_together() -> None:
-    memo: Memo[int] = Memo()
+    memo: Memo[bytes, int] = Memo()
     for key in (b"a,b", b"b,a", b"a,b", b"b,a"):
         memo.admit(key, frozenset("ab"), 1)
     assert set(memo.entries) == {b"a,b", b"b,a"}
@@ -57,14 +57,14 @@ def test_two_spellings_of_one_set_are_two_entries_and_go_together() -> None:
 
 
 def test_it_is_bounded_in_entries_and_drops_the_oldest() -> None:
-    memo: Memo[int] = Memo(max_entries=2)
+    memo: Memo[bytes, int] = Memo(max_entries=2)
     for tags in ("a", "b", "c"):
         admit(memo, tags)
     assert list(memo.entries) == [b"b", b"c"]
 
 
 def test_it_is_bounded_in_bytes() -> None:
-    memo: Memo[int] = Memo(max_bytes=100_000)
+    memo: Memo[bytes, int] = Memo(max_bytes=100_000)
     for n in range(200):
         admit(memo, frozenset({"x" * 5_000, str(n)}))
     assert sum(map(len, memo.entries)) < 100_000
@@ -73,7 +73,7 @@ def test_it_is_bounded_in_bytes() -> None:
 
 
 def test_cleared_it_is_as_new() -> None:
-    memo: Memo[int] = Memo()
+    memo: Memo[bytes, int] = Memo()
     admit(memo, "ab")
     memo.clear()
     assert not memo.entries
@@ -82,7 +82,7 @@ def test_cleared_it_is_as_new() -> None:
 
 
 def test_what_was_forgotten_for_a_subscription_comes_back_at_its_next_sight() -> None:
-    memo: Memo[int] = Memo()
+    memo: Memo[bytes, int] = Memo()
     admit(memo, "ab", 7)
     assert memo.invalidate(frozenset("b")) == [7]
     assert memo.invalidate(frozenset("b")) == []
@@ -95,7 +95,7 @@ sets = st.frozensets(st.sampled_from("abcde"), min_size=1)
 
 @given(st.lists(st.tuples(st.booleans(), sets), max_size=60))
 def test_exactly_the_supersets_are_forgotten(steps: list[tuple[bool, frozenset[str]]]) -> None:
-    memo: Memo[int] = Memo()
+    memo: Memo[bytes, int] = Memo()
     model: dict[bytes, frozenset[str]] = {}
     for forget, tags in steps:
         if forget:

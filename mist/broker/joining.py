@@ -1,0 +1,298 @@
+"""Joining: the recipients of a batch's runs, found some hundred at a time, and who shares them.
+
+Runs that follow each other to the same recipients are joined, to be queued as one portion. There
+are two ways to find who they are:
+
+    projected  all lists of a slice are plain: their projections' routes are cached (`projection`)
+    singly     any list: looked up as it is written, or parsed and matched
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import groupby
+from typing import Final
+
+import attrs
+
+from mist.broker.directory import Directory
+from mist.broker.matches import Match, Matched, Recipients, Resolver
+from mist.broker.matching import Matcher
+from mist.broker.portion import Portion
+from mist.broker.preparation import Preparations
+from mist.broker.projection import Projected
+from mist.errors import CommandError
+from mist.wire import RECORD_START, Batch, Run, TagList, record_head
+
+__all__ = ["Joined", "Joiner", "Slice"]
+
+Joined = tuple[Recipients | CommandError, Portion | None, int, int]
+"""Messages with the same recipients, and how many; or so many that are refused, and why. And the
+place of the first run among them."""
+
+_RUNS: Final = 100  # in a step, one by one; of short lists that were never seen before, 2 ms
+_NEW: Final = 8_192  # bytes of lists in a step that were never seen: 0.7 ms of 64 tags each
+
+# Lists that are projected at once, and their bytes: 0.4 ms.
+_SLICE: Final = 512
+_SLICE_BYTES: Final = 16_384
+
+_NEW_ROUTES: Final = 50  # projections in a step whose recipients have to be found: some 0.5 ms
+
+_START: Final = len(RECORD_START)
+
+_OFFERED: Final = 16  # lists of a slice that are offered to the cache of lists: 0.2 µs each
+
+
+@attrs.frozen
+class Slice:
+    """Some of a batch's runs that follow each other, projected.
+
+    Attributes:
+        start, stop: their places in the batch.
+        version: of the subscriptions (`Resolver.version`) when they were projected.
+        projected: None where they have to be walked singly.
+    """
+
+    start: int
+    stop: int
+    version: int
+    projected: Projected | None
+
+
+class Joiner:
+    """See the module. Of one broker.
+
+    Args:
+        directory: where groups are found, and matches cached.
+        resolver, preparations, matcher: the broker's.
+        most_tags: distinct tags that a message may have.
+    """
+
+    def __init__(
+        self,
+        directory: Directory,
+        resolver: Resolver,
+        preparations: Preparations,
+        matcher: Matcher,
+        most_tags: int,
+    ) -> None:
+        self._directory = directory
+        self._matches = directory.matches
+        self._resolver = resolver
+        self._preparations = preparations
+        self._matcher = matcher
+        self._most_tags = most_tags
+        self._nobody = resolver.nobody
+
+    def cut(self, batch: Batch, start: int) -> Slice:
+        """The next runs of a batch, projected."""
+        tag_lists = batch.tag_lists[start : start + _SLICE]
+        while len(tag_lists) > 1 and sum(map(len, tag_lists)) > _SLICE_BYTES:
+            tag_lists = tag_lists[: len(tag_lists) // 2]
+        projected = self._directory.project(tag_lists, self._most_tags)
+        if projected is not None:
+            # Some that do come again are found sooner by themselves.
+            for tag_list in tag_lists[:: len(tag_lists) // _OFFERED + 1]:
+                self._matcher.offer(tag_list)
+        stop = start + len(tag_lists)
+        return Slice(start, stop, self._resolver.version, projected)
+
+    def join_projected(
+        self,
+        batch: Batch,
+        slice_: Slice,
+        projected: Projected,
+        place: int,
+        joined: list[Joined],
+    ) -> int:
+        """Find the recipients of a slice's runs, and join those that follow each other to the same.
+
+        Args:
+            place: of the first of them.
+            joined: to which they are added.
+
+        Returns:
+            The place of the first that isn't among them: the end of the slice, or one after which
+            there are too many to be found in a step, or one that takes long.
+        """
+        start = slice_.start
+        projections = projected.projections[place - start :]
+        routes: dict[str, Match] = {}
+        destinations: dict[str, Recipients] = {}
+        new = 0
+        known = self._directory.routes.get
+        for projection in dict.fromkeys(projections):
+            route = known(projection)
+            if route is None or (recipients := route.recipients) is None:
+                found = None if new == _NEW_ROUTES else self._matcher.route(projection)
+                if found is None:
+                    projections = projections[: projections.index(projection)]
+                    break
+                new += 1
+                route, recipients = found
+            routes[projection] = route
+            destinations[projection] = recipients
+        stop = place + len(projections)
+        canonical = projected.canonical
+        distinct = set(destinations.values())
+        if len(distinct) == 1:
+            (recipients,) = distinct
+            if recipients is self._nobody:
+                joined.append((recipients, None, _number(batch, place, stop), place))
+                return stop
+            if (
+                canonical is None
+                and batch.whole is not None
+                and stop - place == len(batch.tag_lists)
+            ):
+                wire, count = batch.whole
+                make = partial(self._along_whole, batch, projections, routes)
+                joined.append((recipients, Portion(batch, count, None, make, wire), count, place))
+                return stop
+        runs = batch.runs[place:stop]
+        if canonical is not None:
+            runs = _rewritten(runs, canonical[place - start : stop - start])
+        self._join_runs(batch, runs, projections, routes, destinations, place, joined)
+        return stop
+
+    def _join_runs(
+        self,
+        batch: Batch,
+        runs: Sequence[Run],
+        projections: Sequence[str],
+        routes: Mapping[str, Match],
+        destinations: Mapping[str, Recipients],
+        place: int,
+        joined: list[Joined],
+    ) -> None:
+        """Join canonical runs that follow each other to the same destination.
+
+        Args:
+            projections: one for each.
+            routes, destinations: of each projection.
+            place: of the first of them.
+            joined: to which they are added.
+        """
+        nobody, framable, along = self._nobody, batch.framable, self._along_each
+        begins = 0
+        for recipients, same in groupby(map(destinations.__getitem__, projections)):
+            ends = begins + len(list(same))
+            if ends - begins == 1:
+                _, wire, count = runs[begins]
+            else:
+                wire = b"".join([run[1] for run in runs[begins:ends]])
+                count = sum([run[2] for run in runs[begins:ends]])
+            portion = None
+            if recipients is not nobody:
+                make = partial(along, runs, projections, routes, begins, ends)
+                portion = Portion(batch, count, None, make, wire if framable else None)
+            joined.append((recipients, portion, count, place + begins))
+            begins = ends
+
+    def _along_whole(
+        self, batch: Batch, projections: Sequence[str], routes: Mapping[str, Match]
+    ) -> Sequence[Matched]:
+        runs = batch.runs
+        return self._along_each(runs, projections, routes, 0, len(runs))
+
+    def _along_each(
+        self,
+        runs: Sequence[Run],
+        projections: Sequence[str],
+        routes: Mapping[str, Match],
+        begins: int,
+        ends: int,
+    ) -> Sequence[Matched]:
+        """Entries of some canonical runs."""
+        find = self._matches.get
+        made: dict[bytes, Match] = {}
+        entries: list[Matched] = []
+        some = slice(begins, ends)
+        for (tag_list, wire, count), projection in zip(runs[some], projections[some], strict=True):
+            match = made.get(tag_list)
+            if match is None:
+                match = find(tag_list) or Match.along(routes[projection], tag_list)
+                made[tag_list] = match
+            entries.append((match, wire, count))
+        return entries
+
+    def join_singly(
+        self,
+        batch: Batch,
+        place: int,
+        stop: int,
+        prepared: Match | CommandError | None,
+        joined: list[Joined],
+    ) -> int:
+        """As `join_projected`, one by one, for any tag lists.
+
+        Args:
+            place: of the first of them.
+            stop: of the last of them, at most.
+            prepared: what the first one matches, where that is known already.
+            joined: to which they are added.
+        """
+        find, resolve = self._matches.get, self._resolver.resolve
+        takes_long = self._preparations.takes_long
+        nobody = self._nobody
+        current: Recipients | None = None
+        entries: list[Matched] = []
+        total = begins = new = 0
+
+        def join() -> None:
+            if current is not None:
+                portion = None if current is nobody else Portion(batch, total, entries)
+                joined.append((current, portion, total, begins))
+
+        for tag_list, wire, count in batch.runs[place : min(stop, place + _RUNS)]:
+            match = find(tag_list)
+            if match is None or (recipients := match.recipients) is None:
+                if new > _NEW:
+                    break
+                new += len(tag_list)
+                if prepared is not None:
+                    found, prepared = prepared, None
+                elif takes_long(tag_list, match):
+                    break  # it comes first the next time, and is prepared
+                else:
+                    found = match or self._matcher.match(tag_list)
+                if isinstance(found, CommandError):
+                    join()
+                    joined.append((found, None, count, place))
+                    current = None
+                    place += 1
+                    continue
+                match = found
+                recipients = match.recipients or resolve(match)
+            if recipients is not current:
+                join()
+                current, entries, total, begins = recipients, [], 0, place
+            place += 1
+            total += count
+            if recipients is nobody:
+                continue
+            if match.written is not None:
+                wire = match.rewrite(match.written, wire, count)
+            entries.append((match, wire, count))
+        join()
+        return place
+
+
+def _number(batch: Batch, begins: int, ends: int) -> int:
+    """The messages in some of a batch's runs."""
+    if batch.whole is not None and len(batch.tag_lists) > 1:
+        return ends - begins
+    return sum([run[2] for run in batch.runs[begins:ends]])
+
+
+def _rewritten(runs: Sequence[Run], canonical: Sequence[bytes]) -> Sequence[Run]:
+    """Runs with their canonical tag lists in the place of those that were written."""
+    if sum([run[2] for run in runs]) == len(runs):
+        return [
+            (new, RECORD_START + new + wire[_START + len(old) :], 1)
+            for (old, wire, _), new in zip(runs, canonical, strict=True)
+        ]
+    return [
+        (new, TagList(None, new).rewrite(record_head(old), wire, count), count)
+        for (old, wire, count), new in zip(runs, canonical, strict=True)
+    ]

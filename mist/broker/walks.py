@@ -1,0 +1,251 @@
+"""The walks of a publish: from a batch to the send queues of its recipients.
+
+There are four, by what a batch has in common; each tries less than the next:
+
+    whole      matches cached, one destination: looks at distinct tag lists, never at messages
+    projected  plain tags, a few hundred lists at once: their projections' matches are cached
+    singly     anything else: each list is looked up, or parsed and matched
+    targeted   has an audience: recipients are resolved for each run, and kept by nobody
+
+Each walk is done in steps, between which others may have their turns: a step is some hundred
+messages, some thousand recipients, or part of a match that takes long (`matching`).
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+
+from mist.audience import Audience
+from mist.broker.fanout import FanOut
+from mist.broker.joining import Joined, Joiner, Slice
+from mist.broker.matches import Match, Matched, Recipients, Resolver
+from mist.broker.matching import Matcher
+from mist.broker.outbox import Outbox
+from mist.broker.portion import Portion
+from mist.broker.preparation import Preparations
+from mist.broker.tag_rates import TagRates
+from mist.errors import CommandError
+from mist.wire import Batch
+
+__all__ = ["OnError", "Walks", "ignore"]
+
+OnError = Callable[[CommandError], None]
+
+
+def ignore(error: CommandError) -> None:
+    """Nobody is told of a tag list that breaks the rules."""
+
+
+class Walks:
+    """See the module. Of one broker.
+
+    Args:
+        matches: those that are cached, by the tag list as written. Looked at, never changed.
+        resolver, preparations, matcher, joiner, fan_out: the broker's.
+        tag_rates: counts tags, where given.
+
+    Attributes:
+        published: messages accepted.
+        published_inside: those of them that came over no session.
+        rejected: messages refused for their tags.
+        unmatched: messages that nobody was subscribed to.
+    """
+
+    def __init__(
+        self,
+        matches: Mapping[bytes, Match],
+        resolver: Resolver,
+        preparations: Preparations,
+        matcher: Matcher,
+        joiner: Joiner,
+        fan_out: FanOut,
+        tag_rates: TagRates | None,
+    ) -> None:
+        self.published = 0
+        self.published_inside = 0
+        self.rejected = 0
+        self.unmatched = 0
+        self._matches = matches
+        self._resolver = resolver
+        self._preparations = preparations
+        self._matcher = matcher
+        self._joiner = joiner
+        self._fan_out = fan_out
+        self._tag_rates = tag_rates
+        self._nobody = resolver.nobody
+
+    def walk(
+        self, batch: Batch, source: Outbox | None, on_error: OnError, first: int | None
+    ) -> Iterable[int | None]:
+        """Queue a batch's messages for everyone they match; see `Broker.publish_in_steps`."""
+        skip = None if source is None or source.echo else source
+        envelope = batch.envelope
+        if envelope is not None and envelope.audience is not None:
+            steps = self._publish_targeted(envelope.audience, batch, skip, on_error, first)
+            return self._counted(steps, batch, source)
+        # Many batches are cached and go to one destination whole: then nothing is done for each
+        # message.
+        accepted, left = self._publish_whole(batch, skip, first)
+        if left is not None:
+            return self._counted(_ending_with(accepted, left), batch, source)
+        if accepted:
+            self._count(batch, accepted, source)
+            return (accepted,)
+        return self._counted(self._publish_runs(batch, skip, on_error, first), batch, source)
+
+    def _counted(
+        self, steps: Iterable[int | None], batch: Batch, source: Outbox | None
+    ) -> Iterator[int | None]:
+        accepted = 0
+        try:
+            for done in steps:
+                accepted = accepted if done is None else done
+                yield done
+        finally:  # also where nobody asks for the rest
+            self._count(batch, accepted, source)
+
+    def _count(self, batch: Batch, accepted: int, source: Outbox | None) -> None:
+        self.published += accepted
+        if source is None:
+            self.published_inside += accepted
+        if accepted and self._tag_rates is not None:
+            self._tag_rates.count(batch)
+
+    def _publish_whole(
+        self, batch: Batch, skip: Outbox | None, first: int | None
+    ) -> tuple[int, Iterator[None] | None]:
+        """Deliver a batch whose matches are cached and have one destination.
+
+        Whatever the number of messages, what is looked up is distinct tag lists, and where
+        these are canonical, what is queued is the bytes that the publisher sent.
+
+        Returns:
+            messages accepted; 0 where the batch isn't such a one, and nothing was done. And what
+            is left of the fan-out.
+        """
+        find = self._matches.get
+        if batch.whole is None or find(batch.tag_lists[-1]) is None:
+            return 0, None
+        matches: dict[bytes, Match] = {}
+        common: Recipients | None = None
+        canonical = True
+        for tag_list in set(batch.tag_lists):
+            match = find(tag_list)
+            if match is None:
+                return 0, None
+            recipients = match.recipients
+            if recipients is None:
+                if self._preparations.takes_long(tag_list, match):
+                    return 0, None
+                recipients = self._resolver.resolve(match)
+            canonical = canonical and match.written is None
+            if recipients is not common:
+                if common is not None:
+                    return 0, None
+                common = recipients
+            matches[tag_list] = match
+        wire, count = batch.whole
+        left = None
+        if common is self._nobody:
+            self.unmatched += count
+        elif common is not None:
+            make = partial(_cached_entries, batch, matches)
+            portion = Portion(
+                batch, count, None, make, wire if canonical else None, is_whole=canonical
+            )
+            left = self._fan_out.deliver(common, portion, skip, first)
+        return count, left
+
+    def _publish_runs(
+        self, batch: Batch, skip: Outbox | None, on_error: OnError, first: int | None
+    ) -> Iterator[int | None]:
+        """Deliver a batch run by run, those that follow each other to one destination joined."""
+        deliver, resolver, joiner = self._fan_out.deliver, self._resolver, self._joiner
+        slice_ = Slice(0, 0, resolver.version, None)
+        accepted = place = 0
+        while place < len(batch.tag_lists):
+            if place:
+                yield accepted
+            if place >= slice_.stop or slice_.version != resolver.version:
+                slice_ = joiner.cut(batch, place)
+            joined: list[Joined] = []
+            following = place
+            if slice_.projected is not None:
+                following = joiner.join_projected(batch, slice_, slice_.projected, place, joined)
+            if following == place:
+                stop = slice_.stop if slice_.projected is None else place + 1
+                prepared = yield from self._matcher.prepare(batch.tag_lists[place], accepted)
+                following = joiner.join_singly(batch, place, stop, prepared, joined)
+            version = resolver.version
+            for recipients, portion, count, begins in joined:
+                if resolver.version != version:  # in a step of the one before
+                    following = begins
+                    break
+                if isinstance(recipients, CommandError):
+                    self._reject(recipients, count, on_error)
+                    continue
+                if portion is None:
+                    self.unmatched += count
+                else:
+                    start = None if first is None else first + accepted
+                    left = deliver(recipients, portion, skip, start)
+                    if left is not None:
+                        yield from left
+                accepted += count
+            place = following
+        yield accepted
+
+    def _publish_targeted(
+        self,
+        audience: Audience,
+        batch: Batch,
+        skip: Outbox | None,
+        on_error: OnError,
+        first: int | None,
+    ) -> Iterator[int | None]:
+        """Deliver a batch run by run to those of its recipients whom an audience admits.
+
+        Recipients are found for each run and not kept, so there is nothing to join by.
+        """
+        resolve, nobody = self._resolver.resolve_targeted, self._nobody
+        accepted = 0
+        for tag_list, wire, count in batch.runs:
+            match = yield from self._matcher.prepare(tag_list, accepted)
+            match = match or self._matches.get(tag_list) or self._matcher.match(tag_list)
+            if isinstance(match, CommandError):
+                self._reject(match, count, on_error)
+                continue
+            recipients = resolve(match, audience)
+            if recipients is nobody:
+                self.unmatched += count
+            else:
+                if match.written is not None:
+                    wire = match.rewrite(match.written, wire, count)
+                portion = Portion(batch, count, [(match, wire, count)])
+                start = None if first is None else first + accepted
+                left = self._fan_out.deliver(recipients, portion, skip, start)
+                if left is not None:
+                    yield from left
+            accepted += count
+            yield accepted
+
+    def _reject(self, error: CommandError, count: int, on_error: OnError) -> None:
+        self.rejected += count
+        for _ in range(count):
+            on_error(error)
+
+
+def _cached_entries(batch: Batch, matches: Mapping[bytes, Match]) -> Sequence[Matched]:
+    """A batch's runs with their matches."""
+    found: list[Matched] = []
+    for tag_list, wire, count in batch.runs:
+        match = matches[tag_list]
+        if match.written is not None:
+            wire = match.rewrite(match.written, wire, count)
+        found.append((match, wire, count))
+    return found
+
+
+def _ending_with(accepted: int, steps: Iterator[None]) -> Iterator[int | None]:
+    """Steps of one message's fan-out, and what they come to."""
+    yield from steps
+    yield accepted
