@@ -83,6 +83,7 @@ class Joiner:
         self._matcher = matcher
         self._most_tags = most_tags
         self._nobody = resolver.nobody
+        self._cuts = 0
 
     def cut(self, batch: Batch, start: int) -> Slice:
         """The next runs of a batch, projected."""
@@ -91,8 +92,11 @@ class Joiner:
             tag_lists = tag_lists[: len(tag_lists) // 2]
         projected = self._directory.project(tag_lists, self._most_tags)
         if projected is not None:
-            # Some that do come again are found sooner by themselves.
-            for tag_list in tag_lists[:: len(tag_lists) // _OFFERED + 1]:
+            # Some that do come again are found sooner by themselves. Other places each time, since
+            # publishers write their lists in turns.
+            stride = len(tag_lists) // _OFFERED + 1
+            self._cuts += 1
+            for tag_list in tag_lists[self._cuts % stride :: stride]:
                 self._matcher.offer(tag_list)
         stop = start + len(tag_lists)
         return Slice(start, stop, self._resolver.version, projected)

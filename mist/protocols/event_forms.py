@@ -20,8 +20,9 @@ from typing import Final
 import msgspec
 
 from mist.message import Envelope
+from mist.protocols.listing import tags_as_json
 from mist.replies import Reply, Resumed, Revoked
-from mist.wire import Entry, TagList, WireForm, ids_of
+from mist.wire import NOTHING, Entry, TagList, WireForm, ids_of
 
 __all__ = ["COMMENT", "EventForm", "end_event", "json_messages", "notice_event", "ready_event"]
 
@@ -90,7 +91,8 @@ def json_messages(entries: Sequence[Entry], firsts: Sequence[int] | None) -> lis
     beginnings: list[bytes] = []
     messages: list[bytes] = []
     for tag_list, wire, count in entries:
-        beginnings += [_beginning(tag_list)] * count
+        found = (tag_list.derived or NOTHING).get(EventForm)
+        beginnings += [found or tag_list.derive(EventForm, _make_beginning)] * count
         messages += tag_list.split(wire, count)
     ids = None if firsts is None else ids_of(entries, firsts)
     try:
@@ -110,12 +112,8 @@ def json_messages(entries: Sequence[Entry], firsts: Sequence[int] | None) -> lis
     ]
 
 
-def _beginning(tag_list: TagList) -> bytes:
-    found: bytes | None = tag_list.derived.get(EventForm)
-    if found is None:
-        keys = _one_line(_encode(sorted(tag_list.tags)))
-        found = tag_list.derived[EventForm] = b'{"keys":%b,"data' % keys
-    return found
+def _make_beginning(tag_list: TagList) -> bytes:
+    return b'{"keys":%b,"data' % _one_line(tags_as_json(tag_list))
 
 
 def _any_message(beginning: bytes, data: bytes, id_: int | None) -> bytes:

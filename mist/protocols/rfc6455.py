@@ -8,13 +8,13 @@ from typing import Final
 
 __all__ = [
     "TEXT",
+    "TEXT_HEADERS",
     "binary_frame",
     "close_frame",
     "count_frames",
     "ping_frame",
     "pong_frame",
     "text_frame",
-    "text_frame_header",
 ]
 
 TEXT: Final = 0x81  # FIN and opcode 1
@@ -22,6 +22,7 @@ _BINARY: Final = 0x82
 _CLOSE: Final = 0x88
 _PING: Final = 0x89
 _PONG: Final = 0x8A
+_USUAL: Final = 4_096  # bytes, up to which sizes come again and again
 _MAX_REASON: Final = 123  # bytes of a close frame's reason (5.5: 125 less the code)
 
 
@@ -34,14 +35,23 @@ def _header(first: int, size: int) -> bytes:
     return struct.pack("!BBQ", first, 127, size)
 
 
-def text_frame_header(size: int) -> bytes:
-    """What stands before `size` bytes of UTF-8 that are a text message in one frame."""
-    return _header(TEXT, size)
+class _TextHeaders(dict[int, bytes]):
+    """Headers by size; making one costs four times as much as looking it up."""
+
+    def __missing__(self, size: int) -> bytes:
+        header = _header(TEXT, size)
+        if size < _USUAL:
+            self[size] = header
+        return header
+
+
+TEXT_HEADERS: Final = _TextHeaders()
+"""What stands before so many bytes of UTF-8 that are a text message in one frame."""
 
 
 def text_frame(payload: bytes) -> bytes:
     """A text message in one frame; `payload` is UTF-8."""
-    return text_frame_header(len(payload)) + payload
+    return TEXT_HEADERS[len(payload)] + payload
 
 
 def binary_frame(payload: bytes) -> bytes:

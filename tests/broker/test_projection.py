@@ -186,3 +186,14 @@ def test_a_list_that_breaks_a_rule_costs_itself_only() -> None:
     assert broker.publish(sent, None, errors.append) == 3
     assert [str(error) for error in errors] == ["Invalid tag", "Invalid tag"]
     assert count(outbox) == 3
+
+
+def test_lists_that_come_again_are_all_found_by_themselves_in_the_end() -> None:
+    broker = Broker()
+    outbox = make_outbox(broker)
+    broker.subscribe(outbox, frozenset({"a"}))
+    lists = [f"a,room:{n}" for n in range(64)] * 5  # a multiple of any stride
+    for _ in range(200):
+        published(broker, *lists)
+    assert len(broker._directory.matches) == 64
+    assert count(outbox) == 200 * len(lists)

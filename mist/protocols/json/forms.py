@@ -7,8 +7,9 @@ from typing import Final
 import msgspec
 
 from mist.message import Envelope
+from mist.protocols.listing import tags_as_json
 from mist.protocols.rfc6455 import count_frames, text_frame
-from mist.wire import Entry, TagList, WireForm
+from mist.wire import NOTHING, Entry, TagList, WireForm
 
 __all__ = ["JSON_OBJECTS", "JSON_OBJECT_FRAMES", "JsonObjectFrames", "JsonObjects"]
 
@@ -34,7 +35,9 @@ class JsonObjects(WireForm):
         beginnings: list[bytes] = []
         texts: list[str] = []
         for tag_list, wire, count in entries:
-            beginnings.extend(repeat(self._beginning(tag_list), count))
+            found = (tag_list.derived or NOTHING).get(JsonObjects)
+            beginning = found or tag_list.derive(JsonObjects, _make_beginning)
+            beginnings.extend(repeat(beginning, count))
             texts += _texts(tag_list, wire, count)
         return [
             beginning + (_DATA + data + _END if data != b'""' else _END)
@@ -54,17 +57,14 @@ class JsonObjects(WireForm):
             texts = _texts(tag_list, wire, count)
             if "" not in texts:
                 # JSON writes LF as an escape, so what parts these lines stands in no data.
-                beginning = self._beginning(tag_list) + _DATA
+                beginning = tag_list.derive(JsonObjects, _make_beginning) + _DATA
                 between = _END + beginning
                 return beginning + _encode_lines(texts)[:-1].replace(b"\n", between) + _END, count
         return super().join(entries, framable=framable)
 
-    def _beginning(self, tag_list: TagList) -> bytes:
-        found: bytes | None = tag_list.derived.get(self)
-        if found is None:
-            tags = msgspec.json.encode(sorted(tag_list.tags))
-            found = tag_list.derived[self] = b'{"command":"publish","tags":%b' % tags
-        return found
+
+def _make_beginning(tag_list: TagList) -> bytes:
+    return b'{"command":"publish","tags":%b' % tags_as_json(tag_list)
 
 
 def _texts(tag_list: TagList, wire: bytes, count: int) -> list[str]:

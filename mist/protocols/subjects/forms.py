@@ -118,10 +118,11 @@ def message(subject: bytes, sid: bytes, data: bytes, reply: bytes, headers: byte
 
 
 def _subject(tag_list: TagList) -> bytes:
-    found: bytes | None = tag_list.derived.get(_SUBJECT)
-    if found is None:
-        found = tag_list.derived[_SUBJECT] = subject_of(tag_list.tags).encode()
-    return found
+    return tag_list.derive(_SUBJECT, _find_subject)
+
+
+def _find_subject(tag_list: TagList) -> bytes:
+    return subject_of(tag_list.tags).encode()
 
 
 _forms: Final[WeakValueDictionary[tuple[bytes, bool], SubjectForm]] = WeakValueDictionary()

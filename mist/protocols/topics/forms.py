@@ -125,8 +125,8 @@ def _field(meta: Mapping[str, bytes], name: str) -> bytes:
 
 
 def _path(tag_list: TagList) -> bytes:
-    found: bytes | None = tag_list.derived.get(_TOPIC)
-    if found is None:
-        topics = filter(is_topic, tag_list.tags)
-        found = tag_list.derived[_TOPIC] = min(topics, default="").encode()
-    return found
+    return tag_list.derive(_TOPIC, _find_path)
+
+
+def _find_path(tag_list: TagList) -> bytes:
+    return min(filter(is_topic, tag_list.tags), default="").encode()
