@@ -22,6 +22,7 @@ tags begin with two dots, which no peer may say: no subject has an empty token, 
 mistaken for one. They are made where tags are looked at, and neither stored nor shown.
 """
 
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -39,6 +40,7 @@ __all__ = [
     "is_subject",
     "is_topic",
     "publishes_well",
+    "subjects_derived",
 ]
 
 MAX_TOKENS: Final = 20  # of a subject
@@ -48,6 +50,8 @@ EVERYTHING: Final = frozenset({"*"})
 """The tag set of a subscription to every message."""
 
 _WILDCARDS: Final = frozenset({"*", ">"})  # each a whole token; inside one they are letters
+_AT_LEAST: Final = [f"..+{number}" for number in range(1, MAX_TOKENS + 1)]
+_NUMBERS_OF_TOKENS: Final = [*_AT_LEAST, *(f"..#{number}" for number in range(1, MAX_TOKENS + 1))]
 _ADDRESSES: Final = ("/", ".")
 _ASKED: Final = ("/", ".", "=/")
 _REMEMBERED: Final = 4096  # addresses, at up to 10 KB
@@ -144,13 +148,32 @@ def derived(tag: str) -> tuple[str, ...]:
         # `/a//b` has two levels that end at the same letter as their parents' slash.
         return tuple(dict.fromkeys(["../", *(".." + tag[:end] for end in ends), ".." + tag]))
     if tag.startswith("."):
-        tokens = tag[1:].split(".")
-        return (
-            f"..#{len(tokens)}",
-            *(f"..{place}={token}" for place, token in enumerate(tokens)),
-            *(f"..+{number}" for number in range(1, len(tokens) + 1)),
-        )
+        return tuple(_of_subject(tag[1:].split(".")))
     return ()
+
+
+def subjects_derived(
+    subjects: Sequence[str], known: Callable[[Iterable[str]], Iterable[str]]
+) -> list[list[str]]:
+    """Tags of which each is a subject, with what is derived of it as far as that may be known.
+
+    As `derived` says; but where nobody asks for a pattern, no time is spent on that.
+
+    Args:
+        known: which tags are asked for. A pattern asks for a number of tokens, and for some.
+    """
+    if not any(known(_NUMBERS_OF_TOKENS)):
+        return [[subject] for subject in subjects]
+    return [[subject, *_of_subject(subject[1:].split("."))] for subject in subjects]
+
+
+def _of_subject(tokens: Sequence[str]) -> list[str]:
+    number = len(tokens)
+    return [
+        f"..#{number}",
+        *[f"..{place}={token}" for place, token in enumerate(tokens)],
+        *_AT_LEAST[:number],
+    ]
 
 
 def expand(tags: frozenset[str]) -> frozenset[str]:

@@ -13,20 +13,23 @@ that nobody asks for is looked at by itself. What is asked of each tag (is it va
 is it asked for) is asked of those of some hundred lists at once, in a few calls: 0.7 µs a list of
 four tags, where parsing and matching one takes 15.
 
-That holds for what most lists are made of: plain tags, in any order. Of a topic or a subject other
-tags are derived, and what breaks a rule has to be told by itself: lists with such tags are looked
-at one by one (`mist.message`, `mist.broker.matching`).
+That holds for what most lists are made of: plain tags, in any order; or one subject alone, as NATS
+clients publish, of which other tags are derived. Of topics and of subjects among other tags they
+are, too, and what breaks a rule has to be told by itself: lists with such tags are looked at one by
+one (`mist.message`, `mist.broker.matching`).
 """
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from itertools import islice
+from itertools import chain, islice
 from operator import lt
 from typing import Final
 
 import attrs
 
+from mist.addresses import MAX_TOKENS, subjects_derived
 from mist.index import BOUNDARY
+from mist.message import MAX_TAG
 
 __all__ = ["Projected", "project", "tags_of"]
 
@@ -37,6 +40,9 @@ _MARKS: Final = r"/.=> ,\x00-\x1f\x7f-\x9f\ud800-\udfff"
 _OTHER: Final = r"[^ ,\x00-\x1f\x7f-\x9f\ud800-\udfff]"
 _PLAIN: Final = re.compile(rf"(?:[^{_MARKS}]{_OTHER}{{0,62}}+[,\n])++")
 _PLAIN_ASCII: Final = re.compile(rf"(?:[^{_MARKS}]{_OTHER}{{0,254}}+[,\n])++")
+
+_TOKEN: Final = r"[^ ,.*>\x00-\x1f\x7f-\x9f\ud800-\udfff]"
+_SUBJECTS: Final = re.compile(rf"(?:(?:\.{_TOKEN}++){{1,{MAX_TOKENS}}}+\n)++")
 
 _BETWEEN: Final = f",{BOUNDARY},"
 
@@ -75,9 +81,15 @@ def project(
         text = b"\n".join(tag_lists).decode() + "\n"
     except UnicodeDecodeError:
         return None
-    plain = _PLAIN_ASCII if text.isascii() else _PLAIN
-    if not plain.fullmatch(text) or text.count("\n") != len(tag_lists):
+    if text.count("\n") != len(tag_lists):
         return None
+    plain = _PLAIN_ASCII if text.isascii() else _PLAIN
+    if not plain.fullmatch(text):
+        if max(map(len, tag_lists)) > MAX_TAG or not _SUBJECTS.fullmatch(text):
+            return None
+        subjects = text[:-1].split("\n")
+        each = [[*names, BOUNDARY] for names in subjects_derived(subjects, known)]
+        return _project(list(chain(*each))[:-1], known)
     if "*" in text and ("*," in text or "*\n" in text):
         return None
     text = text[:-1]
@@ -92,6 +104,14 @@ def project(
             text = "\n".join([",".join(sorted(set(each.split(",")))) for each in text.split("\n")])
             names = _names(text)
         canonical = text.encode().split(b"\n")
+    return _project(names, known, canonical)
+
+
+def _project(
+    names: list[str],
+    known: Callable[[Iterable[str]], Iterable[str]],
+    canonical: Sequence[bytes] | None = None,
+) -> Projected:
     found = ",".join([BOUNDARY, *known(names), BOUNDARY])
     return Projected(found.split(BOUNDARY)[1:-1], canonical)
 

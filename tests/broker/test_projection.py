@@ -6,6 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from mist.addresses import compile_asked, expand
 from mist.broker.broker import Broker
 from mist.broker.outbox import Outbox
 from mist.broker.projection import Projected, project, tags_of
@@ -67,8 +68,42 @@ def test_the_same_tags_have_the_same_projection_in_whatever_order_they_stand() -
     assert in_order.canonical is None
 
 
+tokens = st.sampled_from(["a", "b", "c0", "Ä", "/x", "=y", ">z", "*"])
+subjects = st.lists(tokens, min_size=1, max_size=5).map(lambda some: "." + ".".join(some))
+asked = st.sets(
+    st.sampled_from([".a", ".a.b", ".a.*", ".*.b", ".>", ".a.>", ".*.*.>", ".b.a.c0", "/a", "a"])
+)
+
+
+@given(st.lists(subjects, min_size=1, max_size=6), asked)
+@example([".a.b", ".b.b", ".a"], {".a.*"})
+def test_subjects_are_projected_with_what_is_derived_of_them(
+    written: list[str], patterns: set[str]
+) -> None:
+    index: Index[int] = Index()
+    for number, pattern in enumerate(patterns):
+        index.add(compile_asked(frozenset([pattern])), number)
+    found = project([each.encode() for each in written], index.known, 64)
+    if any("*" in each or ">" in each for each in written):
+        assert found is None
+        return
+    assert found is not None
+    for each, projection in zip(written, found.projections, strict=True):
+        expanded = expand(frozenset([each]))
+        assert tags_of(projection) <= expanded
+        assert sorted(index.match(tags_of(projection))) == sorted(index.match(expanded))
+
+
+def test_what_is_too_long_or_no_subject_is_no_plain_subject() -> None:
+    assert projected("." + ".".join("a" * 20)) is not None
+    for written in ("." + ".".join("a" * 21), "." + "x" * 255, ".a..b", ".a.", ".", ".a,b", ".a b"):
+        assert projected(".a", written) is None
+        assert projected(written, ".a") is None
+
+
 @pytest.mark.parametrize(
-    "written", ["/a", "a,.b.c", "=a", ">a", "a*", "b,*", "", "a,,b", "a,", "a b", "x" * 256, "\x01"]
+    "written",
+    ["/a", "a,.b.c", ".b,a", "=a", ">a", "a*", "b,*", "", "a,,b", "a,", "a b", "x" * 256, "\x01"],
 )
 def test_what_is_not_plain_is_looked_at_by_itself(written: str) -> None:
     for some in ([written], ["a", written], [written, "a"], ["a", written, "b"]):

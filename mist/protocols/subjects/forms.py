@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 
 from mist.addresses import is_subject
 from mist.message import Envelope, TagSet
-from mist.wire import Entry, TagList, WireForm
+from mist.wire import NOTHING, Entry, TagList, WireForm
 
 __all__ = ["HEADERS", "REPLY", "SubjectForm", "message", "subject_form", "subject_of"]
 
@@ -89,7 +89,7 @@ class SubjectForm(WireForm):
         found: list[bytes] = []
         total = 0
         for tag_list, wire, count in entries:
-            subject = _subject(tag_list)
+            subject = (tag_list.derived or NOTHING).get(_SUBJECT) or _subject(tag_list)
             if not subject:
                 continue
             total += count
@@ -122,6 +122,9 @@ def _subject(tag_list: TagList) -> bytes:
 
 
 def _find_subject(tag_list: TagList) -> bytes:
+    canonical = tag_list.canonical
+    if b"," not in canonical:  # as a client of this protocol publishes it
+        return canonical[1:] if canonical.startswith(b".") else b""
     return subject_of(tag_list.tags).encode()
 
 

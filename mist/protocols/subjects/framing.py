@@ -6,6 +6,7 @@ a line end in what came, or as much as was announced. So a byte at a time costs 
 copy.
 """
 
+import re
 from typing import Final
 
 import attrs
@@ -18,7 +19,7 @@ from mist.protocols.subjects.commands import (
     parse_announcement,
     remembered_announcement,
 )
-from mist.wire import Batch
+from mist.wire import RECORD_START, Batch
 
 __all__ = ["MAX_CONTROL_LINE", "PUBLISHING", "Cut", "Framing", "FramingLost", "cut_batch"]
 
@@ -26,6 +27,10 @@ MAX_CONTROL_LINE: Final = 4096  # bytes, its end not counted
 PUBLISHING: Final = frozenset({b"PUB", b"HPUB"})  # commands with a payload
 
 _PUB: Final = b"PUB "
+# Of letters that no rule is about, and as long as allowed at least: valid without another look.
+_PLAIN_PUB: Final = re.compile(
+    rb"(?m)^PUB (?=[!-~]{1,200}+ )([\w$:=-]++(?:\.[\w$:=-]++){0,19}+) ([0-9]{1,7}+)\r?+\n"
+)
 _BYTES: Final = [bytes((byte,)) for byte in range(256)]
 _FEW: Final = 4  # messages, up to which a chunk is as well read one by one
 
@@ -186,6 +191,31 @@ def _uniform(data: bytes, head: bytes, first: Announced) -> tuple[Batch, int] | 
     return Batch((first.tag_list,), (wire, count)), end
 
 
+def _plain(lines: list[bytes], count: int, limit: int) -> tuple[Batch, int] | None:
+    """Messages of which all have plain subjects: one search for all, whatever they say."""
+    heads = b"\n".join(lines[0 : 2 * count : 2]) + b"\n"
+    payloads = lines[1 : 2 * count : 2]
+    announced = _PLAIN_PUB.findall(heads)
+    if len(announced) != count:
+        return None
+    sizes = [int(size) + 1 for _, size in announced]
+    if list(map(len, payloads)) != sizes or max(sizes) > limit:
+        return None
+    # Each ends with CR: joined behind it, so that one count tells.
+    if (b"\n".join(payloads) + b"\n").count(b"\r\n") != count:
+        return None
+    tag_lists = [b"." + subject for subject, _ in announced]
+    whole = b"".join(
+        [
+            b"%b%b %b\n" % (RECORD_START, tag_list, payload[:-1])
+            for tag_list, payload in zip(tag_lists, payloads, strict=True)
+        ]
+    )
+    distinct = set(tag_lists)
+    batch = Batch(tag_lists if len(distinct) > 1 else tuple(distinct), (whole, count))
+    return batch, len(heads) + sum(sizes) + count
+
+
 def _various(data: bytes, limit: int, alike: bool) -> tuple[Batch, int] | None:
     """Messages up to the first that isn't what it seems.
 
@@ -196,6 +226,8 @@ def _various(data: bytes, limit: int, alike: bool) -> tuple[Batch, int] | None:
     count = (len(lines) - 1) // 2
     if count <= _FEW:
         return None
+    if not alike and (found := _plain(lines, count, limit)):
+        return found
     tag_lists: list[bytes] = []
     parts: list[bytes] = []
     end = 0
