@@ -31,7 +31,7 @@ from mist.addresses import MAX_TOKENS, subjects_derived
 from mist.index import BOUNDARY
 from mist.message import MAX_TAG
 
-__all__ = ["Projected", "project", "tags_of"]
+__all__ = ["Projected", "plain_tags", "project", "tags_of"]
 
 # Tags that are valid whatever they are used for, and that nothing is derived of: they begin with
 # none of the marks of an address or of a right, and don't end in a star, which is looked for by
@@ -65,6 +65,39 @@ def tags_of(projection: str) -> frozenset[str]:
     return frozenset(projection[1:-1].split(",") if len(projection) > 1 else ())
 
 
+def plain_tags(tag_lists: Sequence[bytes], most: int) -> list[str] | None:
+    """The tags of some lists, each once for a list; None where any list isn't plain.
+
+    Args:
+        tag_lists, most: as for `project`.
+    """
+    text = _plain_text(tag_lists, most)
+    return (
+        None if text is None else list(chain(*[set(each.split(",")) for each in text.split("\n")]))
+    )
+
+
+def _plain_text(tag_lists: Sequence[bytes], most: int) -> str | None:
+    """Plain lists as lines; None where any list isn't plain."""
+    text = _text(tag_lists, most)
+    if text is None or not (_PLAIN_ASCII if text.isascii() else _PLAIN).fullmatch(text):
+        return None
+    if "*" in text and ("*," in text or "*\n" in text):
+        return None
+    return text[:-1]
+
+
+def _text(tag_lists: Sequence[bytes], most: int) -> str | None:
+    """Lists as lines, each of which ends; None where they can't be told apart, or are too long."""
+    if max(map(len, tag_lists)) >= 2 * most and any(each.count(b",") >= most for each in tag_lists):
+        return None
+    try:
+        text = b"\n".join(tag_lists).decode() + "\n"
+    except UnicodeDecodeError:
+        return None
+    return text if text.count("\n") == len(tag_lists) else None
+
+
 def project(
     tag_lists: Sequence[bytes], known: Callable[[Iterable[str]], Iterable[str]], most: int
 ) -> Projected | None:
@@ -75,24 +108,9 @@ def project(
         known: which tags are asked for; see `mist.index.Index.known`.
         most: distinct tags that a message may have.
     """
-    if max(map(len, tag_lists)) >= 2 * most and any(each.count(b",") >= most for each in tag_lists):
-        return None
-    try:
-        text = b"\n".join(tag_lists).decode() + "\n"
-    except UnicodeDecodeError:
-        return None
-    if text.count("\n") != len(tag_lists):
-        return None
-    plain = _PLAIN_ASCII if text.isascii() else _PLAIN
-    if not plain.fullmatch(text):
-        if max(map(len, tag_lists)) > MAX_TAG or not _SUBJECTS.fullmatch(text):
-            return None
-        subjects = text[:-1].split("\n")
-        each = [[*names, BOUNDARY] for names in subjects_derived(subjects, known)]
-        return _project(list(chain(*each))[:-1], known)
-    if "*" in text and ("*," in text or "*\n" in text):
-        return None
-    text = text[:-1]
+    text = _plain_text(tag_lists, most)
+    if text is None:
+        return _project_subjects(tag_lists, known)
     canonical: Sequence[bytes] | None = None
     # Who writes one list in another order mostly writes all so.
     first = tag_lists[0].split(b",")
@@ -105,6 +123,17 @@ def project(
             names = _names(text)
         canonical = text.encode().split(b"\n")
     return _project(names, known, canonical)
+
+
+def _project_subjects(
+    tag_lists: Sequence[bytes], known: Callable[[Iterable[str]], Iterable[str]]
+) -> Projected | None:
+    """As `project`, where each list is a subject alone, without wildcards inside its tokens."""
+    text = _text(tag_lists, 1)
+    if text is None or max(map(len, tag_lists)) > MAX_TAG or not _SUBJECTS.fullmatch(text):
+        return None
+    each = [[*names, BOUNDARY] for names in subjects_derived(text[:-1].split("\n"), known)]
+    return _project(list(chain(*each))[:-1], known)
 
 
 def _project(

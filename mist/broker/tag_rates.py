@@ -15,10 +15,12 @@ No clock is read here but the one that is given.
 """
 
 import random
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
+from mist.broker.projection import plain_tags
 from mist.errors import CommandError
 from mist.message import parse_tag_list
 from mist.wire import Batch, Run, TagList
@@ -163,9 +165,25 @@ class TagRates:
             elif len(tag_list) <= _MAX_TAG_LIST:
                 unknown.append(tag_list)
         stride = sum(map(len, unknown)) // _MAX_PARSED + 1
-        for tag_list in unknown if stride == 1 else unknown[int(self._random() * stride) :: stride]:
-            self._add(self._parse(tag_list), self._counts[tag_list] * stride)
+        if stride > 1:
+            unknown = unknown[int(self._random() * stride) :: stride]
+        # Of lists that never come again, most stand for as many messages as the others.
+        alike: dict[int, list[bytes]] = {}
+        for tag_list in unknown:
+            alike.setdefault(self._counts[tag_list] * stride, []).append(tag_list)
+        for count, tag_lists in alike.items():
+            self._add_all(tag_lists, count)
         self._counts.clear()
+
+    def _add_all(self, tag_lists: Sequence[bytes], count: int) -> None:
+        """Count lists that aren't cached, all at once where they are plain."""
+        tags = plain_tags(tag_lists, self._limit)
+        if tags is not None:
+            for tag, number in Counter(tags).items():
+                self._add((tag,), number * count)
+            return
+        for tag_list in tag_lists:
+            self._add(self._parse(tag_list), count)
 
     def _add(self, tags: Iterable[str], count: int) -> None:
         slot = self._slots[self._number]

@@ -1,6 +1,8 @@
 """Projection: what is asked of some hundred tag lists at once is what is asked of each."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import chain
 
 import pytest
 from hypothesis import example, given
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 from mist.addresses import compile_asked, expand
 from mist.broker.broker import Broker
 from mist.broker.outbox import Outbox
-from mist.broker.projection import Projected, project, tags_of
+from mist.broker.projection import Projected, plain_tags, project, tags_of
 from mist.errors import CommandError
 from mist.index import BOUNDARY, Index
 from mist.message import PUBLISH, format_tags, parse_tag_list
@@ -116,6 +118,14 @@ def test_bytes_that_are_no_text_and_too_many_tags_are_looked_at_by_themselves() 
     many = ",".join(f"tag-{n}" for n in range(65))
     assert projected("a", many) is None
     assert projected("a", many, most=65) is not None
+
+
+@given(st.lists(lists, min_size=1, max_size=8))
+def test_plain_tags_are_those_of_each_list(written: list[str]) -> None:
+    found = plain_tags([each.encode() for each in written], 64)
+    if found is not None:
+        parsed = [parse_tag_list(each.encode(), 64, PUBLISH) for each in written]
+        assert Counter(found) == Counter(chain(*parsed))
 
 
 # In an index
