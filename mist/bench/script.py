@@ -21,8 +21,10 @@ __all__ = [
     "CHUNK",
     "DIGITS",
     "LETTERS",
+    "MANY",
     "MAX_SIZE",
     "MIN_SIZE",
+    "NEVER_AGAIN",
     "TAG",
     "Script",
     "tag_lists",
@@ -35,6 +37,8 @@ MIN_SIZE: Final = 1 + DIGITS  # bytes of data
 MAX_SIZE: Final = 60_000  # bytes of data
 CHUNK: Final = 1 << 18  # bytes; the longest piece that is sent, read or compared at once
 TAG: Final = "bench"  # what every subscriber subscribes to
+MANY: Final = 10_000  # tag lists
+NEVER_AGAIN: Final = 200_000  # messages, each with a tag list of its own
 
 _MIN_CYCLE: Final = 1_024  # messages
 _MAX_BYTES: Final = 64 << 20  # of one stream, unless a minimal cycle needs more
@@ -74,12 +78,14 @@ class Script:
 def tag_lists(count: int) -> list[tuple[str, ...]]:
     """`count` tag lists of one length in bytes, all with the tag that subscribers want.
 
-    A single one is that tag alone.
+    A single one is that tag alone; others have a second tag. Many have three of their own each, as
+    an order, a user and a request have.
     """
     if count == 1:
         return [(TAG,)]
     width = len(str(count - 1))
-    return [(TAG, f"t{n:0{width}d}") for n in range(count)]
+    own = ("order-", "request-", "user-") if count >= MANY else ("t",)
+    return [(TAG, *[f"{name}{n:0{width}d}" for name in own]) for n in range(count)]
 
 
 def write_script(

@@ -17,6 +17,7 @@ from mist.bench.idle import measure_idle
 from mist.bench.latency import measure_latency
 from mist.bench.match import measure_match
 from mist.bench.report import Result
+from mist.bench.script import NEVER_AGAIN
 from mist.bench.site import Site
 from mist.bench.slow_consumer import measure_slow_consumer
 from mist.bench.throughput import measure_throughput
@@ -27,6 +28,7 @@ __all__ = [
     "idle_cells",
     "latency_cells",
     "match_cells",
+    "never_again_cells",
     "publish_cells",
     "slow_consumer_cells",
 ]
@@ -80,6 +82,14 @@ def fanout_cells(
             `measure_throughput` has them, and `quick`.
     """
     return _throughput_cells("fanout", shapes, transports, **options)
+
+
+def never_again_cells(transports: Sequence[str] = ("tcp",), *, quick: bool = False) -> list[Cell]:
+    """Messages of which each has a tag list that was never seen before."""
+    messages = NEVER_AGAIN // (_QUICK if quick else 1)
+    return fanout_cells(
+        ((1, 1), (1, 10)), transports, messages=messages, tag_lists=messages * 9 // 8
+    )
 
 
 def _throughput_cells(
@@ -209,6 +219,7 @@ def all_cells(
         *publish_cells(quick=quick),
         *fanout_cells(transports=transports, quick=quick),
         *fanout_cells(((1, 100),), transports, tag_lists=100, quick=quick),
+        *never_again_cells(transports, quick=quick),
         *latency_cells(transports, quick=quick),
         *slow_consumer_cells(transports[:1], quick=quick),
         *(idle_cells(transports, quick=quick) if idle else ()),

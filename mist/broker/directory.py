@@ -25,7 +25,7 @@ __all__ = ["Directory"]
 # Projections that match the same few groups share a route, and so its recipients: with many
 # subscriptions, projections are many more than these.
 _SHARED: Final = 8  # groups
-_MOST_SHARED: Final = 16_384  # routes; then they are made anew
+_MOST_SHARED: Final = 4_096  # routes; then they are made anew
 
 _STEP: Final = 4_096  # patterns, in a slice of all tags
 
@@ -43,6 +43,7 @@ class Directory:
         self._memo: Memo[bytes, Match] = Memo()
         self._routes: Memo[str, Match] = Memo()
         self._shared: dict[frozenset[Group], Match] = {}
+        self._sharing: dict[Group, set[frozenset[Group]]] = {}  # the keys in which each is
         self._everything: Group | None = None
         self._patterns: Counter[str] = Counter()  # asked for, of how many groups
         self.matches: Mapping[bytes, Match] = self._memo.entries
@@ -88,10 +89,12 @@ class Directory:
         self._memo.clear()
         self._routes.clear()
         self._shared.clear()
+        self._sharing.clear()
 
     def close(self, group: Group) -> None:
         """Remove a group. O(tags)."""
         tags = group.tags
+        self._unshare(group)
         if tags == EVERYTHING:
             self._everything = None
             self._forget_all()
@@ -153,8 +156,22 @@ class Directory:
         if route is None:
             if len(self._shared) >= _MOST_SHARED:
                 self._shared.clear()
+                self._sharing.clear()
             route = self._shared[key] = Match(b"", frozenset(), groups)
+            for group in groups:
+                self._sharing.setdefault(group, set()).add(key)
         return route
+
+    def _unshare(self, closed: Group) -> None:
+        """Forget the routes to a group. O(routes to it)."""
+        for key in self._sharing.pop(closed, ()):
+            del self._shared[key]
+            for group in key:
+                if group is not closed:
+                    keys = self._sharing[group]
+                    keys.discard(key)
+                    if not keys:
+                        del self._sharing[group]
 
     def remember_route(self, projection: str, tags: TagSet, match: Match) -> None:
         """Offer the cache of routes what a projection just matched; see `Memo.admit`."""

@@ -8,6 +8,7 @@ from mist.bench.dialect import Frames, Line
 from mist.bench.script import (
     CHUNK,
     LETTERS,
+    MANY,
     MAX_SIZE,
     MIN_SIZE,
     TAG,
@@ -22,6 +23,14 @@ def test_tag_lists_are_different_of_one_length_and_wanted() -> None:
     assert len(set(found)) == 101
     assert len({len(",".join(tags)) for tags in found}) == 1
     assert all(tags[0] == TAG and list(tags) == sorted(tags) for tags in found)
+
+
+def test_many_tag_lists_have_three_tags_of_their_own_each() -> None:
+    found = tag_lists(MANY)
+    tags = [tag for tags in found for tag in tags if tag != TAG]
+    assert len(set(tags)) == len(tags) == 3 * MANY
+    assert len({len(",".join(tags)) for tags in found}) == 1
+    assert all(list(tags) == sorted(tags) for tags in found[:100])
 
 
 @given(st.integers(MIN_SIZE, 300), st.integers(1, 12), st.integers(0, len(LETTERS) - 1))

@@ -32,12 +32,14 @@ from mist.bench.match import Matched
 from mist.bench.pipeline.figure import Figure
 from mist.bench.pipeline.measuring import Timed
 from mist.bench.report import Result, Row, row_of
+from mist.bench.script import MANY
 from mist.bench.site import Site
 from mist.bench.slow_consumer import SlowConsumer
 from mist.bench.suite import (
     all_cells,
     fanout_cells,
     latency_cells,
+    never_again_cells,
     slow_consumer_cells,
 )
 from mist.bench.tables import print_tables
@@ -221,6 +223,15 @@ def test_everything_is_a_bit_of_each_kind(quick: bool) -> None:
     assert {each.kind for each in all_cells(["tcp"]) if each.transport == "ws"} == set()
     assert {each.kind for each in all_cells(idle=False, history=False)} == SERVED - {"idle"}
     assert {each.kind for each in all_cells(http=False)} == SERVED - HTTP | {"history_publish"}
+
+
+@pytest.mark.parametrize("quick", [False, True])
+def test_no_tag_list_comes_again_where_that_is_measured(quick: bool) -> None:
+    cells = never_again_cells(["tcp", "ws"], quick=quick)
+    assert [each.transport for each in cells] == ["tcp", "tcp", "ws", "ws"]
+    for each in cells:
+        options = each.measure.keywords  # type: ignore[attr-defined]
+        assert options["tag_lists"] >= max(options["messages"], MANY)
 
 
 def test_http_is_measured_in_all_its_kinds() -> None:

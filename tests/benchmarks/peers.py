@@ -10,11 +10,11 @@ per million deliveries; a round takes every server once for a shape before the n
 The last column is mist over the better of NATS and Redis. Rates, which move with whatever
 else the machine does, are in the JSON.
 
-Shapes are named PUBLISHERS-SUBSCRIBERS[-mixed][-unthrottled]. 100 bytes of data; at most 500
+Shapes are named PUBLISHERS-SUBSCRIBERS[-mixed|-new][-unthrottled]. 100 bytes of data; at most 500
 messages underway, so that nothing has to be dropped, or as fast as the server reads. *mixed*:
 messages have 100 tag lists (subjects, channels) in turns, all beginning with one tag to which
 every subscriber subscribes: that tag with mist, `bench.>` with NATS, PSUBSCRIBE `bench,*` with
-Redis.
+Redis. *new*: so do those, but each message has three more tags that no other has.
 
 For latency there are two more servers, which only forward: *trio*, a loop as simple as one on
 that library can be, and *epoll*, one in C. `--pin` keeps the servers on one processor and the
@@ -45,6 +45,7 @@ from mist.bench.errors import BenchError
 from mist.bench.latency import Latency, measure_latency
 from mist.bench.load import Run, Target, open_load
 from mist.bench.process import raise_file_limit, terminable
+from mist.bench.script import MANY, NEVER_AGAIN
 from tests.benchmarks.peers_servers import SERVERS, Missing, bare, epoll
 
 __all__ = ["SHAPES", "Shape", "main"]
@@ -70,13 +71,14 @@ class Shape:
     @property
     def name(self) -> str:
         """As `--shapes` takes it."""
-        mixed = "-mixed" if self.lists > 1 else ""
+        mixed = "" if self.lists == 1 else "-new" if self.lists >= MANY else "-mixed"
         unthrottled = "" if self.window else "-unthrottled"
         return f"{self.publishers}-{self.subscribers}{mixed}{unthrottled}"
 
     def measure(self, target: Target, scale: float) -> Run:
         """One run on connections of its own."""
-        messages = int(min(DELIVERIES / self.subscribers, MAX_MESSAGES) * scale)
+        most = NEVER_AGAIN if self.lists >= MANY else MAX_MESSAGES
+        messages = int(min(DELIVERIES / self.subscribers, most) * scale)
         with open_load(
             target,
             self.publishers,
@@ -94,6 +96,7 @@ SHAPES: Final = [
     for lists in (1, 100)
     for publishers, subscribers in ((1, 1), (1, 10), (1, 100), (10, 10))
 ]
+SHAPES += [Shape(1, 1, NEVER_AGAIN * 9 // 8), Shape(1, 10, NEVER_AGAIN * 9 // 8)]
 LATENCY: Final = "latency"
 EPOLL: Final = "epoll"
 LOOPS: Final = {"trio": bare, EPOLL: epoll}  # take part in latency only

@@ -109,14 +109,14 @@ def test_shapes_have_names_and_are_chosen_by_them(capsys: pytest.CaptureFixture[
     peers.main(["--list"])
     names = capsys.readouterr().out.split()
     assert {"1-1", "1-100-mixed", "10-10-unthrottled", "latency"} <= set(names)
-    assert len(names) == len(set(names)) == 17
+    assert len(names) == len(set(names)) == 19
     with pytest.raises(SystemExit):
         peers.main(["--rounds", "0"])
 
 
 def test_figures_come_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--rounds", "2", "--scale", "0.01", "--servers", "mist", "--json"]
-    peers.main([*options, "--shapes", "1-10", "1-10-*"])
+    peers.main([*options, "--shapes", "1-10", "1-10-[mu]*"])
     found = json.loads(capsys.readouterr().out)
     assert set(found["shapes"]) == {
         "1-10",

@@ -1,5 +1,6 @@
 """Projection: what is asked of some hundred tag lists at once is what is asked of each."""
 
+import gc
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import chain
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from mist.addresses import compile_asked, expand
 from mist.broker.broker import Broker
+from mist.broker.groups import Group
 from mist.broker.outbox import Outbox
 from mist.broker.projection import Projected, plain_tags, project, tags_of
 from mist.errors import CommandError
@@ -195,6 +197,25 @@ def test_a_subscription_counts_from_the_next_message() -> None:
     assert count(first) == 6
     assert count(second) == 6
     assert count(third) == 9
+
+
+def alive() -> int:
+    gc.collect()
+    return sum(isinstance(each, Group) for each in gc.get_objects())
+
+
+def test_nothing_is_kept_of_a_subscription_that_ended() -> None:
+    broker = Broker()
+    outbox, stays = make_outbox(broker), make_outbox(broker)
+    before = alive()
+    broker.subscribe(stays, frozenset({"a"}))
+    groups = [broker.subscribe(outbox, frozenset({"a", f"user:{n}"})) for n in range(50)]
+    for number in range(3):
+        published(broker, *[f"a,order:{number}-{n},user:{n}" for n in range(50)])
+    while groups:
+        broker.unsubscribe(outbox, groups.pop())
+    published(broker, "a,order:1")
+    assert alive() == before + 1
 
 
 def test_somebody_who_asks_for_everything_gets_what_nobody_else_asks_for() -> None:

@@ -128,7 +128,7 @@ WINDOW = number(
 TAG_LISTS = number(
     "--tag-lists",
     1,
-    10_000,
+    1_000_000,
     "Different tag lists that messages have in turns, all with the one tag subscribed to",
     1,
 )
