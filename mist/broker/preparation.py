@@ -141,7 +141,7 @@ class Preparations:
         """
         if match is not None:
             return len(match.groups) > _FEW and not self._resolver.is_current(match)
-        return self.is_wide(tag_list.count(b",") + 1)
+        return len(self._directory) > _FEW and self.is_wide(tag_list.count(b",") + 1)
 
     def is_wide(self, tags: int) -> bool:
         """Whether messages of so many tags may match very much."""

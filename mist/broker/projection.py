@@ -29,7 +29,7 @@ import attrs
 
 from mist.addresses import MAX_TOKENS, subjects_derived
 from mist.index import BOUNDARY
-from mist.message import MAX_TAG
+from mist.message import MAX_TAG, occurs_more
 
 __all__ = ["Projected", "plain_tags", "project", "tags_of"]
 
@@ -89,7 +89,9 @@ def _plain_text(tag_lists: Sequence[bytes], most: int) -> str | None:
 
 def _text(tag_lists: Sequence[bytes], most: int) -> str | None:
     """Lists as lines, each of which ends; None where they can't be told apart, or are too long."""
-    if max(map(len, tag_lists)) >= 2 * most and any(each.count(b",") >= most for each in tag_lists):
+    if max(map(len, tag_lists)) >= 2 * most and any(
+        occurs_more(b",", each, most - 1) for each in tag_lists
+    ):
         return None
     try:
         text = b"\n".join(tag_lists).decode() + "\n"
@@ -116,11 +118,8 @@ def project(
     first = tag_lists[0].split(b",")
     names = _names(text) if first == sorted(first) else []
     if not names or not _is_in_order(names, len(tag_lists)):
-        text = "\n".join([",".join(sorted(each.split(","))) for each in text.split("\n")])
+        text = "\n".join([",".join(sorted(set(each.split(",")))) for each in text.split("\n")])
         names = _names(text)
-        if not _is_in_order(names, len(tag_lists)):  # some tag stands twice in a list
-            text = "\n".join([",".join(sorted(set(each.split(",")))) for each in text.split("\n")])
-            names = _names(text)
         canonical = text.encode().split(b"\n")
     return _project(names, known, canonical)
 
@@ -129,8 +128,10 @@ def _project_subjects(
     tag_lists: Sequence[bytes], known: Callable[[Iterable[str]], Iterable[str]]
 ) -> Projected | None:
     """As `project`, where each list is a subject alone, without wildcards inside its tokens."""
+    if not tag_lists[0].startswith(b".") or max(map(len, tag_lists)) > MAX_TAG:
+        return None
     text = _text(tag_lists, 1)
-    if text is None or max(map(len, tag_lists)) > MAX_TAG or not _SUBJECTS.fullmatch(text):
+    if text is None or not _SUBJECTS.fullmatch(text):
         return None
     each = [[*names, BOUNDARY] for names in subjects_derived(text[:-1].split("\n"), known)]
     return _project(list(chain(*each))[:-1], known)
