@@ -86,11 +86,13 @@ class Joiner:
         self._cuts = 0
 
     def cut(self, batch: Batch, start: int) -> Slice:
-        """The next runs of a batch, projected."""
+        """The next runs of a batch, projected; unless all their lists are known as written."""
         tag_lists = batch.tag_lists[start : start + _SLICE]
         while len(tag_lists) > 1 and sum(map(len, tag_lists)) > _SLICE_BYTES:
             tag_lists = tag_lists[: len(tag_lists) // 2]
-        projected = self._directory.project(tag_lists, self._most_tags)
+        projected = None
+        if not all(map(self._matches.__contains__, tag_lists)):
+            projected = self._directory.project(tag_lists, self._most_tags)
         if projected is not None:
             # Some that do come again are found sooner by themselves. Other places each time, since
             # publishers write their lists in turns.
