@@ -16,7 +16,7 @@ line: see `Batch.framable`.
 """
 
 import abc
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from io import BytesIO
 from itertools import chain, repeat
 from typing import Any, ClassVar, Final, TypeVar
@@ -24,7 +24,6 @@ from typing import Any, ClassVar, Final, TypeVar
 from mist.message import Envelope, TagSet, format_tags
 
 __all__ = [
-    "NOTHING",
     "RECORD_START",
     "Batch",
     "Entry",
@@ -116,9 +115,6 @@ class Batch:
         return self._runs
 
 
-NOTHING: Final[Mapping[object, Any]] = {}
-
-
 class TagList:
     """A tag list that has been checked, with what is derived from it once.
 
@@ -149,12 +145,7 @@ class TagList:
         return self._tags
 
     def derive(self, key: object, make: "Callable[[TagList], bytes]") -> bytes:
-        """What `make` makes of this tag list; kept under `key`.
-
-        Where it is asked for each message, look it up first, which takes a third of a call:
-
-            (tag_list.derived or NOTHING).get(key) or tag_list.derive(key, make)
-        """
+        """What `make` makes of this tag list; kept under `key`."""
         derived = self.derived
         if derived is None:
             return make(self)

@@ -22,7 +22,7 @@ import msgspec
 from mist.message import Envelope
 from mist.protocols.listing import tags_as_json
 from mist.replies import Reply, Resumed, Revoked
-from mist.wire import NOTHING, Entry, TagList, WireForm, ids_of
+from mist.wire import Entry, TagList, WireForm, ids_of
 
 __all__ = ["COMMENT", "EventForm", "end_event", "json_messages", "notice_event", "ready_event"]
 
@@ -91,8 +91,7 @@ def json_messages(entries: Sequence[Entry], firsts: Sequence[int] | None) -> lis
     beginnings: list[bytes] = []
     messages: list[bytes] = []
     for tag_list, wire, count in entries:
-        found = (tag_list.derived or NOTHING).get(EventForm)
-        beginnings += [found or tag_list.derive(EventForm, _make_beginning)] * count
+        beginnings += [tag_list.derive(EventForm, _make_beginning)] * count
         messages += tag_list.split(wire, count)
     ids = None if firsts is None else ids_of(entries, firsts)
     try:

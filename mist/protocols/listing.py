@@ -15,7 +15,7 @@ _STEP: Final = 1_000  # tag lists, some 1 ms
 
 
 def tags_as_json(tag_list: TagList) -> bytes:
-    """The tags of a message as an array, sorted. As quick as keeping it would be."""
+    """The tags of a message as an array, sorted."""
     canonical = tag_list.canonical
     if b'"' in canonical or b"\\" in canonical:
         return msgspec.json.encode(canonical.decode().split(","))

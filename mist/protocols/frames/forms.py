@@ -16,7 +16,7 @@ import msgspec
 from mist.message import Envelope
 from mist.protocols.listing import tags_as_json
 from mist.protocols.rfc6455 import TEXT_HEADERS, count_frames, text_frame
-from mist.wire import NOTHING, Entry, TagList, WireForm, ids_of
+from mist.wire import Entry, TagList, WireForm, ids_of
 
 __all__ = ["JSON_FRAMES", "JsonFrames"]
 
@@ -43,8 +43,7 @@ class JsonFrames(WireForm):
         starts: list[bytes] = []
         messages: list[bytes] = []
         for tag_list, wire, count in entries:
-            found = (tag_list.derived or NOTHING).get(self)
-            starts += [found or tag_list.derive(self, _make_start)] * count
+            starts += [tag_list.derive(self, _make_start)] * count
             messages += tag_list.split(wire, count)
         ids = None if firsts is None else ids_of(entries, firsts)
         try:

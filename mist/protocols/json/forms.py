@@ -9,7 +9,7 @@ import msgspec
 from mist.message import Envelope
 from mist.protocols.listing import tags_as_json
 from mist.protocols.rfc6455 import count_frames, text_frame
-from mist.wire import NOTHING, Entry, TagList, WireForm
+from mist.wire import Entry, TagList, WireForm
 
 __all__ = ["JSON_OBJECTS", "JSON_OBJECT_FRAMES", "JsonObjectFrames", "JsonObjects"]
 
@@ -35,8 +35,7 @@ class JsonObjects(WireForm):
         beginnings: list[bytes] = []
         texts: list[str] = []
         for tag_list, wire, count in entries:
-            found = (tag_list.derived or NOTHING).get(JsonObjects)
-            beginning = found or tag_list.derive(JsonObjects, _make_beginning)
+            beginning = tag_list.derive(JsonObjects, _make_beginning)
             beginnings.extend(repeat(beginning, count))
             texts += _texts(tag_list, wire, count)
         return [

@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 
 from mist.addresses import is_subject
 from mist.message import Envelope, TagSet
-from mist.wire import NOTHING, Entry, TagList, WireForm
+from mist.wire import Entry, TagList, WireForm
 
 __all__ = ["HEADERS", "REPLY", "SubjectForm", "message", "subject_form", "subject_of"]
 
@@ -89,7 +89,7 @@ class SubjectForm(WireForm):
         found: list[bytes] = []
         total = 0
         for tag_list, wire, count in entries:
-            subject = (tag_list.derived or NOTHING).get(_SUBJECT) or _subject(tag_list)
+            subject = _subject(tag_list)
             if not subject:
                 continue
             total += count
