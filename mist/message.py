@@ -41,6 +41,7 @@ __all__ = [
     "MAX_TAG",
     "MAX_TOKEN",
     "MAX_TOKEN_TAGS",
+    "NOT_IN_TAGS",
     "PUBLISH",
     "Envelope",
     "Limits",
@@ -169,11 +170,14 @@ class Envelope:
     meta: Mapping[str, bytes] | None = None
 
 
+NOT_IN_TAGS: Final = r" ,\x00-\x1f\x7f-\x9f\ud800-\udfff"
+"""The characters that no tag has, for a class of a regular expression."""
+
 # What most tag lists are made of, and what is good for any use: topics, and tags that are no
 # addresses. One look at a whole list in C takes a tenth of the time that a look at each tag takes.
 # What it doesn't match is `check_tag`'s to judge. There are at most 63 characters where each may
 # take four bytes; and nothing is tried twice.
-_OTHER: Final = r"[^ ,\x00-\x1f\x7f-\x9f\ud800-\udfff"  # and closed by what it is not, either
+_OTHER: Final = rf"[^{NOT_IN_TAGS}"  # and closed by what it is not, either
 _ENDS: Final = r"(?=,|\Z)"
 _PLAIN: Final = (
     rf"(?![/.=>])(?>{_OTHER}]{{1,63}}+{_ENDS}|[!-+\--~]{{64,255}}+{_ENDS})(?<!\*)"

@@ -29,19 +29,19 @@ import attrs
 
 from mist.addresses import MAX_TOKENS, subjects_derived
 from mist.index import BOUNDARY
-from mist.message import MAX_TAG, occurs_more
+from mist.message import MAX_TAG, NOT_IN_TAGS, occurs_more
 
 __all__ = ["Projected", "plain_tags", "project", "tags_of"]
 
 # Tags that are valid whatever they are used for, and that nothing is derived of: they begin with
 # none of the marks of an address or of a right, and don't end in a star, which is looked for by
 # itself. At most 63 characters where each may take four bytes.
-_MARKS: Final = r"/.=> ,\x00-\x1f\x7f-\x9f\ud800-\udfff"
-_OTHER: Final = r"[^ ,\x00-\x1f\x7f-\x9f\ud800-\udfff]"
-_PLAIN: Final = re.compile(rf"(?:[^{_MARKS}]{_OTHER}{{0,62}}+[,\n])++")
-_PLAIN_ASCII: Final = re.compile(rf"(?:[^{_MARKS}]{_OTHER}{{0,254}}+[,\n])++")
+_FIRST: Final = rf"[^/.=>{NOT_IN_TAGS}]"
+_OTHER: Final = rf"[^{NOT_IN_TAGS}]"
+_PLAIN: Final = re.compile(rf"(?:{_FIRST}{_OTHER}{{0,62}}+[,\n])++")
+_PLAIN_ASCII: Final = re.compile(rf"(?:{_FIRST}{_OTHER}{{0,254}}+[,\n])++")
 
-_TOKEN: Final = r"[^ ,.*>\x00-\x1f\x7f-\x9f\ud800-\udfff]"
+_TOKEN: Final = rf"[^.*>{NOT_IN_TAGS}]"
 _SUBJECTS: Final = re.compile(rf"(?:(?:\.{_TOKEN}++){{1,{MAX_TOKENS}}}+\n)++")
 
 _BETWEEN: Final = f",{BOUNDARY},"
