@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import mist.message
@@ -204,7 +204,11 @@ def test_writing_and_reading_a_tag_set_gives_it_back(found: frozenset[str]) -> N
     assert text.encode().split(b",") == sorted(tag.encode() for tag in found)
 
 
-@given(st.text())
+@given(st.one_of(st.text(), st.text("./=>*ab", max_size=9)))
+@example(".")
+@example(".a*")
+@example("=/a")
+@example("/" * 33)
 def test_a_tag_passes_exactly_when_the_rules_hold(tag: str) -> None:
     try:
         size = len(tag.encode())
@@ -214,9 +218,15 @@ def test_a_tag_passes_exactly_when_the_rules_hold(tag: str) -> None:
     good = (
         1 <= size <= 255
         and not set(tag) & (controls | {" ", ","})
-        and not tag.startswith(("..", ">"))
-        and not tag.endswith("*")
+        and not tag.startswith(("..", ">", "=/"))
     )
+    if tag.startswith("."):
+        tokens = tag[1:].split(".")
+        good = good and len(tokens) <= 20 and not {"", "*", ">"} & set(tokens)
+    else:
+        good = good and not tag.endswith("*")
+    if tag.startswith("/"):
+        good = good and tag.count("/") <= 32
     assert _passes(tag) == good
 
 
