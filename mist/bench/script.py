@@ -27,6 +27,7 @@ __all__ = [
     "NEVER_AGAIN",
     "TAG",
     "Script",
+    "lists_that_never_come_again",
     "tag_lists",
     "write_script",
 ]
@@ -88,6 +89,13 @@ def tag_lists(count: int) -> list[tuple[str, ...]]:
     return [(TAG, *[f"{name}{n:0{width}d}" for name in own]) for n in range(count)]
 
 
+def lists_that_never_come_again(messages: int) -> int:
+    """How many tag lists so many messages have where each has one of its own: a cycle's."""
+    # An eighth more than what is played, so that a number far behind the expected one is
+    # told from one far ahead of it.
+    return messages * 9 // 8
+
+
 def write_script(
     publisher: int,
     messages: int,
@@ -110,9 +118,9 @@ def write_script(
     publishes = [publishing.publish(tags, data.encode()) for tags in lists]
     deliveries = [hearing.delivery(tags, data.encode()) for tags in lists]
     publish_size, delivery_size = len(publishes[0]), len(deliveries[0])
-    # An eighth more than what is played, so that a number far behind the expected one is
-    # told from one far ahead of it.
-    cycle = min(messages * 9 // 8, _MAX_BYTES // max(publish_size, delivery_size))
+    cycle = min(
+        lists_that_never_come_again(messages), _MAX_BYTES // max(publish_size, delivery_size)
+    )
     cycle = -(-max(cycle, _MIN_CYCLE) // len(lists)) * len(lists)
     return Script(
         cycle=cycle,

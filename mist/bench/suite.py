@@ -17,7 +17,7 @@ from mist.bench.idle import measure_idle
 from mist.bench.latency import measure_latency
 from mist.bench.match import measure_match
 from mist.bench.report import Result
-from mist.bench.script import NEVER_AGAIN
+from mist.bench.script import NEVER_AGAIN, lists_that_never_come_again
 from mist.bench.site import Site
 from mist.bench.slow_consumer import measure_slow_consumer
 from mist.bench.throughput import measure_throughput
@@ -87,9 +87,8 @@ def fanout_cells(
 def never_again_cells(transports: Sequence[str] = ("tcp",), *, quick: bool = False) -> list[Cell]:
     """Messages of which each has a tag list that was never seen before."""
     messages = NEVER_AGAIN // (_QUICK if quick else 1)
-    return fanout_cells(
-        ((1, 1), (1, 10)), transports, messages=messages, tag_lists=messages * 9 // 8
-    )
+    lists = lists_that_never_come_again(messages)
+    return fanout_cells(((1, 1), (1, 10)), transports, messages=messages, tag_lists=lists)
 
 
 def _throughput_cells(

@@ -45,7 +45,7 @@ from mist.bench.errors import BenchError
 from mist.bench.latency import Latency, measure_latency
 from mist.bench.load import Run, Target, open_load
 from mist.bench.process import raise_file_limit, terminable
-from mist.bench.script import MANY, NEVER_AGAIN
+from mist.bench.script import MANY, NEVER_AGAIN, lists_that_never_come_again
 from tests.benchmarks.peers_servers import SERVERS, Missing, bare, epoll
 
 __all__ = ["SHAPES", "Shape", "main"]
@@ -96,7 +96,8 @@ SHAPES: Final = [
     for lists in (1, 100)
     for publishers, subscribers in ((1, 1), (1, 10), (1, 100), (10, 10))
 ]
-SHAPES += [Shape(1, 1, NEVER_AGAIN * 9 // 8), Shape(1, 10, NEVER_AGAIN * 9 // 8)]
+NEW: Final = lists_that_never_come_again(NEVER_AGAIN)
+SHAPES += [Shape(1, 1, NEW), Shape(1, 10, NEW)]
 LATENCY: Final = "latency"
 EPOLL: Final = "epoll"
 LOOPS: Final = {"trio": bare, EPOLL: epoll}  # take part in latency only
