@@ -19,7 +19,7 @@ from mist.protocols.subjects.commands import (
     parse_announcement,
     remembered_announcement,
 )
-from mist.wire import RECORD_START, Batch
+from mist.wire import Batch, record
 
 __all__ = ["MAX_CONTROL_LINE", "PUBLISHING", "Cut", "Framing", "FramingLost", "cut_batch"]
 
@@ -205,15 +205,18 @@ def _plain(lines: list[bytes], count: int, limit: int) -> tuple[Batch, int] | No
     if (b"\n".join(payloads) + b"\n").count(b"\r\n") != count:
         return None
     tag_lists = [b"." + subject for subject, _ in announced]
-    whole = b"".join(
-        [
-            b"%b%b %b\n" % (RECORD_START, tag_list, payload[:-1])
-            for tag_list, payload in zip(tag_lists, payloads, strict=True)
-        ]
-    )
+    records = [
+        record(tag_list, payload[:-1])
+        for tag_list, payload in zip(tag_lists, payloads, strict=True)
+    ]
+    return _batch_of(tag_lists, records), len(heads) + sum(sizes) + count
+
+
+def _batch_of(tag_lists: list[bytes], parts: list[bytes]) -> Batch:
+    """A message for each of these tag lists; joined, the parts are their records."""
     distinct = set(tag_lists)
-    batch = Batch(tag_lists if len(distinct) > 1 else tuple(distinct), (whole, count))
-    return batch, len(heads) + sum(sizes) + count
+    whole = b"".join(parts), len(tag_lists)
+    return Batch(tag_lists if len(distinct) > 1 else tuple(distinct), whole)
 
 
 def _various(data: bytes, limit: int, alike: bool) -> tuple[Batch, int] | None:
@@ -246,6 +249,4 @@ def _various(data: bytes, limit: int, alike: bool) -> tuple[Batch, int] | None:
         end += len(head) + len(payload) + 2
     if not tag_lists:
         return None
-    whole = b"".join(parts), len(tag_lists)
-    distinct = set(tag_lists)
-    return Batch(tag_lists if len(distinct) > 1 else tuple(distinct), whole), end
+    return _batch_of(tag_lists, parts), end
