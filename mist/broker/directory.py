@@ -35,7 +35,7 @@ class Directory:
 
     Attributes:
         matches: those cached, by the tag list as written. For looking up only.
-        routes: likewise, by the projection; see `mist.broker.projection`.
+        routes: the same, by the projection; see `mist.broker.projection`.
     """
 
     def __init__(self) -> None:
@@ -112,7 +112,10 @@ class Directory:
 
     def match(self, tags: TagSet) -> list[Group]:
         """The groups that a message with these tags, as published, satisfies; in no order."""
-        groups = self._index.match(expand(tags))
+        return self._match_expanded(expand(tags))
+
+    def _match_expanded(self, tags: TagSet) -> list[Group]:
+        groups = self._index.match(tags)
         if self._everything is not None:
             groups.append(self._everything)
         return groups
@@ -145,10 +148,8 @@ class Directory:
         return project(tag_lists, self._index.known, most)
 
     def route(self, tags: TagSet) -> Match:
-        """What these plain tags match. One object for all that match the same few groups."""
-        groups = self._index.match(tags)
-        if self._everything is not None:
-            groups.append(self._everything)
+        """What a projection's tags match. One object for all that match the same few groups."""
+        groups = self._match_expanded(tags)
         if len(groups) > _SHARED:
             return Match(b"", frozenset(), groups)
         key = frozenset(groups)

@@ -106,7 +106,6 @@ class Joiner:
         self,
         batch: Batch,
         slice_: Slice,
-        projected: Projected,
         place: int,
         joined: list[Joined],
     ) -> int:
@@ -118,9 +117,12 @@ class Joiner:
 
         Returns:
             The place of the first that isn't among them: the end of the slice, or one after which
-            there are too many to be found in a step, or one that takes long.
+            there are too many to be found in a step, or one that takes long. Where the slice is
+            not projected, that is the first.
         """
-        start = slice_.start
+        start, projected = slice_.start, slice_.projected
+        if projected is None:
+            return place
         projections = projected.projections[place - start :]
         routes: dict[str, Match] = {}
         destinations: dict[str, Recipients] = {}
@@ -151,8 +153,13 @@ class Joiner:
                 and stop - place == len(batch.tag_lists)
             ):
                 wire, count = batch.whole
-                make = partial(self._along_whole, batch, projections, routes)
-                joined.append((recipients, Portion(batch, count, None, make, wire), count, place))
+                portion = Portion(
+                    batch,
+                    count,
+                    make=lambda: self._along_each(batch.runs, projections, routes, 0, stop),
+                    wire=wire,
+                )
+                joined.append((recipients, portion, count, place))
                 return stop
         runs = batch.runs[place:stop]
         if canonical is not None:
@@ -190,15 +197,9 @@ class Joiner:
             portion = None
             if recipients is not nobody:
                 make = partial(along, runs, projections, routes, begins, ends)
-                portion = Portion(batch, count, None, make, wire if framable else None)
+                portion = Portion(batch, count, make=make, wire=wire if framable else None)
             joined.append((recipients, portion, count, place + begins))
             begins = ends
-
-    def _along_whole(
-        self, batch: Batch, projections: Sequence[str], routes: Mapping[str, Match]
-    ) -> Sequence[Matched]:
-        runs = batch.runs
-        return self._along_each(runs, projections, routes, 0, len(runs))
 
     def _along_each(
         self,
@@ -292,12 +293,13 @@ def _number(batch: Batch, begins: int, ends: int) -> int:
 
 def _rewritten(runs: Sequence[Run], canonical: Sequence[bytes]) -> Sequence[Run]:
     """Runs with their canonical tag lists in the place of those that were written."""
-    if sum([run[2] for run in runs]) == len(runs):
-        return [
-            (new, RECORD_START + new + wire[_START + len(old) :], 1)
-            for (old, wire, _), new in zip(runs, canonical, strict=True)
-        ]
     return [
-        (new, TagList(None, new).rewrite(record_head(old), wire, count), count)
+        (
+            new,
+            RECORD_START + new + wire[_START + len(old) :]
+            if count == 1  # nearly always, and quicker so
+            else TagList(None, new).rewrite(record_head(old), wire, count),
+            count,
+        )
         for (old, wire, count), new in zip(runs, canonical, strict=True)
     ]

@@ -31,6 +31,7 @@ class Portion:
         batch: Batch,
         count: int,
         entries: Sequence[Matched] | None = None,
+        *,
         make: Callable[[], Sequence[Matched]] | None = None,
         wire: bytes | None = None,
         is_whole: bool = False,

@@ -15,7 +15,6 @@ No clock is read here but the one that is given.
 """
 
 import random
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Final
@@ -179,8 +178,7 @@ class TagRates:
         """Count lists that aren't cached, all at once where they are plain."""
         tags = plain_tags(tag_lists, self._limit)
         if tags is not None:
-            for tag, number in Counter(tags).items():
-                self._add((tag,), number * count)
+            self._add(tags, count)
             return
         for tag_list in tag_lists:
             self._add(self._parse(tag_list), count)
@@ -189,8 +187,8 @@ class TagRates:
         slot = self._slots[self._number]
         for tag in tags:
             slot[tag] = slot.get(tag, 0) + count
-        if len(slot) > _MAX_TAGS:
-            self._slots[self._number] = _most_frequent(slot)
+        while len(slot) > _MAX_TAGS:
+            slot = self._slots[self._number] = _most_frequent(slot)
 
     def _parse(self, tag_list: bytes) -> Iterable[str]:
         """The tags of a list that isn't cached; none where it breaks the rules."""

@@ -149,9 +149,8 @@ class Walks:
             self.unmatched += count
         elif common is not None:
             make = partial(_cached_entries, batch, matches)
-            portion = Portion(
-                batch, count, None, make, wire if canonical else None, is_whole=canonical
-            )
+            at_hand = wire if canonical else None
+            portion = Portion(batch, count, make=make, wire=at_hand, is_whole=canonical)
             left = self._fan_out.deliver(common, portion, skip, first)
         return count, left
 
@@ -168,9 +167,7 @@ class Walks:
             if place >= slice_.stop or slice_.version != resolver.version:
                 slice_ = joiner.cut(batch, place)
             joined: list[Joined] = []
-            following = place
-            if slice_.projected is not None:
-                following = joiner.join_projected(batch, slice_, slice_.projected, place, joined)
+            following = joiner.join_projected(batch, slice_, place, joined)
             if following == place:
                 stop = slice_.stop if slice_.projected is None else place + 1
                 prepared = yield from self._matcher.prepare(batch.tag_lists[place], accepted)
