@@ -241,11 +241,14 @@ async def test_without_an_archive_what_was_trimmed_is_told_as_lost(tmp_path):
         for _ in range(10):
             await append(server, some("a", 100))
         await trim(server, 500)
+        # Blocks go whole, and the server's own maintenance beside may have joined some.
+        first = (await server.hub.sequencer.history.position()).first
+        assert 501 <= first <= 1_000
         response = await get(server)
-        assert ids(response) == list(range(501, 1_001))
-        assert told(response) == (1_000, True, "1-500")
-        assert response.headers["mist-first"] == "501"
-        assert told(await get(server, "?after=500"))[2] is None
+        assert ids(response) == list(range(first, 1_001))
+        assert told(response) == (1_000, True, f"1-{first - 1}")
+        assert response.headers["mist-first"] == f"{first}"
+        assert told(await get(server, f"?after={first - 1}"))[2] is None
         assert told(await get(server, "?after=300&upto=400")) == (400, True, "301-400")
 
 
