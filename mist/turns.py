@@ -54,7 +54,14 @@ _FREED: Final = 200  # items freed in a step, up to 1 ms where each is a message
 
 
 def emptying(*lists: list[Any]) -> Iterator[None]:
-    """Empty lists of the same length, in steps: to free very much at once takes long."""
+    """Empty lists of the same length, in steps: to free very much at once takes long.
+
+    Short ones, as nearly all are, are left alone: there is nothing to be done in steps.
+    """
+    return iter(()) if len(lists[0]) <= _FREED else _emptied(lists)
+
+
+def _emptied(lists: Iterable[list[Any]]) -> Iterator[None]:
     while any(lists):
         for each in lists:
             del each[-_FREED:]

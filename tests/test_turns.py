@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 import trio
 
-from mist.turns import Account, Turns
+from mist.turns import Account, Turns, emptying
 from tests.clocks import Clock
 
 
@@ -31,6 +31,13 @@ async def steps(
         await turns.wait(account)
         clock.work(0.01)
         done.append(name)
+
+
+@pytest.mark.parametrize(("count", "steps"), [(0, 0), (200, 0), (201, 2), (1_000, 5)])
+def test_long_lists_are_emptied_in_steps_and_short_ones_left(count: int, steps: int) -> None:
+    some, others = [object()] * count, [object()] * count
+    assert sum(1 for _ in emptying(some, others)) == steps
+    assert len(some) == len(others) == (0 if steps else count)
 
 
 async def test_a_pass_has_a_budget_and_the_next_has_another(turns: Turns, clock: Clock) -> None:

@@ -5,8 +5,7 @@ POST /v1/messages       all of a request's messages or none; durable when answer
 GET /v1/messages        a page of messages that match any of some tag sets, by ascending ids
 """
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Final
 
 import msgspec
@@ -174,34 +173,44 @@ class _Publishing:
     async def _publish_live(self, key: Key | None) -> bool:
         """Publish where there is no history; False where the key was used for something else."""
         hub = self._hub
-        async with self._checked() as checked:
+        with Checked(hub.broker) as checked:
+            await self._check(checked)
             # From here to the first message without an await. Once that is published all will be.
             fresh: list[Key] = []
             if key is not None and not hub.keys_in_memory.once(key, lambda: fresh.append(key)):
                 return False
             if key is None or fresh:
                 await hub.publish_checked(checked, self._envelopes(), self._account)
+            await self._let_go(checked)
         return True
 
     async def _store(self, key: Key | None) -> int:
         """Publish durably; the id of the first."""
-        async with self._checked() as checked:
-            name = self._caller.name
-            return await self._hub.store_checked(checked, name, key, self._envelopes())
+        hub = self._hub
+        with Checked(hub.broker) as checked:
+            await self._check(checked)
+            first = await hub.store_checked(checked, self._caller.name, key, self._envelopes())
+            await self._let_go(checked)
+        return first
 
-    @asynccontextmanager
-    async def _checked(self) -> AsyncIterator[Checked]:
+    async def _check(self, checked: Checked) -> None:
         """Check the messages, in turns, and then the right to publish them: see `_authorize`.
+
+        Args:
+            checked: takes them in.
 
         Raises:
             EmptyTag, InvalidTag, TooManyTags, TooManyMatches: of the first invalid one.
             NotGranted, Problem: as `_authorize`; or too much waits for the disk (503).
         """
-        async with self._hub.checked(self._found.messages, self._account) as checked:
-            await self._authorize()
-            check_room(self._hub)
-            yield checked
-            await self._hub.turns.drive(emptying(self._found.messages), self._account)
+        await self._hub.check(checked, self._found.messages, self._account)
+        await self._authorize()
+        check_room(self._hub)
+
+    async def _let_go(self, checked: Checked) -> None:
+        """Free the messages, in turns."""
+        await self._hub.let_go(checked, self._account)
+        await self._hub.turns.drive(emptying(self._found.messages), self._account)
 
     async def _authorize(self) -> None:
         """Check the right to publish all of it, in turns.

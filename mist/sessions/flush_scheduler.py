@@ -88,13 +88,22 @@ class FlushScheduler:
         finally:
             self._running = False
 
-    async def work(self, steps: Iterable[object], account: Account, *, late: bool = False) -> None:
+    async def work(
+        self,
+        steps: Iterable[object],
+        account: Account,
+        *,
+        late: bool = False,
+        shielded: bool = False,
+    ) -> None:
         """Do what queues deliveries, in turns; `pause` comes after it.
 
         Cancelled, it leaves the rest undone.
 
         Args:
             account, late: as for `Turns.wait`.
+            shielded: whether it is not cancelled once it has begun. Costs nothing where it
+                needn't wait, which a cancel scope around it would.
         """
         turns = self._turns
         began = turns.now
@@ -102,7 +111,11 @@ class FlushScheduler:
         try:
             for _ in steps:
                 if turns.spent(began):
-                    await self.rest(account, late=late)
+                    if shielded:
+                        with trio.CancelScope(shield=True):
+                            await self.rest(account, late=late)
+                    else:
+                        await self.rest(account, late=late)
         finally:
             self._working -= 1
 

@@ -2,12 +2,15 @@
 
 A peer's messages come through its session, which batches and checks them as they arrive. These
 come as a list, and are checked as a whole before any of them is published: all at once in the
-caller's own call (`publish_all`, `store_all`), or in turns, where they are a peer's (`checked`, and
-in it `publish_checked` or `store_checked`).
+caller's own call (`publish_all`, `store_all`), or in turns, where they are a peer's:
+
+    with Checked(hub.broker) as checked:
+        await hub.check(checked, messages, account)
+        await hub.publish_checked(checked, envelopes, account)      or `store_checked`
+        await hub.let_go(checked, account)
 """
 
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterator, Sequence
 
 import trio
 
@@ -94,22 +97,20 @@ class InsidePublisher:
                 )
         return len(messages)
 
-    @asynccontextmanager
-    async def checked(
-        self, messages: Sequence[tuple[TagSet, bytes]], account: Account
-    ) -> AsyncIterator[Checked]:
-        """Check messages in turns, for `publish_checked` or `store_checked` in this block.
+    async def check(
+        self, checked: Checked, messages: Sequence[tuple[TagSet, bytes]], account: Account
+    ) -> None:
+        """Check messages in turns, for `publish_checked` or `store_checked`.
 
         Args:
+            checked: takes them in; with nothing in it.
+            messages: tags and data of each, in order; at least one.
             account: whom the turns are charged to.
 
         Raises:
             EmptyTag, InvalidTag, TooManyTags, TooManyMatches: a message's tags break the rules.
         """
-        with Checked(self.broker) as checked:
-            await self.flush_scheduler.work(checked.check(messages), account)
-            yield checked
-            await self.flush_scheduler.work(checked.let_go(), account)
+        await self.flush_scheduler.work(checked.check(messages), account)
 
     async def publish_checked(
         self, checked: Checked, envelopes: Sequence[Envelope | None], account: Account
@@ -118,12 +119,14 @@ class InsidePublisher:
 
         Once it has begun it is not cancelled.
         """
-        batches = checked.batches(envelopes)
-        with trio.CancelScope(shield=True):
-            for part in batches:
-                steps = self.broker.publish_in_steps(part.batch)
-                await self.flush_scheduler.work(steps, account)
-            self.flush_scheduler.flush()
+        for part in checked.batches(envelopes):
+            steps = self.broker.publish_in_steps(part.batch)
+            await self.flush_scheduler.work(steps, account, shielded=True)
+        self.flush_scheduler.flush()
+
+    async def let_go(self, checked: Checked, account: Account) -> None:
+        """Free in turns what was published."""
+        await self.flush_scheduler.work(checked.let_go(), account)
 
     async def store_checked(
         self,

@@ -1,7 +1,9 @@
 """Sessions take turns: one flush for all who worked at the same time, none forgotten."""
 
+from collections.abc import Iterator
 from functools import partial
 
+import pytest
 import trio
 import trio.testing
 
@@ -9,7 +11,7 @@ from mist.broker.broker import Broker
 from mist.broker.outbox import BURST, Outbox, OutboxLimits
 from mist.protocols.line.forms import PLAIN
 from mist.sessions.flush_scheduler import READ_ALONE, READ_SHARED, FlushScheduler
-from mist.turns import Turns
+from mist.turns import Account, Turns
 from mist.wire import Batch
 from tests.clocks import Clock
 
@@ -120,6 +122,32 @@ async def test_publishers_that_share_a_flush_cannot_fill_a_healthy_outbox() -> N
     assert subscriber.outbox.dropped_full == 0
     assert sum(written.count(b"\n") for written in subscriber.writes) == 100
     assert len(subscriber.writes) < 10
+
+
+@pytest.mark.parametrize("shielded", [True, False])
+async def test_what_is_shielded_is_done_once_it_has_begun(
+    nursery: trio.Nursery, shielded: bool
+) -> None:
+    clock = Clock()
+    flush_scheduler = FlushScheduler(Broker(), turns := Turns(clock))
+    await nursery.start(turns.run)
+    done = 0
+
+    def steps() -> Iterator[None]:
+        nonlocal done
+        for _ in range(10):
+            clock.work(0.001)  # more than a turn
+            done += 1
+            yield
+
+    await trio.lowlevel.checkpoint()
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await flush_scheduler.work(steps(), Account(), shielded=shielded)
+        assert shielded
+        await trio.lowlevel.checkpoint()
+    assert scope.cancelled_caught
+    assert done == (10 if shielded else 1)
 
 
 class Crowd:
