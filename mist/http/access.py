@@ -126,7 +126,10 @@ class Access:
     def account(self, caller: Caller, request: Request) -> Account:
         """Whom the event loop's time for a request is charged to: the token, as in its sessions;
         of a service the address."""
-        return self._hub.turns.account(caller.name or f"http {request.state.peer}")
+        if caller.name:
+            return self._hub.turns.account(caller.name)
+        account: Account = request.scope["state"]["account"]
+        return account
 
     async def refusal(self, reason: str, detail: str) -> Problem:
         """The problem to raise for an invalid credential: counted, and after a delay against
@@ -165,7 +168,7 @@ class Access:
 
 
 def _is_local(request: Request) -> bool:
-    listen: Listen = request.state.listen
+    listen: Listen = request.scope["state"]["listen"]
     return listen.is_local
 
 

@@ -27,6 +27,7 @@ from mist.http import (
     tickets,
     tokens,
 )
+from mist.http.answers import write
 from mist.http.context import Context
 from mist.http.guard import Guard, GuardLimits
 from mist.http.problems import HANDLERS, Problem, answer_of
@@ -109,9 +110,9 @@ class _Routes:
             return
         try:
             response = await endpoint(Request(scope, receive, send))
-            await response(scope, receive, send)
+            await write(response, scope, receive, send)
         except (Problem, MistError, HTTPException) as error:
-            await answer_of(error)(scope, receive, send)
+            await write(answer_of(error), scope, receive, send)
 
 
 def _routes(context: Context) -> list[BaseRoute]:

@@ -1,6 +1,6 @@
 """JSON bodies of requests and responses, and media types."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from typing import Final, TypeVar
 
 import msgspec
@@ -8,10 +8,11 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from mist.errors import MistError
+from mist.http.answers import WholeResponse
 from mist.http.problems import Problem
 from mist.message import has_more_strings, occurs_more
 
-__all__ = ["ARROW", "FORM", "JSON", "NDJSON", "answer", "read_body", "whole_body"]
+__all__ = ["ARROW", "FORM", "JSON", "NDJSON", "answer", "media_type", "read_body", "whole_body"]
 
 T = TypeVar("T")
 
@@ -20,6 +21,11 @@ NDJSON: Final = "application/x-ndjson"
 ARROW: Final = "application/vnd.apache.arrow.stream"
 FORM: Final = "application/x-www-form-urlencoded"
 
+_JSON_HEADERS: Final = (
+    (b"cache-control", b"no-store"),
+    (b"content-type", b"application/json"),
+)
+
 
 def _whole(text: str) -> int | float:
     number = float(text)
@@ -27,6 +33,15 @@ def _whole(text: str) -> int | float:
 
 
 _decode_whole: Final = msgspec.json.Decoder(float_hook=_whole).decode
+
+
+def media_type(request: Request) -> str:
+    """A request's Content-Type, without parameters; empty where it has none."""
+    for name, value in request.scope["headers"]:
+        if name == b"content-type":
+            kind: str = value.decode("latin-1").partition(";")[0].strip().lower()
+            return kind
+    return ""
 
 
 async def whole_body(request: Request) -> bytes:
@@ -78,7 +93,8 @@ def _invalid(detail: str) -> Problem:
     return Problem(400, "invalid_body", f"the body can't be understood: {detail}")
 
 
-def answer(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+def answer(
+    value: object, status: int = 200, headers: Iterable[tuple[bytes, bytes]] = ()
+) -> Response:
     """A JSON response that must not be cached."""
-    sent = {"Cache-Control": "no-store", **(headers or {})}
-    return Response(msgspec.json.encode(value), status, sent, JSON)
+    return WholeResponse(msgspec.json.encode(value), status, (*_JSON_HEADERS, *headers))

@@ -56,8 +56,9 @@ class HttpTransport:
     """Serves HTTP on each stream it is given.
 
     Args:
-        app: an ASGI application. In its `scope["state"]` are `listen`, the listener, and
-            `peer`, the address; see `mist.http.exchange` for its extension.
+        app: an ASGI application. In its `scope["state"]` are `listen`, the listener, `peer`, the
+            address, and `account`, whom turns of that address are charged to; see
+            `mist.http.exchange` for its extension.
         limiter: limits connections.
         listen: the listener.
         turns: in which requests begin where many come at once; None where they needn't.
@@ -173,7 +174,16 @@ class _Connection:
         reader: what has arrived, and was not read.
     """
 
-    __slots__ = ("_address", "_live", "_nursery", "_scope", "_stream", "_transport", "reader")
+    __slots__ = (
+        "_account",
+        "_address",
+        "_live",
+        "_nursery",
+        "_scope",
+        "_stream",
+        "_transport",
+        "reader",
+    )
 
     def __init__(
         self,
@@ -185,10 +195,11 @@ class _Connection:
         self._transport = transport
         self._stream = ByteStream(stream)
         self._address = address
+        self._account = transport.turns.account(f"http {address}")
         self._live = False  # whether a request was answered: newcomers come behind others
         self._nursery = nursery
         self.reader = RequestReader(transport.max_header)
-        self._scope = trio.CancelScope()  # cancelled where a request takes too long to come
+        self._scope = trio.CancelScope()  # cancelled where no request comes any more
 
     async def run(self) -> RequestHead | None:
         """Answer requests until the connection is closed.
@@ -247,7 +258,12 @@ class _Connection:
             keep_alive=not transport.draining,
             date=transport.date,
         )
-        scope = exchange.scope(transport.listen, self._address)
+        state = {
+            "listen": transport.listen,
+            "peer": self._address,
+            "account": self._account,
+        }
+        scope = exchange.scope(state, tls=transport.listen.tls)
         try:
             await transport.turns.begin(late=not self._live)
             await transport.app(scope, exchange.receive, exchange.send)

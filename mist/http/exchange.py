@@ -1,10 +1,14 @@
 """One request and its response, between a connection and an ASGI application.
 
-The scope has one extension, `scope["extensions"]["mist.connection"]`, with an attribute beyond
-ASGI's `receive` and `send`: a response may be handed over to the outbox of a session, which then
-writes on the connection without a task, by non-blocking calls, as it does for WebSockets.
+The scope has one extension, `scope["extensions"]["mist.connection"]`, for what ASGI's `receive`
+and `send` lack. A response that is all there is written in one call:
 
     exchange = scope["extensions"]["mist.connection"]
+    await exchange.respond(200, headers, body)
+
+And a response may be handed over to the outbox of a session, which then writes on the connection
+without a task, by non-blocking calls, as it does for WebSockets:
+
     body = exchange.hand_over(outbox, [(b"content-type", b"text/event-stream")])
     outbox.reply(ready_event)           deliveries follow by themselves
     await body.until_gone()             the peer has hung up; cancel it to end sooner
@@ -16,14 +20,13 @@ one: whatever is queued must then be framed by `mist.transports.http1.chunk`, `f
 and the connection is kept alive. An application that fails before it hands over answers as usual.
 """
 
-from collections.abc import Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any, Final, Protocol
 from urllib.parse import unquote_to_bytes
 
 import trio
 
 from mist.broker.outbox import Outbox
-from mist.config import Listen
 from mist.transports.connection import Connection
 from mist.transports.http1 import (
     LAST_CHUNK,
@@ -53,6 +56,11 @@ class Disconnected(OSError):
 
 class HandsOver(Protocol):
     """What `scope["extensions"]["mist.connection"]` is."""
+
+    def respond(
+        self, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes
+    ) -> Awaitable[None]:
+        """See `Exchange.respond`."""
 
     def hand_over(
         self, outbox: Outbox, headers: Iterable[tuple[bytes, bytes]], *, chunked: bool = False
@@ -120,11 +128,12 @@ class Exchange:
         self._continued = False
         self._reading: trio.Lock | None = None
 
-    def scope(self, listen: Listen, peer: str) -> dict[str, Any]:
+    def scope(self, state: dict[str, Any], *, tls: bool) -> dict[str, Any]:
         """The ASGI scope.
 
         Args:
-            listen, peer: the listener, and the peer's address: the application's state.
+            state: what the application is told of the connection. It is the scope's from now on.
+            tls: whether it is encrypted.
         """
         head = self.head
         path, _, query = head.target.partition(b"?")
@@ -133,15 +142,15 @@ class Exchange:
             "asgi": _ASGI,
             "http_version": head.http_version,
             "method": head.method,
-            "scheme": "https" if listen.tls else "http",
+            "scheme": "https" if tls else "http",
             "path": (unquote_to_bytes(path) if b"%" in path else path).decode("utf-8", "replace"),
             "raw_path": path,
             "query_string": query,
             "root_path": "",
             "headers": head.headers,
-            "client": (peer, 0),
+            "client": (state["peer"], 0),
             "server": None,
-            "state": {"listen": listen, "peer": peer},
+            "state": state,
             "extensions": {"mist.connection": self},
         }
 
@@ -218,9 +227,7 @@ class Exchange:
         response = self.response
         match message["type"]:
             case "http.response.start":
-                if not self._reader.body_arrived:
-                    response.keep_alive = False  # nobody waits for what isn't read
-                response.start(message["status"], message.get("headers", ()))
+                self._start(message["status"], message.get("headers", ()))
             case "http.response.body":
                 more = message.get("more_body", False)
                 wire = response.body(bytes(message.get("body", b"")), more=more, date=self._date())
@@ -229,6 +236,26 @@ class Exchange:
                     await trio.lowlevel.checkpoint()
             case kind:
                 raise RuntimeError(f"an HTTP response has no {kind}")
+
+    def respond(
+        self, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes
+    ) -> Awaitable[None]:
+        """Write a whole response. Await it at once; as `send` with the last part of one.
+
+        Args:
+            headers: names in any case.
+            body: all of it.
+
+        Raises:
+            Disconnected, RuntimeError, ValueError: as `send`.
+        """
+        self._start(status, headers)
+        return self._write(self.response.body(body, more=False, date=self._date()))
+
+    def _start(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        if not self._reader.body_arrived:
+            self.response.keep_alive = False  # nobody waits for what isn't read
+        self.response.start(status, headers)
 
     async def _write(self, wire: bytes) -> None:
         if self.broken:

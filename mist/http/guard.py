@@ -22,6 +22,7 @@ from structlog.contextvars import STRUCTLOG_KEY_PREFIX
 from mist.broker.outbox import Outbox
 from mist.config import Listen
 from mist.config.addresses import parse_host
+from mist.http.answers import write
 from mist.http.bodies import ARROW, FORM, JSON, NDJSON
 from mist.http.exchange import Disconnected, HandedOver, HandsOver
 from mist.http.problems import Problem, mistake
@@ -189,12 +190,12 @@ class Guard:
                 if not body.failed:
                     raise
                 return  # the peer's fault: the answer ends unfinished, and the connection with it
-            await problem.response()(scope, body, response)
+            await write(problem.response(), scope, body, response)
         except Exception as error:
             if body.failed:
                 return
             if not (response.status or isinstance(error, Disconnected)):
-                await mistake().response()(scope, body, response)
+                await write(mistake().response(), scope, body, response)
             raise
 
     def _check(self, scope: Scope, fields: _Fields) -> float:
@@ -205,12 +206,13 @@ class Guard:
         is_ours = len(host) <= _MAX_HOST and self._is_our_name(host, listen)
         if b"host" in fields.repeated or not is_ours:
             raise Problem(421, "misdirected_request", "this server has another name")
+        is_bus = _is_bus(scope)
         if scope["method"] in _CHANGING:
             if not self._is_our_page(fields):
                 raise Problem(403, "origin_not_allowed", "pages of this origin may not do that")
             kind = fields.get(b"content-type").partition(";")[0].strip().lower()
             # No page can send a foreign server a DELETE without asking first (Fetch, 3.2.2).
-            expected = _kinds_taken(scope, fields)
+            expected = _kinds_taken(scope, fields, is_bus=is_bus)
             if (
                 expected is not None
                 and kind not in expected
@@ -219,7 +221,7 @@ class Guard:
             ):
                 raise Problem(415, "unsupported_media_type", f"expected {' or '.join(expected)}")
         asker = self._limiter.counted(scope["state"]["peer"])
-        delay = MAX_POLL_DELAY if _is_bus(scope) else 0.0
+        delay = MAX_POLL_DELAY if is_bus else 0.0
         wait = self._rates.take(asker, delay) if asker else 0.0
         if wait > delay:
             raise too_often(wait)
@@ -270,14 +272,14 @@ def _shown_path(scope: Scope) -> str:
     return raw.decode("latin-1")
 
 
-def _kinds_taken(scope: Scope, fields: _Fields) -> Collection[str] | None:
+def _kinds_taken(scope: Scope, fields: _Fields, *, is_bus: bool) -> Collection[str] | None:
     """The kinds of body that there may be; None where it may be anything."""
     # None of these can a page send to a foreign server without asking first; but for a form,
     # which therefore needs a header that can't be sent so, either.
     path: str = scope["path"]
     if scope["method"] == "PUT" and path.startswith("/v1/log/stage/"):
         return (ARROW,)
-    if _is_bus(scope):
+    if is_bus:
         return (JSON, FORM) if b"x-auth-token" in fields else (JSON,)
     if path.startswith("/api/") and not _may_be_a_page(fields):
         return None  # guble's clients send what they like
@@ -292,7 +294,8 @@ def _may_be_a_page(fields: _Fields) -> bool:
 
 
 def _is_bus(scope: Scope) -> bool:
-    return str(scope["path"]).startswith("/message-bus/")
+    path: str = scope["path"]
+    return path.startswith("/message-bus/")
 
 
 async def _answer_preflight(send: Send, status: int) -> None:
@@ -376,6 +379,14 @@ class _Response:
             self.status = message["status"]
             message["headers"] = self._completed(message.get("headers", ()))
         await self._send(message)
+
+    def respond(
+        self, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes
+    ) -> Awaitable[None]:
+        """See `HandsOver`."""
+        assert self._exchange is not None
+        self.status = status
+        return self._exchange.respond(status, self._completed(headers), body)
 
     def hand_over(
         self, outbox: Outbox, headers: Iterable[tuple[bytes, bytes]], *, chunked: bool = False

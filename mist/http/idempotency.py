@@ -38,17 +38,18 @@ def key_of(request: Request, caller: Caller, body: bytes, kind: str) -> Key | No
     Raises:
         Problem: there are several, or one that can't be a key (400).
     """
-    keys = request.headers.getlist("idempotency-key")
+    keys = [value for name, value in request.scope["headers"] if name == b"idempotency-key"]
     if not keys:
         return None
-    if len(keys) > 1 or not _TEXT.fullmatch(keys[0]):
+    text = keys[0].decode("latin-1")
+    if len(keys) > 1 or not _TEXT.fullmatch(text):
         raise Problem(
             400, "invalid_idempotency_key", "expected one Idempotency-Key: 1 to 255 ASCII letters"
         )
     owner = "service" if caller.is_service else f"token {caller.name}"
     # A media type contains no LF, so different pairs give different texts.
     digest = hashlib.sha256(kind.encode() + b"\n" + body).digest()
-    return Key(key_name(owner, keys[0]), digest)
+    return Key(key_name(owner, text), digest)
 
 
 def conflict() -> Problem:

@@ -23,7 +23,7 @@ from mist.history import Key, Selection, StoredMessage
 from mist.history.cursor import Cursor
 from mist.history.visibility import visible_to
 from mist.http.access import Caller
-from mist.http.bodies import NDJSON, answer, whole_body
+from mist.http.bodies import NDJSON, answer, media_type, whole_body
 from mist.http.context import Context
 from mist.http.idempotency import KEY, conflict, key_of
 from mist.http.openapi import EITHER, NO_HISTORY, Answer, Operation, Operations
@@ -106,7 +106,7 @@ def routes(context: Context) -> Sequence[BaseRoute]:
             raise NotGranted
         check_room(context.hub)
         body = await whole_body(request)
-        kind = request.headers["content-type"].partition(";")[0].strip().lower()
+        kind = media_type(request)
         key = key_of(request, caller, body, kind)
         return await _Publishing(context, request, caller).publish(body, key, lines=kind == NDJSON)
 

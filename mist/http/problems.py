@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from mist.errors import HistoryUnavailable, MistError
+from mist.http.answers import WholeResponse
 
 __all__ = ["HANDLERS", "Problem", "answer_of", "mistake", "problem_of"]
 
@@ -92,12 +93,15 @@ class Problem(Exception):
             "code": self.code,
             "detail": self.detail,
         }
-        return Response(
-            msgspec.json.encode(body),
-            self.status,
-            {"Cache-Control": "no-store", **self.headers},
-            "application/problem+json",
-        )
+        headers = [
+            (b"cache-control", b"no-store"),
+            *(
+                (name.lower().encode(), value.encode("latin-1"))
+                for name, value in self.headers.items()
+            ),
+            (b"content-type", b"application/problem+json"),
+        ]
+        return WholeResponse(msgspec.json.encode(body), self.status, headers)
 
 
 def problem_of(error: MistError) -> Problem:

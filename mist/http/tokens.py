@@ -166,7 +166,7 @@ def routes(context: Context) -> Sequence[BaseRoute]:
         assert record is not None
         it = _describe(record)
         made = NewToken(it.id, text, it.tags, it.created, it.attributes)
-        return answer(made, 201, {"Location": f"/v1/tokens/{record.id}"})
+        return answer(made, 201, [(b"location", f"/v1/tokens/{record.id}".encode())])
 
     async def one(request: Request) -> Response:
         name = request.path_params["id"]

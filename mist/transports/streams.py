@@ -91,8 +91,10 @@ class ByteStream:
                 return bytes(await self.stream.receive_some(size))
             while True:
                 await trio.lowlevel.wait_readable(_descriptor(sock))
-                with suppress(BlockingIOError):
+                try:
                     return os.read(_descriptor(sock), size)
+                except BlockingIOError:
+                    continue
         except (OSError, trio.BrokenResourceError, trio.ClosedResourceError):
             return b""
 
@@ -102,10 +104,18 @@ class ByteStream:
         Raises:
             trio.BrokenResourceError: the peer is gone, or has not read for half a minute.
         """
+        sock = self._socket
         try:
             view = memoryview(data)
-            if self._socket is not None:
-                view = await self._write(self._socket, view)
+            if sock is not None:
+                # Mostly the kernel takes it all at once, and nothing else is needed.
+                try:
+                    written = os.write(_descriptor(sock), data)
+                except BlockingIOError:
+                    written = 0
+                if written == len(data):
+                    return
+                view = await self._write(sock, view[written:])
             while view:
                 piece, view = view[:_PIECE], view[_PIECE:]
                 with trio.fail_after(_STALLED):
@@ -114,13 +124,12 @@ class ByteStream:
             raise trio.BrokenResourceError("the peer does not read") from error
 
     async def _write(self, sock: trio.socket.SocketType, view: memoryview) -> memoryview:
-        while True:
-            with suppress(BlockingIOError):
-                view = view[os.write(_descriptor(sock), view) :]
-            if not view:
-                return view
+        while view:
             with trio.fail_after(_STALLED):
                 await trio.lowlevel.wait_writable(_descriptor(sock))
+            with suppress(BlockingIOError):
+                view = view[os.write(_descriptor(sock), view) :]
+        return view
 
     async def aclose(self) -> None:
         """Close, and lose nothing of what was written.
