@@ -119,13 +119,10 @@ class Server:
                             transport = self._transport(each)
                             # HTTP answers to the end: load balancers are told that it isn't ready.
                             is_http = isinstance(transport, HttpTransport)
-                            sweeping = (
-                                transport.websocket
-                                if isinstance(transport, HttpTransport)
-                                else transport
-                            )
-                            if isinstance(sweeping, WebSocketTransport | NatsTransport):
-                                background.start_soon(sweeping.sweep)
+                            if isinstance(
+                                transport, HttpTransport | WebSocketTransport | NatsTransport
+                            ):
+                                background.start_soon(transport.sweep)
                             await (connections if is_http else accepting).start(
                                 partial(
                                     trio.serve_listeners,

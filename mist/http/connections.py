@@ -67,7 +67,7 @@ class HttpTransport:
         max_header: bytes of a request's line and headers.
         handshake_seconds: for TLS.
         idle_seconds: for a request's line and headers to be there, counted from the
-            connection's beginning, or from the response before.
+            connection's beginning, or from the response before; `sweep` sees to it.
     """
 
     def __init__(
@@ -90,7 +90,8 @@ class HttpTransport:
         self.idle_seconds = idle_seconds
         self.draining = False
         self.date = _Date()
-        self.waiting: dict[trio.CancelScope, None] = {}  # connections between two requests
+        # Connections between two requests, and until when each may wait, the first one first.
+        self.waiting: dict[trio.CancelScope, float] = {}
         self._limiter = limiter
         self._handshake_seconds = handshake_seconds
         self._late = 0  # connections that came while draining
@@ -154,6 +155,29 @@ class HttpTransport:
             await _refuse(ByteStream(stream), error.status, bodiless=error.bodiless)
         finally:
             self._excess -= 1
+
+    async def sweep(self) -> None:
+        """End connections that take too long, WebSockets among them. Runs until cancelled."""
+        async with trio.open_nursery() as nursery:
+            if self.websocket is not None:
+                nursery.start_soon(self.websocket.sweep)
+            await self._end_idle()
+
+    async def _end_idle(self) -> None:
+        """End connections whose next request doesn't come in time.
+
+        One timer for all: a deadline of each connection's own, set and cleared for each request,
+        would be a tenth of what a small request costs.
+        """
+        while True:
+            now = trio.current_time()
+            due = now + self.idle_seconds  # of one that begins to wait after this
+            for scope, until in self.waiting.items():
+                if until > now:
+                    due = until
+                    break
+                scope.cancel()
+            await trio.sleep_until(due)
 
     async def drain(self) -> None:
         """Close connections that wait for a request, and each after the response it is at.
@@ -232,8 +256,7 @@ class _Connection:
             await trio.lowlevel.checkpoint()  # others have their turn between two of a pipeline
             return head
         transport, scope = self._transport, self._scope
-        scope.deadline = trio.current_time() + transport.idle_seconds
-        transport.waiting[scope] = None
+        transport.waiting[scope] = trio.current_time() + transport.idle_seconds
         try:
             while head is None:
                 data = await self._stream.receive(_READ)
@@ -244,7 +267,6 @@ class _Connection:
                 head = self.reader.next_head()
         finally:
             del transport.waiting[scope]
-        scope.deadline = float("inf")
         return None if scope.cancel_called else head
 
     async def _answer(self, head: RequestHead) -> bool:

@@ -137,6 +137,7 @@ async def endpoint(
     nursery: trio.Nursery, caplog: pytest.LogCaptureFixture
 ) -> AsyncIterator[Endpoint]:
     endpoint = Endpoint(nursery)
+    nursery.start_soon(endpoint.transport.sweep)
     yield endpoint
     endpoint.site.go_on.set()
     # Nothing that a peer does is an error of ours, or keeps a place for ever.
@@ -699,6 +700,35 @@ async def test_at_the_gate_one_too_many_is_told_so(
     await trio.sleep(1)
     assert (await endpoint.connect().request("GET", "/healthz")).status == 404
     nursery.cancel_scope.cancel()
+
+
+async def test_each_connection_may_wait_for_as_long_whatever_the_others_do(
+    autojump_clock: MockClock, endpoint: Endpoint
+) -> None:
+    ended: dict[str, float] = {}
+
+    async def wait(name: str, client: Client) -> None:
+        while await client.receive_some():
+            pass
+        ended[name] = trio.current_time() - started
+
+    started = trio.current_time()
+    silent, slow, used, busy = [endpoint.connect() for _ in range(4)]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait, "silent", silent)
+        await busy.send_request("GET", "/wait")  # its answer takes longer than a request may
+        await trio.sleep(3)
+        await send(slow, b"GET / HT")
+        await trio.sleep(4)
+        await send(slow, b"TP/1.1\r\n")
+        assert (await used.request("GET", "/")).status == 200
+        nursery.start_soon(wait, "slow", slow)
+        nursery.start_soon(wait, "used", used)
+        await trio.sleep(14)
+        endpoint.site.go_on.set()
+        assert (await (await busy.receive_head()).read()) == b'"done"'
+        nursery.start_soon(wait, "busy", busy)
+    assert ended == pytest.approx({"silent": 10, "slow": 10, "used": 17, "busy": 31}, abs=0.01)
 
 
 async def test_a_drain_lets_answers_end_and_begins_no_other(

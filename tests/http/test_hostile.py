@@ -7,14 +7,15 @@ import socket
 import struct
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 
 from mist.server import Server
-from tests.http.client import http_address, request
-from tests.servers import listeners
+from tests.http.client import connect, http_address, request
+from tests.servers import listeners, running
 from tests.waiting import until
 
 pytestmark = pytest.mark.usefixtures("no_warnings")
@@ -125,3 +126,14 @@ async def test_a_poll_may_be_left_within_its_first_chunk(server: Server) -> None
         await server.hub.store_all([(frozenset({"/foo"}), b"x" * 100)])
         await turns(count)
         await leave(stream, reset=True)
+
+
+async def test_a_peer_that_asks_nothing_more_is_left_no_connection(tmp_path: Path) -> None:
+    settings = {"listen": listeners("http"), "handshake_seconds": 0.1}
+    async with running(tmp_path, **settings) as server:
+        async with connect(server) as silent, connect(server) as used:
+            assert (await used.request("GET", "/healthz")).status == 200
+            await used.connection.send_all(b"GET / HT")
+            with trio.fail_after(10):
+                assert await silent.closed()
+                assert await used.closed()
