@@ -34,6 +34,7 @@ __all__ = [
     "ids_of",
     "record",
     "record_head",
+    "records",
 ]
 
 RECORD_START: Final = b"publish "
@@ -48,6 +49,12 @@ def record_head(tag_list: bytes) -> bytes:
 def record(tag_list: bytes, data: bytes) -> bytes:
     """The record of one message."""
     return b"publish %b %b\n" % (tag_list, data)
+
+
+def records(tag_lists: Sequence[bytes], datas: Sequence[bytes]) -> bytes:
+    """The records of some messages, at least one, joined."""
+    joined = b"\npublish ".join(map(b" ".join, zip(tag_lists, datas, strict=True)))
+    return b"publish %b\n" % joined
 
 
 Run = tuple[bytes, bytes, int]
@@ -71,9 +78,12 @@ class Batch:
             None where `whole` is given, and `tag_lists` are one for each line, or one that
             all have.
         envelope: what all of its messages have beside.
+
+    Attributes:
+        is_lines: whether there is a `whole`.
     """
 
-    __slots__ = ("_runs", "envelope", "framable", "tag_lists", "whole")
+    __slots__ = ("_datas", "_runs", "_whole", "envelope", "framable", "is_lines", "tag_lists")
 
     def __init__(
         self,
@@ -85,9 +95,11 @@ class Batch:
     ) -> None:
         self.envelope = envelope
         self.tag_lists = tag_lists
-        self.whole = whole
         self.framable = framable
+        self.is_lines = whole is not None
+        self._whole = whole
         self._runs = runs
+        self._datas: Sequence[bytes] | None = None
 
     @classmethod
     def of(cls, tags: TagSet, data: bytes) -> "Batch":
@@ -101,6 +113,48 @@ class Batch:
     ) -> "Batch":
         """A batch of these runs."""
         return cls([run[0] for run in runs], None, framable, runs, envelope)
+
+    @classmethod
+    def of_columns(
+        cls, tag_lists: Sequence[bytes], datas: Sequence[bytes], wire: bytes | None = None
+    ) -> "Batch":
+        """A batch of a message for each of these tag lists and data; no data holds LF.
+
+        Args:
+            wire: their records, joined, where they came so. Else these are written if somebody
+                asks for them, as most dialects don't.
+        """
+        batch = cls(tag_lists, None if wire is None else (wire, len(datas)))
+        batch.is_lines = True
+        batch._datas = datas
+        return batch
+
+    @property
+    def whole(self) -> tuple[bytes, int] | None:
+        """All of its records joined, and the number of messages; None where they are in runs."""
+        if self._whole is None and self.is_lines:
+            assert self._datas is not None
+            self._whole = records(self.tag_lists, self._datas), len(self._datas)
+        return self._whole
+
+    def number(self, start: int, stop: int) -> int:
+        """The messages in some of its runs."""
+        if not self.is_lines:
+            return sum([count for _, _, count in self.runs[start:stop]])
+        if self._whole is not None and len(self.tag_lists) == 1:
+            return self._whole[1] * (stop - start)
+        return stop - start
+
+    @property
+    def datas(self) -> Sequence[bytes] | None:
+        """The data of each message; None where some share a tag list here. O(messages), once."""
+        if self._datas is None:
+            stop = len(self.tag_lists)
+            if self.number(0, stop) != stop:
+                return None
+            before = len(record_head(b""))
+            self._datas = [wire[before + len(tags) : -1] for tags, wire, _ in self.runs]
+        return self._datas
 
     @property
     def runs(self) -> Sequence[Run]:
@@ -189,6 +243,9 @@ class WireForm(abc.ABC):
     passes_lines: ClassVar[bool] = False
     """Whether a record whose data holds no LF is in this form as it is."""
 
+    has_columns: ClassVar[bool] = False
+    """Whether there is a `join_columns`."""
+
     @abc.abstractmethod
     def pieces(
         self,
@@ -225,6 +282,18 @@ class WireForm(abc.ABC):
         """
         pieces = self.pieces(entries, firsts=firsts, envelope=envelope)
         return b"".join(pieces), len(pieces)
+
+    def join_columns(self, tag_lists: Sequence[bytes], datas: Sequence[bytes]) -> bytes | None:
+        """As `join`, of messages without ids and envelope, and without an object for each.
+
+        Args:
+            tag_lists: the canonical one of each message; at least one.
+            datas: the data of each.
+
+        Returns:
+            None where these can't be written so; then they have to be passed to `join`.
+        """
+        raise NotImplementedError
 
     def count_whole(self, wire: bytes, end: int) -> int:
         """How many messages stand as a whole in the first `end` bytes of what `join` returned.

@@ -43,6 +43,32 @@ def test_a_batch_of_one_keeps_data_of_any_content(data: bytes) -> None:
     assert batch.framable == (b"\n" not in data)
 
 
+lists = st.sampled_from([b"a", b"b,a", b".a.b", b"\xff"])
+line_data = st.binary(max_size=9).filter(lambda data: b"\n" not in data)
+
+
+@given(st.lists(st.tuples(lists, line_data), min_size=1, max_size=5))
+def test_a_batch_of_columns_is_the_batch_of_its_lines(messages: list[tuple[bytes, bytes]]) -> None:
+    tag_lists, datas = [each for each, _ in messages], [data for _, data in messages]
+    batch = Batch.of_columns(tag_lists, datas)
+    lines = [record(*message) for message in messages]
+    assert batch.number(0, len(messages)) == len(messages)
+    assert batch.is_lines
+    assert batch.whole == (b"".join(lines), len(lines))
+    assert batch.runs == [(tags, wire, 1) for tags, wire in zip(tag_lists, lines, strict=True)]
+    for other in (Batch(tag_lists, batch.whole), Batch.of_runs(batch.runs)):
+        assert other.datas == datas
+        assert other.number(0, len(messages)) == len(messages)
+        assert other.number(1, len(messages)) == len(messages) - 1
+
+
+def test_messages_that_share_a_tag_list_have_no_columns() -> None:
+    two = record(b"a", b"1") + record(b"a", b"2")
+    for batch in (Batch((b"a",), (two, 2)), Batch.of_runs([(b"a", two, 2)])):
+        assert batch.datas is None
+        assert batch.number(0, 1) == 2
+
+
 @pytest.mark.parametrize("data", [[b""], [b"x", b"", b"publish a,b y"]])
 def test_rewriting_a_run_changes_its_tag_lists_only(data: list[bytes]) -> None:
     wire = b"".join(record(b"b,a", each) for each in data)

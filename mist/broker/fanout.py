@@ -148,20 +148,21 @@ class FanOut(Refusals):
                 outboxes = tuple([each for each in outboxes if each.outbox is not skip])
             if form.delivers:
                 self.matched += total * len(outboxes)
-            if portion.wire is not None and form.passes_lines:
-                wire, count = portion.wire, total
-            else:
-                entries = portion.entries
-                if form.numbered and first is not None:
-                    firsts = list(accumulate([entry[2] for entry in entries[:-1]], initial=first))
+            wire = portion.wire if form.passes_lines else None
+            count = total
+            if wire is None:
                 try:
-                    wire, count = form.join(
-                        entries, framable=batch.framable, firsts=firsts, envelope=batch.envelope
-                    )
-                    if count < total:
-                        self._drop_unframable(form, outboxes, entries, firsts, count, total)
+                    wire = _from_columns(form, portion, ids=first is not None)
+                    if wire is None:
+                        entries = portion.entries
+                        firsts = _ids(form, entries, first)
+                        wire, count = form.join(
+                            entries, framable=batch.framable, firsts=firsts, envelope=batch.envelope
+                        )
+                        if count < total:
+                            self._drop_unframable(form, outboxes, entries, firsts, count, total)
                 except Exception as error:
-                    self._form_failed(error, outboxes, entries, total)
+                    self._form_failed(error, outboxes, portion.entries, total)
                     continue
                 if not count:
                     continue
@@ -323,6 +324,21 @@ class FanOut(Refusals):
 def _subscribes(subscriber: Subscriber, entries: Sequence[Matched]) -> bool:
     """Whether a subscriber is still in a group that one of these matches."""
     return any(subscriber in group for match, _, _ in entries for group in match.groups)
+
+
+def _from_columns(form: WireForm, portion: Portion, *, ids: bool) -> bytes | None:
+    """A portion in a form, where that takes no entries; else None."""
+    if not form.has_columns or portion.batch.envelope is not None or (ids and form.numbered):
+        return None
+    columns = portion.columns
+    return None if columns is None else form.join_columns(*columns)
+
+
+def _ids(form: WireForm, entries: Sequence[Matched], first: int | None) -> list[int] | None:
+    """The id of each entry's first message, where there are any and a form shows them."""
+    if first is None or not form.numbered:
+        return None
+    return list(accumulate([entry[2] for entry in entries[:-1]], initial=first))
 
 
 def _unless_short(steps: Iterator[None]) -> Iterator[None] | None:

@@ -7,8 +7,7 @@ are two ways to find who they are:
     singly     any list: looked up as it is written, or parsed and matched
 """
 
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Final
 
@@ -17,11 +16,11 @@ import attrs
 from mist.broker.directory import Directory
 from mist.broker.matches import Match, Matched, Recipients, Resolver
 from mist.broker.matching import Matcher
-from mist.broker.portion import Portion
+from mist.broker.portion import Columns, Portion
 from mist.broker.preparation import Preparations
 from mist.broker.projection import Projected
 from mist.errors import CommandError
-from mist.wire import RECORD_START, Batch, Run, TagList, record_head
+from mist.wire import RECORD_START, Batch, Run, TagList, record_head, records
 
 __all__ = ["Joined", "Joiner", "Slice"]
 
@@ -36,9 +35,9 @@ _NEW: Final = 8_192  # bytes of lists in a step that were never seen: 0.7 ms of 
 _SLICE: Final = 512
 _SLICE_BYTES: Final = 24_576
 
-_NEW_ROUTES: Final = 50  # projections in a step whose recipients have to be found: some 0.5 ms
-
 _START: Final = len(RECORD_START)
+
+_NEW_ROUTES: Final = 50  # projections in a step whose recipients have to be found: some 0.5 ms
 
 _OFFERED: Final = 8  # of so many lists of a slice one is offered to the cache of lists: 0.4 µs
 
@@ -57,6 +56,100 @@ class Slice:
     stop: int
     version: int
     projected: Projected | None
+
+
+@attrs.frozen
+class _Runs:
+    """Runs of a batch that follow each other, and what they match.
+
+    Attributes:
+        batch: of which they are.
+        place: of the first of them.
+        canonical: the canonical form of the tag list of each; None where that is how they are
+            written.
+        projections: of each.
+        routes: what each projection matches.
+        find: what a tag list as written matches, where that is cached.
+    """
+
+    batch: Batch
+    place: int
+    canonical: Sequence[bytes] | None
+    projections: Sequence[str]
+    routes: Mapping[str, Match]
+    find: Callable[[bytes], Match | None]
+
+    def rewritten(self, begins: int, ends: int) -> Sequence[Run]:
+        """Some of them, with canonical tag lists in the place of those that were written."""
+        runs = self.batch.runs[self.place + begins : self.place + ends]
+        if self.canonical is None:
+            return runs
+        return [
+            (new, RECORD_START + new + wire[_START + len(old) :], count)
+            if count == 1  # nearly always, and quicker so
+            else (new, TagList(None, new).rewrite(record_head(old), wire, count), count)
+            for (old, wire, count), new in zip(runs, self.canonical[begins:ends], strict=True)
+        ]
+
+
+class _Part(Portion):
+    """Some of such runs, which have the same recipients.
+
+    Args:
+        count: messages.
+        runs: among them.
+        begins, ends: their places in `runs`.
+    """
+
+    __slots__ = ("_begins", "_ends", "_runs")
+
+    def __init__(self, count: int, runs: _Runs, begins: int, ends: int) -> None:
+        # Not by super(), since there may be as many parts as messages.
+        self.batch = runs.batch
+        self.count = count
+        self._entries = None
+        self._runs = runs
+        self._begins = begins
+        self._ends = ends
+
+    def _find_entries(self) -> Sequence[Matched]:
+        runs, begins, ends = self._runs, self._begins, self._ends
+        made: dict[bytes, Match] = {}
+        entries: list[Matched] = []
+        pairs = zip(runs.rewritten(begins, ends), runs.projections[begins:ends], strict=True)
+        for (tag_list, wire, count), projection in pairs:
+            match = made.get(tag_list)
+            if match is None:
+                match = runs.find(tag_list) or Match.along(runs.routes[projection], tag_list)
+                made[tag_list] = match
+            entries.append((match, wire, count))
+        return entries
+
+    @property
+    def wire(self) -> bytes | None:
+        batch, runs = self.batch, self._runs
+        begins, ends = self._begins, self._ends
+        if not batch.framable:
+            return None
+        if runs.canonical is not None:
+            if (columns := self.columns) is not None:
+                return records(*columns)
+        elif ends - begins == 1:
+            return batch.runs[runs.place + begins][1]
+        elif batch.is_lines and ends - begins == len(batch.tag_lists):
+            assert batch.whole is not None
+            return batch.whole[0]
+        return b"".join([wire for _, wire, _ in runs.rewritten(begins, ends)])
+
+    @property
+    def columns(self) -> Columns | None:
+        runs, datas = self._runs, self.batch.datas
+        if datas is None:
+            return None
+        some = slice(runs.place + self._begins, runs.place + self._ends)
+        if runs.canonical is None:
+            return self.batch.tag_lists[some], datas[some]
+        return runs.canonical[self._begins : self._ends], datas[some]
 
 
 class Joiner:
@@ -120,7 +213,7 @@ class Joiner:
             there are too many to be found in a step, or one that takes long. Where the slice is
             not projected, that is the first.
         """
-        start, projected = slice_.start, slice_.projected
+        start, projected, nobody = slice_.start, slice_.projected, self._nobody
         if projected is None:
             return place
         projections = projected.projections[place - start :]
@@ -141,86 +234,25 @@ class Joiner:
             destinations[projection] = recipients
         stop = place + len(projections)
         canonical = projected.canonical
-        distinct = set(destinations.values())
-        if len(distinct) == 1:
-            (recipients,) = distinct
-            if recipients is self._nobody:
-                joined.append((recipients, None, _number(batch, place, stop), place))
-                return stop
-            if (
-                canonical is None
-                and batch.whole is not None
-                and stop - place == len(batch.tag_lists)
-            ):
-                wire, count = batch.whole
-                portion = Portion(
-                    batch,
-                    count,
-                    make=lambda: self._along_each(batch.runs, projections, routes, 0, stop),
-                    wire=wire,
-                )
-                joined.append((recipients, portion, count, place))
-                return stop
-        runs = batch.runs[place:stop]
         if canonical is not None:
-            runs = _rewritten(runs, canonical[place - start : stop - start])
-        self._join_runs(batch, runs, projections, routes, destinations, place, joined)
-        return stop
-
-    def _join_runs(
-        self,
-        batch: Batch,
-        runs: Sequence[Run],
-        projections: Sequence[str],
-        routes: Mapping[str, Match],
-        destinations: Mapping[str, Recipients],
-        place: int,
-        joined: list[Joined],
-    ) -> None:
-        """Join canonical runs that follow each other to the same destination.
-
-        Args:
-            projections: one for each.
-            routes, destinations: of each projection.
-            place: of the first of them.
-            joined: to which they are added.
-        """
-        nobody, framable, along = self._nobody, batch.framable, self._along_each
+            canonical = canonical[place - start : stop - start]
+        runs = _Runs(batch, place, canonical, projections, routes, self._matches.get)
+        singly = batch.is_lines and len(batch.tag_lists) > 1
+        distinct = set(destinations.values())
+        same: Iterable[tuple[Recipients, int]]
+        if len(distinct) == 1:
+            same = [(distinct.pop(), len(projections))]
+        else:
+            each = groupby(map(destinations.__getitem__, projections))
+            same = ((recipients, len(list(some))) for recipients, some in each)
         begins = 0
-        for recipients, same in groupby(map(destinations.__getitem__, projections)):
-            ends = begins + len(list(same))
-            if ends - begins == 1:
-                _, wire, count = runs[begins]
-            else:
-                wire = b"".join([run[1] for run in runs[begins:ends]])
-                count = sum([run[2] for run in runs[begins:ends]])
-            portion = None
-            if recipients is not nobody:
-                make = partial(along, runs, projections, routes, begins, ends)
-                portion = Portion(batch, count, make=make, wire=wire if framable else None)
+        for recipients, number in same:
+            ends = begins + number
+            count = number if singly else batch.number(place + begins, place + ends)
+            portion = None if recipients is nobody else _Part(count, runs, begins, ends)
             joined.append((recipients, portion, count, place + begins))
             begins = ends
-
-    def _along_each(
-        self,
-        runs: Sequence[Run],
-        projections: Sequence[str],
-        routes: Mapping[str, Match],
-        begins: int,
-        ends: int,
-    ) -> Sequence[Matched]:
-        """Entries of some canonical runs."""
-        find = self._matches.get
-        made: dict[bytes, Match] = {}
-        entries: list[Matched] = []
-        some = slice(begins, ends)
-        for (tag_list, wire, count), projection in zip(runs[some], projections[some], strict=True):
-            match = made.get(tag_list)
-            if match is None:
-                match = find(tag_list) or Match.along(routes[projection], tag_list)
-                made[tag_list] = match
-            entries.append((match, wire, count))
-        return entries
+        return stop
 
     def join_singly(
         self,
@@ -282,24 +314,3 @@ class Joiner:
             entries.append((match, wire, count))
         join()
         return place
-
-
-def _number(batch: Batch, begins: int, ends: int) -> int:
-    """The messages in some of a batch's runs."""
-    if batch.whole is not None and len(batch.tag_lists) > 1:
-        return ends - begins
-    return sum([run[2] for run in batch.runs[begins:ends]])
-
-
-def _rewritten(runs: Sequence[Run], canonical: Sequence[bytes]) -> Sequence[Run]:
-    """Runs with their canonical tag lists in the place of those that were written."""
-    return [
-        (
-            new,
-            RECORD_START + new + wire[_START + len(old) :]
-            if count == 1  # nearly always, and quicker so
-            else TagList(None, new).rewrite(record_head(old), wire, count),
-            count,
-        )
-        for (old, wire, count), new in zip(runs, canonical, strict=True)
-    ]

@@ -36,7 +36,7 @@ _MAX_TAGS: Final = 2048  # in a slot
 # Bounds of what waits to be folded, and so of what one fold costs.
 _MAX_BATCH: Final = 500  # tag lists counted of one batch
 _MAX_TAG_LIST: Final = 16_384  # bytes: 64 tags of 255 bytes; a longer one breaks the rules
-_MAX_WIRE: Final = 262_144  # bytes of a batch
+_MAX_LISTS: Final = 262_144  # bytes of a batch's tag lists
 _MAX_PARSED: Final = 16_384  # bytes of tag lists that aren't cached: up to 10 ms
 
 
@@ -79,7 +79,7 @@ class TagRates:
         counts = self._counts
         size = len(tag_lists)
         if size == 1:
-            number = batch.runs[0][2] if batch.whole is None else batch.whole[1]
+            number = batch.number(0, 1)
             if number < stride:
                 if self._random() * stride >= number:
                     return
@@ -88,7 +88,7 @@ class TagRates:
             if len(tag_list) <= _MAX_TAG_LIST:
                 counts[tag_list] = counts.get(tag_list, 0) + number
             self._left -= 1
-        elif batch.whole is None:
+        elif not batch.is_lines:
             self._count_runs(batch.runs)
         else:
             if size > _MAX_BATCH * stride:
@@ -98,7 +98,7 @@ class TagRates:
             for tag_list in tag_lists:
                 counts[tag_list] = counts.get(tag_list, 0) + stride
             self._left -= len(tag_lists)
-            if len(batch.whole[0]) > _MAX_WIRE:
+            if sum(map(len, tag_lists)) > _MAX_LISTS:
                 self._fold()
         if self._left <= 0:
             self._begin_step()

@@ -12,7 +12,6 @@ messages, some thousand recipients, or part of a match that takes long (`matchin
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 
 from mist.audience import Audience
 from mist.broker.fanout import FanOut
@@ -20,11 +19,11 @@ from mist.broker.joining import Joined, Joiner, Slice
 from mist.broker.matches import Match, Matched, Recipients, Resolver
 from mist.broker.matching import Matcher
 from mist.broker.outbox import Outbox
-from mist.broker.portion import Portion
+from mist.broker.portion import Columns, Portion
 from mist.broker.preparation import Preparations
 from mist.broker.tag_rates import TagRates
 from mist.errors import CommandError
-from mist.wire import Batch
+from mist.wire import Batch, records
 
 __all__ = ["OnError", "Walks", "ignore"]
 
@@ -123,7 +122,7 @@ class Walks:
             is left of the fan-out.
         """
         find = self._matches.get
-        if batch.whole is None or find(batch.tag_lists[-1]) is None:
+        if not batch.is_lines or find(batch.tag_lists[-1]) is None:
             return 0, None
         matches: dict[bytes, Match] = {}
         common: Recipients | None = None
@@ -143,14 +142,12 @@ class Walks:
                     return 0, None
                 common = recipients
             matches[tag_list] = match
-        wire, count = batch.whole
+        count = batch.number(0, len(batch.tag_lists))
         left = None
         if common is self._nobody:
             self.unmatched += count
         elif common is not None:
-            make = partial(_cached_entries, batch, matches)
-            at_hand = wire if canonical else None
-            portion = Portion(batch, count, make=make, wire=at_hand, is_whole=canonical)
+            portion = _Whole(batch, count, matches, canonical)
             left = self._fan_out.deliver(common, portion, skip, first)
         return count, left
 
@@ -231,15 +228,46 @@ class Walks:
             on_error(error)
 
 
-def _cached_entries(batch: Batch, matches: Mapping[bytes, Match]) -> Sequence[Matched]:
-    """A batch's runs with their matches."""
-    found: list[Matched] = []
-    for tag_list, wire, count in batch.runs:
-        match = matches[tag_list]
-        if match.written is not None:
-            wire = match.rewrite(match.written, wire, count)
-        found.append((match, wire, count))
-    return found
+class _Whole(Portion):
+    """A batch of lines, whose matches are cached and have one destination.
+
+    Args:
+        matches: of each distinct tag list as written.
+        canonical: whether all tag lists are.
+    """
+
+    __slots__ = ("_matches", "is_whole")
+
+    def __init__(
+        self, batch: Batch, count: int, matches: Mapping[bytes, Match], canonical: bool
+    ) -> None:
+        super().__init__(batch, count)
+        self._matches = matches
+        self.is_whole = canonical
+
+    def _find_entries(self) -> Sequence[Matched]:
+        found: list[Matched] = []
+        for tag_list, wire, count in self.batch.runs:
+            match = self._matches[tag_list]
+            if match.written is not None:
+                wire = match.rewrite(match.written, wire, count)
+            found.append((match, wire, count))
+        return found
+
+    @property
+    def wire(self) -> bytes | None:
+        if self.is_whole:
+            assert self.batch.whole is not None
+            return self.batch.whole[0]
+        columns = self.columns
+        return None if columns is None else records(*columns)
+
+    @property
+    def columns(self) -> Columns | None:
+        datas = self.batch.datas
+        if datas is None:
+            return None
+        return [self._matches[tag_list].canonical for tag_list in self.batch.tag_lists], datas
 
 
 def _ending_with(accepted: int, steps: Iterator[None]) -> Iterator[int | None]:

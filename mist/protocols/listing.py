@@ -1,4 +1,5 @@
-"""Tag lists in JSON: of messages, and of subscriptions, in steps, since there may be a million."""
+"""Tag lists and data in JSON: of messages, and lists of subscriptions, of which there may be a
+million, in steps."""
 
 from collections.abc import Generator, Sequence
 from typing import Final, TypeVar
@@ -7,9 +8,12 @@ import msgspec
 
 from mist.wire import TagList
 
-__all__ = ["finished", "tag_lists_as_json", "tags_as_json"]
+__all__ = ["columns_as_json", "finished", "tag_lists_as_json", "tags_as_json"]
 
 T = TypeVar("T")
+
+_ESCAPED: Final = bytes(range(0x20)) + b'"\\'  # what a string in JSON can't hold as it is
+_encode_lines: Final = msgspec.json.Encoder().encode_lines
 
 _STEP: Final = 1_000  # tag lists, some 1 ms
 
@@ -21,6 +25,33 @@ def tags_as_json(tag_list: TagList) -> bytes:
         return msgspec.json.encode(canonical.decode().split(","))
     # Nothing else that may stand in a tag is escaped in JSON.
     return b'["%b"]' % canonical.replace(b",", b'","')
+
+
+def columns_as_json(
+    tag_lists: Sequence[bytes], datas: Sequence[bytes]
+) -> tuple[Sequence[bytes], Sequence[bytes]] | None:
+    """The tags of some messages as arrays, and their data as strings; a few calls for all.
+
+    Args:
+        tag_lists: canonical, of each message; at least one.
+        datas: of each.
+
+    Returns:
+        Both without what they begin and end with, `["` and `"]`, `"` and `"`. None where a tag
+        has to be escaped, or data isn't UTF-8.
+    """
+    lists = b"\n".join(tag_lists)
+    if b'"' in lists or b"\\" in lists:
+        return None
+    text = b"".join(datas)
+    if len(text.translate(None, _ESCAPED)) != len(text) or not text.isascii():
+        try:
+            # JSON writes LF as an escape, so lines are told apart surely.
+            encoded = _encode_lines([data.decode() for data in datas])
+        except UnicodeDecodeError:
+            return None
+        datas = encoded[1:-2].split(b'"\n"')
+    return lists.replace(b",", b'","').split(b"\n"), datas
 
 
 def tag_lists_as_json(tag_lists: Sequence[bytes]) -> Generator[None, None, msgspec.Raw]:

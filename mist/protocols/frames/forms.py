@@ -14,11 +14,13 @@ from typing import Final
 import msgspec
 
 from mist.message import Envelope
-from mist.protocols.listing import tags_as_json
+from mist.protocols.listing import columns_as_json, tags_as_json
 from mist.protocols.rfc6455 import TEXT_HEADERS, count_frames, text_frame
 from mist.wire import Entry, TagList, WireForm, ids_of
 
 __all__ = ["JSON_FRAMES", "JsonFrames"]
+
+_AROUND: Final = len(b'{"keys":[""],"data":""}')
 
 
 class JsonFrames(WireForm):
@@ -29,6 +31,7 @@ class JsonFrames(WireForm):
 
     name = "json-frames"
     numbered = True
+    has_columns = True
 
     def count_whole(self, wire: bytes, end: int) -> int:
         return count_frames(wire, end)
@@ -59,6 +62,19 @@ class JsonFrames(WireForm):
             TEXT_HEADERS[len(start) + len(line) + 1] + start + line + b"}"
             for start, line in zip(starts, lines, strict=True)
         ]
+
+    def join_columns(self, tag_lists: Sequence[bytes], datas: Sequence[bytes]) -> bytes | None:
+        columns = columns_as_json(tag_lists, datas)
+        if columns is None:
+            return None
+        pairs = list(zip(*columns, strict=True))
+        sizes = [_AROUND + len(keys) + len(data) for keys, data in pairs]
+        return b"".join(
+            [
+                b'%b{"keys":["%b"],"data":"%b"}' % (TEXT_HEADERS[size], *pair)
+                for size, pair in zip(sizes, pairs, strict=True)
+            ]
+        )
 
 
 def _make_start(tag_list: TagList) -> bytes:

@@ -1,13 +1,14 @@
 """How deliveries look as JSON objects: a line each over TCP, a text frame each over WebSocket."""
 
 from collections.abc import Sequence
+from io import BytesIO
 from itertools import repeat
 from typing import Final
 
 import msgspec
 
 from mist.message import Envelope
-from mist.protocols.listing import tags_as_json
+from mist.protocols.listing import columns_as_json, tags_as_json
 from mist.protocols.rfc6455 import count_frames, text_frame
 from mist.wire import Entry, TagList, WireForm
 
@@ -15,6 +16,10 @@ __all__ = ["JSON_OBJECTS", "JSON_OBJECT_FRAMES", "JsonObjectFrames", "JsonObject
 
 _DATA: Final = b',"data":'
 _END: Final = b"}\n"
+# The same of messages that are written all at once, around their tags and their data.
+_BEGINNING: Final = b'{"command":"publish","tags":["'
+_BETWEEN: Final = b'"],"data":"'
+_ENDING: Final = b'"}\n'
 
 
 class JsonObjects(WireForm):
@@ -24,6 +29,7 @@ class JsonObjects(WireForm):
     """
 
     name = "json-objects"
+    has_columns = True
 
     def pieces(
         self,
@@ -61,6 +67,13 @@ class JsonObjects(WireForm):
                 return beginning + _encode_lines(texts)[:-1].replace(b"\n", between) + _END, count
         return super().join(entries, framable=framable)
 
+    def join_columns(self, tag_lists: Sequence[bytes], datas: Sequence[bytes]) -> bytes | None:
+        columns = columns_as_json(tag_lists, datas)
+        if columns is None or not all(datas):
+            return None
+        objects = map(_BETWEEN.join, zip(*columns, strict=True))
+        return b"%b%b%b" % (_BEGINNING, (_ENDING + _BEGINNING).join(objects), _ENDING)
+
 
 def _make_beginning(tag_list: TagList) -> bytes:
     return b'{"command":"publish","tags":%b' % tags_as_json(tag_list)
@@ -83,6 +96,7 @@ class JsonObjectFrames(WireForm):
     """What `JsonObjects` writes, each in a text frame of its own."""
 
     name = "json-object-frames"
+    has_columns = True
 
     def count_whole(self, wire: bytes, end: int) -> int:
         return count_frames(wire, end)
@@ -95,6 +109,10 @@ class JsonObjectFrames(WireForm):
         envelope: Envelope | None = None,
     ) -> list[bytes]:
         return list(map(text_frame, JSON_OBJECTS.pieces(entries)))
+
+    def join_columns(self, tag_lists: Sequence[bytes], datas: Sequence[bytes]) -> bytes | None:
+        objects = JSON_OBJECTS.join_columns(tag_lists, datas)
+        return None if objects is None else b"".join(map(text_frame, BytesIO(objects)))
 
 
 _encode_lines: Final = msgspec.json.Encoder().encode_lines

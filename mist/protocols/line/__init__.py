@@ -198,14 +198,14 @@ class LineProtocol(Protocol):
         alike = tag_list and b"\n" not in head and body.startswith(head, last)
         if alike and body.count(b"\n" + head) == count - 1:
             return Batch((tag_list,), (body, count))
-        tails = body[len(RECORD_START) :].split(b"\n" + RECORD_START)
+        tails = body[len(RECORD_START) : -1].split(b"\n" + RECORD_START)
         if len(tails) != count or not body.startswith(RECORD_START):
             return None
         try:
-            tag_lists = [tags for tags, _ in [tail.split(b" ", 1) for tail in tails]]
+            tag_lists, datas = zip(*[tail.split(b" ", 1) for tail in tails], strict=True)
         except ValueError:  # one has no data
             return None
-        return Batch(tag_lists, (body, count)) if all(tag_lists) else None
+        return Batch.of_columns(tag_lists, datas, body) if all(tag_lists) else None
 
     def _publish(self, line: bytes) -> Run | None:
         """A line, its LF included, if it is a publish that keeps the limits."""

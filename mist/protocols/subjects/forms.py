@@ -42,6 +42,7 @@ class SubjectForm(WireForm):
     """
 
     name = "subjects"
+    has_columns = True
 
     def __init__(self, sid: bytes, headers: bool) -> None:
         self._sid = sid
@@ -106,6 +107,24 @@ class SubjectForm(WireForm):
             else:
                 found += [b"%b%d\r\n%b\r\n" % (start, len(data), data) for data in datas]
         return (found[0] if len(found) == 1 else b"".join(found)), total
+
+    def join_columns(self, tag_lists: Sequence[bytes], datas: Sequence[bytes]) -> bytes | None:
+        lists = b"\n" + b"\n".join(tag_lists)
+        if b"," in lists or lists.count(b"\n.") != len(tag_lists):
+            return None  # not each is a subject alone, as a client of this protocol publishes it
+        subjects = lists[2:].split(b"\n.")
+        sid = self._sid
+        sizes = set(map(len, datas))
+        if len(sizes) == 1:  # as of what is published in one go
+            between = b" %b %d\r\n" % (sid, sizes.pop())
+            messages = map(between.join, zip(subjects, datas, strict=True))
+            return b"MSG %b\r\n" % b"\r\nMSG ".join(messages)
+        return b"".join(
+            [
+                b"MSG %b %b %d\r\n%b\r\n" % (subject, sid, len(data), data)
+                for subject, data in zip(subjects, datas, strict=True)
+            ]
+        )
 
 
 def message(subject: bytes, sid: bytes, data: bytes, reply: bytes, headers: bytes) -> bytes:
