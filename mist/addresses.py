@@ -22,7 +22,7 @@ tags begin with two dots, which no peer may say: no subject has an empty token, 
 mistaken for one. They are made where tags are looked at, and neither stored nor shown.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -30,6 +30,7 @@ __all__ = [
     "EVERYTHING",
     "MAX_LEVELS",
     "MAX_TOKENS",
+    "asked_places",
     "asks_well",
     "compile_asked",
     "covers_subject",
@@ -40,7 +41,7 @@ __all__ = [
     "is_subject",
     "is_topic",
     "publishes_well",
-    "subjects_derived",
+    "subjects_asked",
 ]
 
 MAX_TOKENS: Final = 20  # of a subject
@@ -152,19 +153,56 @@ def derived(tag: str) -> tuple[str, ...]:
     return ()
 
 
-def subjects_derived(
-    subjects: Sequence[str], known: Callable[[Iterable[str]], Iterable[str]]
-) -> list[list[str]]:
-    """Tags of which each is a subject, with what is derived of it as far as that may be known.
+def asked_places(tag: str) -> Sequence[int]:
+    """The places of the tokens that a subject's pattern names, counted from 0.
 
-    As `derived` says; but where nobody asks for a pattern, no time is spent on that.
+    `.foo.*.baz` → 0, 2; `.>` → none; nothing for what is no such pattern.
+    """
+    if not is_subject(tag) or not is_pattern(tag):
+        return ()
+    return [place for place, token in enumerate(tag[1:].split(".")) if token not in _WILDCARDS]
+
+
+def subjects_asked(
+    subjects: Sequence[str],
+    known: Callable[[Iterable[str]], Iterable[str]],
+    places: Iterable[int],
+) -> list[str]:
+    """Of each subject itself and what `derived` says, those that are asked for.
+
+    What is asked of a subject is asked of all at once, place by place, and what nobody asks for
+    isn't made.
 
     Args:
-        known: which tags are asked for. A pattern asks for a number of tokens, and for some.
+        subjects: that can be published.
+        known: which of some tags are asked for.
+        places: of tokens that patterns name; others are taken for asked for by none.
+
+    Returns:
+        The tags for each subject, with a comma behind each tag.
     """
-    if not any(known(_NUMBERS_OF_TOKENS)):
-        return [[subject] for subject in subjects]
-    return [[subject, *_of_subject(subject[1:].split("."))] for subject in subjects]
+    found = dict.fromkeys(known(subjects))
+    columns: list[Iterable[str]] = []
+    if found:
+        columns.append([f"{each}," if each in found else "" for each in subjects])
+    numbers = dict.fromkeys(known(_NUMBERS_OF_TOKENS))
+    if numbers:  # else nobody asks for a pattern
+        rows = [each.split(".") for each in subjects]  # the first token is at 1
+        by_length = {length: _of_number(length - 1, numbers) for length in set(map(len, rows))}
+        columns.append([by_length[len(row)] for row in rows])
+        for place in places:
+            tokens = [row[place + 1] if len(row) > place + 1 else "" for row in rows]
+            found = dict.fromkeys(known([f"..{place}={token}" for token in set(tokens)]))
+            if found:
+                names = {each.split("=", 1)[1]: f"{each}," for each in found}
+                columns.append([names.get(token, "") for token in tokens])
+    return list(map("".join, zip(*columns, strict=True))) if columns else [""] * len(subjects)
+
+
+def _of_number(tokens: int, known: Container[str]) -> str:
+    """What is derived of a number of tokens, and known; a comma behind each."""
+    derived = [f"..#{tokens}", *_AT_LEAST[:tokens]]
+    return "".join([f"{each}," for each in derived if each in known])
 
 
 def _of_subject(tokens: Sequence[str]) -> list[str]:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from mist.addresses import (
     MAX_LEVELS,
     MAX_TOKENS,
+    asked_places,
     asks_well,
     compile_asked,
     covers_subject,
@@ -16,6 +17,7 @@ from mist.addresses import (
     expand,
     grants_well,
     publishes_well,
+    subjects_asked,
 )
 
 
@@ -193,3 +195,39 @@ def test_nothing_is_derived_from_other_tags() -> None:
     tags = frozenset({"a", "room:1", "a/b", "a.b"})
     assert expand(tags) is tags
     assert compile_asked(tags) is tags
+
+
+subjects = st.lists(st.sampled_from(["a", "b", "ü", "=", "0=a"]), min_size=1, max_size=4)
+patterns = st.sampled_from(
+    [".a", ".a.b", ".*", ".>", ".a.>", ".a.*", ".*.b.>", ".*.*.ü.*", ".=.*", "./x", "/a", "a"]
+)
+
+
+@given(st.lists(subjects, min_size=1, max_size=5), st.sets(patterns))
+def test_of_subjects_what_is_asked_for_is_what_each_has_of_it(
+    written: list[list[str]], asked: set[str]
+) -> None:
+    tags = [f".{'.'.join(tokens)}" for tokens in written]
+    known = frozenset().union(*[compile_asked(frozenset([each])) for each in asked])
+    places = {place for each in asked for place in asked_places(each)}
+    found = subjects_asked(tags, lambda names: filter(known.__contains__, names), places)
+    for tag, names in zip(tags, found, strict=True):
+        expected = expand(frozenset([tag])) & known
+        assert frozenset(names.split(",")[:-1]) == expected
+        assert names.count(",") == len(expected)
+
+
+@pytest.mark.parametrize(
+    ("asked", "places"),
+    [
+        (".a.*.b", [0, 2]),
+        (".a.>", [0]),
+        (".>", []),
+        (".a.b", []),
+        ("/a", []),
+        ("=/a", []),
+        ("a", []),
+    ],
+)
+def test_the_places_that_a_pattern_names(asked: str, places: list[int]) -> None:
+    assert list(asked_places(asked)) == places

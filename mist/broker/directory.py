@@ -13,7 +13,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Final
 
-from mist.addresses import EVERYTHING, compile_asked, expand, is_pattern, is_topic
+from mist.addresses import (
+    EVERYTHING,
+    asked_places,
+    compile_asked,
+    expand,
+    is_pattern,
+    is_topic,
+)
 from mist.broker.groups import Group
 from mist.broker.matches import Match
 from mist.broker.projection import Projected, project
@@ -46,6 +53,7 @@ class Directory:
         self._sharing: dict[Group, set[frozenset[Group]]] = {}  # the keys in which each is
         self._everything: Group | None = None
         self._patterns: Counter[str] = Counter()  # asked for, of how many groups
+        self._places: Counter[int] = Counter()  # of tokens that patterns name, of how many
         self.matches: Mapping[bytes, Match] = self._memo.entries
         self.routes: Mapping[str, Match] = self._routes.entries
 
@@ -73,7 +81,9 @@ class Directory:
         self._index.add(compiled, group)
         self._forget(compiled)
         if compiled is not tags:
-            self._patterns.update(filter(is_pattern, tags))
+            for each in filter(is_pattern, tags):
+                self._patterns[each] += 1
+                self._places.update(asked_places(each))
         return group
 
     def _open_everything(self) -> Group:
@@ -107,6 +117,7 @@ class Directory:
                 self._patterns[each] -= 1
                 if not self._patterns[each]:
                     del self._patterns[each]
+                self._places.subtract(asked_places(each))
 
     # messages
 
@@ -145,7 +156,8 @@ class Directory:
 
     def project(self, tag_lists: Sequence[bytes], most: int) -> Projected | None:
         """What of each tag list, as written, anybody asks for; see `mist.broker.projection`."""
-        return project(tag_lists, self._index.known, most)
+        places = [place for place, patterns in self._places.items() if patterns]
+        return project(tag_lists, self._index.known, most, places)
 
     def route(self, tags: TagSet) -> Match:
         """What a projection's tags match. One object for all that match the same few groups."""

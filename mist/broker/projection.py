@@ -22,12 +22,12 @@ one (`mist.message`, `mist.broker.matching`).
 import re
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, islice
-from operator import lt
+from operator import countOf, lt
 from typing import Final
 
 import attrs
 
-from mist.addresses import MAX_TOKENS, subjects_derived
+from mist.addresses import MAX_TOKENS, subjects_asked
 from mist.index import BOUNDARY
 from mist.message import MAX_TAG, NOT_IN_TAGS, occurs_more
 
@@ -40,6 +40,10 @@ _FIRST: Final = rf"[^/.=>{NOT_IN_TAGS}]"
 _OTHER: Final = rf"[^{NOT_IN_TAGS}]"
 _PLAIN: Final = re.compile(rf"(?:{_FIRST}{_OTHER}{{0,62}}+[,\n])++")
 _PLAIN_ASCII: Final = re.compile(rf"(?:{_FIRST}{_OTHER}{{0,254}}+[,\n])++")
+
+# What tags and what stands between them are made of, but for those marks: of lists of these it is
+# clear in a third of the time.
+_CLEAR: Final = bytes(set(range(0x21, 0x7F)) - set(b"/.=>*")) + b"\n"
 
 _TOKEN: Final = rf"[^.*>{NOT_IN_TAGS}]"
 _SUBJECTS: Final = re.compile(rf"(?:(?:\.{_TOKEN}++){{1,{MAX_TOKENS}}}+\n)++")
@@ -72,27 +76,35 @@ def plain_tags(tag_lists: Sequence[bytes], most: int) -> list[str] | None:
         tag_lists, most: as for `project`.
     """
     text = _plain_text(tag_lists, most)
-    return (
-        None if text is None else list(chain(*[set(each.split(",")) for each in text.split("\n")]))
-    )
+    if text is None:
+        return None
+    tags = list(chain(*[set(each.split(",")) for each in text.split("\n")]))
+    return None if "" in tags else tags
 
 
 def _plain_text(tag_lists: Sequence[bytes], most: int) -> str | None:
-    """Plain lists as lines; None where any list isn't plain."""
-    text = _text(tag_lists, most)
-    if text is None or not (_PLAIN_ASCII if text.isascii() else _PLAIN).fullmatch(text):
+    """Plain lists as lines; None where any list isn't plain, or has too many tags.
+
+    An empty tag before another one is left to be seen where tags are looked at.
+    """
+    longest = max(map(len, tag_lists))
+    if longest >= 2 * most and any(occurs_more(b",", each, most - 1) for each in tag_lists):
         return None
-    if "*" in text and ("*," in text or "*\n" in text):
+    text = _decoded(tag_lists)
+    if text is None:
         return None
+    if not all(tag_lists) or ",\n" in text:
+        return None
+    if longest > MAX_TAG or b"\n".join(tag_lists).translate(None, _CLEAR):
+        if not (_PLAIN_ASCII if text.isascii() else _PLAIN).fullmatch(text):
+            return None
+        if "*" in text and ("*," in text or "*\n" in text):
+            return None
     return text[:-1]
 
 
-def _text(tag_lists: Sequence[bytes], most: int) -> str | None:
-    """Lists as lines, each of which ends; None where they can't be told apart, or are too long."""
-    if max(map(len, tag_lists)) >= 2 * most and any(
-        occurs_more(b",", each, most - 1) for each in tag_lists
-    ):
-        return None
+def _decoded(tag_lists: Sequence[bytes]) -> str | None:
+    """Lists as lines, each of which ends; None where they can't be told apart."""
     try:
         text = b"\n".join(tag_lists).decode() + "\n"
     except UnicodeDecodeError:
@@ -101,7 +113,10 @@ def _text(tag_lists: Sequence[bytes], most: int) -> str | None:
 
 
 def project(
-    tag_lists: Sequence[bytes], known: Callable[[Iterable[str]], Iterable[str]], most: int
+    tag_lists: Sequence[bytes],
+    known: Callable[[Iterable[str]], Iterable[str]],
+    most: int,
+    places: Iterable[int] = range(MAX_TOKENS),
 ) -> Projected | None:
     """Project tag lists as written; None where any of them has to be looked at by itself.
 
@@ -109,32 +124,40 @@ def project(
         tag_lists: at least one.
         known: which tags are asked for; see `mist.index.Index.known`.
         most: distinct tags that a message may have.
+        places: of the tokens that patterns of subjects name; see `mist.addresses.asked_places`.
     """
     text = _plain_text(tag_lists, most)
     if text is None:
-        return _project_subjects(tag_lists, known)
-    canonical: Sequence[bytes] | None = None
+        return _project_subjects(tag_lists, known, places)
     # Who writes one list in another order mostly writes all so.
     first = tag_lists[0].split(b",")
-    names = _names(text) if first == sorted(first) else []
-    if not names or not _is_in_order(names, len(tag_lists)):
-        text = "\n".join([",".join(sorted(set(each.split(",")))) for each in text.split("\n")])
+    if first == sorted(first):
         names = _names(text)
-        canonical = text.encode().split(b"\n")
-    return _project(names, known, canonical)
+        if _is_in_order(names, len(tag_lists)):
+            return _project(names, known)
+    text = "\n".join([",".join(sorted(each.split(","))) for each in text.split("\n")])
+    names = _names(text)
+    if not _is_in_order(names, len(tag_lists)):  # some tag is empty, or stands twice in its list
+        text = "\n".join([",".join(dict.fromkeys(each.split(","))) for each in text.split("\n")])
+        names = _names(text)
+        if not _is_in_order(names, len(tag_lists)):
+            return None
+    return _project(names, known, text.encode().split(b"\n"))
 
 
 def _project_subjects(
-    tag_lists: Sequence[bytes], known: Callable[[Iterable[str]], Iterable[str]]
+    tag_lists: Sequence[bytes],
+    known: Callable[[Iterable[str]], Iterable[str]],
+    places: Iterable[int],
 ) -> Projected | None:
     """As `project`, where each list is a subject alone, without wildcards inside its tokens."""
     if not tag_lists[0].startswith(b".") or max(map(len, tag_lists)) > MAX_TAG:
         return None
-    text = _text(tag_lists, 1)
+    text = _decoded(tag_lists)
     if text is None or not _SUBJECTS.fullmatch(text):
         return None
-    each = [[*names, BOUNDARY] for names in subjects_derived(text[:-1].split("\n"), known)]
-    return _project(list(chain(*each))[:-1], known)
+    asked = subjects_asked(text[:-1].split("\n"), known, places)
+    return Projected(list(map(",".__add__, asked)))
 
 
 def _project(
@@ -142,16 +165,18 @@ def _project(
     known: Callable[[Iterable[str]], Iterable[str]],
     canonical: Sequence[bytes] | None = None,
 ) -> Projected:
-    found = ",".join([BOUNDARY, *known(names), BOUNDARY])
+    found = ",".join([*known(names), BOUNDARY])
     return Projected(found.split(BOUNDARY)[1:-1], canonical)
 
 
 def _names(text: str) -> list[str]:
-    """All tags of some lists, and a boundary between two lists."""
-    return text.replace("\n", _BETWEEN).split(",")
+    """All tags of some lists, and a boundary before each list."""
+    return f"{BOUNDARY},{text.replace(BOUNDARY, _BETWEEN)}".split(",")
 
 
 def _is_in_order(names: list[str], lists: int) -> bool:
-    """Whether each tag of a list is less than the next. A boundary is less than any tag."""
-    less: int = sum(map(lt, names, islice(names, 1, None)))
-    return less == len(names) - lists
+    """Whether each tag of a list is less than the next. No empty one is the last of its list.
+
+    A boundary is less than any tag, and so no boundary is less than an empty one.
+    """
+    return countOf(map(lt, names, islice(names, 1, None)), True) == len(names) - lists

@@ -151,8 +151,7 @@ class SubjectProtocol(Protocol):
             found := cut_batch(data, self._limits.data, alike=self._verbose)
         ):
             batch, position = found
-            assert batch.whole is not None
-            yield from self._publish(batch, batch.whole[1])
+            yield from self._publish(batch, batch.number(0, len(batch.tag_lists)))
         try:
             while position < len(data):
                 cut = self._framing.cut(data, position, payloads=not self._unauthenticated)

@@ -19,7 +19,7 @@ from mist.protocols.subjects.commands import (
     parse_announcement,
     remembered_announcement,
 )
-from mist.wire import Batch, record
+from mist.wire import Batch, records
 
 __all__ = ["MAX_CONTROL_LINE", "PUBLISHING", "Cut", "Framing", "FramingLost", "cut_batch"]
 
@@ -27,10 +27,9 @@ MAX_CONTROL_LINE: Final = 4096  # bytes, its end not counted
 PUBLISHING: Final = frozenset({b"PUB", b"HPUB"})  # commands with a payload
 
 _PUB: Final = b"PUB "
-# Of letters that no rule is about, and as long as allowed at least: valid without another look.
-_PLAIN_PUB: Final = re.compile(
-    rb"(?m)^PUB (?=[!-~]{1,200}+ )([\w$:=-]++(?:\.[\w$:=-]++){0,19}+) ([0-9]{1,7}+)\r?+\n"
-)
+# Of letters that no rule is about, and shorter than any subject may be: valid without another look.
+_PLAIN_LINE: Final = 200  # bytes
+_PLAIN_PUBS: Final = re.compile(rb"(?:PUB (?:[\w$:=-]++\.){0,19}+[\w$:=-]++ [0-9]{1,7}+\n)++")
 _BYTES: Final = [bytes((byte,)) for byte in range(256)]
 _FEW: Final = 4  # messages, up to which a chunk is as well read one by one
 
@@ -162,7 +161,11 @@ def cut_batch(data: bytes, limit: int, *, alike: bool) -> tuple[Batch, int] | No
     first = parse_announcement(data[:end], limit)
     if not isinstance(first, Announced) or not first.plain:
         return None
-    return _uniform(data, data[: end + 1], first) or _various(data, limit, alike)
+    if found := _uniform(data, data[: end + 1], first):
+        return found
+    if not alike and (found := _plain(data, limit)):
+        return found
+    return _various(data, limit, alike)
 
 
 def _uniform(data: bytes, head: bytes, first: Announced) -> tuple[Batch, int] | None:
@@ -191,32 +194,37 @@ def _uniform(data: bytes, head: bytes, first: Announced) -> tuple[Batch, int] | 
     return Batch((first.tag_list,), (wire, count)), end
 
 
-def _plain(lines: list[bytes], count: int, limit: int) -> tuple[Batch, int] | None:
-    """Messages of which all have plain subjects: one search for all, whatever they say."""
-    heads = b"\n".join(lines[0 : 2 * count : 2]) + b"\n"
-    payloads = lines[1 : 2 * count : 2]
-    announced = _PLAIN_PUB.findall(heads)
-    if len(announced) != count:
+def _plain(data: bytes, limit: int) -> tuple[Batch, int] | None:
+    """The messages that a chunk begins with, if their subjects are plain: one look for all.
+
+    Lines are taken to be announcements and payloads, in turns. Where each announcement is valid
+    and each payload of the length announced, that is what they are.
+    """
+    lines = data.split(b"\r\n")
+    some = (len(lines) - 1) // 2
+    heads = lines[0 : 2 * some : 2]
+    if some <= _FEW or max(map(len, heads)) > _PLAIN_LINE:
         return None
-    sizes = [int(size) + 1 for _, size in announced]
+    plain = _PLAIN_PUBS.match(b"\n".join([*heads, b""]))
+    if plain is None:
+        return None
+    fields = plain[0].replace(b"\n", b" ").split(b" ")
+    subjects, sizes = fields[1::3], list(map(int, fields[2::3]))
+    count = len(sizes)
+    payloads = lines[1 : 2 * count : 2]
     if list(map(len, payloads)) != sizes or max(sizes) > limit:
         return None
-    # Each ends with CR: joined behind it, so that one count tells.
-    if (b"\n".join(payloads) + b"\n").count(b"\r\n") != count:
+    end = plain.end() + sum(sizes) + 3 * count
+    if data.count(b"\n", 0, end) != 2 * count:  # data holds others
         return None
-    tag_lists = [b"." + subject for subject, _ in announced]
-    records = [
-        record(tag_list, payload[:-1])
-        for tag_list, payload in zip(tag_lists, payloads, strict=True)
-    ]
-    return _batch_of(tag_lists, records), len(heads) + sum(sizes) + count
+    return _batch_of([b"." + subject for subject in subjects], payloads), end
 
 
-def _batch_of(tag_lists: list[bytes], parts: list[bytes]) -> Batch:
-    """A message for each of these tag lists; joined, the parts are their records."""
-    distinct = set(tag_lists)
-    whole = b"".join(parts), len(tag_lists)
-    return Batch(tag_lists if len(distinct) > 1 else tuple(distinct), whole)
+def _batch_of(tag_lists: list[bytes], datas: list[bytes]) -> Batch:
+    """A message for each of these tag lists and data."""
+    if len(set(tag_lists)) == 1:
+        return Batch(tag_lists[:1], (records(tag_lists, datas), len(datas)))
+    return Batch.of_columns(tag_lists, datas)
 
 
 def _various(data: bytes, limit: int, alike: bool) -> tuple[Batch, int] | None:
@@ -229,10 +237,8 @@ def _various(data: bytes, limit: int, alike: bool) -> tuple[Batch, int] | None:
     count = (len(lines) - 1) // 2
     if count <= _FEW:
         return None
-    if not alike and (found := _plain(lines, count, limit)):
-        return found
     tag_lists: list[bytes] = []
-    parts: list[bytes] = []
+    datas: list[bytes] = []
     end = 0
     for head, payload in zip(lines[0 : 2 * count : 2], lines[1 : 2 * count : 2], strict=True):
         if not head.startswith(_PUB) or len(head) > MAX_CONTROL_LINE:
@@ -245,8 +251,8 @@ def _various(data: bytes, limit: int, alike: bool) -> tuple[Batch, int] | None:
         if alike and tag_lists and announced.tag_list != tag_lists[0]:
             break
         tag_lists.append(announced.tag_list)
-        parts += (announced.head, payload[:-1], b"\n")
+        datas.append(payload[:-1])
         end += len(head) + len(payload) + 2
     if not tag_lists:
         return None
-    return _batch_of(tag_lists, parts), end
+    return _batch_of(tag_lists, datas), end
