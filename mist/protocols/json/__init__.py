@@ -41,7 +41,15 @@ from mist.protocols import Protocol
 from mist.protocols.json.commands import NAMES, parse_request, read_one
 from mist.protocols.json.forms import JSON_OBJECTS
 from mist.protocols.json.objects import InvalidJson, ObjectReader
-from mist.protocols.json.requests import Alike, Gathering, Request, read_alike, read_many
+from mist.protocols.json.requests import (
+    Alike,
+    Gathering,
+    Request,
+    Similar,
+    read_alike,
+    read_many,
+    read_similar,
+)
 from mist.protocols.listing import finished, tag_lists_as_json
 from mist.replies import (
     Connections,
@@ -64,7 +72,7 @@ _GUESSES: Final = 8
 _BETWEEN: Final = frozenset((b"", b"{", b" ", b"\t", b"\r", b"\n"))  # what may follow an object
 
 
-Said = Request | Alike | Command
+Said = Request | Alike | Similar | Command
 """What objects ask for; a command where something else was said, or an object means none."""
 
 
@@ -106,6 +114,9 @@ class JsonDialect(Protocol):
                     continue
             elif isinstance(request, Alike):
                 gathering.add_all(request)
+                continue
+            elif isinstance(request, Similar):
+                gathering.add_similar(request)
                 continue
             if gathering:
                 yield Publish(gathering.batch())
@@ -235,14 +246,15 @@ class JsonProtocol(JsonDialect):
             else:
                 return
 
-    def _read_bulk(self) -> Sequence[Request | Alike]:
+    def _read_bulk(self) -> Sequence[Request | Alike | Similar]:
         """All that has come whole, where it can be read at once, and no limit be broken."""
         rest = self._reader.take()
         end = _end_of_last(rest)
-        found: Sequence[Request | Alike] | None = None
+        found: Sequence[Request | Alike | Similar] | None = None
         if end <= min(self._limits.line, self._limits.data):
-            alike = read_alike(rest[:end])
-            found = read_many(rest[:end]) if alike is None else [alike]
+            objects = rest[:end]
+            together = read_alike(objects) or read_similar(objects)
+            found = read_many(objects) if together is None else [together]
         self._reader.feed(rest if found is None else rest[end:])
         return found or ()
 

@@ -1,14 +1,17 @@
 """What JSON objects ask for, read many at once; and publishes gathered to batches.
 
-Most objects are publishes, and most publishes in a row have the same tags. There are three ways
+Most objects are publishes, and most publishes in a row have the same tags. There are four ways
 to read them, each tried where the one before it can't be gone:
 
 * *Alike* (`read_alike`): they differ in nothing but their data, and that needs no decoding. A few
   counts prove it, and then lines are made of all of them in one go.
+* *Similar* (`read_similar`): they differ in tags and data, and these need no decoding.
 * *Many* (`read_many`): one call of msgspec for all of them.
 * *One by one*: `mist.protocols.json.objects`, and `json_commands.read_one`.
 """
 
+import re
+from collections.abc import Sequence
 from typing import Final
 
 import attrs
@@ -16,11 +19,25 @@ import msgspec
 
 from mist.wire import RECORD_START, Batch
 
-__all__ = ["Alike", "Gathering", "Request", "read_alike", "read_many"]
+__all__ = [
+    "Alike",
+    "Gathering",
+    "Request",
+    "Similar",
+    "read_alike",
+    "read_many",
+    "read_similar",
+]
 
 _START: Final = RECORD_START.decode()
 _DATA: Final = b'"data":"'
 _BLANK: Final = b" \t\r\n"
+# A publish: up to its first tag, between the last one and its data, and behind that.
+_SHAPE: Final = re.compile(
+    rb'(\{[^\[\]\\]{0,64}+\[[ \t]*")[^"\\]*+(?:"[ \t]*,[ \t]*"[^"\\]*+)*+'
+    rb'("[ \t]*\][^\[\]\\]{0,64}?"data"[ \t]*:[ \t]*")[^"\\]*+'
+    rb'("[^\[\]{}\\]{0,64}+\}[ \t\r\n]*+)'
+)
 _ESCAPED: Final = bytes(range(0x20)) + b'"\\'  # in strings, always
 
 
@@ -40,6 +57,19 @@ class Request(msgspec.Struct, forbid_unknown_fields=True):
     def __repr__(self) -> str:
         # `data` may be a secret or a token, which no log line shall hold.
         return f"Request(command={self.command!r})"
+
+
+@attrs.frozen
+class Similar:
+    """Publishes of various tags.
+
+    Attributes:
+        tag_lists: of each, as written, tags joined by commas.
+        datas: of each; none holds LF.
+    """
+
+    tag_lists: Sequence[bytes]
+    datas: Sequence[bytes]
 
 
 @attrs.frozen
@@ -93,10 +123,51 @@ def read_alike(objects: bytes) -> Alike | None:
     messages = [part[skipped:] for part in parts]
     messages[0] = messages[0][1:]
     data = "".join(messages).encode()
-    if tag_list is None or len(data.translate(None, _ESCAPED)) != len(data):
+    if tag_list is None or _has_escapes(data):
         return None
     line = f"{_START}{tag_list} "
     return Alike(tag_list, line + f"\n{line}".join(messages) + "\n", len(messages))
+
+
+def read_similar(objects: bytes) -> Similar | None:
+    """Publishes that differ in nothing but tags and data which are written as they are.
+
+    All are the same up to the first tag, between the last one and the data, and behind that, and
+    that makes a publish of any tags and data. What stands in between holds no quote but those
+    between tags, no backslash and nothing else that JSON writes as an escape.
+
+    Returns:
+        None where they are others, or only one: then nothing has been proven.
+    """
+    objects = objects.strip(_BLANK)
+    shape = _SHAPE.match(objects)
+    if shape is None:
+        return None
+    head, between, end = shape.groups()
+    tail = end.rstrip(_BLANK)
+    comma = b'", "' if b'", "' in objects else b'","'
+    publish = read_many(b"%ba%bb%bc%b" % (head, comma, between, tail))
+    if publish != [Request("publish", ["a", "b"], "c")] or not objects.endswith(tail):
+        return None
+    parts = objects[len(head) : -len(tail)].split(end + head)
+    try:
+        lists, datas = zip(*[part.split(between) for part in parts], strict=True)
+        objects.decode()
+    except (ValueError, UnicodeDecodeError):  # one is another object, or no text
+        return None
+    arrays = b"\n".join(lists)
+    text = arrays.replace(comma, b",")
+    if len(parts) == 1 or text.count(b",") != arrays.count(comma):  # a tag holds a comma
+        return None
+    if _has_escapes(text.replace(b"\n", b"")) or _has_escapes(b"".join(datas)):
+        return None
+    tag_lists = text.split(b"\n")
+    return Similar(tag_lists, datas) if len(tag_lists) == len(datas) else None
+
+
+def _has_escapes(text: bytes) -> bool:
+    """Whether something stands in a text that JSON writes as an escape, and always so."""
+    return len(text.translate(None, _ESCAPED)) != len(text)
 
 
 def _tag_list(tags: list[str] | None) -> str | None:
@@ -128,9 +199,10 @@ def read_many(objects: bytes) -> list[Request] | None:
 class Gathering:
     """Publishes in a row, on their way to be one batch."""
 
-    __slots__ = ("_alike", "_count", "_head", "_runs", "_tag_list", "_tags")
+    __slots__ = ("_alike", "_count", "_head", "_runs", "_similar", "_tag_list", "_tags")
 
     def __init__(self) -> None:
+        self._similar: Similar | None = None  # while there is nothing but these
         self._tags: list[str] | None = None  # of the newest one, and what is made of them
         self._tag_list = b""
         self._head = ""
@@ -139,10 +211,11 @@ class Gathering:
         self._alike = True  # whether all have the same tags
 
     def __bool__(self) -> bool:
-        return bool(self._runs)
+        return bool(self._runs) or self._similar is not None
 
     def add(self, request: Request) -> bool:
         """Add a publish; whether it could be: `parse_request` says what is wrong with it."""
+        self._spell_out()
         if request.tags != self._tags or not self._tags:
             tag_list = _tag_list(request.tags)
             if tag_list is None:
@@ -155,9 +228,30 @@ class Gathering:
 
     def add_all(self, alike: Alike) -> None:
         """Add publishes that have the same tags."""
+        self._spell_out()
         self._turn_to(alike.tag_list)
         self._runs.append((self._tag_list, alike.lines, alike.count))
         self._count += alike.count
+
+    def add_similar(self, similar: Similar) -> None:
+        """Add publishes of various tags."""
+        if self:
+            self._spell_out()
+            self._spell(similar)
+        else:
+            self._similar = similar
+
+    def _spell_out(self) -> None:
+        """Have what was added so far in runs, to add others to it."""
+        similar, self._similar = self._similar, None
+        if similar is not None:
+            self._spell(similar)
+
+    def _spell(self, similar: Similar) -> None:
+        for tag_list, data in zip(similar.tag_lists, similar.datas, strict=True):
+            self._turn_to(tag_list.decode())
+            self._runs.append((tag_list, f"{self._head}{data.decode()}\n", 1))
+        self._count += len(similar.datas)
 
     def _turn_to(self, tag_list: str) -> None:
         encoded = tag_list.encode()
@@ -168,6 +262,8 @@ class Gathering:
 
     def batch(self) -> Batch:
         """All that was added, at least one."""
+        if self._similar is not None:
+            return Batch.of_columns(self._similar.tag_lists, self._similar.datas)
         wire = "".join([text for _, text, _ in self._runs]).encode()
         if wire.count(b"\n") == self._count:
             whole = wire, self._count

@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 from mist.message import Limits
 from mist.protocols.json.commands import read_one
 from mist.protocols.json.objects import InvalidJson, ObjectReader
-from mist.protocols.json.requests import Gathering, Request, read_alike, read_many
+from mist.protocols.json.requests import (
+    Gathering,
+    Request,
+    Similar,
+    read_alike,
+    read_many,
+    read_similar,
+)
 
 
 def publish(data: str, tags: str = '["a","b"]') -> bytes:
@@ -113,6 +120,78 @@ def test_what_is_read_alike_is_what_is_read_one_by_one(
         assert (alike.lines, alike.count) == (lines(found), len(found))
 
 
+def similar_lines(similar: Similar) -> str:
+    gathering = Gathering()
+    gathering.add_similar(similar)
+    return b"".join(wire for _, wire, _ in gathering.batch().runs).decode()
+
+
+@pytest.mark.parametrize(
+    "objects",
+    [
+        publish("1", '["a"]') + publish("2", '["b"]'),
+        publish("1", '["a","b","c"]') + b" \n" + publish("", '["]","}{",":"]') + b" \n",
+        publish("ü😀\x7f\x85", '["ü"]') + publish("1", '[""]') + publish("1", '["","",""]'),
+        b'{"tags": ["a", "b"], "command": "publish", "data": "1"}\n' * 2,
+        b'{"tags":["a"],"data":"1","command":"publish"}{"tags":["b"],"data":"","command":"publish"}',
+        publish("1", '["a"]') * 2,
+    ],
+)
+def test_objects_that_differ_in_tags_and_data_are_read_as_such(objects: bytes) -> None:
+    similar = read_similar(objects)
+    found = one_by_one(objects)
+    assert found is not None
+    assert similar is not None
+    assert similar_lines(similar) == lines(found)
+
+
+@pytest.mark.parametrize(
+    "objects",
+    [
+        publish("1", '["a"]'),  # nothing to be like
+        publish("1", '["a"]') + publish("2", "[]"),
+        publish("1", '["a"]') + publish("2", "null"),
+        publish("1", '["a"]') + publish("2", '["b,c"]'),
+        publish("1", '["a"]') + publish("2", '["b" ,"c"]'),
+        publish("1", '["a"]') + publish("2", '["\\u0062"]'),
+        publish("1", '["a"]') + publish("2", '["b\n"]'),
+        publish("1", '["a"]') + publish('\\"', '["b"]'),
+        publish("1", '["a"]') + publish("\x00", '["b"]'),
+        publish("1", '["a"]') + publish("\n", '["b"]'),
+        publish("1", '["a"]') + publish("\xff", '["b"]').replace("ÿ".encode(), b"\xff"),
+        publish("1", '["a"]') + b" " + publish("2", '["b"]') + publish("3", '["c"]'),
+        publish("1", '["a"]') + b"," + publish("2", '["b"]'),
+        publish("1", '["a"]').replace(b"publish", b"add") * 2,
+        publish("1", '["a"]').replace(b"}", b',"tags":["x"]}') * 2,
+        publish("1", '["a"]').replace(b"}", b',"data":"x"}') * 2,
+        b'{"data":"x","command":"publish","tags":["a"],"data":"1"' * 2,
+        b'[{"command":"publish","tags":["a"],"data":"1"}]' * 2,
+    ],
+)
+def test_others_are_not_read_as_similar(objects: bytes) -> None:
+    assert read_similar(objects) is None
+
+
+LISTS = ["", "a", 'a","b', "a,b", "ü", '"', "\\", "]", '"],"data":"', "\n", 'a", "b', "}"]
+
+
+@given(
+    st.sampled_from(['"],"data":"', '"], "data": "', '"],"command":"publish","data":"']),
+    st.sampled_from(['{"command":"publish","tags":["', '{"tags":["', '{ "tags": [ "', "{["]),
+    st.lists(st.tuples(st.sampled_from(LISTS), SOUP), max_size=4),
+    st.sampled_from(['"}', '"}\n', '"} ', '","command":"publish"}', '","data":"y"}']),
+)
+@example('"],"data":"', '{"command":"publish","tags":["', [("a", "1"), ('b","c', "2")], '"}')
+def test_what_is_read_as_similar_is_what_is_read_one_by_one(
+    between: str, head: str, parts: list[tuple[str, str]], end: str
+) -> None:
+    objects = "".join(head + tags + between + text + end for tags, text in parts).encode()
+    if (similar := read_similar(objects)) is not None:
+        found = one_by_one(objects)
+        assert found is not None
+        assert similar_lines(similar) == lines(found)
+
+
 FIELDS = st.fixed_dictionaries(
     {},
     optional={
@@ -140,6 +219,21 @@ def test_what_is_read_in_one_call_is_what_is_read_one_by_one(
         for each in objects
     )
     assert (many is not None) == (known and not end)
+
+
+def test_similar_ones_are_gathered_in_order_with_others() -> None:
+    similar = read_similar(publish("1", '["a"]') + publish("2", '["b","c"]'))
+    assert similar is not None
+    gathering = Gathering()
+    assert not gathering
+    gathering.add_similar(similar)
+    assert gathering
+    both = b"publish a 1\npublish b,c 2\n"
+    assert gathering.batch().whole == (both, 2)
+    assert gathering.add(Request("publish", ["b", "c"], "3"))
+    gathering.add_similar(similar)
+    assert gathering.batch().whole == (both + b"publish b,c 3\n" + both, 5)
+    assert gathering.batch().tag_lists == [b"a", b"b,c", b"b,c", b"a", b"b,c"]
 
 
 def test_runs_of_either_kind_are_gathered_in_order() -> None:
