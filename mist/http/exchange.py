@@ -20,7 +20,7 @@ one: whatever is queued must then be framed by `mist.transports.http1.chunk`, `f
 and the connection is kept alive. An application that fails before it hands over answers as usual.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
 from typing import Any, Final, Protocol
 from urllib.parse import unquote_to_bytes
 
@@ -58,7 +58,7 @@ class HandsOver(Protocol):
     """What `scope["extensions"]["mist.connection"]` is."""
 
     def respond(
-        self, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes
+        self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes
     ) -> Awaitable[None]:
         """See `Exchange.respond`."""
 
@@ -238,12 +238,12 @@ class Exchange:
                 raise RuntimeError(f"an HTTP response has no {kind}")
 
     def respond(
-        self, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes
+        self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes
     ) -> Awaitable[None]:
         """Write a whole response. Await it at once; as `send` with the last part of one.
 
         Args:
-            headers: names in any case.
+            headers: names in lower case.
             body: all of it.
 
         Raises:

@@ -7,12 +7,12 @@ A page can make a browser send requests anywhere; that none of them does harm is
 
 import logging
 import re
-import secrets
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, MutableMapping, Sequence
 from contextvars import ContextVar
 from functools import lru_cache
 from ipaddress import ip_address
+from random import Random
 from typing import Any, Final
 
 import attrs
@@ -142,6 +142,7 @@ class Guard:
         self._is_our_name = lru_cache(_NAMES_REMEMBERED)(self._names_us)
         self._limits = limits
         self._rates = rates
+        self._numbers = Random()  # noqa: S311  # of requests: no secrets, and no system call each
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -149,8 +150,8 @@ class Guard:
             return
         fields = _Fields(scope["headers"])
         request_id = fields.raw(b"x-request-id")
-        if not _REQUEST_ID.fullmatch(request_id):
-            request_id = secrets.token_hex(8).encode()
+        if not (request_id and _REQUEST_ID.fullmatch(request_id)):
+            request_id = b"%016x" % self._numbers.getrandbits(64)
         headers = ((b"x-request-id", request_id), *self._cors(fields))
         exchange = scope.get("extensions", {}).get("mist.connection")
         body = _Body(receive, exchange, self._limits)
@@ -381,12 +382,14 @@ class _Response:
         await self._send(message)
 
     def respond(
-        self, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes
+        self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes
     ) -> Awaitable[None]:
         """See `HandsOver`."""
         assert self._exchange is not None
         self.status = status
-        return self._exchange.respond(status, self._completed(headers), body)
+        present = dict(headers)
+        common = [header for header in self._headers if header[0] not in present]
+        return self._exchange.respond(status, [*headers, *common], body)
 
     def hand_over(
         self, outbox: Outbox, headers: Iterable[tuple[bytes, bytes]], *, chunked: bool = False
