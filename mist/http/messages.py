@@ -210,7 +210,8 @@ class _Publishing:
     async def _let_go(self, checked: Checked) -> None:
         """Free the messages, in turns."""
         await self._hub.let_go(checked, self._account)
-        await self._hub.turns.drive(emptying(self._found.messages), self._account)
+        found = self._found
+        await self._hub.turns.drive(emptying(found.messages, found.tag_sets), self._account)
 
     async def _authorize(self) -> None:
         """Check the right to publish all of it, in turns.
@@ -226,7 +227,7 @@ class _Publishing:
             caller = self._caller = self._access.again(self._caller, self._request)
             if caller.record is None:
                 return
-            steps = _check_publishing(caller.record, self._found.messages)
+            steps = _check_publishing(caller.record, self._found.tag_sets)
             await self._hub.turns.drive(steps, self._account)
             if self._access.again(caller, self._request).record is caller.record:
                 return
@@ -250,10 +251,10 @@ def check_room(hub: Hub) -> None:
         raise Problem(503, "busy", "too much is waiting to be stored", {"Retry-After": "1"})
 
 
-def _check_publishing(record: Record, messages: Iterable[tuple[TagSet, bytes]]) -> Iterator[None]:
+def _check_publishing(record: Record, tag_sets: Iterable[TagSet]) -> Iterator[None]:
     """Check a token's right to publish each message, one in each step. Raises NotGranted."""
     checked: set[TagSet] = set()
-    for tags, _ in messages:
+    for tags in tag_sets:
         if tags not in checked:
             if not record.grant.may_publish(tags):
                 raise NotGranted

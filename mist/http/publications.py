@@ -13,9 +13,9 @@ each message is read and judged. Tags are counted before they are looked at.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from io import BytesIO
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import attrs
 import msgspec
@@ -27,11 +27,9 @@ from mist.history import MAX_GROUP
 from mist.http.bodies import NDJSON
 from mist.http.openapi import Body
 from mist.http.problems import Problem
-from mist.message import MAX_REPEATS, Limits, TagSet, has_more_strings, parse_tags
+from mist.message import MAX_REPEATS, Limits, TagSet, format_tags, has_more_strings, parse_tags
 
 __all__ = ["BODY", "TAGS", "Reading"]
-
-T = TypeVar("T")
 
 _WHITE: Final = b" \t\r\n"
 _CUT: Final = re.compile(rb"\}[ \t\r\n]*,[ \t\r\n]*(?=\{)")
@@ -52,6 +50,9 @@ _decode: Final = msgspec.json.Decoder(_Object).decode
 _split_list: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _check_objects: Final = msgspec.json.Decoder(list[_AnyObject]).decode
 
+_UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
+_STEP: Final = 512  # bytes of objects read in one step, or one object
 _LARGE: Final = 65_536  # bytes of an object, above which its tags are counted before it is decoded
 _OTHERS: Final = 1_000  # strings of it that are no tags
 _PIECE: Final = 65_536  # bytes of a list that is taken apart in one step, or somewhat more
@@ -66,18 +67,24 @@ class Reading:
         limits: of tags and data.
 
     Attributes:
-        messages: tags and data of each, in order; at least one in the end.
+        messages: tags, in canonical form, and data of each, in order; at least one in the end.
+        tag_sets: of each message, likewise.
         audiences: of each message; None is everyone.
         is_list: whether they came as a list, however long, rather than as one object.
     """
 
     limits: Limits
-    messages: list[tuple[TagSet, bytes]] = attrs.field(factory=list)
+    messages: list[tuple[bytes, bytes]] = attrs.field(factory=list)
+    tag_sets: list[TagSet] = attrs.field(factory=list)
     audiences: list[Audience | None] = attrs.field(factory=list)
     is_list: bool = True
+    # Tags of the newest one as given, and what was made of them.
+    _given: list[str] | None = attrs.field(default=None, init=False)
+    _tag_list: bytes = attrs.field(default=b"", init=False)
+    _tags: TagSet = attrs.field(default=frozenset(), init=False)
 
     def steps(self, body: bytes, *, lines: bool) -> Iterator[None]:
-        """Read a body, a message in each step.
+        """Read a body, a message in each step, or a few small ones.
 
         Args:
             lines: whether it is an object on each line; blank lines are ignored.
@@ -88,11 +95,15 @@ class Reading:
                 message.
         """
         self.is_list = lines or body.lstrip(_WHITE)[:1] == b"["
+        done = 0  # bytes in this step
         for found in self._found(body, lines=lines):
             if found is not None:
                 if len(self.messages) == MAX_GROUP:
                     raise _too_many()
-                self._take(*found)
+                done += self._take(*found, name="line" if lines else "message")
+                if done < _STEP:
+                    continue
+            done = 0
             yield
         if not self.messages:
             raise _invalid("there is no message in it")
@@ -100,29 +111,38 @@ class Reading:
     def _found(self, body: bytes, *, lines: bool) -> Iterable["_Found | None"]:
         if lines:
             return _lines(body)
-        return _objects(body, self.limits) if self.is_list else [("", body)]
+        return _objects(body, self.limits) if self.is_list else [(0, body)]
 
-    def _take(self, place: str, text: bytes | msgspec.Raw) -> None:
+    def _take(self, number: int, text: bytes | msgspec.Raw, *, name: str) -> int:
+        """Take a message in; its size in bytes."""
         limits = self.limits
         size = memoryview(text).nbytes
         if size > _LARGE:
             _count_strings(bytes(text), limits, 0, size)
-        each = _decoded(_decode, text, place)
-        tags = parse_tags(each.tags, limits.message_tags)
+        try:
+            each = _decode(text)
+        except _UNREADABLE as error:
+            raise _invalid(f"{name} {number}: {error}" if number else str(error)) from None
+        if each.tags != self._given:  # the same ones often follow each other
+            self._tags = parse_tags(each.tags, limits.message_tags)
+            self._tag_list = format_tags(self._tags).encode()
+            self._given = each.tags
         data = _data(each, limits)
         self.audiences.append(None if each.to is UNSET else Audience.of_json(each.to))
-        self.messages.append((tags, data))
+        self.tag_sets.append(self._tags)
+        self.messages.append((self._tag_list, data))
+        return size
 
 
-_Found = tuple[str, bytes | msgspec.Raw]
-"""Where an object stands, for an error, and its text."""
+_Found = tuple[int, bytes | msgspec.Raw]
+"""An object's number, 0 where there is but one, and its text."""
 
 
 def _lines(body: bytes) -> Iterator[_Found | None]:
     """The objects; None now and then where there is none for long."""
     for number, line in enumerate(BytesIO(body), 1):
         if line.strip():
-            yield f"line {number}: ", line
+            yield number, line
         elif not number % _BLANK_STEP:
             yield None
 
@@ -135,8 +155,7 @@ def _objects(body: bytes, limits: Limits) -> Iterator[_Found | None]:
         if len(found) > MAX_GROUP:
             raise _too_many()
         yield None
-    for number, each in enumerate(found, 1):
-        yield f"message {number}: ", each
+    yield from enumerate(found, 1)
 
 
 def _split(body: bytes, limits: Limits) -> Iterator[list[msgspec.Raw]]:
@@ -151,7 +170,7 @@ def _split(body: bytes, limits: Limits) -> Iterator[list[msgspec.Raw]]:
         _count_strings(body, limits, start, body.find(b"}", start))
         try:
             some = _objects_of(b"[%b]" % body[start : cut.start() + 1])
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        except _UNREADABLE:
             size *= 2
             some = []
         else:
@@ -160,11 +179,14 @@ def _split(body: bytes, limits: Limits) -> Iterator[list[msgspec.Raw]]:
     _count_strings(body, limits, start, body.find(b"}", start))
     try:
         rest = _objects_of(b"[%b" % body[start:])
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except _UNREADABLE:
         rest = []
     if not rest:
         # Empty, or invalid somewhere: what is said of it has its place in the whole.
-        _decoded(_check_objects, body)
+        try:
+            _check_objects(body)
+        except _UNREADABLE as error:
+            raise _invalid(str(error)) from None
     yield rest
 
 
@@ -180,13 +202,6 @@ def _count_strings(text: bytes, limits: Limits, start: int, end: int) -> None:
         most = limits.message_tags
         if has_more_strings(text, most * MAX_REPEATS + _OTHERS, start, end):
             raise TooManyTags(most)
-
-
-def _decoded(decode: Callable[[Any], T], text: bytes | msgspec.Raw, place: str = "") -> T:
-    try:
-        return decode(text)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise _invalid(f"{place}{error}") from None
 
 
 def _too_many() -> Problem:

@@ -98,19 +98,19 @@ class InsidePublisher:
         return len(messages)
 
     async def check(
-        self, checked: Checked, messages: Sequence[tuple[TagSet, bytes]], account: Account
+        self, checked: Checked, messages: Sequence[tuple[bytes, bytes]], account: Account
     ) -> None:
         """Check messages in turns, for `publish_checked` or `store_checked`.
 
         Args:
             checked: takes them in; with nothing in it.
-            messages: tags and data of each, in order; at least one.
+            messages: of each the tags, as a record has them, and data, in order; at least one.
             account: whom the turns are charged to.
 
         Raises:
             EmptyTag, InvalidTag, TooManyTags, TooManyMatches: a message's tags break the rules.
         """
-        await self.flush_scheduler.work(checked.check(messages), account)
+        await self.flush_scheduler.work(checked.check_lists(messages), account)
 
     async def publish_checked(
         self, checked: Checked, envelopes: Sequence[Envelope | None], account: Account

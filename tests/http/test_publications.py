@@ -74,6 +74,25 @@ def test_a_list_with_too_many_commas_is_no_list(
         list(Reading(Limits()).steps(body, lines=False))
 
 
+TAGS = st.lists(st.sampled_from(["a", "b", "ä", "order:1", "Z"]), min_size=1, max_size=4)
+
+
+@given(st.lists(st.tuples(TAGS, st.integers(1, 3)), min_size=1, max_size=6), st.booleans())
+def test_each_message_has_its_tags_however_many_before_it_had_the_same(
+    runs: list[tuple[list[str], int]], lines: bool
+) -> None:
+    given = [tags for tags, count in runs for _ in range(count)]
+    objects = [json.dumps({"tags": tags, "data": str(n)}) for n, tags in enumerate(given)]
+    body = "\n".join(objects) if lines else f"[{','.join(objects)}]"
+    reading = Reading(Limits())
+    for _ in reading.steps(body.encode(), lines=lines):
+        pass
+    assert reading.tag_sets == list(map(frozenset, given))
+    assert reading.messages == [
+        (",".join(sorted(set(tags))).encode(), b"%d" % n) for n, tags in enumerate(given)
+    ]
+
+
 @pytest.mark.parametrize(("data", "most", "all_of_it"), [("},", 2, 1.2), ("},{", 1_000, 4)])
 def test_no_step_takes_much_of_a_list_apart(
     data: str, most: int, all_of_it: float, monkeypatch: pytest.MonkeyPatch

@@ -8,6 +8,7 @@ import trio
 from mist.audience import Audience
 from mist.auth.opening import open_registry
 from mist.broker.broker import Broker
+from mist.errors import CommandError
 from mist.message import Envelope
 from mist.sessions.batching import Checked
 from mist.sessions.hub import Hub
@@ -62,6 +63,23 @@ async def test_neighbours_with_one_envelope_are_one_batch(hub: Hub) -> None:
     messages = [(A, b"%d" % n) for n in range(4)]
     assert await hub.store_all(messages, envelopes=[None, None, for_me, None]) == 1
     assert take(subscriber) == b"publish a 0\npublish a 1\npublish a 3\n"
+
+
+@pytest.mark.parametrize("envelopes", [[], [None, None, None]])
+def test_without_envelopes_all_messages_are_one_batch(envelopes: list[None]) -> None:
+    with Checked(Broker()) as checked:
+        for _ in checked.check_lists([(b"b,a", b"1"), (b"a", b"2\n"), (b"a,b", b"3")]):
+            pass
+        [whole] = checked.batches(envelopes)
+        assert not whole.batch.framable
+        assert checked.broker.publish(whole.batch) == 3
+
+
+@pytest.mark.parametrize("tag_list", [b"", b"a b", b"a,", b"a\nb", b"\xff", b"*"])
+def test_a_tag_list_that_breaks_the_rules_is_told_of(tag_list: bytes) -> None:
+    with Checked(Broker()) as checked, pytest.raises(CommandError):
+        for _ in checked.check_lists([(b"a", b"1"), (tag_list, b"2")]):
+            pass
 
 
 async def test_tags_may_come_in_any_collection(hub: Hub) -> None:
