@@ -7,9 +7,13 @@ import struct
 from typing import Final
 
 __all__ = [
+    "CLOSE",
+    "PING",
+    "PONG",
     "TEXT",
     "TEXT_HEADERS",
     "binary_frame",
+    "close_answer",
     "close_frame",
     "count_frames",
     "ping_frame",
@@ -17,11 +21,12 @@ __all__ = [
     "text_frame",
 ]
 
-TEXT: Final = 0x81  # FIN and opcode 1
+# First bytes of frames: FIN and the opcode (5.2).
+TEXT: Final = 0x81
 _BINARY: Final = 0x82
-_CLOSE: Final = 0x88
-_PING: Final = 0x89
-_PONG: Final = 0x8A
+CLOSE: Final = 0x88
+PING: Final = 0x89
+PONG: Final = 0x8A
 _USUAL: Final = 4_096  # bytes, up to which sizes come again and again
 _MAX_REASON: Final = 123  # bytes of a close frame's reason (5.5: 125 less the code)
 
@@ -76,15 +81,20 @@ def count_frames(wire: bytes, end: int) -> int:
 
 def ping_frame(payload: bytes = b"") -> bytes:
     """A ping."""
-    return _header(_PING, len(payload)) + payload
+    return _header(PING, len(payload)) + payload
 
 
 def pong_frame(payload: bytes) -> bytes:
     """The answer to a ping."""
-    return _header(_PONG, len(payload)) + payload
+    return _header(PONG, len(payload)) + payload
+
+
+def close_answer(payload: bytes) -> bytes:
+    """The answer to a close frame: one that says the same (5.5.1)."""
+    return _header(CLOSE, len(payload)) + payload
 
 
 def close_frame(code: int, reason: str = "") -> bytes:
     """A close frame; a reason over 123 bytes is cut."""
     text = reason.encode()[:_MAX_REASON].decode("utf-8", "ignore").encode()
-    return _header(_CLOSE, 2 + len(text)) + struct.pack("!H", code) + text
+    return _header(CLOSE, 2 + len(text)) + struct.pack("!H", code) + text

@@ -4,6 +4,7 @@ import itertools
 import struct
 from collections.abc import Iterator
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from wsproto import events
@@ -103,6 +104,36 @@ def test_frames_say_the_same_however_they_are_cut(stream: bytes, cuts: list[int]
 @given(st.lists(st.binary(max_size=20) | whole_frames, max_size=8).map(b"".join), cuts)
 def test_bytes_of_any_kind_say_the_same(stream: bytes, cuts: list[int]) -> None:
     check(stream, cuts)
+
+
+closings = st.builds(
+    lambda code, reason: client_frame(8, code.to_bytes(2) + reason),
+    st.integers(0, 65_535)
+    | st.integers(990, 1_020)
+    | st.sampled_from([1_000, 1_001, 3_000, 4_999]),
+    st.text(max_size=40).map(str.encode) | st.binary(max_size=123),
+)
+
+
+@given(closings, cuts)
+def test_close_frames_of_every_code_and_reason_say_the_same(stream: bytes, cuts: list[int]) -> None:
+    check(stream, cuts)
+
+
+def test_what_clients_send_most_takes_no_parser(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = {
+        client_frame(1, b"text"): [Text(b"text")],
+        client_frame(9, b"?"): [Pinged(b"?")],
+        client_frame(10, b""): [],
+        client_frame(10, b"x" * 125) * 10_000: [],
+        client_frame(8, b""): [Closed(b"\x88\x00")],
+        client_frame(8, b"\x03\xe8"): [Closed(b"\x88\x02\x03\xe8")],
+        client_frame(8, b"\x03\xe9left"): [Closed(b"\x88\x06\x03\xe9left")],
+    }
+    expected = {stream: list(plainly(stream)) for stream in said}
+    monkeypatch.delattr("mist.protocols.client_frames.Connection")
+    found = {stream: list(FrameReader(1_000).receive(stream)) for stream in said}
+    assert found == said == expected
 
 
 def test_between_messages_nothing_is_held() -> None:
