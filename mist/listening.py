@@ -1,13 +1,15 @@
 """Listeners: bound before anyone is told, so that whatever can fail at the start does so first."""
 
 import errno
+import logging
 import os
 import socket
 import ssl
 import stat
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 import attrs
 import trio
@@ -15,9 +17,42 @@ import trio
 from mist.config import Config, Listen
 from mist.errors import StartupError
 
-__all__ = ["Listening", "bind", "reason", "tls_context"]
+__all__ = ["Listening", "bind", "keep_alive", "reason", "tls_context"]
+
+log = logging.getLogger("mist.listening")
 
 _BACKLOG: Final = 1024  # connections the kernel completes before they are accepted
+_AT_ONCE: Final = 8  # connections accepted before others have their turn
+
+# Where accept(2) fails so, there is too much of something, and there will be less.
+_TOO_MUCH: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
+_RETRY: Final = 0.1  # seconds until it is tried again
+
+# Half-open peers, which vanish without a FIN: first probe after a minute, gone after two more. The
+# kernel doesn't probe while something it has sent is unacknowledged, and goes on sending that for
+# a quarter of an hour; the timeout, in milliseconds, is for this.
+_KEEPALIVE: Final = (
+    ("TCP_KEEPIDLE", 60),
+    ("TCP_KEEPINTVL", 20),
+    ("TCP_KEEPCNT", 6),
+    ("TCP_USER_TIMEOUT", 180_000),
+)
+
+
+# What concerns the one connection that was to be accepted, and no other (accept(2)).
+_LOST: Final = frozenset(
+    {
+        errno.ECONNABORTED,
+        errno.EPERM,
+        errno.EPROTO,
+        errno.ENOPROTOOPT,
+        errno.EOPNOTSUPP,
+        errno.ENETDOWN,
+        errno.ENETUNREACH,
+        errno.EHOSTDOWN,
+        errno.EHOSTUNREACH,
+    }
+)
 
 
 @attrs.frozen
@@ -26,19 +61,85 @@ class Listening:
 
     Attributes:
         listen: with the real port.
-        listener: gives streams that speak TLS where `listen` does, unless `context` is set.
-        context: with which each stream is to speak TLS later, where its protocol begins without.
+        sock: non-blocking.
+        context: with which each stream is to speak TLS; None for no TLS. It does so from its
+            beginning, but for `nats`: there the protocol begins without.
     """
 
     listen: Listen
-    listener: trio.abc.Listener[trio.abc.Stream]
+    sock: socket.socket
     context: ssl.SSLContext | None = None
 
-    async def aclose(self) -> None:
-        """Stop listening; a unix socket's file goes, too."""
-        await self.listener.aclose()
+    async def serve(
+        self,
+        handle: Callable[[trio.abc.Stream], Awaitable[None]],
+        nursery: trio.Nursery,
+        *,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> NoReturn:
+        """Accept connections until cancelled, then stop listening.
+
+        `trio.serve_listeners` takes two passes of the event loop and two cancel scopes for each
+        connection, which is a fifth of what a short one costs in all.
+
+        Args:
+            handle: called with each stream in a task of its own. Has to close it.
+            nursery: of those tasks.
+        """
+        sock = self.sock
+        most = 1  # at a time: to find that there is no more takes as long as to accept one
+        with sock:
+            task_status.started()
+            while True:
+                await trio.lowlevel.wait_readable(sock)
+                try:
+                    for _ in range(most):
+                        accepted, _ = sock.accept()
+                        nursery.start_soon(handle, self._stream(accepted))
+                    most = min(2 * most, _AT_ONCE)
+                except BlockingIOError:
+                    most = 1
+                except OSError as error:
+                    if error.errno in _TOO_MUCH:
+                        log.error(  # noqa: TRY400  # no mistake of ours, so no traceback
+                            "no connection can be accepted for now",
+                            extra={"reason": reason(error)},
+                        )
+                        await trio.sleep(_RETRY)
+                    elif error.errno not in _LOST:
+                        raise
+
+    def _stream(self, accepted: socket.socket) -> trio.abc.Stream:
+        stream = trio.SocketStream(trio.socket.from_stdlib_socket(accepted))
+        if self.context is None or self.listen.protocol == "nats":
+            return stream
+        # HTTP and WebSockets say themselves where they end; a line protocol's end must be told
+        # from a cut line.
+        compatible = self.listen.protocol != "tcp"
+        return trio.SSLStream(stream, self.context, server_side=True, https_compatible=compatible)
+
+    def close(self) -> None:
+        """Stop listening; a unix socket's file goes, too. Not while `serve` runs."""
+        self.sock.close()
         if self.listen.is_unix:
             _unlink_socket(self.listen.path)
+
+
+def keep_alive(sock: socket.socket | trio.socket.SocketType) -> None:
+    """Have the kernel notice a peer that vanishes without closing its connection.
+
+    What a listener accepts has mostly inherited it, which is found by one system call.
+    """
+    with suppress(OSError):
+        if sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE):
+            return
+    # Best effort: unix sockets have none of these, some systems not all.
+    for name, value in _KEEPALIVE:
+        if hasattr(socket, name):
+            with suppress(OSError):
+                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    with suppress(OSError):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # last: it says that all is set
 
 
 def tls_context(config: Config) -> ssl.SSLContext | None:
@@ -80,16 +181,10 @@ async def bind(listen: Listen, context: ssl.SSLContext | None) -> Listening:
         raise StartupError(f"{listen}: {reason(error)}") from error
     if not listen.is_unix:
         listen = attrs.evolve(listen, port=sock.getsockname()[1])
-    plain = trio.SocketListener(trio.socket.from_stdlib_socket(sock))
-    if not listen.tls:
-        return Listening(listen, plain)
-    assert context is not None  # config demands a certificate for a TLS listener
-    if listen.protocol == "nats":
-        return Listening(listen, plain, context)
-    # HTTP and WebSockets say themselves where they end; a line protocol's end must be told from a
-    # cut line.
-    compatible = listen.protocol != "tcp"
-    return Listening(listen, trio.SSLListener(plain, context, https_compatible=compatible))
+    sock.setblocking(False)
+    keep_alive(sock)
+    assert context is not None or not listen.tls  # config demands a certificate for TLS
+    return Listening(listen, sock, context if listen.tls else None)
 
 
 async def _tcp_socket(listen: Listen) -> socket.socket:

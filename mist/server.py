@@ -124,12 +124,9 @@ class Server:
                             ):
                                 background.start_soon(transport.sweep)
                             await (connections if is_http else accepting).start(
-                                partial(
-                                    trio.serve_listeners,
-                                    partial(transport.handle, nursery=background),
-                                    [each.listener],
-                                    handler_nursery=connections,
-                                )
+                                each.serve,
+                                partial(transport.handle, nursery=background),
+                                connections,
                             )
                         task_status.started(self)
                         await trio.sleep_forever()
@@ -289,7 +286,7 @@ async def open_server(config: Config) -> AsyncIterator[Server]:
                 if history is not None:
                     await history.close()
                 for each in listening:
-                    await each.aclose()
+                    each.close()
                 await registry.aclose()
 
 

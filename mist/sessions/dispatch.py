@@ -113,9 +113,9 @@ class CommandSession(PublishingSession):
     async def receive(self, data: bytes) -> bool:
         """Handle the commands in what has arrived, then flush every outbox they concerned.
 
-        Stops where a command ends the session. Cancellation leaves the commands that came
-        before it handled. While the server shuts down, nothing more is handled; see
-        `mist.transports.graceful_shutdown`.
+        Stops where a command ends the session, which the caller sees by `ended`. Cancellation
+        leaves the commands that came before it handled. While the server shuts down, nothing more
+        is handled; see `mist.transports.graceful_shutdown`.
 
         Returns:
             whether other sessions had their turn meanwhile; else the caller, in its loop, has to
@@ -163,7 +163,7 @@ class CommandSession(PublishingSession):
                     await publisher.settle()
         finally:
             try:
-                rested = await self.hub.flush_scheduler.pause(self.name)
+                rested = await self.hub.flush_scheduler.pause(self.name, self.outbox)
             finally:
                 self.handling = False
                 self.live = not self.unauthenticated and not self.outbox.paused
@@ -200,9 +200,9 @@ class CommandSession(PublishingSession):
             case Auth():
                 return await self._authenticate(command)
             case Hangup(reason=reason, code=code):
-                self.end(CloseReason(code, reason))
+                self._leave(CloseReason(code, reason))
             case Bye():
-                self.end(DISCONNECTED)
+                self._leave(DISCONNECTED)
             case Pause():
                 pass
             case _ if self.unauthenticated:
@@ -350,7 +350,7 @@ class CommandSession(PublishingSession):
         self.hub.flush_scheduler.flush()
         await trio.sleep(self.hub.hub_limits.failed_auth_delay)
         self._answer(command, Failed(Unauthorized()))
-        self.end(CloseReason(4401, "unauthorized"))
+        self._leave(CloseReason(4401, "unauthorized"))
 
     async def _change_registry(self) -> None:
         """Make the changes that were held back, as one."""

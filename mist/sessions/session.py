@@ -187,10 +187,15 @@ class Session:
     def end(self, reason: CloseReason) -> None:
         """End the session: no delivery after this. Idempotent; the first reason stays."""
         if self.ended is None:
+            self._leave(reason)
+            self.scope.cancel()
+
+    def _leave(self, reason: CloseReason) -> None:
+        """As `end`, without cancelling: for the session's own task, which then sees `ended`."""
+        if self.ended is None:
             self.ended = reason
             self.hub.sessions.close_codes[reason.code] += 1
             self.outbox.mute()
-            self.scope.cancel()
 
     async def aclose(self) -> None:
         """Leave the hub and all groups. Finishes even where it is cancelled.
@@ -198,12 +203,13 @@ class Session:
         A million subscriptions take seconds to remove, so others run in between; where the
         whole server ends, they are left to end with it.
         """
-        self.end(DISCONNECTED)
+        self._leave(DISCONNECTED)
         self.outbox.discard()
         self.hub.broker.settle(self.outbox)
         self._client.release()
-        with trio.CancelScope(shield=True):
-            await self.hub.turns.leave(self.account)
+        if self.hub.turns.over:
+            with trio.CancelScope(shield=True):
+                await self.hub.turns.leave(self.account)
         if self.named_subscriptions:
             await self._drop_all(self.named_subscriptions, self.named_subscriptions.drop)
         self.hub.broker.describe(self.outbox, NO_ATTRIBUTES, ())
@@ -219,11 +225,11 @@ class Session:
 
     async def _drop_all(self, subscriptions: Collection[_T], drop: Callable[[_T], None]) -> None:
         turns = self.hub.turns
-        with trio.CancelScope(shield=True):
-            while subscriptions and not self.hub.ending:
-                for each in list(itertools.islice(subscriptions, _CLEANUP_STEP)):
-                    drop(each)
-                if turns.over:
+        while subscriptions and not self.hub.ending:
+            for each in list(itertools.islice(subscriptions, _CLEANUP_STEP)):
+                drop(each)
+            if turns.over:
+                with trio.CancelScope(shield=True):
                     await turns.wait(self.account, late=True)
 
     def token_changed(self, record: Record | None) -> None:

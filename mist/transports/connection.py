@@ -23,6 +23,7 @@ import trio
 
 from mist.broker.outbox import Outbox
 from mist.change import Change
+from mist.listening import keep_alive
 from mist.transports.streams import close_now
 
 __all__ = ["Connection"]
@@ -35,16 +36,6 @@ _NOT_SENT: Final = 1_048_576
 
 _LINGER: Final = 1.0  # seconds
 _DISCARDED: Final = 65_536  # bytes in one read of what nobody will look at
-
-# Half-open peers, which vanish without a FIN: first probe after a minute, gone after two more. The
-# kernel doesn't probe while something it has sent is unacknowledged, and goes on sending that for
-# a quarter of an hour; the timeout, in milliseconds, is for this.
-_KEEPALIVE: Final = (
-    ("TCP_KEEPIDLE", 60),
-    ("TCP_KEEPINTVL", 20),
-    ("TCP_KEEPCNT", 6),
-    ("TCP_USER_TIMEOUT", 180_000),
-)
 
 
 class Connection:
@@ -63,6 +54,7 @@ class Connection:
         "_fd",
         "_filled",
         "_nursery",
+        "_queues_more",
         "_wanted",
         "broken",
         "outbox",
@@ -78,13 +70,22 @@ class Connection:
         self._drained = Change()
         self._wanted: Change | None = None  # what a writer task waits for, where there is one
         self._filled = False  # whether the last read got all it asked for
+        self._queues_more = False  # whether the kernel was told to
         self._fd: int | None = None
         if isinstance(stream, trio.SocketStream):
             self._fd = stream.socket.fileno()
-        below = stream.transport_stream if isinstance(stream, trio.SSLStream) else stream
-        if isinstance(below, trio.SocketStream):
-            _tune(below.socket)
+            keep_alive(stream.socket)
+        elif isinstance(stream, trio.SSLStream):
+            below = stream.transport_stream
+            if isinstance(below, trio.SocketStream):
+                keep_alive(below.socket)
+                _queue_more(below.socket)
         outbox.flush = self.flush
+
+    @property
+    def emptied(self) -> bool:
+        """Whether nothing was left to be read when it was last looked."""
+        return not self._filled
 
     async def receive(self, size: int, *, rested: bool = False) -> bytes:
         """What has arrived, at most `size` bytes; empty at the end, also when the peer is gone.
@@ -120,6 +121,12 @@ class Connection:
             return
         if self._fd is not None:
             self._write(self._fd)
+            if self.outbox.size and not self._queues_more:
+                # Not before it is needed: a page that has a few messages needs no system call.
+                self._queues_more = True
+                assert isinstance(self.stream, trio.SocketStream)
+                _queue_more(self.stream.socket)
+                self._write(self._fd)
         if self.outbox.size and not self.broken:
             self._draining = True
             if self._wanted is not None:
@@ -185,19 +192,26 @@ class Connection:
     async def finish(self, grace: float, *, linger: bool = False) -> None:
         """Write what is queued, then close. Never raises but `trio.Cancelled`.
 
+        A checkpoint only where there is something to wait for.
+
         Args:
             grace: seconds for the peer to take what is queued; the rest is lost.
             linger: whether to wait, a second at most, for the peer to close too. Closing a
                 socket while bytes of the peer's are unread resets it, and a reset can
                 overtake what was just written, such as the reason for closing.
         """
+        self.flush()
+        if not linger and self._fd is not None and not self._draining:
+            self.abandon()
+            await close_now(self.stream)
+            return
         with trio.CancelScope(shield=True) as scope:
             scope.deadline = trio.current_time() + grace
             await self._flushed()
             scope.deadline = trio.current_time() + _LINGER
             with suppress(OSError, trio.BrokenResourceError, trio.ClosedResourceError):
                 if linger and not self.broken and isinstance(self.stream, trio.SocketStream):
-                    await self.stream.send_eof()
+                    self.stream.socket.shutdown(socket.SHUT_WR)
                     while await self.receive(_DISCARDED):
                         pass
                 self.abandon()
@@ -207,7 +221,12 @@ class Connection:
         await close_now(self.stream)
 
     def abandon(self) -> None:
-        """Write nothing any more; what is queued is lost. The stream is the caller's to close."""
+        """Write nothing any more; what is queued is lost. The stream is the caller's to close.
+
+        Idempotent.
+        """
+        if self.broken and self._fd is None:
+            return
         self.broken = True
         self._fd = None
         self.outbox.discard()
@@ -230,13 +249,8 @@ class Connection:
             await self._drained.wait()
 
 
-def _tune(sock: trio.socket.SocketType) -> None:
-    # Options are best effort: unix sockets have none of them, some systems not all.
-    for level, name, value in (
-        (socket.SOL_SOCKET, "SO_KEEPALIVE", 1),
-        (socket.IPPROTO_TCP, "TCP_NOTSENT_LOWAT", _NOT_SENT),
-        *((socket.IPPROTO_TCP, name, value) for name, value in _KEEPALIVE),
-    ):
-        if hasattr(socket, name):
-            with suppress(OSError):
-                sock.setsockopt(level, getattr(socket, name), value)
+def _queue_more(sock: trio.socket.SocketType) -> None:
+    """Have the kernel queue as much as suits flushes; best effort, since not all systems can."""
+    if hasattr(socket, "TCP_NOTSENT_LOWAT"):
+        with suppress(OSError):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _NOT_SENT)

@@ -121,8 +121,8 @@ class NatsTransport(Transport):
                     session.outbox.reply(protocol.greeting())
                     connection.flush()
                 rested = False
-                while data := await connection.receive(
-                    hub.flush_scheduler.read_size, rested=rested
+                while session.ended is None and (
+                    data := await connection.receive(hub.flush_scheduler.read_size, rested=rested)
                 ):
                     silence.since = trio.current_time()
                     rested = await session.receive(data)

@@ -61,8 +61,8 @@ class TcpTransport(Transport):
             with session.scope:
                 first = b"" if protocol else await self._decide(session, connection)
                 rested = bool(first) and await session.receive(first)
-                while data := await connection.receive(
-                    hub.flush_scheduler.read_size, rested=rested
+                while session.ended is None and (
+                    data := await connection.receive(hub.flush_scheduler.read_size, rested=rested)
                 ):
                     rested = await session.receive(data)
                 await hub.turns.leave(session.account)

@@ -201,9 +201,10 @@ class WebSocketTransport(Transport):
             goodbye = _goodbye(session)
             _say_goodbye(session, goodbye, status)
             connection.flush()
-            # A peer that has closed its WebSocket still has to read the close frame in reply.
-            linger = session.ended is not DISCONNECTED or bool(goodbye)
-            await connection.finish(session.ended.grace, linger=linger)
+            # A peer that has closed its WebSocket still has to read the close frame in reply. It
+            # sends nothing behind its own (RFC 6455, 5.5.1), so mostly nothing is unread.
+            linger = session.ended is not DISCONNECTED or (goodbye and not connection.emptied)
+            await connection.finish(session.ended.grace, linger=bool(linger))
         finally:
             self._open.pop(session, None)
             connection.abandon()
@@ -213,7 +214,9 @@ class WebSocketTransport(Transport):
         flush_scheduler = self._hub.flush_scheduler
         pulse = self._open[session]
         rested = False
-        while data := await connection.receive(flush_scheduler.read_size, rested=rested):
+        while session.ended is None and (
+            data := await connection.receive(flush_scheduler.read_size, rested=rested)
+        ):
             pulse.heard = trio.current_time()
             rested = await session.receive(data)
 
@@ -224,7 +227,9 @@ class WebSocketTransport(Transport):
             BadRequest: it is no request.
         """
         reader = RequestReader(self._max_header)
-        while data := await connection.receive(_READ):
+        rested = True  # this task is new, and by now the head is mostly there
+        while data := await connection.receive(_READ, rested=rested):
+            rested = False
             reader.receive_data(data)
             head = reader.next_head()
             if head is not None:
