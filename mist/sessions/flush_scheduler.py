@@ -21,6 +21,7 @@ from typing import Final
 import trio
 
 from mist.broker.broker import Broker
+from mist.broker.outbox import Outbox
 from mist.change import Change
 from mist.turns import Account, Turns
 
@@ -131,19 +132,27 @@ class FlushScheduler:
             self.flush()
         await self._turns.wait(account, late=late)
 
-    async def pause(self, session: str) -> bool:
+    async def pause(self, session: str, outbox: Outbox | None = None) -> bool:
         """See to it that what was queued before this call is flushed.
 
         Where it waits and is cancelled, the flush happens all the same.
 
         Args:
             session: the name of the one that has worked on a chunk.
+            outbox: its own. Where nothing else is queued, there is nothing to share: a peer that
+                is only answered is answered at once.
 
         Returns:
             whether this was a checkpoint, so that others had their turn.
         """
         broker = self._broker
-        if session == self._last or self._working or self._left_at is not None:
+        ready = broker.ready
+        if (
+            session == self._last
+            or self._working
+            or self._left_at is not None
+            or (outbox is not None and (not ready or (len(ready) == 1 and ready[0] is outbox)))
+        ):
             # Where there is much of others', it would be on top of this one's after a checkpoint.
             self.flush()
             return False

@@ -82,6 +82,22 @@ async def test_a_session_that_works_alone_is_flushed_on_the_spot() -> None:
     assert subscriber.writes[-1] == b"publish a next\n"
 
 
+async def test_a_session_that_is_only_answered_is_answered_at_once() -> None:
+    broker = Broker()
+    flush_scheduler = FlushScheduler(broker, Turns())
+    one, other = Subscriber(broker), Subscriber(broker)
+    one.outbox.reply(b"pong\n")
+    with trio.testing.assert_no_checkpoints():
+        assert not await flush_scheduler.pause("x", one.outbox)
+    assert one.writes == [b"pong\n"]
+    # Where others' outboxes are concerned, too, others may add to them in the same turn.
+    one.outbox.reply(b"pong\n")
+    other.outbox.reply(b"message\n")
+    with trio.testing.assert_checkpoints():
+        assert await flush_scheduler.pause("y", one.outbox)
+    assert (one.writes, other.writes) == ([b"pong\n"] * 2, [b"message\n"])
+
+
 async def test_what_a_cancelled_session_queued_is_flushed() -> None:
     broker = Broker()
     flush_scheduler = FlushScheduler(broker, Turns())
