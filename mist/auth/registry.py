@@ -14,6 +14,7 @@ Refused: asking the database at each lookup (an await, a thread and a disk for e
 and changing memory first (a revocation that a crash takes back).
 """
 
+import hashlib
 import hmac
 import logging
 import secrets
@@ -96,7 +97,7 @@ class Registry:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._store = store
-        self._key = store.key
+        self._hmac = _Hmac(store.key)
         self._records = {record.digest: record for record in records}
         self._digests = {record.id: digest for digest, record in self._records.items()}
         self._ids: list[str] | None = None  # sorted; None where they have to be sorted again
@@ -357,7 +358,32 @@ class Registry:
             check_token(token)
         except InvalidToken:
             return None
-        return hmac.digest(self._key, token.encode(), "sha256")
+        return self._hmac.digest(token.encode())
+
+
+class _Hmac:
+    """HMAC-SHA-256 (RFC 2104) under one key, whose part of the work is done once.
+
+    `hmac.digest` sets up two hash functions, and hashes the key into both, for each message: that
+    is more than half of its time for a token.
+    """
+
+    __slots__ = ("_inner", "_outer")
+
+    def __init__(self, key: bytes) -> None:
+        block = hashlib.sha256().block_size
+        if len(key) > block:
+            key = hashlib.sha256(key).digest()
+        key = key.ljust(block, b"\0")
+        self._inner = hashlib.sha256(bytes(byte ^ 0x36 for byte in key))
+        self._outer = hashlib.sha256(bytes(byte ^ 0x5C for byte in key))
+
+    def digest(self, message: bytes) -> bytes:
+        inner = self._inner.copy()
+        inner.update(message)
+        outer = self._outer.copy()
+        outer.update(inner.digest())
+        return outer.digest()
 
 
 def _amended(old: Record, given: Attributes, unset: frozenset[str]) -> Outcome:

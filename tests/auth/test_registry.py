@@ -1,5 +1,6 @@
 """The registry, over every member of the family."""
 
+import hmac
 import logging
 import time
 
@@ -79,6 +80,14 @@ async def test_digest_depends_on_the_key():
     assert (await one(first, Register("t", A))).digest != (
         await one(second, Register("t", A))
     ).digest
+
+
+@pytest.mark.parametrize("length", [0, 1, 32, 63, 64, 65, 200])
+async def test_digest_is_the_hmac_of_the_token(length):
+    store = MemoryStore()
+    store.key = bytes(range(length))
+    record = await one(Registry(store), Register("tökén", A))
+    assert record.digest == hmac.digest(store.key, "tökén".encode(), "sha256")
 
 
 async def test_record_is_named_by_a_random_id(registry):
