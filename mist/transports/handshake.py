@@ -48,6 +48,12 @@ _FORWARDED: Final = frozenset({b"forwarded", b"via", b"x-forwarded-for", b"x-rea
 _VERSION: Final = b"13"
 _GUID: Final = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # RFC 6455, section 1.3
 _HOST: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([0-9A-Za-z.-]+))(?::[0-9]{1,5})?")
+_WELCOME: Final = (
+    b"HTTP/1.1 101 Switching Protocols\r\n"
+    b"Upgrade: websocket\r\n"
+    b"Connection: Upgrade\r\n"
+    b"Sec-WebSocket-Accept: %b\r\n\r\n"
+)
 _KEY: Final = re.compile(rb"[A-Za-z0-9+/]{22}==")
 
 
@@ -94,10 +100,10 @@ class Offer:
             a connection whose welcome names none of those that they offered. So guble's clients,
             whose messages have no name of a subprotocol, are given back one of their own, a
             token only where there is nothing else.
-        is_local: whether it comes from this machine, as far as a request can tell: it names this
-            machine and was not forwarded. A web page that has its own name resolve to this
-            machine (DNS rebinding) names another one; what a proxy here asks for, anybody may
-            have asked it for.
+        is_local: where `user` is given, whether it comes from this machine, as far as a request can
+            tell: it names this machine and was not forwarded. A web page that has its own name
+            resolve to this machine (DNS rebinding) names another one; what a proxy here asks for,
+            anybody may have asked it for.
         client: the id that the client chose, `?client=`; None where it chose none.
         user: the user that the path names, where it is one of guble's; None elsewhere.
     """
@@ -149,7 +155,7 @@ def read_offer(
         if each.startswith(_TOKEN_PREFIX):
             tokens.append(_base64url(each.removeprefix(_TOKEN_PREFIX)))
     path, _, query = target.partition("?")
-    fields = parse_qsl(query, keep_blank_values=True)
+    fields = parse_qsl(query, keep_blank_values=True) if query else []
     tickets = [value for name, value in fields if name == "ticket"]
     if query_token:
         tokens += [value for name, value in fields if name == "x-auth-token"]
@@ -169,7 +175,11 @@ def read_offer(
         has_body=has_body,
         subprotocol=subprotocol,
         user=user,
-        is_local=len(hosts) == 1 and _names_this_machine(hosts[0]) and not forwarded,
+        # Asked of guble's clients only, and it takes as long as all the rest.
+        is_local=user is not None
+        and len(hosts) == 1
+        and not forwarded
+        and _names_this_machine(hosts[0]),
         client=dict(fields).get("client"),
         answered=answered,
     )
@@ -216,14 +226,17 @@ def welcome_head(key: bytes, subprotocol: str | None) -> bytes:
     """The answer to a handshake that is accepted (RFC 6455, section 4.2.2)."""
     digest = hashlib.sha1(key + _GUID, usedforsecurity=False).digest()
     accept = binascii.b2a_base64(digest, newline=False)
-    headers = [
-        (b"Upgrade", b"websocket"),
-        (b"Connection", b"Upgrade"),
-        (b"Sec-WebSocket-Accept", accept),
-    ]
-    if subprotocol is not None:
-        headers.append((b"Sec-WebSocket-Protocol", subprotocol.encode("latin-1")))
-    return response_head(101, headers)
+    if subprotocol is None:
+        return _WELCOME % accept
+    return response_head(
+        101,
+        [
+            (b"Upgrade", b"websocket"),
+            (b"Connection", b"Upgrade"),
+            (b"Sec-WebSocket-Accept", accept),
+            (b"Sec-WebSocket-Protocol", subprotocol.encode("latin-1")),
+        ],
+    )
 
 
 def refusal_head(status: int) -> bytes:

@@ -25,6 +25,12 @@ __all__ = ["JSON_FRAMES", "FrameProtocol"]
 
 UNAUTHENTICATED_MESSAGE: Final = 4_096  # bytes of a message of a peer that has not authenticated
 
+_DONE: Final = {
+    command: text_frame(b'{"success":true,"command":"%b"}' % name.encode())
+    for command, name in NAMES.items()
+}
+"""The answers that nearly every command gets."""
+
 
 class FrameProtocol(Protocol):
     """One WebSocket's side of the JSON frames.
@@ -75,6 +81,10 @@ class FrameProtocol(Protocol):
         return parse_request(message, self._limits)
 
     def reply(self, command: Command, reply: Reply) -> bytes:
+        if command.ref is None and isinstance(reply, Done):
+            frame = _DONE.get(type(command))
+            if frame is not None:
+                return frame
         return finished(self.reply_in_steps(command, reply))
 
     def reply_in_steps(self, command: Command, reply: Reply) -> Generator[None, None, bytes]:
