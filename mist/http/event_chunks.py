@@ -5,13 +5,14 @@ wire form: it is written once for all streams, as the event itself is.
 """
 
 from collections.abc import Sequence
+from typing import Final
 
-from mist.message import Envelope
 from mist.protocols.event_forms import EventForm
 from mist.transports.http1 import LAST_CHUNK, chunk
-from mist.wire import Entry
 
 __all__ = ["ChunkedEventForm"]
+
+_AROUND: Final = len(b"data: \n\n")
 
 
 class ChunkedEventForm(EventForm):
@@ -27,12 +28,11 @@ class ChunkedEventForm(EventForm):
     def count_whole(self, wire: bytes, end: int) -> int:
         return wire.count(b"\n\n\r\n", 0, end)
 
-    def pieces(
-        self,
-        entries: Sequence[Entry],
-        *,
-        firsts: Sequence[int] | None = None,
-        envelope: Envelope | None = None,
-    ) -> list[bytes]:
-        events = super().pieces(entries, firsts=firsts, envelope=envelope)
-        return [chunk(event) for event in events]
+    def _events(self, messages: Sequence[bytes]) -> list[bytes]:
+        # As `chunk` would frame them; once for each message, so without a call each.
+        return [
+            b"%x\r\ndata: %b\n\n\r\n" % (_AROUND + len(message), message) for message in messages
+        ]
+
+    def _events_with_ids(self, ids: Sequence[int], messages: Sequence[bytes]) -> list[bytes]:
+        return list(map(chunk, super()._events_with_ids(ids, messages)))

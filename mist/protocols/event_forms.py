@@ -20,7 +20,7 @@ from typing import Final
 import msgspec
 
 from mist.message import Envelope
-from mist.protocols.listing import tags_as_json
+from mist.protocols.listing import columns_as_json, tags_as_json
 from mist.replies import Reply, Resumed, Revoked
 from mist.wire import Entry, TagList, WireForm, ids_of
 
@@ -50,6 +50,7 @@ class EventForm(WireForm):
 
     name = "events"
     numbered = True
+    has_columns = True
     is_chunked = False
     ending = b""
 
@@ -74,11 +75,26 @@ class EventForm(WireForm):
     ) -> list[bytes]:
         messages = json_messages(entries, firsts)
         if firsts is None:
-            return [b"data: %b\n\n" % message for message in messages]
+            return self._events(messages)
+        return self._events_with_ids(ids_of(entries, firsts), messages)
+
+    def join_columns(self, tag_lists: Sequence[bytes], datas: Sequence[bytes]) -> bytes | None:
+        columns = columns_as_json(tag_lists, datas)
+        if columns is None:
+            return None
+        messages = [b'{"keys":["%b"],"data":"%b"}' % pair for pair in zip(*columns, strict=True)]
+        if not all(map(bytes.isascii, messages)):
+            messages = list(map(_one_line, messages))
+        return b"".join(self._events(messages))
+
+    def _events(self, messages: Sequence[bytes]) -> list[bytes]:
+        return [b"data: %b\n\n" % message for message in messages]
+
+    def _events_with_ids(self, ids: Sequence[int], messages: Sequence[bytes]) -> list[bytes]:
         head = self._head
         return [
             b"%b%d\ndata: %b\n\n" % (head, id_, message)
-            for id_, message in zip(ids_of(entries, firsts), messages, strict=True)
+            for id_, message in zip(ids, messages, strict=True)
         ]
 
 

@@ -6,7 +6,9 @@ from hypothesis import strategies as st
 
 from mist.broker.broker import Broker
 from mist.broker.matches import Match
+from mist.http.event_chunks import ChunkedEventForm
 from mist.message import format_tags
+from mist.protocols.event_forms import EventForm
 from mist.protocols.frames.forms import JSON_FRAMES
 from mist.protocols.json.forms import JSON_OBJECT_FRAMES, JSON_OBJECTS
 from mist.protocols.line.forms import PLAIN
@@ -14,7 +16,14 @@ from mist.protocols.subjects.forms import subject_form
 from mist.wire import Batch, Entry, TagList, WireForm, record
 from tests.broker.test_broker import make_outbox, take_all
 
-FORMS = [JSON_FRAMES, JSON_OBJECT_FRAMES, JSON_OBJECTS, subject_form(b"7")]
+FORMS = [
+    JSON_FRAMES,
+    JSON_OBJECT_FRAMES,
+    JSON_OBJECTS,
+    subject_form(b"7"),
+    EventForm(None),
+    ChunkedEventForm(None),
+]
 
 tags = st.sampled_from(["a", "b", "order:17", 'q"', "back\\slash", "Ä", "\u2028"])
 tag_lists = st.one_of(
