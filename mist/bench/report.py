@@ -16,18 +16,19 @@ idle            transport, connections, bytes_per_connection
 slow_consumer   transport, healthy, rate_per_second, without_stalled_p50_us (p90, p99, max),
                 with_stalled_p50_us (p90, p99, max), healthy_lost, sent_to_stalled, dropped,
                 disconnected
-http_request    transport (http), shape (repeated, unique, fresh; see `mist.bench.http.requests`),
-                history (none, sqlite, unknown), durability, file_system, size_bytes, requests,
-                rounds, requests_per_second, server_cpu_us_per_request,
-                lowest_server_cpu_us_per_request, highest_server_cpu_us_per_request,
-                driver_cpu_us_per_request
+http_request    transport (http), shape (repeated, unique, fresh, list, lines, lines_unique; see
+                `mist.bench.http.requests`), messages_per_request, history (none, sqlite, unknown),
+                durability, file_system, size_bytes, requests, rounds, requests_per_second,
+                server_cpu_us_per_request, lowest_server_cpu_us_per_request,
+                highest_server_cpu_us_per_request, driver_cpu_us_per_request
 ws_connect      transport, closed (whether each is closed before the next), connects, rounds,
                 connects_per_second, server_cpu_us_per_connect, lowest_server_cpu_us_per_connect,
                 highest_server_cpu_us_per_connect, driver_cpu_us_per_connect
-http_stream     transport (tcp, ws, sse), subscribers, rate_per_second, size_bytes, messages,
-                rounds, lost, server_cpu_us_per_delivery (with its share of publishing),
-                over_tcp_us (that much more than a delivery over TCP), times_ws (a WebSocket's),
-                alone_us_per_delivery (without what publishing to nobody costs), alone_times_ws
+http_stream     transport (tcp, ws, sse), subscribers, rate_per_second (null: as fast as a window
+                of 500 messages allows), tag_lists, size_bytes, messages, rounds, lost,
+                server_cpu_us_per_delivery (with its share of publishing), over_tcp_us (that much
+                more than a delivery over TCP), times_ws (a WebSocket's), alone_us_per_delivery
+                (without what publishing to nobody costs), alone_times_ws
 history_append  durability, file_system, event_loop (busy, idle), group_messages, tag_lists,
                 size_bytes, appends, messages_per_second, slowest_ms, bare_messages_per_second,
                 bare_slowest_ms, share (of the bare rate)
@@ -161,6 +162,7 @@ def _http(result: Http) -> Row:
         case Requests(rounds=rounds):
             return {
                 "shape": result.shape,
+                "messages_per_request": result.messages,
                 "history": result.history,
                 "durability": result.durability,
                 "file_system": result.file_system,
@@ -183,6 +185,7 @@ def _http(result: Http) -> Row:
                 "transport": result.transport,
                 "subscribers": result.subscribers,
                 "rate_per_second": result.rate,
+                "tag_lists": result.tag_lists,
                 "size_bytes": result.size,
                 "messages": sum(run.messages for run in runs),
                 "rounds": len(runs),

@@ -52,6 +52,10 @@ def _shape(row: Row) -> str:
     return f"{row['publishers']}→{row['subscribers']}"
 
 
+def _pace(row: Row) -> str:
+    return "flat out" if row["rate_per_second"] is None else f"{row['rate_per_second']:,.0f}"
+
+
 def _wrong(row: Row) -> str:
     """What arrived otherwise than it should, in few words."""
     words = [f"{row[key]:,} {key}" for key in ("lost", "repeated", "reordered") if row[key]]
@@ -88,6 +92,9 @@ _SHAPES: Final = {
     "repeated": "one list, one connection",
     "unique": "lists never seen, one connection",
     "fresh": "one list, a connection each",
+    "list": "one list, one connection",
+    "lines": "one list, one connection, NDJSON",
+    "lines_unique": "lists never seen, one connection, NDJSON",
 }
 
 
@@ -186,6 +193,7 @@ _TABLES: Final[dict[str, tuple[str, list[tuple[str, _Cell]]]]] = {
         "POST /v1/messages, one at a time",
         [
             ("tag lists and connections", lambda row: _SHAPES[row["shape"]]),
+            ("messages", _number("messages_per_request")),
             ("history", _history),
             ("on", _disk),
             ("requests", _number("requests")),
@@ -207,16 +215,17 @@ _TABLES: Final[dict[str, tuple[str, list[tuple[str, _Cell]]]]] = {
         ],
     ),
     "http_stream": (
-        "Event streams at a pace beside WebSockets and lines; CPU µs a delivery",
+        "Event streams beside WebSockets and lines; CPU µs a delivery",
         [
             ("over", _plain("transport")),
             ("subscribers", _number("subscribers")),
-            ("messages/s", _number("rate_per_second")),
+            ("messages/s", _pace),
+            ("tag lists", _number("tag_lists")),
             ("messages", _number("messages")),
-            ("CPU µs", _number("server_cpu_us_per_delivery", 1)),
-            ("over tcp", _number("over_tcp_us", 1)),
+            ("CPU µs", _number("server_cpu_us_per_delivery", 2)),
+            ("over tcp", _number("over_tcp_us", 2)),
             ("times ws", _number("times_ws", 2)),
-            ("without publishing", _number("alone_us_per_delivery", 1)),
+            ("without publishing", _number("alone_us_per_delivery", 2)),
             ("times ws", _number("alone_times_ws", 2)),
             ("lost", _number("lost")),
         ],

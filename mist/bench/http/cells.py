@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from mist.bench.cell import Cell
 from mist.bench.http.handshakes import measure_handshakes
-from mist.bench.http.requests import measure_requests
+from mist.bench.http.requests import BULK_SHAPES, measure_requests
 from mist.bench.http.streams import measure_streams
 from mist.bench.report import Result
 from mist.bench.site import Site
@@ -15,6 +15,7 @@ __all__ = ["http_cells", "http_glance_cells"]
 
 _SHAPES: Final = (1, 50)  # subscribers, each of which gets every message
 _RATE: Final = 500.0  # messages a second
+_MANY: Final = 5_000  # tag lists
 
 
 def http_cells(
@@ -26,7 +27,7 @@ def http_cells(
     history: bool = True,
     quick: bool = False,
 ) -> list[Cell]:
-    """All figures of HTTP: about forty seconds, or (`quick`) five.
+    """All figures of HTTP: about a minute and a half, or (`quick`) ten seconds.
 
     Args:
         requests: of each shape in each round, and WebSockets that connect; None for 300.
@@ -41,6 +42,7 @@ def http_cells(
     seconds = 0.2 if quick else 1.0
     return [
         _requests(requests=requests, rounds=rounds, beside_history=history),
+        _requests(requests=requests, rounds=rounds, beside_history=history, shapes=BULK_SHAPES),
         _handshakes(connections=requests, rounds=rounds),
         *[
             _streams(
@@ -50,6 +52,16 @@ def http_cells(
                 rounds=rounds,
             )
             for count in ((subscribers,) if subscribers else _SHAPES)
+        ],
+        *[
+            _streams(
+                subscribers=1,
+                rate=None,
+                tag_lists=tag_lists,
+                messages=500 if quick else 20_000,
+                rounds=rounds,
+            )
+            for tag_lists in (1, _MANY)
         ],
     ]
 
@@ -66,7 +78,8 @@ def http_glance_cells(*, quick: bool = False) -> list[Cell]:
 
 
 def _requests(**options: Any) -> Cell:
-    label = "requests that publish a message each"
+    many = "many messages" if "shapes" in options else "a message"
+    label = f"requests that publish {many} each"
     return Cell("http_request", label, "http", partial(_measure_requests, options))
 
 
@@ -84,7 +97,11 @@ def _measure_handshakes(options: dict[str, Any], site: Site, /) -> Sequence[Resu
 
 
 def _streams(**options: Any) -> Cell:
-    label = f"event streams, 1→{options['subscribers']} at {options['rate']:,.0f} messages/s"
+    rate = options["rate"]
+    speed = "flat out" if rate is None else f"at {rate:,.0f} messages/s"
+    label = f"event streams, 1→{options['subscribers']} {speed}"
+    if (lists := options.get("tag_lists", 1)) > 1:
+        label += f", {lists:,} tag lists"
     return Cell("http_stream", label, "sse", partial(_measure_streams, options))
 
 

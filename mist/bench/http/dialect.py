@@ -65,12 +65,25 @@ class Http(Dialect):
         Args:
             close: whether it is to be the connection's last.
         """
-        body = json.dumps({"tags": list(tags), "data": data.decode("ascii")})
+        return self._request(_message(tags, data), "application/json", close=close)
+
+    def post_many(self, lists: Sequence[Sequence[str]], data: bytes, *, lines: bool) -> bytes:
+        """A request that publishes a message with each of these tag lists.
+
+        Args:
+            lines: whether they stand on a line each, rather than in a list.
+        """
+        messages = [_message(tags, data) for tags in lists]
+        if lines:
+            return self._request("\n".join(messages), "application/x-ndjson")
+        return self._request(f"[{','.join(messages)}]", "application/json")
+
+    def _request(self, body: str, kind: str, *, close: bool = False) -> bytes:
         connection = "Connection: close\r\n" if close else ""
         return (
             "POST /v1/messages HTTP/1.1\r\n"
             f"Host: {self._authority}\r\n{self._publisher}{connection}"
-            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n{body}"
+            f"Content-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n{body}"
         ).encode()
 
     def delivery(self, tags: Sequence[str], data: bytes) -> bytes:
@@ -80,3 +93,7 @@ class Http(Dialect):
     def control(self, data: bytes, start: int) -> tuple[int, bytes] | None:
         """A comment, which keeps a quiet stream alive."""
         return (len(_COMMENT), b"") if data.startswith(_COMMENT, start) else None
+
+
+def _message(tags: Sequence[str], data: bytes) -> str:
+    return json.dumps({"tags": list(tags), "data": data.decode("ascii")})

@@ -1,10 +1,16 @@
 """`POST /v1/messages`, one at a time: what a request costs, with a history and without.
 
-Three shapes, from kind to hard:
+Three shapes of one message each, from kind to hard:
 
     repeated    one connection that is kept for a round, one tag list
     unique      likewise, and each message with three tags never seen before
     fresh       one tag list, and a connection of its own for each request
+
+And shapes of many messages each, on one connection:
+
+    list        a list of 100 messages with one tag list
+    lines       NDJSON of 1,000 of them
+    lines_unique    likewise, and each message with three tags never seen before
 
 All servers run at once and shapes are measured in turns, so that whatever else the machine
 does falls on each alike. Nobody is subscribed: what deliveries cost is another figure.
@@ -28,12 +34,41 @@ from mist.bench.http.rounds import Rounds, measure_round
 from mist.bench.script import TAG
 from mist.bench.site import Site
 
-__all__ = ["SHAPES", "Requests", "measure_requests", "read_answer"]
+__all__ = ["BULK_SHAPES", "SHAPES", "Requests", "measure_requests", "read_answer"]
 
 SHAPES: Final = ("repeated", "unique", "fresh")
+BULK_SHAPES: Final = ("list", "lines", "lines_unique")
 _WARM: Final = 20  # requests ahead of each round
+_FEWER: Final = 10  # so many times fewer requests in a round where each has many messages
 _MAX_ANSWER: Final = 65_536  # bytes
 _KEPT, _PASSED_ON = b"HTTP/1.1 200 ", b"HTTP/1.1 202 "  # with a history, and without
+
+
+@attrs.frozen(kw_only=True)
+class _Shape:
+    """How requests are written.
+
+    Attributes:
+        messages: of each.
+        unique: whether each message has tags never seen before.
+        lines: whether messages stand on lines, rather than in a list.
+        fresh: whether each request has a connection of its own.
+    """
+
+    messages: int = 1
+    unique: bool = False
+    lines: bool = False
+    fresh: bool = False
+
+
+_SHAPES: Final = {
+    "repeated": _Shape(),
+    "unique": _Shape(unique=True),
+    "fresh": _Shape(fresh=True),
+    "list": _Shape(messages=100),
+    "lines": _Shape(messages=1_000, lines=True),
+    "lines_unique": _Shape(messages=1_000, lines=True, unique=True),
+}
 
 
 @attrs.frozen(kw_only=True)
@@ -41,7 +76,8 @@ class Requests:
     """What one shape came to on one server.
 
     Attributes:
-        shape: of `SHAPES`.
+        shape: of `SHAPES` or `BULK_SHAPES`.
+        messages: of each request.
         history: `none`, `sqlite`, or `unknown`: a server that was given has one.
         durability: of a history of our own; else None.
         file_system: that the log is on; None where there is none, or it can't be told.
@@ -50,6 +86,7 @@ class Requests:
     """
 
     shape: str
+    messages: int = 1
     history: str
     durability: str | None
     file_system: str | None
@@ -60,17 +97,19 @@ class Requests:
 def measure_requests(
     site: Site,
     *,
+    shapes: Sequence[str] = SHAPES,
     beside_history: bool = False,
     requests: int = 300,
     rounds: int = 3,
     size: int = 100,
 ) -> list[Requests]:
-    """Publish by HTTP, one message a request, each sent when the one before was answered.
+    """Publish by HTTP, each request sent when the one before was answered.
 
     Args:
         site: a server with an HTTP endpoint.
+        shapes: which of `SHAPES` and `BULK_SHAPES`.
         beside_history: whether another is started that keeps what is published (`power`).
-        requests: of each shape in each round.
+        requests: of each shape in each round; a tenth of them where each has many messages.
         size: bytes of data in a message.
 
     Raises:
@@ -83,10 +122,10 @@ def measure_requests(
             kept = stack.enter_context(serving(folder / "http.db", "power"))
             servers.append(_Server(kept, size, "power", folder))
         for _ in range(rounds):
-            for shape in SHAPES:
+            for shape in shapes:
                 for server in servers:
                     server.take(shape, requests)
-        return [server.result(shape) for shape in SHAPES for server in servers]
+        return [server.result(shape) for shape in shapes for server in servers]
 
 
 class _Server:
@@ -102,25 +141,33 @@ class _Server:
         self._history = "none"
         self._folder = folder
         self._numbers = itertools.count(time.time_ns())  # new at a server that was given, too
-        self._rounds = {shape: Rounds() for shape in SHAPES}
+        self._rounds = {shape: Rounds() for shape in _SHAPES}
 
-    def take(self, shape: str, count: int) -> None:
-        """A round of a shape."""
-        fresh = shape == "fresh"
-        wires = self._write(shape, _WARM + count)
+    def take(self, name: str, count: int) -> None:
+        """A round of a shape; of requests with many messages a tenth."""
+        shape, warm = _SHAPES[name], _WARM
+        if shape.messages > 1:
+            count, warm = max(count // _FEWER, 1), max(warm // _FEWER, 1)
+        wires = self._write(shape, warm + count)
         with self._endpoint.connect() as sock:
-            send = self._send_each_anew if fresh else partial(self._send_all, sock)
-            send(wires[:_WARM])
-            done = measure_round(count, lambda: send(wires[_WARM:]), self._cpu)
-        self._rounds[shape].rounds.append(done)
+            send = self._send_each_anew if shape.fresh else partial(self._send_all, sock)
+            send(wires[:warm])
+            done = measure_round(count, lambda: send(wires[warm:]), self._cpu)
+        self._rounds[name].rounds.append(done)
 
-    def _write(self, shape: str, count: int) -> list[bytes]:
-        lists = self._unique_lists() if shape == "unique" else itertools.repeat((TAG,))
+    def _write(self, shape: _Shape, count: int) -> list[bytes]:
+        lists = self._unique_lists() if shape.unique else itertools.repeat((TAG,))
         data = b"x" * self._size
-        close = shape == "fresh"
-        return [self._http.post(next(lists), data, close=close) for _ in range(count)]
+        if shape.messages == 1:
+            return [self._http.post(next(lists), data, close=shape.fresh) for _ in range(count)]
+        return [
+            self._http.post_many(
+                list(itertools.islice(lists, shape.messages)), data, lines=shape.lines
+            )
+            for _ in range(count)
+        ]
 
-    def _unique_lists(self) -> Iterator[Sequence[str]]:
+    def _unique_lists(self) -> Iterator[tuple[str, ...]]:
         for number in self._numbers:
             yield TAG, f"order:{number}", f"user:{number}", f"request:{number}"
 
@@ -147,6 +194,7 @@ class _Server:
     def result(self, shape: str) -> Requests:
         return Requests(
             shape=shape,
+            messages=_SHAPES[shape].messages,
             history=self._history,
             durability=self._durability,
             file_system=None if self._folder is None else file_system(self._folder),

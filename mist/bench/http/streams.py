@@ -3,7 +3,8 @@
 The same messages at the same pace to the same number of subscribers, transport after
 transport in each round, and to nobody: what that costs is reading the message and waking up
 for it, and the rest is the deliveries'. A pace of some hundred a second is the case that can't
-be batched: each message is a turn of the server's loop of its own.
+be batched: each message is a turn of the server's loop of its own. Without a pace a window of
+500 messages is kept full, and it shows what an event costs beside a frame.
 """
 
 import statistics
@@ -18,6 +19,8 @@ __all__ = ["TRANSPORTS", "Streams", "measure_streams"]
 
 TRANSPORTS: Final = ("tcp", "ws", "sse")
 _WARM: Final = 0.1  # seconds at the pace, before
+_WINDOW: Final = 500  # messages underway where there is no pace
+_SECONDS: Final = 30.0  # that such a run publishes at most
 
 
 @attrs.frozen(kw_only=True)
@@ -28,7 +31,8 @@ class Streams:
     Attributes:
         transport: of `TRANSPORTS`.
         subscribers: each gets every message.
-        rate: messages a second.
+        rate: messages a second; None as fast as the window allows.
+        tag_lists: how many different ones the messages carry, in turns.
         size: bytes of data in a message.
         runs: one a round.
         cpu_us: for a delivery, its share of publishing included.
@@ -40,7 +44,8 @@ class Streams:
 
     transport: str
     subscribers: int
-    rate: float
+    rate: float | None
+    tag_lists: int = 1
     size: int
     runs: list[Run] = attrs.field(repr=False)
     cpu_us: float | None
@@ -54,16 +59,19 @@ def measure_streams(
     site: Site,
     *,
     subscribers: int = 1,
-    rate: float = 500,
+    rate: float | None = 500,
+    tag_lists: int = 1,
     messages: int = 500,
     rounds: int = 3,
     size: int = 100,
 ) -> list[Streams]:
-    """Publish over TCP at a pace, to subscribers of each transport in turn.
+    """Publish over TCP, to subscribers of each transport in turn.
 
     Takes some 4·rounds·messages/rate seconds.
 
     Args:
+        rate: messages a second; None for as fast as a window allows.
+        tag_lists: how many different ones the messages carry, in turns.
         messages: of each transport in each round.
 
     Raises:
@@ -73,17 +81,21 @@ def measure_streams(
     runs: dict[str, list[Run]] = {transport: [] for transport in TRANSPORTS}
     unheard: list[Run] = []
 
-    def pace(transport: str, count: int) -> Run:
-        warm = max(int(_WARM * rate), 1)
+    def publish(transport: str, count: int) -> Run:
+        warm = 1 if rate is None else max(int(_WARM * rate), 1)
         target = site.target(transport)
-        with open_load(target, 1, count, messages=messages + warm, size=size) as load:
+        with open_load(
+            target, 1, count, messages=messages + warm, size=size, lists=tag_lists
+        ) as load:
+            if rate is None:
+                return load.flood(messages, _WINDOW if count else 0, _SECONDS)
             load.pace(warm, rate)
             return load.pace(messages, rate)
 
     for _ in range(rounds):
-        unheard.append(pace("tcp", 0))
+        unheard.append(publish("tcp", 0))
         for transport, found in runs.items():
-            found.append(pace(transport, subscribers))
+            found.append(publish(transport, subscribers))
     whole = {transport: _median(found) for transport, found in runs.items()}
     nobody = _median(unheard)
     alone = {transport: _less(cpu, nobody) for transport, cpu in whole.items()}
@@ -92,6 +104,7 @@ def measure_streams(
             transport=transport,
             subscribers=subscribers,
             rate=rate,
+            tag_lists=tag_lists,
             size=size,
             runs=found,
             cpu_us=_ratio(whole[transport], subscribers),

@@ -208,14 +208,14 @@ def slow_consumer(
 @bench.command()
 @measuring(REQUESTS, subscriber_count(least=1), RATE, ROUNDS, served=SERVER)
 def http(settings: Settings, **options: Any) -> Sequence[Cell]:
-    """What HTTP costs the server: about a minute, --quick five seconds.
+    """What HTTP costs the server: about a minute and a half, --quick ten seconds.
 
     \b
     requests    POST /v1/messages, one at a time: with a history and without, with tag lists
-                never seen before, and on a connection each
+                never seen before, on a connection each, and with many messages each
     WebSockets  that connect with a token: handshake and close
-    streams     a delivery on an event stream, at --rate to --subscribers, beside one over a
-                WebSocket and one over TCP
+    streams     a delivery on an event stream, at --rate to --subscribers, and flat out, beside
+                one over a WebSocket and one over TCP
 
     A given server needs all of tcp://, ws:// and http://, and --pid for its CPU time.
     """

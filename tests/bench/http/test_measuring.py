@@ -8,7 +8,7 @@ import pytest
 from mist.bench.errors import BenchError
 from mist.bench.history.stored import serving
 from mist.bench.http.handshakes import measure_handshakes
-from mist.bench.http.requests import SHAPES, measure_requests
+from mist.bench.http.requests import BULK_SHAPES, SHAPES, measure_requests
 from mist.bench.http.streams import measure_streams
 from mist.bench.load import open_load
 from mist.bench.process import start_server
@@ -33,6 +33,23 @@ def test_requests_are_measured_in_all_shapes_with_a_history_and_without(site: Si
         assert len(each.rounds.server_cpu_us) == 2
         assert min(each.rounds.server_cpu_us) > 0
         assert each.rounds.per_second > 0
+
+
+@linux
+def test_requests_with_many_messages_are_measured_too(site: Site) -> None:
+    with site.target("tcp").subscribe.subscribed(b"subscribe bench\n") as subscriber:
+        found = measure_requests(site, shapes=BULK_SHAPES, requests=10, rounds=1, size=10)
+        expected = (100 + 2 * 1_000) * (2 + 1)  # warm and measured
+        got = b""
+        while got.count(b"\n") < expected:
+            got += subscriber.recv(65_536)
+    assert [(each.shape, each.messages) for each in found] == [
+        ("list", 100),
+        ("lines", 1_000),
+        ("lines_unique", 1_000),
+    ]
+    assert [each.rounds.count for each in found] == [1, 1, 1]
+    assert len(set(got.splitlines())) == 1 + 3 * 1_000
 
 
 def test_requests_reach_subscribers(site: Site) -> None:
@@ -96,6 +113,17 @@ def test_every_transport_delivers_everything_at_the_pace(site: Site) -> None:
     assert events.cpu_us is not None
     assert frames.cpu_us is not None
     assert events.times_ws == pytest.approx(events.cpu_us / frames.cpu_us)
+
+
+@linux
+@pytest.mark.parametrize("tag_lists", [1, 3])
+def test_every_transport_delivers_everything_flat_out(site: Site, tag_lists: int) -> None:
+    found = measure_streams(site, rate=None, tag_lists=tag_lists, messages=300, rounds=1)
+    assert [(each.transport, each.rate, each.tag_lists) for each in found] == [
+        (transport, None, tag_lists) for transport in ("tcp", "ws", "sse")
+    ]
+    for each in found:
+        assert [(run.messages, run.deliveries, run.lost) for run in each.runs] == [(300, 300, 0)]
 
 
 def test_an_event_stream_loses_nothing_flat_out(site: Site) -> None:
