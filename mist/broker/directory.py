@@ -23,7 +23,7 @@ from mist.addresses import (
 )
 from mist.broker.groups import Group
 from mist.broker.matches import Match
-from mist.broker.projection import Projected, project
+from mist.broker.projection import Projected, project, tags_of
 from mist.index import Index, Memo
 from mist.message import TagSet, format_tags
 
@@ -123,10 +123,7 @@ class Directory:
 
     def match(self, tags: TagSet) -> list[Group]:
         """The groups that a message with these tags, as published, satisfies; in no order."""
-        return self._match_expanded(expand(tags))
-
-    def _match_expanded(self, tags: TagSet) -> list[Group]:
-        groups = self._index.match(tags)
+        groups = self._index.match(expand(tags))
         if self._everything is not None:
             groups.append(self._everything)
         return groups
@@ -159,9 +156,21 @@ class Directory:
         places = [place for place, patterns in self._places.items() if patterns]
         return project(tag_lists, self._index.known, most, places)
 
-    def route(self, tags: TagSet) -> Match:
-        """What a projection's tags match. One object for all that match the same few groups."""
-        groups = self._match_expanded(tags)
+    def routes_of(self, rows: Sequence[Sequence[str | None]], most: int) -> list[Match]:
+        """What some projections match: one object for all that match the same few groups.
+
+        Args:
+            rows, most: see `mist.index.Index.match_each`.
+
+        Returns:
+            Those of the first projections, one at least.
+        """
+        found = self._index.match_each(rows, most)
+        routes = {groups: self._route_to(groups) for groups in set(found)}
+        return [routes[groups] for groups in found]
+
+    def _route_to(self, found: Sequence[Group]) -> Match:
+        groups = found if self._everything is None else (*found, self._everything)
         if len(groups) > _SHARED:
             return Match(b"", frozenset(), groups)
         key = frozenset(groups)
@@ -186,9 +195,10 @@ class Directory:
                     if not keys:
                         del self._sharing[group]
 
-    def remember_route(self, projection: str, tags: TagSet, match: Match) -> None:
+    def remember_route(self, projection: str, match: Match) -> None:
         """Offer the cache of routes what a projection just matched; see `Memo.admit`."""
-        self._routes.admit(projection, tags, match)
+        if self._routes.sighted(projection):
+            self._routes.admit(projection, tags_of(projection), match)
 
     # what there is
 

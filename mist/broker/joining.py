@@ -37,7 +37,7 @@ _SLICE_BYTES: Final = 24_576
 
 _START: Final = len(RECORD_START)
 
-_NEW_ROUTES: Final = 50  # projections in a step whose recipients have to be found: some 0.5 ms
+_RESOLVED: Final = 50  # projections in a step whose subscribers have to be gathered: some 0.5 ms
 
 _OFFERED: Final = 8  # of so many lists of a slice one is offered to the cache of lists: 0.4 µs
 
@@ -68,7 +68,7 @@ class _Runs:
         canonical: the canonical form of the tag list of each; None where that is how they are
             written.
         projections: of each.
-        routes: what each projection matches.
+        routes: what each projection matches; None for others only.
         find: what a tag list as written matches, where that is cached.
     """
 
@@ -76,7 +76,7 @@ class _Runs:
     place: int
     canonical: Sequence[bytes] | None
     projections: Sequence[str]
-    routes: Mapping[str, Match]
+    routes: Mapping[str, Match | None]
     find: Callable[[bytes], Match | None]
 
     def rewritten(self, begins: int, ends: int) -> Sequence[Run]:
@@ -120,7 +120,11 @@ class _Part(Portion):
         for (tag_list, wire, count), projection in pairs:
             match = made.get(tag_list)
             if match is None:
-                match = runs.find(tag_list) or Match.along(runs.routes[projection], tag_list)
+                match = runs.find(tag_list)
+                if match is None:
+                    route = runs.routes[projection]
+                    assert route is not None
+                    match = Match.along(route, tag_list)
                 made[tag_list] = match
             entries.append((match, wire, count))
         return entries
@@ -216,21 +220,19 @@ class Joiner:
         start, projected, nobody = slice_.start, slice_.projected, self._nobody
         if projected is None:
             return place
+        takes_long = self._preparations.takes_long
         projections = projected.projections[place - start :]
-        routes: dict[str, Match] = {}
+        routes = self._routes(projections)
         destinations: dict[str, Recipients] = {}
-        new = 0
-        known = self._directory.routes.get
-        for projection in dict.fromkeys(projections):
-            route = known(projection)
-            if route is None or (recipients := route.recipients) is None:
-                found = None if new == _NEW_ROUTES else self._matcher.route(projection)
-                if found is None:
+        resolved = 0
+        for projection, route in routes.items():
+            recipients = None if route is None else route.recipients
+            if recipients is None:
+                if route is None or resolved == _RESOLVED or takes_long(b"", route):
                     projections = projections[: projections.index(projection)]
                     break
-                new += 1
-                route, recipients = found
-            routes[projection] = route
+                resolved += 1
+                recipients = self._resolver.resolve(route)
             destinations[projection] = recipients
         stop = place + len(projections)
         canonical = projected.canonical
@@ -253,6 +255,18 @@ class Joiner:
             joined.append((recipients, portion, count, place + begins))
             begins = ends
         return stop
+
+    def _routes(self, projections: Sequence[str]) -> Mapping[str, Match | None]:
+        """What each of some projections matches; None for those that are left to another step."""
+        distinct = dict.fromkeys(projections)
+        routes = dict(zip(distinct, map(self._directory.routes.get, distinct), strict=True))
+        if None in routes.values():
+            new = [projection for projection, route in routes.items() if route is None]
+            # Where most come again all are offered to the cache, else few: it takes 0.5 µs.
+            rarely = 1 if 2 * len(new) < len(distinct) else min(_OFFERED, len(new))
+            found = self._matcher.routes(new, slice(self._cuts % rarely, None, rarely))
+            routes.update(zip(new, found, strict=False))
+        return routes
 
     def join_singly(
         self,

@@ -5,7 +5,7 @@ somewhere in the tree. There are millions, and each object more would be 64 byte
 of the garbage collector, which passes over tuples of strings after it saw them once.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Generic, TypeVar
 
 import attrs
@@ -109,6 +109,10 @@ class Index(Generic[G]):
         O(tags) for each node reached, plus what `mist.index.tree` says of chunks.
         """
         return self._tree.match(tags)
+
+    def match_each(self, rows: Sequence[Sequence[str | None]], most: int) -> list[tuple[G, ...]]:
+        """What `match` returns, for each of some messages of few tags; see `Tree.match_each`."""
+        return self._tree.match_each(rows, most)
 
     def match_in_steps(self, tags: frozenset[str]) -> Iterator[list[G]]:
         """What `match` returns, some at a time, and perhaps one twice.

@@ -29,8 +29,8 @@ G = TypeVar("G")
 BOUNDARY: Final = "\n"
 """What may stand between the names of two lists; no tag is this. See `Tags.known`."""
 
-# Names in one set, so that a list is looked through without a call for each of its names; with
-# more, a set that is full would be copied for longer than anyone should wait.
+# Tags in one dict beside the table, so that they are looked up without a call for each; with more,
+# a dict that is full would be copied for longer than anyone should wait.
 _FLAT: Final = 100_000
 
 _rarity = attrgetter("rarity")
@@ -41,15 +41,18 @@ class Tags(Generic[G]):
 
     Attributes:
         table: name -> tag. For looking up only.
+        find: a tag by its name, or None; to be asked of many names.
     """
 
-    __slots__ = ("_holds", "_length", "_names", "table")
+    __slots__ = ("_flat", "_holds", "_length", "find", "table")
 
     def __init__(self) -> None:
         self.table: Table[str, Tag[G]] = make_table()
         self._length = 0
-        self._names: set[str] | None = {BOUNDARY}  # all of them; None where they are too many
-        self._holds: Callable[[str], bool] = self._names.__contains__
+        self._flat: dict[str, Tag[G]] | None = {}  # all of them; None where they are too many
+        self.find: Callable[[str], Tag[G] | None]
+        self._holds: Callable[[str], bool]
+        self._flatten(self._flat)
 
     def __len__(self) -> int:
         return self._length
@@ -67,23 +70,37 @@ class Tags(Generic[G]):
         """Those of some names that are tags here, in order, and every `BOUNDARY` among them."""
         return filter(self._holds, names)
 
-    def _in_shard(self, name: str) -> bool:
+    def _flatten(self, flat: dict[str, Tag[G]]) -> None:
+        flat[BOUNDARY] = Leaf(BOUNDARY)  # under which nothing is ever filed
+        self._flat = flat
+        self.find = flat.get
+        self._holds = flat.__contains__
+
+    def _find_in_shard(self, name: str) -> Tag[G] | None:
+        return self.table[hash(name) & MASK].get(name)
+
+    def _is_in_shard(self, name: str) -> bool:
         return name in self.table[hash(name) & MASK] or name == BOUNDARY
 
-    def _gain(self, name: str) -> None:
+    def _gain(self, tag: Tag[G]) -> None:
         self._length += 1
-        if self._names is not None:
-            self._names.add(name)
+        if self._flat is not None:
+            self._flat[tag.name] = tag
             if self._length > _FLAT:
-                self._names, self._holds = None, self._in_shard
+                self._flat, self.find, self._holds = None, self._find_in_shard, self._is_in_shard
 
     def _lose(self, name: str) -> None:
         self._length -= 1
-        if self._names is not None:
-            self._names.discard(name)
+        if self._flat is not None:
+            del self._flat[name]
         elif self._length < _FLAT // 2:
-            self._names = {BOUNDARY, *self}
-            self._holds = self._names.__contains__
+            self._flatten({tag.name: tag for shard in self.table for tag in shard.values()})
+
+    def _exchange(self, tag: Tag[G]) -> None:
+        """Put a tag in the place of the one with its name."""
+        self.table[hash(tag.name) & MASK][tag.name] = tag
+        if self._flat is not None:
+            self._flat[tag.name] = tag
 
     def acquire(self, sorted_names: list[str]) -> tuple[Key, Tag[G], list[str]]:
         """Count one more use of each tag of an entry, of which there is at least one. O(tags).
@@ -102,7 +119,7 @@ class Tags(Generic[G]):
             tag = shard.get(name)
             if tag is None:
                 tag = shard[name] = Leaf(name)
-                self._gain(name)
+                self._gain(tag)
             tag.uses = uses = tag.uses + 1
             if not uses & (uses - 1):  # a power of two: one bit more
                 tag.rarity = uses.bit_length()
@@ -120,16 +137,14 @@ class Tags(Generic[G]):
 
     def branch(self, leaf: Leaf[G]) -> Branch[G]:
         """Make a tag a branch, without what was listed under it. In use; the leaf is no more."""
-        name = leaf.name
-        branch: Branch[G] = Branch(name, leaf.uses, leaf.rarity)
-        self.table[hash(name) & MASK][name] = branch
+        branch: Branch[G] = Branch(leaf.name, leaf.uses, leaf.rarity)
+        self._exchange(branch)
         return branch
 
     def unbranch(self, branch: Branch[G]) -> None:
         """Make a tag a leaf again, if it is in use. Nothing is in the branch any more."""
-        name = branch.name
         if branch.uses:
-            self.table[hash(name) & MASK][name] = Leaf(name, branch.uses, branch.rarity)
+            self._exchange(Leaf(branch.name, branch.uses, branch.rarity))
 
     def of(self, key: Key) -> list[Tag[G]]:
         """The tags of an entry, rarest first. O(len(key))."""

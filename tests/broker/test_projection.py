@@ -181,6 +181,37 @@ def test_lists_that_never_come_again_take_one_match() -> None:
     assert broker.statistics().unmatched == 100
 
 
+def test_tags_that_nobody_asks_for_together_cost_no_match_and_no_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each projection is another one here."""
+    broker = Broker()
+    outbox, others = make_outbox(broker), make_outbox(broker)
+    broker.subscribe(outbox, frozenset({"a"}))
+    for n in range(30):
+        broker.subscribe(others, frozenset({f"room:{n}", f"user:{n}"}))
+    monkeypatch.delattr(Index, "match")
+    for n in range(30):
+        pairs = [(n, m) for m in range(30) if m != n]
+        published(broker, *[f"a,room:{n},user:{m}" for n, m in pairs], f"user:{n}")
+    assert count(outbox) == 30 * 29
+    assert count(others) == 0
+    assert broker.statistics().unmatched == 30
+    assert not broker._directory.routes
+    assert len(list(broker._directory.cached())) <= 2
+
+
+def test_projections_that_come_again_are_cached() -> None:
+    broker = Broker()
+    outboxes = [make_outbox(broker) for _ in range(40)]
+    for n, outbox in enumerate(outboxes):
+        broker.subscribe(outbox, frozenset({f"user:{n}"}))
+    for number in range(40):
+        published(broker, *[f"order:{number}-{n},user:{n}" for n in range(40)])
+    assert len(broker._directory.routes) == 40
+    assert [count(outbox) for outbox in outboxes] == [40] * 40
+
+
 def test_a_subscription_counts_from_the_next_message() -> None:
     broker = Broker()
     first, second, third = (make_outbox(broker) for _ in range(3))

@@ -35,7 +35,8 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything is long that has more than a few of anything."""
     monkeypatch.setattr(mist.broker.joining, "_RUNS", 2)
     monkeypatch.setattr(mist.broker.joining, "_SLICE", 5)
-    monkeypatch.setattr(mist.broker.joining, "_NEW_ROUTES", 2)
+    monkeypatch.setattr(mist.broker.joining, "_RESOLVED", 2)
+    monkeypatch.setattr(mist.broker.matching, "_ROUTES", 2)
     monkeypatch.setattr(mist.broker.fanout, "_STEP", 2)
     monkeypatch.setattr(mist.broker.matches, "WIDE", 3)
     monkeypatch.setattr(mist.broker.matches, "FORMS", 2)

@@ -3,6 +3,7 @@
 import gc
 import random
 from collections import Counter
+from collections.abc import Iterable
 from itertools import chain
 from weakref import ref
 
@@ -29,6 +30,17 @@ ALWAYS = 1  # any chunk is slower than all subsets of eight tags
 tag_sets = st.frozensets(st.sampled_from("abcdefgh"), min_size=1, max_size=8)
 
 
+def match_each(index: Index[int], messages: Iterable[frozenset[str]]) -> list[list[int]]:
+    """What `Index.match_each` finds for each message, sorted."""
+    rows = [[*tags, None] for tags in messages]
+    found: list[list[int]] = []
+    while len(found) < len(rows):
+        some = index.match_each(rows[len(found) :], 3)
+        assert some
+        found += map(sorted, some)
+    return found
+
+
 def expected(model: dict[frozenset[str], int], tags: frozenset[str]) -> list[int]:
     return sorted(group for wanted, group in model.items() if wanted <= tags)
 
@@ -52,6 +64,7 @@ def test_a_match_is_every_subset_once(
         index.add(tags, n)
     for message in messages:
         assert sorted(index.match(message)) == expected(model, message)
+    assert match_each(index, messages) == [expected(model, message) for message in messages]
 
 
 @EACH
@@ -70,6 +83,8 @@ def test_thousands_of_entries_match_like_the_definition(thresholds: Thresholds) 
     for _ in range(150):
         message = frozenset(rng.sample(vocabulary, rng.randint(1, 30)))
         assert sorted(index.match(message)) == expected(model, message)
+    narrow = [frozenset(rng.sample(vocabulary, rng.randint(1, 8))) for _ in range(300)]
+    assert match_each(index, narrow) == [expected(model, message) for message in narrow]
     gone = rng.sample(sorted(model, key=sorted), len(model) // 2)
     for tags in gone:
         assert index.remove(tags) == model.pop(tags)
@@ -168,6 +183,19 @@ def test_popular_tags_only_are_packed_into_chunks() -> None:
     assert len(index.match(message)) == sum(tags <= message for tags in entries)
 
 
+def test_so_many_messages_are_matched_at_once_as_their_work_allows() -> None:
+    index: Index[int] = Index()
+    for n in range(200):
+        index.add(frozenset(["a", f"b{n}"]), n)
+    far, wide = ["x", "y", None], [*(f"x{n}" for n in range(79)), None]
+    hits = ["a", *(f"b{n}" for n in range(200)), None]
+    assert len(index.match_each([far] * 20, 10)) == 10
+    assert len(index.match_each([wide] * 20, 44)) == 4
+    assert list(map(len, index.match_each([hits] * 3, 1))) == [200]
+    assert len(index.match_each([far], 0 + 1)) == 1
+    assert index.match_each([], 10) == []
+
+
 def test_narrow_messages_look_subsets_up_where_chunks_are_large(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -188,6 +216,7 @@ def test_narrow_messages_look_subsets_up_where_chunks_are_large(
     for _ in range(50):
         message = frozenset([*rng.sample(words, 4), "unknown"])
         assert sorted(index.match(message)) == expected(model, message)
+        assert match_each(index, [message]) == [expected(model, message)]
     assert not visits
     message = frozenset(rng.sample(words, 20))
     assert sorted(index.match(message)) == expected(model, message)
@@ -310,6 +339,7 @@ class IndexMachine(RuleBasedStateMachine):
     @rule(tags=st.frozensets(st.sampled_from("abcdefghxy")))
     def match(self, tags: frozenset[str]) -> None:
         assert sorted(self.index.match(tags)) == expected(self.model, tags)
+        assert match_each(self.index, [tags]) == [expected(self.model, tags)]
 
     @rule(tags=tag_sets)
     def get(self, tags: frozenset[str]) -> None:
