@@ -3,11 +3,12 @@
     connections     connections that are kept alive from one request to the next
     exchange        one request and its response, as ASGI has it
     app             every route, in one table
-    guard           checks of every request: host, origin, size, time, rate
+    guard           checks of every request: host, origin, size, time, rate; `fields` has headers
     access          authentication and authorization
     context         what the routes share
     problems        errors as problem+json
     bodies          JSON bodies
+    answers         whole responses, in one call
     queries         query strings
     rates           rate limits: token buckets
 

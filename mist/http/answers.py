@@ -18,13 +18,13 @@ class WholeResponse(Response):
     Args:
         body: all of it.
         status: of HTTP.
-        headers: names in lower case; the body's length is added.
+        headers: names in lower case, without the body's length, which the connection adds.
     """
 
     def __init__(self, body: bytes, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
         self.body = body
         self.status_code = status
-        self.raw_headers = [*headers, (b"content-length", b"%d" % len(body))]
+        self.raw_headers = list(headers)
         self.background = None
 
 

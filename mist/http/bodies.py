@@ -36,12 +36,12 @@ _decode_whole: Final = msgspec.json.Decoder(float_hook=_whole).decode
 
 
 def media_type(request: Request) -> str:
-    """A request's Content-Type, without parameters; empty where it has none."""
-    for name, value in request.scope["headers"]:
-        if name == b"content-type":
-            kind: str = value.decode("latin-1").partition(";")[0].strip().lower()
-            return kind
-    return ""
+    """The media type of a request's body, without parameters, as the guard has seen it.
+
+    Empty where the request has none. Only of methods that change something.
+    """
+    found: str = request.scope["state"]["media_type"]
+    return found
 
 
 async def whole_body(request: Request) -> bytes:

@@ -330,7 +330,8 @@ async def _refuse(stream: ByteStream, status: int, *, bodiless: bool = False) ->
     code, detail = _CODES.get(status, ("bad_request", "that is no HTTP request"))
     headers = {"Connection": "close", **({"Retry-After": "5"} if status == 429 else {})}
     response = Problem(status, code, detail, headers).response()
-    wire = response_head(status, [*response.raw_headers, *SAFEGUARDS])
+    length = (b"content-length", b"%d" % len(response.body))
+    wire = response_head(status, [*response.raw_headers, length, *SAFEGUARDS])
     with trio.move_on_after(_BRIEF):
         try:
             await stream.send(wire if bodiless else wire + bytes(response.body))

@@ -227,7 +227,7 @@ class Exchange:
         response = self.response
         match message["type"]:
             case "http.response.start":
-                self._start(message["status"], message.get("headers", ()))
+                self._start(message["status"], message.get("headers", ()), lower=False)
             case "http.response.body":
                 more = message.get("more_body", False)
                 wire = response.body(bytes(message.get("body", b"")), more=more, date=self._date())
@@ -249,13 +249,13 @@ class Exchange:
         Raises:
             Disconnected, RuntimeError, ValueError: as `send`.
         """
-        self._start(status, headers)
+        self._start(status, headers, lower=True)
         return self._write(self.response.body(body, more=False, date=self._date()))
 
-    def _start(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
+    def _start(self, status: int, headers: Iterable[tuple[bytes, bytes]], *, lower: bool) -> None:
         if not self._reader.body_arrived:
             self.response.keep_alive = False  # nobody waits for what isn't read
-        self.response.start(status, headers)
+        self.response.start(status, headers, lower=lower)
 
     async def _write(self, wire: bytes) -> None:
         if self.broken:

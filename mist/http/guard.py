@@ -25,6 +25,7 @@ from mist.config.addresses import parse_host
 from mist.http.answers import write
 from mist.http.bodies import ARROW, FORM, JSON, NDJSON
 from mist.http.exchange import Disconnected, HandedOver, HandsOver
+from mist.http.fields import Fields
 from mist.http.problems import Problem, mistake
 from mist.http.rates import MAX_POLL_DELAY, Rates, too_often
 from mist.transports.connection_limiter import ConnectionLimiter
@@ -66,6 +67,12 @@ _SHARED: Final[Headers] = (
     _VARY,
 )
 
+_REQUEST_ID_NAME: Final = b"x-request-id"
+_ALLOWED_ORIGIN: Final = b"access-control-allow-origin"
+_NAMES: Final = frozenset(
+    {_REQUEST_ID_NAME, _ALLOWED_ORIGIN, *(name for name, _ in (*_ALWAYS, *_SHARED))}
+)
+
 
 @attrs.frozen
 class GuardLimits:
@@ -78,35 +85,6 @@ class GuardLimits:
 
     body: int
     body_seconds: float
-
-
-class _Fields:
-    """A request's headers: of those that are repeated the first.
-
-    Attributes:
-        repeated: the names of those.
-    """
-
-    __slots__ = ("_values", "repeated")
-
-    def __init__(self, headers: list[tuple[bytes, bytes]]) -> None:
-        self._values = dict(headers)
-        self.repeated: Collection[bytes] = ()
-        if len(self._values) != len(headers):
-            names = [name for name, _ in headers]
-            self.repeated = {name for name in self._values if names.count(name) > 1}
-            self._values = dict(reversed(headers))
-
-    def __contains__(self, name: bytes) -> bool:
-        return name in self._values
-
-    def get(self, name: bytes) -> str:
-        """A header's value as text; empty where there is none."""
-        return self._values.get(name, b"").decode("latin-1")
-
-    def raw(self, name: bytes) -> bytes:
-        """Likewise, as it came."""
-        return self._values.get(name, b"")
 
 
 class Guard:
@@ -148,22 +126,23 @@ class Guard:
         """Serve one request."""
         if scope["type"] != "http":
             return
-        fields = _Fields(scope["headers"])
-        request_id = fields.raw(b"x-request-id")
-        if not (request_id and _REQUEST_ID.fullmatch(request_id)):
+        fields = Fields(scope["headers"])
+        request_id = fields.get(_REQUEST_ID_NAME)
+        if request_id is None or not _REQUEST_ID.fullmatch(request_id):
             request_id = b"%016x" % self._numbers.getrandbits(64)
-        headers = ((b"x-request-id", request_id), *self._cors(fields))
+        headers = ((_REQUEST_ID_NAME, request_id), *self._cors(fields))
         exchange = scope.get("extensions", {}).get("mist.connection")
         body = _Body(receive, exchange, self._limits)
         response = _Response(send, exchange, headers)
         if exchange is not None:
             scope["extensions"] = {**scope["extensions"], "mist.connection": response}
-        started = time.perf_counter()
+        is_logged = log.isEnabledFor(logging.DEBUG)
+        started = time.perf_counter() if is_logged else 0.0
         token = _request_id.set(request_id.decode())
         try:
             await self._serve(scope, fields, body, response)
         finally:
-            if log.isEnabledFor(logging.DEBUG):
+            if is_logged:
                 log.debug(
                     "%s %s",
                     scope["method"],
@@ -177,7 +156,7 @@ class Guard:
             _request_id.reset(token)
 
     async def _serve(
-        self, scope: Scope, fields: _Fields, body: "_Body", response: "_Response"
+        self, scope: Scope, fields: Fields, body: "_Body", response: "_Response"
     ) -> None:
         try:
             if wait := self._check(scope, fields):
@@ -199,10 +178,10 @@ class Guard:
                 await write(mistake().response(), scope, body, response)
             raise
 
-    def _check(self, scope: Scope, fields: _Fields) -> float:
+    def _check(self, scope: Scope, fields: Fields) -> float:
         """Raises a Problem where the request may not pass; seconds after which it may."""
         listen: Listen = scope["state"]["listen"]
-        host = fields.get(b"host")
+        host = fields.get(b"host", b"")
         # A longer one is not ours, and shall not be remembered.
         is_ours = len(host) <= _MAX_HOST and self._is_our_name(host, listen)
         if b"host" in fields.repeated or not is_ours:
@@ -211,7 +190,7 @@ class Guard:
         if scope["method"] in _CHANGING:
             if not self._is_our_page(fields):
                 raise Problem(403, "origin_not_allowed", "pages of this origin may not do that")
-            kind = fields.get(b"content-type").partition(";")[0].strip().lower()
+            kind = scope["state"]["media_type"] = fields.media_type
             # No page can send a foreign server a DELETE without asking first (Fetch, 3.2.2).
             expected = _kinds_taken(scope, fields, is_bus=is_bus)
             if (
@@ -226,13 +205,14 @@ class Guard:
         wait = self._rates.take(asker, delay) if asker else 0.0
         if wait > delay:
             raise too_often(wait)
-        length = fields.raw(b"content-length")
-        if length.isdigit() and int(length) > self._limits.body:
+        length = fields.get(b"content-length")
+        if length is not None and length.isdigit() and int(length) > self._limits.body:
             raise _too_large(self._limits.body)
         return wait
 
-    def _names_us(self, host: str, listen: Listen) -> bool:
+    def _names_us(self, raw: bytes, listen: Listen) -> bool:
         """Whether a Host header names this server. DNS rebinding can't bring an address."""
+        host = raw.decode("latin-1")
         name, colon, port = host.rpartition(":")
         if not colon or not port.isdigit():
             name = host
@@ -250,18 +230,18 @@ class Guard:
             return False
         return address.is_loopback or not listen.is_local
 
-    def _is_our_page(self, fields: _Fields) -> bool:
+    def _is_our_page(self, fields: Fields) -> bool:
         if b"origin" in fields.repeated:
             return False
-        if fields.raw(b"sec-fetch-site") == b"same-origin":
+        if fields.get(b"sec-fetch-site") == b"same-origin":
             return True  # only a browser can say so, and the Host is one of ours
-        return self._origins.allow(fields.get(b"origin") if b"origin" in fields else None)
+        return self._origins.allow(fields.origin)
 
-    def _cors(self, fields: _Fields) -> Headers:
+    def _cors(self, fields: Fields) -> Headers:
         """What every response carries, and what a page needs to read it."""
-        if b"origin" not in fields or not self._origins.allow(fields.get(b"origin")):
+        if b"origin" not in fields or not self._origins.allow(fields.origin):
             return _ALWAYS
-        return (*_SHARED, (b"access-control-allow-origin", fields.raw(b"origin")))
+        return (*_SHARED, (_ALLOWED_ORIGIN, fields[b"origin"]))
 
 
 def _shown_path(scope: Scope) -> str:
@@ -273,7 +253,7 @@ def _shown_path(scope: Scope) -> str:
     return raw.decode("latin-1")
 
 
-def _kinds_taken(scope: Scope, fields: _Fields, *, is_bus: bool) -> Collection[str] | None:
+def _kinds_taken(scope: Scope, fields: Fields, *, is_bus: bool) -> Collection[str] | None:
     """The kinds of body that there may be; None where it may be anything."""
     # None of these can a page send to a foreign server without asking first; but for a form,
     # which therefore needs a header that can't be sent so, either.
@@ -287,7 +267,7 @@ def _kinds_taken(scope: Scope, fields: _Fields, *, is_bus: bool) -> Collection[s
     return (JSON, NDJSON)
 
 
-def _may_be_a_page(fields: _Fields) -> bool:
+def _may_be_a_page(fields: Fields) -> bool:
     """Whether a page may have sent this, and without having asked first."""
     # A browser says where it comes from; and it asks, before it sends a credential of the page's.
     told = b"origin" in fields or b"sec-fetch-site" in fields or b"referer" in fields
@@ -387,8 +367,10 @@ class _Response:
         """See `HandsOver`."""
         assert self._exchange is not None
         self.status = status
-        present = dict(headers)
-        common = [header for header in self._headers if header[0] not in present]
+        common = self._headers
+        present = dict(headers).keys()
+        if not present.isdisjoint(_NAMES):
+            common = tuple(header for header in common if header[0] not in present)
         return self._exchange.respond(status, [*headers, *common], body)
 
     def hand_over(

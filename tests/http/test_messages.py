@@ -71,6 +71,31 @@ def told(response: Response) -> tuple[int, str]:
 # publishing
 
 
+@pytest.mark.parametrize(
+    ("kinds", "status"),
+    [
+        (["application/json", "application/x-ndjson"], b"400"),
+        (["application/x-ndjson", "application/json"], b"200"),
+        (["APPLICATION/X-NDJSON ; charset=utf-8"], b"200"),
+        (["text/plain", "application/x-ndjson"], b"415"),
+        ([""], b"415"),
+        ([], b"415"),
+    ],
+)
+async def test_a_body_is_read_as_the_kind_that_was_checked(
+    server: Server, kinds: list[str], status: bytes
+) -> None:
+    lines = b'{"tags":["a"],"data":"1"}\n{"tags":["a"],"data":"2"}\n'
+    head = "".join(f"Content-Type: {kind}\r\n" for kind in kinds).encode()
+    async with connect(server) as client:
+        await client.connection.send_all(
+            b"POST /v1/messages HTTP/1.1\r\nHost: localhost\r\n%bContent-Length: %d\r\n\r\n%b"
+            % (head, len(lines), lines)
+        )
+        assert (await client.receive_some()).startswith(b"HTTP/1.1 " + status)
+    assert len(await stored(server)) == (2 if status == b"200" else 0)
+
+
 async def test_a_message_is_stored_and_delivered_before_its_id_is_told(server: Server) -> None:
     session = await subscribe(server, "a")
     answered = await request(server, "POST", MESSAGES, json={"tags": ["b", "a"], "data": "hé"})

@@ -28,7 +28,7 @@ _STATUS_LINES: Final = {
     for status in HTTPStatus
 }
 # Framing is decided here; the date is the connection's to add.
-_OWN: Final = frozenset({b"connection", b"transfer-encoding", b"date"})
+_OWN: Final = frozenset({b"connection", b"content-length", b"date", b"transfer-encoding"})
 
 
 def chunk(data: bytes) -> bytes:
@@ -89,8 +89,11 @@ class ResponseWriter:
         self.begun = False
         self.complete = False
 
-    def start(self, status: int, headers: Headers) -> None:
+    def start(self, status: int, headers: Headers, *, lower: bool = False) -> None:
         """Say what the response is. Nothing is given out before the first piece of its body.
+
+        Args:
+            lower: whether all names are in lower case.
 
         Raises:
             RuntimeError: it has been said.
@@ -98,7 +101,9 @@ class ResponseWriter:
         if self.status is not None:
             raise RuntimeError("a response starts once")
         self.status = status
-        self._headers = list(headers)
+        self._headers = (
+            list(headers) if lower else [(name.lower(), value) for name, value in headers]
+        )
 
     def body(self, data: bytes, *, more: bool, date: bytes) -> bytes:
         """The next piece of the body, framed; before the first one the head.
@@ -146,18 +151,10 @@ class ResponseWriter:
     def _head(self, size: int, *, more: bool, date: bytes, chunked: bool = True) -> bytes:
         assert self.status is not None
         self.begun = True
-        sent = [(b"date", date)]
-        for name, value in self._headers:
-            lower = name.lower()
-            if lower == b"content-length":
-                if self.status == 204 or self.status < 200:
-                    continue  # RFC 9110, section 8.6
-                self._left = int(value)
-            elif lower in _OWN:
-                if lower == b"connection" and b"close" in value.lower():
-                    self.keep_alive = False
-                continue
-            sent.append((name, value))
+        sent = [each for each in self._headers if each[0] not in _OWN]
+        if len(sent) != len(self._headers):
+            sent += self._framing()
+        sent.append((b"date", date))
         if not self._has_body:
             if self._to_head and self._left is None and not more:
                 sent.append((b"content-length", b"%d" % size))
@@ -176,6 +173,17 @@ class ResponseWriter:
         elif self._is_old:
             sent.append((b"connection", b"keep-alive"))
         return response_head(self.status, sent)
+
+    def _framing(self) -> Headers:
+        """Do what headers say of the framing; those of them that are sent as they are."""
+        assert self.status is not None
+        for name, value in self._headers:
+            if name == b"content-length":
+                if self.status != 204 and self.status >= 200:  # RFC 9110, section 8.6
+                    self._left = int(value)
+                    yield name, value
+            elif name == b"connection" and b"close" in value.lower():
+                self.keep_alive = False
 
     @property
     def _has_body(self) -> bool:
