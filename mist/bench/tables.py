@@ -206,7 +206,7 @@ _TABLES: Final[dict[str, tuple[str, list[tuple[str, _Cell]]]]] = {
     "ws_connect": (
         "WebSockets connecting with a token",
         [
-            ("then", lambda row: "close" if row["closed"] else "stay"),
+            ("then", lambda row: "subscribe, close" if row["closed"] else "stay"),
             ("connects", _number("connects")),
             ("connects/s", _number("connects_per_second")),
             ("CPU µs", _number("server_cpu_us_per_connect")),

@@ -127,11 +127,12 @@ class Session:
         self.live = False
         self.ended: CloseReason | None = None
         self.handling = False
-        self.scope = trio.CancelScope()
         self._notify = notify
         self._client = ClientClaim(hub.clients)
-        if auth_timeout is not None:
-            self.scope.deadline = trio.current_time() + auth_timeout
+        if auth_timeout is None:
+            self.scope = trio.CancelScope()
+        else:
+            self.scope = trio.CancelScope(deadline=trio.current_time() + auth_timeout)
             hub.sessions.add_pending(self)
         self.outbox = self.outbox_type(
             form,

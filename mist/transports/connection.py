@@ -229,7 +229,8 @@ class Connection:
             return
         self.broken = True
         self._fd = None
-        self.outbox.discard()
+        if self.outbox.size or not self.outbox.closed:
+            self.outbox.discard()
         if self._wanted is not None:
             self._wanted.notify()
 

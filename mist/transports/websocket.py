@@ -200,7 +200,6 @@ class WebSocketTransport(Transport):
             assert session.ended is not None
             goodbye = _goodbye(session)
             _say_goodbye(session, goodbye, status)
-            connection.flush()
             # A peer that has closed its WebSocket still has to read the close frame in reply. It
             # sends nothing behind its own (RFC 6455, 5.5.1), so mostly nothing is unread.
             linger = session.ended is not DISCONNECTED or (goodbye and not connection.emptied)

@@ -1,4 +1,4 @@
-"""WebSockets that connect with a token, one after the other; and close again, or stay."""
+"""WebSockets that connect with a token, one after the other; and stay, or subscribe and close."""
 
 import socket
 from collections.abc import Sequence
@@ -6,13 +6,17 @@ from contextlib import ExitStack
 
 import attrs
 
+from mist.bench.connections import ask
 from mist.bench.dialect import masked_frame
 from mist.bench.errors import BenchError, HungUp, UnexpectedBytes
 from mist.bench.http.rounds import Rounds, measure_round
+from mist.bench.script import TAG
 from mist.bench.site import Site
+from mist.protocols.rfc6455 import text_frame
 
 __all__ = ["Handshakes", "measure_handshakes"]
 
+_SUBSCRIBED = text_frame(b'{"success":true,"command":"subscribe"}')
 _CLOSE = 0x88
 _NORMAL = (1000).to_bytes(2)  # RFC 6455, 7.4.1
 _WARM = 20  # connections ahead of the first round
@@ -23,8 +27,8 @@ class Handshakes:
     """What WebSocket connections cost.
 
     Attributes:
-        closed: whether each is closed by the client, with a closing handshake, before the next
-            connects. Else all stay until their round is measured.
+        closed: whether each subscribes and is closed by the client, with a closing handshake,
+            before the next connects. Else all stay until their round is measured.
         rounds: of connections, each opened with a token.
     """
 
@@ -35,7 +39,7 @@ class Handshakes:
 def measure_handshakes(
     site: Site, *, connections: int = 300, rounds: int = 3
 ) -> Sequence[Handshakes]:
-    """Connect and be let in; then also close, and wait for the answer to that.
+    """Connect and be let in; then also subscribe and close, and wait for the answers.
 
     Args:
         connections: in each round.
@@ -44,10 +48,12 @@ def measure_handshakes(
         BenchError: there is no WebSocket endpoint, or it doesn't let us in.
     """
     endpoint = site.endpoint("ws")
+    subscribe = endpoint.dialect.subscribe([TAG])
 
     def come_and_go(count: int) -> None:
         for _ in range(count):
             with endpoint.connect() as sock:
+                ask(sock, subscribe, _SUBSCRIBED)
                 _close(sock)
 
     come_and_go(_WARM)

@@ -213,7 +213,7 @@ def http(settings: Settings, **options: Any) -> Sequence[Cell]:
     \b
     requests    POST /v1/messages, one at a time: with a history and without, with tag lists
                 never seen before, on a connection each, and with many messages each
-    WebSockets  that connect with a token: handshake and close
+    WebSockets  that connect with a token; that connect, subscribe and close
     streams     a delivery on an event stream, at --rate to --subscribers, and flat out, beside
                 one over a WebSocket and one over TCP
 
