@@ -199,16 +199,22 @@ class Turns(trio.abc.Instrument):
             waiting.woken = trio.Event()
         self.given += 1
 
-    async def begin(self, account: Account | None = None, *, late: bool = False) -> None:
+    async def begin(self, account: Account | None = None, *, late: bool = False) -> float:
         """Wait for a turn before something begins, where this pass is `crowded`; late, `over`.
 
         Args:
             account: whom it is charged to; None is nobody else's.
             late: as for `wait`.
+
+        Returns:
+            `now`, for `spent`.
         """
+        now = self._clock()
         # Most of what begins late is part of a crowd.
-        if self.over if late else self.crowded:
+        if now > (self._ends if late else self._ends + _CROWDED - _PASS):
             await self.wait(account or Account(), late=late)
+            now = self._clock()
+        return now
 
     async def leave(self, account: Account | None = None) -> None:
         """Wait for a turn before what a peer had ends: thousands may hang up in one moment."""

@@ -131,8 +131,7 @@ class CommandSession(PublishingSession):
         if not self.hub.broker.flushes % _MEASURED and publisher is None:
             began = self.hub.meters.clock()
         try:
-            await turns.begin(self.account, late=not self.live)
-            start = turns.now
+            start = await turns.begin(self.account, late=not self.live)
             for command in self.protocol.receive(data):
                 if isinstance(command, Publish) and not self.unauthenticated and not self._changes:
                     # Nearly always, and often all that there is.

@@ -67,7 +67,7 @@ class FlushScheduler:
         self._chunks = 0  # worked on in this turn
         self._last = ""
         self._working = 0  # who have queued, and will queue more
-        self._flushed = 0.0  # when somebody last did, on trio's clock
+        self._flushed = 0.0  # when somebody last did, on the clock of the turns
         self._left = Change()
         self._left_at: float | None = None  # when a flush first left something to `run`
         self._running = False
@@ -84,7 +84,7 @@ class FlushScheduler:
                     if turns.over:
                         await turns.wait(account)
                 if broker.meters is not None:
-                    broker.meters.publish_to_write.observe(trio.current_time() - self._left_at)
+                    broker.meters.publish_to_write.observe(turns.now - self._left_at)
                 self._left_at = None
         finally:
             self._running = False
@@ -128,7 +128,7 @@ class FlushScheduler:
     async def rest(self, account: Account, *, late: bool = False) -> None:
         """In the middle of a chunk: let others have their turns, until this one's is due again."""
         # A flush a turn would be many small writes in the place of a large one.
-        if trio.current_time() - self._flushed > _LATE:
+        if self._turns.now - self._flushed > _LATE:
             self.flush()
         await self._turns.wait(account, late=late)
 
@@ -177,7 +177,7 @@ class FlushScheduler:
         Returns:
             whether there is no rest. Nearly always.
         """
-        self._flushed = trio.current_time()
+        self._flushed = self._turns.now
         for _ in self._broker.flush_in_steps():
             if self._running and self._turns.over:
                 if self._left_at is None:
