@@ -169,14 +169,15 @@ class Session:
         self.record = record
         self.account = self.hub.turns.account(record.id)
         quota = self.hub.sessions.quota(record.id)
-        for each in (self.subscriptions, self.named_subscriptions):
-            each.charge(quota)
+        self.subscriptions.charge(quota)
+        self.named_subscriptions.charge(quota)
         self.hub.broker.assign(self.outbox, record.id, self.subscriptions)
         self._reclaim_client_id(record)
         self._describe()
         self.mark_authenticated()
         self.hub.sessions.attach(self)
-        self._recheck()
+        if self.subscriptions or self.named_subscriptions:
+            self._recheck()
 
     def mark_authenticated(self) -> None:
         """The peer has authenticated: it is pending no more. Idempotent."""
@@ -213,7 +214,8 @@ class Session:
                 await self.hub.turns.leave(self.account)
         if self.named_subscriptions:
             await self._drop_all(self.named_subscriptions, self.named_subscriptions.drop)
-        self.hub.broker.describe(self.outbox, NO_ATTRIBUTES, ())
+        if self.outbox.attributes is not NO_ATTRIBUTES:
+            self.hub.broker.describe(self.outbox, NO_ATTRIBUTES, ())
         if self.subscriptions:
             await self._drop_all(self.subscriptions, self.subscriptions.drop)
         self.hub.sessions.remove_pending(self)
@@ -293,8 +295,9 @@ class Session:
             # Attributes of a token that are as long as allowed leave no room for a client id.
             with suppress(InvalidAudience):
                 attributes = attrs.evolve(attributes, client=self._client.id)
-        named = list(self.named_subscriptions)
-        self.hub.broker.describe(self.outbox, attributes, self.subscriptions, named)
+        if attributes is not self.outbox.attributes:
+            named = list(self.named_subscriptions)
+            self.hub.broker.describe(self.outbox, attributes, self.subscriptions, named)
 
     # subscriptions
 

@@ -139,9 +139,9 @@ class SessionTable:
             return
         del self._attached[session]
         self.detach_token(session)
-        statistics = session.outbox.statistics()
-        self.gone_messages[session.transport] += statistics.sent
-        self.gone_bytes[session.transport] += statistics.sent_bytes
+        outbox = session.outbox
+        self.gone_messages[session.transport] += outbox.sent_messages
+        self.gone_bytes[session.transport] += outbox.sent_bytes
 
     def quota(self, token: str) -> Quota:
         """What the subscriptions of a token's sessions count against.

@@ -160,12 +160,13 @@ def read_offer(
     if query_token:
         tokens += [value for name, value in fields if name == "x-auth-token"]
     user = _user(path)
-    ours = _SUBPROTOCOLS if user is None else {TOPICS}
-    subprotocol: str | None = next(filter(ours.__contains__, subprotocols), None)
-    answered = subprotocol
-    if answered is None and user is not None and subprotocols:
-        named = [each for each in subprotocols if not each.startswith(_TOKEN_PREFIX)]
-        answered = (named or subprotocols)[0]
+    subprotocol = answered = None
+    if subprotocols:
+        ours = _SUBPROTOCOLS if user is None else {TOPICS}
+        subprotocol = answered = next(filter(ours.__contains__, subprotocols), None)
+        if answered is None and user is not None:
+            named = [each for each in subprotocols if not each.startswith(_TOKEN_PREFIX)]
+            answered = (named or subprotocols)[0]
     return Offer(
         path=path,
         origin=origins[0] if origins else None,
@@ -180,7 +181,7 @@ def read_offer(
         and len(hosts) == 1
         and not forwarded
         and _names_this_machine(hosts[0]),
-        client=dict(fields).get("client"),
+        client=dict(fields).get("client") if fields else None,
         answered=answered,
     )
 
@@ -204,22 +205,28 @@ def read_handshake(head: RequestHead) -> tuple[bytes, list[str]] | Refusal:
     Returns:
         What the client is refused with where it is none.
     """
-    fields: dict[bytes, list[bytes]] = {}
+    keys: list[bytes] = []
+    versions: list[bytes] = []
+    upgrades: list[bytes] = []
+    protocols: list[str] = []
     for name, value in head.headers:
-        fields.setdefault(name, []).append(value)
-    keys = fields.get(b"sec-websocket-key", [])
-    versions = fields.get(b"sec-websocket-version", [])
-    upgrades = b",".join(fields.get(b"upgrade", [])).lower().split(b",")
+        if name == b"sec-websocket-key":
+            keys.append(value)
+        elif name == b"sec-websocket-version":
+            versions.append(value)
+        elif name == b"upgrade":
+            upgrades += map(bytes.strip, value.lower().split(b","))
+        elif name == b"sec-websocket-protocol":
+            protocols += map(str.strip, value.decode("latin-1").split(","))
     if head.method != "GET" or head.http_version == "1.0" or not head.upgrade:
         return BAD_REQUEST
-    if b"websocket" not in map(bytes.strip, upgrades) or len(versions) != 1:
+    if b"websocket" not in upgrades or len(versions) != 1:
         return BAD_REQUEST
     if versions[0] != _VERSION:
         return OTHER_VERSION
     if len(keys) != 1 or not _KEY.fullmatch(keys[0]):
         return BAD_REQUEST
-    offered = b",".join(fields.get(b"sec-websocket-protocol", [])).decode("latin-1").split(",")
-    return keys[0], [each for each in map(str.strip, offered) if each]
+    return keys[0], list(filter(None, protocols))
 
 
 def welcome_head(key: bytes, subprotocol: str | None) -> bytes:
