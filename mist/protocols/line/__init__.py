@@ -78,7 +78,7 @@ class LineProtocol(Protocol):
         self._numbers = False
         self._limits = limits
         self._allow(min(UNAUTHENTICATED_LINE, limits.line) if unauthenticated else limits.line)
-        self._begun = False  # nothing seen yet but line ends
+        self._begun = False  # nothing seen yet but white space
         self._fresh = True  # no line seen yet but blank ones
         self._held = bytearray()  # the beginning of a line that has not ended
         self._skipping = False  # inside a line that was too long
@@ -110,9 +110,12 @@ class LineProtocol(Protocol):
         return len(self._held)
 
     def receive(self, data: bytes) -> Iterator[Command]:
-        if not self._begun and (first := data.lstrip(b"\r\n")[:1]):
+        if not self._begun and (first := data.lstrip()[:1]):
             self._begun = True
-            if not first.isalpha() and not first.isspace():  # a space: an unknown command
+            if not first.isalpha():
+                # Lines of white space before it have come in a read of their own, or might have.
+                ended = data.rfind(b"\n", 0, data.index(first)) + 1
+                yield from self.receive(data[:ended])
                 yield Hangup("no line protocol")
                 return
         if data.endswith(b"\n") and not self._held and not self._skipping:
