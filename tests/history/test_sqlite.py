@@ -177,14 +177,15 @@ async def test_file_that_is_no_database_is_refused_and_left_alone(url, path):
 
 async def test_other_version_is_refused(url, path):
     await fill(url, one("a"))
-    run_sql(path, "PRAGMA user_version = 5")
-    assert "version 5" in await refusal(url)
+    run_sql(path, "PRAGMA user_version = 6")
+    assert "version 6" in await refusal(url)
 
 
 NEW_IN = {
     2: ["DROP TABLE key"],
     3: ["DROP TABLE writer", "DROP TABLE erasure"],
     4: ["DROP TABLE channel", "DROP TABLE numbering"],
+    5: ["ALTER TABLE directory RENAME COLUMN ends TO masks"],
 }
 
 
@@ -194,7 +195,7 @@ def undo(path, version):
     run_sql(path, *statements, f"PRAGMA user_version = {version}")
 
 
-@pytest.mark.parametrize("version", [1, 2, 3])
+@pytest.mark.parametrize("version", [1, 2, 3, 4])
 async def test_log_of_an_older_version_is_brought_up_to_this_one(url, path, version):
     await fill(url, one("a", "old"))
     schema = run_sql(path, "SELECT sql FROM sqlite_schema ORDER BY name")
@@ -210,7 +211,7 @@ async def test_log_of_an_older_version_is_brought_up_to_this_one(url, path, vers
         async with await open_history(url, read_only=True) as reader:
             assert (await reader.recall(KEY.name)).first == 2
     assert run_sql(path, "SELECT sql FROM sqlite_schema ORDER BY name") == schema
-    assert run_sql(path, "PRAGMA user_version") == [(4,)]
+    assert run_sql(path, "PRAGMA user_version") == [(5,)]
 
 
 async def test_log_that_can_not_be_brought_up_stays_as_it_was(url, path):
@@ -453,7 +454,7 @@ async def test_damaged_block_is_named_and_what_lies_around_it_is_read(url, path,
             await history.append([one("a", str(number)), one("b", str(number))])
     run_sql(
         path,
-        "UPDATE block SET body = CAST(substr(body, 1, length(body) - 1) || x'00' AS BLOB) "
+        "UPDATE block SET body = CAST(substr(body, 1, length(body) - 1) || x'77' AS BLOB) "
         "WHERE first = 3",
     )
     async with await open_history(url) as history:
@@ -604,6 +605,23 @@ async def test_directory_leads_to_every_match(settled, path, alternatives):
     for n in (1, 5, 1000):
         start = await history.last(selection, n)
         assert [each for each in expected if each > start] == expected[-n:]
+
+
+async def test_directory_of_an_older_version_is_made_anew(url, path):
+    with small_numbers():
+        async with await open_history(url) as history:
+            for number in range(30):
+                await history.append([one(f"a,t{number}", "x" * 600)])
+            await compact(history)
+        undo(path, 4)
+        run_sql(path, "UPDATE directory SET masks = x'00', hashes = x'00'")
+        async with await open_history(url) as history:
+            assert run_sql(path, "SELECT count(*) FROM segment") == [(0,)]
+            assert ids(await replay(history, select("t7"))) == [8]
+            await compact(history)
+            assert run_sql(path, "SELECT count(*) > 5 FROM segment") == [(1,)]
+            assert await history.verify() == []
+            assert ids(await replay(history, select("t7"))) == [8]
 
 
 async def test_directory_stays_true_when_blocks_are_thinned_and_taken(settled, path):

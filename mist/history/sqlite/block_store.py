@@ -2,7 +2,7 @@
 
 import os
 import sqlite3
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from functools import reduce
 from pathlib import Path
@@ -280,7 +280,7 @@ class SqliteBlockStore(BlockStore):
 
     def _indexed(
         self,
-        lookups: Sequence[Sequence[int]],
+        lookups: Sequence[Collection[int]],
         after: int,
         upto: int,
         removed: int,

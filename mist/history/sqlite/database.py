@@ -31,7 +31,7 @@ __all__ = [
     "translated",
 ]
 
-LOG: Final = DatabaseKind("history", application_id=0x6D736869, version=4)  # "mshi": mist history
+LOG: Final = DatabaseKind("history", application_id=0x6D736869, version=5)  # "mshi": mist history
 
 _BUSY_TIMEOUT: Final = 2.0  # seconds to wait for another process that reads or recovers
 _PAGE: Final = 8192  # bytes; rows are large, and each page of one is read separately
@@ -84,12 +84,23 @@ _NUMBERING: Final = """
         numbers BLOB NOT NULL        -- see Row.numbers
     ) STRICT
 """
+# New in version 5, in the place of one of another form. It is made anew by maintenance.
+_DIRECTORY: Final = """
+    CREATE TABLE directory (
+        part INTEGER NOT NULL,
+        segment INTEGER NOT NULL,    -- the first of it
+        hashes BLOB NOT NULL,        -- see `directory` for this and the following
+        ends BLOB NOT NULL,
+        PRIMARY KEY (part, segment)
+    ) STRICT, WITHOUT ROWID
+"""
 _SCHEMA: Final = f"""
     {_KEYS};
     {_COMMITS};
     {_ERASURE};
     {_CHANNEL};
     {_NUMBERING};
+    {_DIRECTORY};
     CREATE TABLE log (
         id INTEGER PRIMARY KEY CHECK (id = 1),
         epoch TEXT NOT NULL,
@@ -121,14 +132,10 @@ _SCHEMA: Final = f"""
         last INTEGER NOT NULL,
         blocks BLOB NOT NULL
     ) STRICT;
-    CREATE TABLE directory (
-        part INTEGER NOT NULL,
-        segment INTEGER NOT NULL,
-        hashes BLOB NOT NULL,
-        masks BLOB NOT NULL,
-        PRIMARY KEY (part, segment)
-    ) STRICT, WITHOUT ROWID;
 """
+
+
+_NUMBERED: Final = 4  # the version from which on messages in channels have numbers
 
 
 @contextmanager
@@ -212,7 +219,12 @@ def prepare(
             )
 
 
-_NEW_IN: Final = {2: (_KEYS,), 3: (_COMMITS, _ERASURE), 4: (_CHANNEL, _NUMBERING)}
+_NEW_IN: Final = {
+    2: (_KEYS,),
+    3: (_COMMITS, _ERASURE),
+    4: (_CHANNEL, _NUMBERING),
+    5: ("DROP TABLE directory", _DIRECTORY, "DELETE FROM segment"),
+}
 
 
 def _upgrade(
@@ -225,7 +237,7 @@ def _upgrade(
     """Upgrade a log of an older version in one transaction; leave any other unchanged."""
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if application != LOG.application_id or version not in (1, 2, 3):
+    if application != LOG.application_id or not 0 < version < LOG.version:
         return
     if not may_write:
         raise StartupError(
@@ -236,7 +248,8 @@ def _upgrade(
         for new, statements in _NEW_IN.items():
             for statement in statements if new > version else ():
                 connection.execute(statement)
-        number(connection)
+        if version < _NUMBERED:
+            number(connection)
         connection.execute(f"PRAGMA user_version = {LOG.version}")
 
 

@@ -1,36 +1,39 @@
 """The directory: an index from tags to blocks, so that blocks without a match are not read.
 
-Every 64 neighbouring blocks that are no longer joined make a *segment*. For each tag in it there is
-one number of 64 bits, bit i set where block i holds the tag:
+Every 64 neighbouring blocks that are no longer joined make a *segment*. Its directory is the
+hashes of these blocks (see `postings`), cut into 64 parts by their first bits. A part is a row, in
+which the blocks follow each other, and it is known where each of them ends:
 
-    blocks of a segment    0: {a, b}    1: {a}    2: {a, c}
-    masks                  a: 0b111     b: 0b001     c: 0b100
+    blocks of a segment    0: {a, b}    1: {a}     2: {a, c}
+    a's part               a            a          a             ends 1, 2, 3
+    c's part               b                       c             ends 1, 1, 2
 
-So blocks that may match {a, b} are mask(a) & mask(b): an inverted index like that of a
-block, one level up. A tag is its CRC here too (see `postings`); a collision of two tags
-costs reading a block in vain, and no more.
+So blocks that may match {a, c} are those of a and those of c: an inverted index like that of a
+block, one level up. A tag is its CRC here too; a collision of two tags costs reading a block in
+vain, and no more.
 
-A segment's tags are split by their hash into parts of a row each. A lookup reads one part of
-each segment, whatever the number of tags, and SQLite itself skips those where the hash
-doesn't occur: finding a rare tag among ten million messages is one statement, with no wait for
-the interpreter lock in between.
+A lookup reads one part of each segment, whatever the number of tags, and SQLite itself skips those
+where the hash doesn't occur: finding a rare tag among ten million messages is one statement, with
+no wait for the interpreter lock in between. To make a part is to slice bytes, since the hashes of a
+block are sorted: nothing is done for each of them.
 
 A segment is never changed. Thinned blocks keep their keys, so it may name a block that no longer
 holds the tag, but never leaves out one that does.
 """
 
-from bisect import bisect_left
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, pairwise
 from typing import Final
 
-from mist.history.columns import INDEXES, MASKS, fixed, unpack_all
+from mist.history.columns import INDEXES, fixed, unpack_all
 
-__all__ = ["PARTS", "WIDTH", "build", "mask_of", "part_of", "set_bits"]
+__all__ = ["PARTS", "WIDTH", "build", "hashes_of", "mask_of", "part_of", "set_bits"]
 
 WIDTH: Final = 64  # blocks in a segment: the bits of a mask
 PARTS: Final = 64  # a power of two
 _SHIFT: Final = 32 - 6
+_BYTES: Final = 4  # of a hash
 
 
 def part_of(wanted: int) -> int:
@@ -38,35 +41,68 @@ def part_of(wanted: int) -> int:
     return wanted >> _SHIFT
 
 
-def build(blocks: Sequence[bytes]) -> list[tuple[int, bytes, bytes]]:
-    """The parts of a segment that hold anything: number, sorted hashes, and their masks.
+def build(blocks: Sequence[bytes]) -> Iterator[tuple[int, bytes, bytes]]:
+    """The parts of a segment that hold anything: number, hashes, and where each block's end.
 
-    O(tags of all blocks).
+    O(bytes) at the speed of memory, and O(log tags) for each block and part.
 
     Args:
         blocks: the hashes of each block, as in its row.
     """
-    masks: defaultdict[int, int] = defaultdict(int)
-    for number, hashes in enumerate(blocks):
-        bit = 1 << number
-        for each in unpack_all(INDEXES, hashes):
-            masks[each] |= bit
-    parts: defaultdict[int, list[int]] = defaultdict(list)
-    for each in sorted(masks):
-        parts[each >> _SHIFT].append(each)
-    return [
-        (part, fixed(INDEXES, hashes), fixed(MASKS, [masks[each] for each in hashes]))
-        for part, hashes in parts.items()
-    ]
+    cuts = []
+    for hashes in blocks:
+        column = unpack_all(INDEXES, hashes)
+        cuts.append([bisect_left(column, part << _SHIFT) * _BYTES for part in range(PARTS + 1)])
+    for part in range(PARTS):
+        pieces = [
+            hashes[cut[part] : cut[part + 1]] for hashes, cut in zip(blocks, cuts, strict=True)
+        ]
+        if any(pieces):
+            ends = accumulate([len(piece) // _BYTES for piece in pieces])
+            yield part, b"".join(pieces), fixed(INDEXES, list(ends))
 
 
-def mask_of(wanted: int, hashes: bytes, masks: bytes) -> int:
-    """The mask of a tag's hash in its part; 0 where it isn't there. O(log tags)."""
-    column = unpack_all(INDEXES, hashes)
-    place = bisect_left(column, wanted)
-    if place == len(column) or column[place] != wanted:
-        return 0
-    return int.from_bytes(masks[place * 8 : place * 8 + 8], "little")
+def mask_of(wanted: int, hashes: bytes, ends: bytes) -> int:
+    """The blocks that hold a tag's hash, by its part: a bit for each. O(bytes), in C.
+
+    Raises:
+        ValueError: it is no part.
+    """
+    column = unpack_all(INDEXES, ends)
+    needle = wanted.to_bytes(_BYTES, "little")
+    mask = 0
+    place = hashes.find(needle)
+    while place >= 0:
+        if place % _BYTES == 0:
+            number = _block_at(column, place // _BYTES)
+            mask |= 1 << number
+            place = column[number] * _BYTES - 1  # a block has each once
+        place = hashes.find(needle, place + 1)
+    return mask
+
+
+def _block_at(ends: Sequence[int], place: int) -> int:
+    number = bisect_right(ends, place)
+    if number == len(ends):
+        raise ValueError("a part that ends before its hashes")
+    return number
+
+
+def hashes_of(parts: Iterable[tuple[bytes, bytes]]) -> list[bytes]:
+    """The hashes of each block of a segment, as in its row.
+
+    Args:
+        parts: the hashes and ends of all of its parts, ascending.
+
+    Raises:
+        ValueError: they are no parts.
+    """
+    pieces: list[list[bytes]] = [[] for _ in range(WIDTH)]
+    for hashes, ends in parts:
+        bounds = [0, *unpack_all(INDEXES, ends)]
+        for number, (start, end) in enumerate(pairwise(bounds)):
+            pieces[number].append(hashes[start * _BYTES : end * _BYTES])
+    return [b"".join(each) for each in pieces]
 
 
 def set_bits(mask: int) -> Iterable[int]:

@@ -17,7 +17,7 @@ from typing import Final
 import attrs
 
 from mist.history.columns import INDEXES, MASKS, fixed, unpack_all
-from mist.history.sqlite.directory import PARTS, WIDTH, build
+from mist.history.sqlite.directory import PARTS, WIDTH, build, hashes_of
 from mist.history.sqlite.gaps import removed_upto
 from mist.sqlite import is_damage, transaction
 
@@ -82,7 +82,7 @@ def _segment(connection: sqlite3.Connection) -> MaintenanceStep | None:
     if any(after[0] > max(row[1], removed) + 1 for row, after in pairwise(rows)):
         return None  # as behind other damage
     segment, last = rows[0][0], rows[-1][1]
-    parts = build([hashes for _, _, hashes in rows])
+    parts = list(build([hashes for _, _, hashes in rows]))
     blocks = fixed(MASKS, [first for first, _, _ in rows])
 
     def write(connection: sqlite3.Connection) -> None:
@@ -91,11 +91,7 @@ def _segment(connection: sqlite3.Connection) -> MaintenanceStep | None:
             marks = ",".join(["(?, ?, ?, ?)"] * len(parts))
             connection.execute(
                 f"INSERT OR REPLACE INTO directory VALUES {marks}",  # noqa: S608  # marks only
-                [
-                    value
-                    for part, hashes, masks in parts
-                    for value in (part, segment, hashes, masks)
-                ],
+                [value for part, hashes, ends in parts for value in (part, segment, hashes, ends)],
             )
 
     return write
@@ -111,24 +107,21 @@ def missing(connection: sqlite3.Connection) -> Iterator[tuple[int, int]]:
         "SELECT first, last, blocks FROM segment ORDER BY first"
     ).fetchall():
         rows = connection.execute(
-            "SELECT hashes, masks FROM directory WHERE segment = ? ORDER BY part", (segment,)
+            "SELECT hashes, ends FROM directory WHERE segment = ? ORDER BY part", (segment,)
         ).fetchall()
-        known = {
-            each: mask
-            for hashes, masks in rows
-            for each, mask in zip(
-                unpack_all(INDEXES, hashes), unpack_all(MASKS, masks), strict=True
-            )
-        }
-        bits = {first: 1 << number for number, first in enumerate(unpack_all(MASKS, packed))}
+        known = dict(zip(unpack_all(MASKS, packed), hashes_of(rows), strict=False))
         for first, end, hashes in connection.execute(
             "SELECT first, last, hashes FROM block WHERE first > ? AND first <= ? ORDER BY first",
             (covered, last),
         ).fetchall():
-            bit = bits.get(first, 0)
-            if not all(known.get(each, 0) & bit for each in unpack_all(INDEXES, hashes)):
+            listed = known.get(first, b"")
+            if hashes != listed and not _contains(listed, hashes):
                 yield first, end
         covered = last
+
+
+def _contains(listed: bytes, hashes: bytes) -> bool:
+    return set(unpack_all(INDEXES, listed)).issuperset(unpack_all(INDEXES, hashes))
 
 
 def _rest(connection: sqlite3.Connection) -> MaintenanceStep | None:

@@ -6,7 +6,7 @@ their rows.
 
 import heapq
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
 from functools import reduce
 from itertools import groupby
@@ -27,7 +27,7 @@ def settled(connection: sqlite3.Connection) -> int:
     return int(last)
 
 
-def condition(lookups: Sequence[Sequence[int]] | None) -> tuple[str, list[bytes]]:
+def condition(lookups: Sequence[Collection[int]] | None) -> tuple[str, list[bytes]]:
     """A condition on the hashes of a block that is true for every match, with few false positives.
 
     `instr` also finds four bytes that straddle two hashes; a false positive costs reading the
@@ -49,7 +49,7 @@ def _bytes(wanted: int) -> bytes:
 
 def find(
     connection: sqlite3.Connection,
-    lookups: Sequence[Sequence[int]],
+    lookups: Sequence[Collection[int]],
     after: int,
     upto: int,
     *,
@@ -86,7 +86,7 @@ def _blocks(
 
 def _masks(
     connection: sqlite3.Connection,
-    lookup: Sequence[int],
+    lookup: Collection[int],
     after: int,
     upto: int,
     *,
@@ -98,7 +98,7 @@ def _masks(
         f"AND instr(d{n}.hashes, ?)"
         for n in range(1, len(lookup))
     )
-    columns = ", ".join(f"d{n}.hashes, d{n}.masks" for n in range(len(lookup)))
+    columns = ", ".join(f"d{n}.hashes, d{n}.ends" for n in range(len(lookup)))
     statement = (
         f"SELECT d0.segment, {columns} FROM directory d0{others} WHERE d0.part = ? "  # noqa: S608
         "AND d0.segment >= coalesce((SELECT max(first) FROM segment WHERE first <= ?), 0) "
@@ -113,7 +113,7 @@ def _masks(
     with translated(), closing(connection.execute(statement, parameters)) as cursor:
         for segment, *parts in cursor:
             mask = -1
-            for wanted, hashes, masks in zip(lookup, parts[::2], parts[1::2], strict=True):
-                mask &= mask_of(wanted, hashes, masks)
+            for wanted, hashes, ends in zip(lookup, parts[::2], parts[1::2], strict=True):
+                mask &= mask_of(wanted, hashes, ends)
             if mask:
                 yield segment, mask
