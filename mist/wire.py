@@ -35,6 +35,8 @@ __all__ = [
     "record",
     "record_head",
     "records",
+    "rewritten",
+    "split_run",
 ]
 
 RECORD_START: Final = b"publish "
@@ -59,6 +61,24 @@ def records(tag_lists: Sequence[bytes], datas: Sequence[bytes]) -> bytes:
 
 Run = tuple[bytes, bytes, int]
 """Consecutive messages with one tag list: `(tag list as written, their records, their number)`."""
+
+
+def split_run(tag_list: bytes, wire: bytes, count: int) -> list[bytes]:
+    """The data of each of a run's messages."""
+    head = record_head(tag_list)
+    data = wire[len(head) : -1]
+    return [data] if count == 1 else data.split(b"\n" + head)
+
+
+def rewritten(runs: Sequence[Run], tag_lists: Sequence[bytes]) -> list[Run]:
+    """Runs with other tag lists in the place of those that were written."""
+    start = len(RECORD_START)
+    return [
+        (new, RECORD_START + new + wire[start + len(old) :], count)
+        if count == 1  # nearly always, and quicker so
+        else (new, TagList(None, new).rewrite(record_head(old), wire, count), count)
+        for (old, wire, count), new in zip(runs, tag_lists, strict=True)
+    ]
 
 
 class Batch:
@@ -146,6 +166,21 @@ class Batch:
         return stop - start
 
     @property
+    def count(self) -> int:
+        """Number of messages. O(runs), unless they came joined."""
+        return self.number(0, len(self.tag_lists))
+
+    @property
+    def size(self) -> int:
+        """Bytes of the records. O(runs), unless they came joined."""
+        if self._whole is not None:
+            return len(self._whole[0])
+        if self._runs is None and self._datas is not None:
+            lengths = chain(map(len, self.tag_lists), map(len, self._datas))
+            return sum(lengths) + len(self._datas) * len(record(b"", b""))
+        return sum([len(run[1]) for run in self.runs])
+
+    @property
     def datas(self) -> Sequence[bytes] | None:
         """The data of each message; None where some share a tag list here. O(messages), once."""
         if self._datas is None:
@@ -217,8 +252,7 @@ class TagList:
 
     def split(self, wire: bytes, count: int) -> list[bytes]:
         """The data of each of a run's messages, whose records are canonical."""
-        data = wire[len(self.head) : -1]
-        return [data] if count == 1 else data.split(b"\n" + self.head)
+        return split_run(self.canonical, wire, count)
 
 
 Entry = tuple[TagList, bytes, int]

@@ -9,8 +9,8 @@ from mist.audience import Audience
 from mist.broker.attribute_index import for_site
 from mist.errors import CommandError, DataTooLong
 from mist.history import Publication
-from mist.message import Limits, TagSet, parse_tags
-from mist.wire import Entry, TagList
+from mist.message import Limits, TagSet, format_tags, parse_tags
+from mist.wire import Run, record
 
 __all__ = ["InvalidRow", "to_publications"]
 
@@ -36,7 +36,7 @@ def to_publications(
     time: float,
     publisher: str,
     limits: Limits,
-    known: dict[tuple[str, ...], TagList] | None = None,
+    known: dict[tuple[str, ...], bytes] | None = None,
     site: str = "",
 ) -> list[Publication]:
     """Convert rows to publications, in their order.
@@ -66,14 +66,14 @@ def to_publications(
     metas = batch.column("meta").to_pylist() if "meta" in columns else repeat(None, rows)
     known = {} if known is None else known
     found: list[Publication] = []
-    run: list[Entry] = []
+    run: list[Run] = []
     current: tuple[str | None, Mapping[str, bytes] | None] = (None, None)
     framable = True
 
     def close() -> None:
         if run:
             audience, meta = current
-            found.append(Publication(tuple(run), time, publisher, framable, audience, meta))
+            found.append(Publication.of_runs(tuple(run), time, publisher, framable, audience, meta))
             run.clear()
 
     for row, (tags, data, audience, pairs) in enumerate(
@@ -90,7 +90,7 @@ def to_publications(
         if extras != current or framable != (b"\n" not in data):
             close()
             current, framable = extras, b"\n" not in data
-        run.append((tag_list, b"%b%b\n" % (tag_list.head, data), 1))
+        run.append((tag_list, record(tag_list, data), 1))
     close()
     return found
 
@@ -103,14 +103,12 @@ def _audience(text: str | None, site: str) -> str | None:
     return None if audience is None else audience.text
 
 
-def _tag_list(
-    tags: list[str] | None, limits: Limits, known: dict[tuple[str, ...], TagList]
-) -> TagList:
+def _tag_list(tags: list[str] | None, limits: Limits, known: dict[tuple[str, ...], bytes]) -> bytes:
     key = tuple(tags or ())
     found = known.get(key)
     if found is None:
         checked: TagSet = parse_tags(
             chain(["" if tag is None else tag for tag in key]), limits.message_tags
         )
-        found = known[key] = TagList(checked)
+        found = known[key] = format_tags(checked).encode()
     return found

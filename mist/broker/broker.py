@@ -19,7 +19,7 @@ A message reaches an outbox once, however many of its subscriptions match, and m
 an outbox in the order published.
 """
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 
 import attrs
 
@@ -32,6 +32,7 @@ from mist.broker.meters import Meters
 from mist.broker.observer import DeliveryObserver, Replayed
 from mist.broker.outbox import Outbox
 from mist.broker.preparation import Preparation
+from mist.broker.projection import Slice
 from mist.broker.queued import Queued
 from mist.broker.subscriptions import Subscriptions
 from mist.broker.tag_rates import TagRates
@@ -150,6 +151,7 @@ class Broker(Subscriptions):
         on_error: OnError = ignore,
         *,
         first: int | None = None,
+        slices: Sequence[Slice] = (),
     ) -> Iterable[int | None]:
         """As `publish`, in steps; all of it is done when there is none left.
 
@@ -157,12 +159,15 @@ class Broker(Subscriptions):
         thousand recipients. Between two steps other batches may be published, and subscriptions
         may come and go; of the rest of this batch they are then told from there on.
 
+        Args:
+            slices: what was found when it was validated.
+
         Returns:
             The steps. Each is the number of messages that everyone has been given by then, the
             last one of all that were accepted; or None where some have been given a message and
             others have not. Nearly always there is but one, and it has been done.
         """
-        return self._walks.walk(batch, source, on_error, first)
+        return self._walks.walk(batch, source, on_error, first, slices)
 
     def validate(self, batch: Batch) -> Generator[Accepted | Rejected | None, None, None]:
         """Check a batch's tag lists before it is stored; see `Matcher.validate`."""

@@ -18,11 +18,11 @@ from mist.broker.matches import Match, Matched, Recipients, Resolver
 from mist.broker.matching import Matcher
 from mist.broker.portion import Columns, Portion
 from mist.broker.preparation import Preparations
-from mist.broker.projection import Projected
+from mist.broker.projection import Slice, slice_of
 from mist.errors import CommandError
-from mist.wire import RECORD_START, Batch, Run, TagList, record_head, records
+from mist.wire import Batch, Run, records, rewritten
 
-__all__ = ["Joined", "Joiner", "Slice"]
+__all__ = ["Joined", "Joiner"]
 
 Joined = tuple[Recipients | CommandError, Portion | None, int, int]
 """Messages with the same recipients, and how many; or so many that are refused, and why. And the
@@ -31,31 +31,9 @@ place of the first run among them."""
 _RUNS: Final = 100  # in a step, one by one; of short lists that were never seen before, 2 ms
 _NEW: Final = 8_192  # bytes of lists in a step that were never seen: 0.7 ms of 64 tags each
 
-# Lists that are projected at once, and their bytes: 0.5 ms.
-_SLICE: Final = 512
-_SLICE_BYTES: Final = 24_576
-
-_START: Final = len(RECORD_START)
-
 _RESOLVED: Final = 50  # projections in a step whose subscribers have to be gathered: some 0.5 ms
 
 _OFFERED: Final = 8  # of so many lists of a slice one is offered to the cache of lists: 0.4 µs
-
-
-@attrs.frozen
-class Slice:
-    """Some of a batch's runs that follow each other, projected.
-
-    Attributes:
-        start, stop: their places in the batch.
-        version: of the subscriptions (`Resolver.version`) when they were projected.
-        projected: None where they have to be walked singly.
-    """
-
-    start: int
-    stop: int
-    version: int
-    projected: Projected | None
 
 
 @attrs.frozen
@@ -82,14 +60,7 @@ class _Runs:
     def rewritten(self, begins: int, ends: int) -> Sequence[Run]:
         """Some of them, with canonical tag lists in the place of those that were written."""
         runs = self.batch.runs[self.place + begins : self.place + ends]
-        if self.canonical is None:
-            return runs
-        return [
-            (new, RECORD_START + new + wire[_START + len(old) :], count)
-            if count == 1  # nearly always, and quicker so
-            else (new, TagList(None, new).rewrite(record_head(old), wire, count), count)
-            for (old, wire, count), new in zip(runs, self.canonical[begins:ends], strict=True)
-        ]
+        return runs if self.canonical is None else rewritten(runs, self.canonical[begins:ends])
 
 
 class _Part(Portion):
@@ -182,13 +153,17 @@ class Joiner:
         self._nobody = resolver.nobody
         self._cuts = 0
 
-    def cut(self, batch: Batch, start: int) -> Slice:
-        """The next runs of a batch, projected; unless all their lists are known as written."""
-        tag_lists = batch.tag_lists[start : start + _SLICE]
-        while len(tag_lists) > 1 and sum(map(len, tag_lists)) > _SLICE_BYTES:
-            tag_lists = tag_lists[: len(tag_lists) // 2]
+    def cut(self, batch: Batch, start: int, before: Slice | None = None) -> Slice:
+        """The next runs of a batch, projected; unless all their lists are known as written.
+
+        Args:
+            before: the same, as it was validated; since then subscriptions may have changed.
+        """
+        tag_lists = slice_of(batch.tag_lists, start)
         projected = None
-        if not all(map(self._matches.__contains__, tag_lists)):
+        if before is not None and before.version == self._resolver.version:
+            projected = before.projected
+        elif not all(map(self._matches.__contains__, tag_lists)):
             projected = self._directory.project(tag_lists, self._most_tags)
         if projected is not None:
             # Some that do come again are found sooner by themselves. Other places each time, since

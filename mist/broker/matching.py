@@ -20,7 +20,7 @@ from mist.broker.preparation import Preparation, Preparations
 from mist.broker.validation import Accepted, Rejected, validate
 from mist.errors import CommandError, TooManyMatches
 from mist.message import Limits, parse_tag_list
-from mist.wire import Batch, Entry, Run, TagList
+from mist.wire import Batch, Run, TagList
 
 __all__ = ["Matcher"]
 
@@ -156,7 +156,10 @@ class Matcher:
         Returns:
             The parts, and None in between, where others may have their turns.
         """
-        for part in validate(batch, self._most_tags, self._matches):
+        validated = validate(
+            batch, self._most_tags, self._matches, self._directory.project, self._resolver.version
+        )
+        for part in validated:
             if isinstance(part, Accepted) and (long := self._preparations.among(part.batch)):
                 yield from self._prepare_part(part, set(long))
             else:
@@ -168,19 +171,18 @@ class Matcher:
         """Prepare the tag lists that take `long`; as much in a part as may be held at once."""
         prepared: dict[bytes, Preparation] = {}
         runs: list[Run] = []
-        entries: list[Entry] = []
 
         def accepted() -> Accepted:
             of_runs = Batch.of_runs(
                 runs.copy(), framable=part.batch.framable, envelope=part.batch.envelope
             )
-            done = Accepted(of_runs, entries.copy(), tuple(prepared.values()))
-            for each in (runs, entries, prepared):
-                each.clear()
+            done = Accepted(of_runs, prepared=tuple(prepared.values()))
+            runs.clear()
+            prepared.clear()
             return done
 
         try:
-            for run, entry in zip(part.batch.runs, part.entries, strict=True):
+            for run in part.batch.runs:
                 tag_list, _, count = run
                 if tag_list in long and tag_list not in prepared:
                     if sum(each.groups for each in prepared.values()) > _PREPARED:
@@ -197,7 +199,6 @@ class Matcher:
                         continue
                     self._preparations.done(preparation)
                 runs.append(run)
-                entries.append(entry)
             if runs:
                 yield accepted()
         finally:

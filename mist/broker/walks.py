@@ -15,12 +15,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from mist.audience import Audience
 from mist.broker.fanout import FanOut
-from mist.broker.joining import Joined, Joiner, Slice
+from mist.broker.joining import Joined, Joiner
 from mist.broker.matches import Match, Matched, Recipients, Resolver
 from mist.broker.matching import Matcher
 from mist.broker.outbox import Outbox
 from mist.broker.portion import Columns, Portion
 from mist.broker.preparation import Preparations
+from mist.broker.projection import Slice
 from mist.broker.tag_rates import TagRates
 from mist.errors import CommandError
 from mist.wire import Batch, records
@@ -73,7 +74,12 @@ class Walks:
         self._nobody = resolver.nobody
 
     def walk(
-        self, batch: Batch, source: Outbox | None, on_error: OnError, first: int | None
+        self,
+        batch: Batch,
+        source: Outbox | None,
+        on_error: OnError,
+        first: int | None,
+        slices: Sequence[Slice],
     ) -> Iterable[int | None]:
         """Queue a batch's messages for everyone they match; see `Broker.publish_in_steps`."""
         skip = None if source is None or source.echo else source
@@ -89,7 +95,9 @@ class Walks:
         if accepted:
             self._count(batch, accepted, source)
             return (accepted,)
-        return self._counted(self._publish_runs(batch, skip, on_error, first), batch, source)
+        return self._counted(
+            self._publish_runs(batch, skip, on_error, first, slices), batch, source
+        )
 
     def _counted(
         self, steps: Iterable[int | None], batch: Batch, source: Outbox | None
@@ -152,17 +160,23 @@ class Walks:
         return count, left
 
     def _publish_runs(
-        self, batch: Batch, skip: Outbox | None, on_error: OnError, first: int | None
+        self,
+        batch: Batch,
+        skip: Outbox | None,
+        on_error: OnError,
+        first: int | None,
+        slices: Sequence[Slice],
     ) -> Iterator[int | None]:
         """Deliver a batch run by run, those that follow each other to one destination joined."""
         deliver, resolver, joiner = self._fan_out.deliver, self._resolver, self._joiner
+        before = {each.start: each for each in slices}
         slice_ = Slice(0, 0, resolver.version, None)
         accepted = place = 0
         while place < len(batch.tag_lists):
             if place:
                 yield accepted
             if place >= slice_.stop or slice_.version != resolver.version:
-                slice_ = joiner.cut(batch, place)
+                slice_ = joiner.cut(batch, place, before.get(place))
             joined: list[Joined] = []
             following = joiner.join_projected(batch, slice_, place, joined)
             if following == place:

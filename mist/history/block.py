@@ -287,7 +287,7 @@ class Block:
 
     def check(self) -> str | None:
         """What is inconsistent in a block that can be read; None if nothing is."""
-        hashes, _ = pack_postings(self._lists, len(self._lists))
+        hashes, _, _ = pack_postings(self.columns.text)
         stored = self.select()
         head = self.head
         times = [round(each.time * MICROSECONDS) for each in stored]
@@ -329,7 +329,8 @@ class Block:
         lists, lookups = self._lists, selection.lookups
         candidates: Iterable[int] = range(len(lists))
         if lookups is not None and len(lists) > _FEW_LISTS:
-            postings = Postings(self._hashes, self.columns.postings, len(lists))
+            columns = self.columns
+            postings = Postings(self._hashes, columns.posted, columns.postings, columns.text)
             candidates = {number for wanted in lookups for number in postings.find(wanted)}
         return {number for number in candidates if selection.matches(lists[number])}
 

@@ -12,7 +12,7 @@ an owner has a bounded number of writers, and the one idle for longest is forgot
 """
 
 from collections.abc import Callable, Iterable
-from itertools import accumulate, groupby
+from itertools import groupby
 from typing import Final
 
 import attrs
@@ -20,8 +20,8 @@ import msgspec
 
 from mist.history.encoding import encode
 from mist.history.layout import Head, Row, checksum
-from mist.history.record import Publication, Stored
-from mist.wire import Entry
+from mist.history.record import Publication
+from mist.wire import Batch, Run, record, split_run
 
 __all__ = ["MAX_WRITERS", "Bulk", "Commit", "Mark", "make_blocks", "pack_blocks", "unpack_blocks"]
 
@@ -84,55 +84,40 @@ def make_blocks(publications: Iterable[Publication]) -> list[Row]:
     `Row.placed` gives them their ids and time in a log.
     """
     rows: list[Row] = []
-    block: list[tuple[Publication, Entry]] = []
+    block: list[tuple[Publication, Run]] = []
     count = size = 0
     for publication in publications:
-        for entry in _cut_long(publication.entries):
-            if block and (
-                count + entry[2] > _BLOCK_MESSAGES or size + len(entry[1]) > _BLOCK_BYTES
-            ):
+        for run in _cut_long(publication.batch.runs):
+            if block and (count + run[2] > _BLOCK_MESSAGES or size + len(run[1]) > _BLOCK_BYTES):
                 rows.append(_make_block(block))
                 block, count, size = [], 0, 0
-            block.append((publication, entry))
-            count += entry[2]
-            size += len(entry[1])
+            block.append((publication, run))
+            count += run[2]
+            size += len(run[1])
     if block:
         rows.append(_make_block(block))
     return rows
 
 
-def _cut_long(entries: Iterable[Entry]) -> Iterable[Entry]:
-    """The same entries, split into single messages where a run exceeds a block."""
-    for entry in entries:
-        tag_list, wire, count = entry
+def _cut_long(runs: Iterable[Run]) -> Iterable[Run]:
+    """The same runs, split into single messages where one exceeds a block."""
+    for run in runs:
+        tag_list, wire, count = run
         if count == 1 or (count <= _BLOCK_MESSAGES and len(wire) <= _BLOCK_BYTES):
-            yield entry
+            yield run
             continue
-        for data in tag_list.split(wire, count):
-            yield tag_list, b"%b%b\n" % (tag_list.head, data), 1
+        for data in split_run(tag_list, wire, count):
+            yield tag_list, record(tag_list, data), 1
 
 
-def _make_block(block: Iterable[tuple[Publication, Entry]]) -> Row:
-    first = 1
-    pieces: list[Stored] = []
+def _make_block(block: Iterable[tuple[Publication, Run]]) -> Row:
+    pieces: list[Publication] = []
     for _, items in groupby(block, key=lambda item: id(item[0])):
         group = list(items)
         publication = group[0][0]
-        entries = [entry for _, entry in group]
-        firsts = list(accumulate([entry[2] for entry in entries], initial=first))
-        first = firsts.pop()
-        pieces.append(
-            Stored(
-                entries,
-                0.0,
-                publication.publisher,
-                publication.framable,
-                publication.audience,
-                publication.meta,
-                firsts=firsts,
-            )
-        )
-    return encode(pieces)
+        batch = Batch.of_runs([run for _, run in group], framable=publication.batch.framable)
+        pieces.append(attrs.evolve(publication, batch=batch))
+    return encode(pieces, [0] * len(pieces))
 
 
 _Packed = tuple[int, bytes, int, bytes]

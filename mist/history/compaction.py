@@ -17,8 +17,8 @@ from mist.history.block import Block, TagLists
 from mist.history.block_store import BlockStore, Change
 from mist.history.channels import numbers_of
 from mist.history.continuity import is_sound
-from mist.history.encoding import encode
-from mist.history.layout import Head
+from mist.history.encoding import encode_joined, encode_stored
+from mist.history.layout import Head, Row
 from mist.history.record import Stored
 
 __all__ = ["TARGET", "Compaction", "plan_compaction"]
@@ -58,17 +58,20 @@ def plan_compaction(
     if not heads:
         return None
     try:
-        blocks = [Block(row, tag_lists) for row in store.rows(heads)]
-        stored = [
-            each for block in blocks for each in block.select(numbers=numbers_of(store, block))
-        ]
+        row = _join(store, [Block(row, tag_lists) for row in store.rows(heads)])
     except HistoryDamaged:  # `verify` reports it
         return None
-    if any(block.has_channels for block in blocks):
-        # Where one block has numbers, messages without a channel have empty ones.
-        stored = [each if each.numbers is not None else _unnumbered(each) for each in stored]
-    row = encode(stored, first=heads[0].first, last=heads[-1].last)
     return Compaction(heads, Change([head.first for head in heads], [row]))
+
+
+def _join(store: BlockStore, blocks: Sequence[Block]) -> Row:
+    """Neighbouring blocks as one."""
+    if not any(block.has_channels for block in blocks):
+        return encode_joined([(block.head, block.columns) for block in blocks])
+    stored = [each for block in blocks for each in block.select(numbers=numbers_of(store, block))]
+    # Where one block has numbers, messages without a channel have empty ones.
+    stored = [each if each.numbers is not None else _unnumbered(each) for each in stored]
+    return encode_stored(stored, blocks[0].head.first, blocks[-1].head.last)
 
 
 def _neighbours(heads: Sequence[Head], removed: int) -> Iterator[Sequence[Head]]:

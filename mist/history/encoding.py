@@ -1,13 +1,16 @@
-"""Encoding: publications to blocks, with ids, times, and the row that is stored; see `layout`."""
+"""Encoding: messages to blocks, as the row that is stored; see `layout`.
 
-from collections.abc import Hashable, Iterable, Sequence
+encode              publications, as they are appended
+encode_stored       messages that were read, where retention or an erasure left some
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from itertools import count, repeat
 from operator import add, sub
-from typing import TypeVar
 
 import attrs
 import msgspec
 
-from mist.history.clock import Clock
 from mist.history.columns import pack
 from mist.history.layout import (
     MICROSECONDS,
@@ -26,120 +29,233 @@ from mist.history.numbering import (
     has_channels,
     pack_numbers,
 )
-from mist.history.part import Columns
+from mist.history.part import HEAD_LENGTH, Columns
 from mist.history.postings import pack_postings
 from mist.history.record import Publication, Stored
+from mist.wire import Batch, Run, record_head
 
-__all__ = ["assign", "encode", "with_channel_counts"]
-
-K = TypeVar("K", bound=Hashable)
-
-
-def assign(publications: Iterable[Publication], first: int, clock: Clock) -> list[Stored]:
-    """Give ids to publications from `first` on, and times that never go back."""
-    stored = []
-    for each in publications:
-        if not each.entries:
-            continue
-        firsts = []
-        if not each.framable and any(count > 1 for _, _, count in each.entries):
-            raise ValueError("data that may contain LF can't be in a run")
-        for _, _, count in each.entries:
-            firsts.append(first)
-            first += count
-        stored.append(
-            Stored(
-                each.entries,
-                clock.stamp(each.time) / MICROSECONDS,
-                each.publisher,
-                each.framable,
-                each.audience,
-                each.meta,
-                firsts=firsts,
-            )
-        )
-    return stored
+__all__ = ["encode", "encode_stored", "with_channel_counts"]
 
 
-class _Numbering(dict[K, int]):
-    """Distinct values, numbered in order of appearance."""
+@attrs.define
+class _Sections:
+    """Columns of a block's sections, while they are filled; see `Body`."""
 
-    def __missing__(self, key: K) -> int:
-        number = self[key] = len(self)
-        return number
+    runs: list[int] = attrs.field(factory=list)
+    times: list[int] = attrs.field(factory=list)
+    publishers: list[str] = attrs.field(factory=list)
+    extras: list[Extra] = attrs.field(factory=list)
+    framable: list[bool] = attrs.field(factory=list)
+
+    def add(self, section: Publication | Stored, runs: int, time: int, *, framable: bool) -> None:
+        meta = section.meta
+        items = None if meta is None else tuple(sorted(meta.items()))
+        self.runs.append(runs)
+        self.times.append(time)
+        self.publishers.append(section.publisher)
+        self.extras.append((section.audience, items))
+        self.framable.append(framable)
 
 
-def encode(stored: Sequence[Stored], *, first: int | None = None, last: int | None = None) -> Row:
-    """Encode publications with ids, ascending and at least one message, as one block.
+@attrs.define
+class _Runs:
+    """Columns of a block's runs, while they are filled.
 
-    O(entries + tags of distinct tag lists), and bytes at the speed of memory.
+    Attributes:
+        names: the tag list of each.
+        counts: messages.
+        pieces: their data, LF between them.
+    """
+
+    names: list[bytes] = attrs.field(factory=list)
+    counts: list[int] = attrs.field(factory=list)
+    pieces: list[bytes] = attrs.field(factory=list)
+
+    def add_batch(self, batch: Batch) -> int:
+        """Returns the number of its runs."""
+        datas = batch.datas
+        if datas is None:
+            return self.add(batch.runs)
+        self.names += batch.tag_lists
+        self.counts += repeat(1, len(datas))
+        self.pieces += datas
+        return len(datas)
+
+    def add(self, runs: Sequence[Run]) -> int:
+        """Returns their number."""
+        self.names += [run[0] for run in runs]
+        self.counts += [run[2] for run in runs]
+        self.pieces += [
+            wire[HEAD_LENGTH + len(name) : -1] if count == 1 else _data(name, wire)
+            for name, wire, count in runs
+        ]
+        return len(runs)
+
+
+def _data(name: bytes, wire: bytes) -> bytes:
+    head = record_head(name)
+    return wire[len(head) : -1].replace(b"\n" + head, b"\n")
+
+
+def encode(publications: Sequence[Publication], times: Sequence[int]) -> Row:
+    """Encode publications, at least one, as one block whose ids begin at 1.
+
+    O(runs + tags of distinct tag lists), and bytes at the speed of memory; nearly all in C.
 
     Args:
-        stored: with numbers where the block is rewritten and its messages have some. Numbers are
-            stored only if those of all messages are known.
-        first, last: the ids that the block covers, where retention removed messages at its ends.
+        publications: each with a run.
+        times: of each, microseconds.
+
+    Raises:
+        ValueError: a run of several messages, in data of which there may be LF.
     """
-    lists: _Numbering[bytes] = _Numbering()
+    sections, runs = _Sections(), _Runs()
+    for publication, time in zip(publications, times, strict=True):
+        batch = publication.batch
+        added = runs.add_batch(batch)
+        if not batch.framable and max(runs.counts[-added:]) > 1:
+            raise ValueError("data that may contain LF can't be in a run")
+        sections.add(publication, added, time, framable=batch.framable)
+    row, lists, run_lists = _make_of_runs(sections, runs, (), 1)
+    if not _have_channels(lists):
+        return row
+    bounds = _bounds(publications, sections.runs)
+    return attrs.evolve(row, tally=add_up(lists, run_lists, runs.counts, bounds))
+
+
+def encode_stored(stored: Sequence[Stored], first: int, last: int) -> Row:
+    """Encode what is left of a block, at least one message, ids ascending.
+
+    Args:
+        stored: with numbers where its messages have some. Numbers are stored only if those of all
+            messages are known.
+        first, last: the ids that the block covers.
+    """
+    sections, runs = _Sections(), _Runs()
+    firsts: list[int] = []
+    for each in stored:
+        added = runs.add([(tags.canonical, wire, count) for tags, wire, count in each.entries])
+        sections.add(each, added, round(each.time * MICROSECONDS), framable=each.framable)
+        firsts += each.firsts
+    gaps = [0, *map(sub, firsts[1:], map(add, firsts, runs.counts))]
+    row, lists, run_lists = _make_of_runs(sections, runs, gaps, firsts[0])
+    row = _covering(row, first, last)
+    numbers: list[Numbers] = []
+    if not _have_channels(lists):
+        return row
+    for each in stored:
+        if each.numbers is None:
+            return row
+        numbers += each.numbers
+    return attrs.evolve(row, numbers=pack_numbers(lists, run_lists, runs.counts, numbers))
+
+
+def encode_joined(blocks: Sequence[tuple[Head, Columns]]) -> Row:
+    """Encode neighbouring blocks, of no message with a channel, as one.
+
+    O(runs + tags of distinct tag lists), nearly all in C: no message is looked at by itself.
+    """
+    oldest = blocks[0][0].oldest
+    sections = _Sections()
+    lists: dict[bytes, int] = {}
     run_lists: list[int] = []
     counts: list[int] = []
-    pieces: list[bytes] = []
-    firsts: list[int] = []
-    for publication in stored:
-        firsts += publication.firsts
-        for tag_list, wire, count in publication.entries:
-            run_lists.append(lists[tag_list.canonical])
-            counts.append(count)
-            data = wire[len(tag_list.head) :]
-            pieces.append(data if count == 1 else data.replace(b"\n" + tag_list.head, b"\n"))
-    gaps = map(sub, firsts[1:], map(add, firsts, counts))
-    times = [round(each.time * MICROSECONDS) for each in stored]
-    publishers: _Numbering[str] = _Numbering()
-    extras: _Numbering[Extra] = _Numbering()
-    section_publishers = pack([publishers[each.publisher] for each in stored])
-    section_extras = pack([extras[_extra(each)] for each in stored])
-    hashes, postings = pack_postings(lists, len(lists))
+    sizes: list[int] = []
+    gaps: list[int] = []
+    following = blocks[0][0].start
+    for head, columns in blocks:
+        new = [each for each in columns.lists if each not in lists]
+        lists.update(zip(new, range(len(lists), len(lists) + len(new)), strict=True))
+        numbers = list(map(lists.__getitem__, columns.lists))
+        run_lists += map(numbers.__getitem__, columns.run_lists)
+        counts += columns.counts
+        sizes += columns.sizes
+        gaps += [head.start - following, *columns.gaps[1:]]
+        following = head.start + head.messages + sum(columns.gaps[1:])
+        sections.runs += columns.section_runs
+        sections.times += [head.oldest - oldest + time for time in columns.section_times]
+        sections.publishers += map(columns.publishers.__getitem__, columns.section_publishers)
+        sections.extras += map(columns.extras.__getitem__, columns.section_extras)
+        sections.framable += map(bool, columns.section_framable)
+    data = b"".join([columns.data for _, columns in blocks])
+    start = blocks[0][0].start
+    sections.times = [time + oldest for time in sections.times]
+    row = _make(sections, lists, run_lists, counts, sizes, gaps, data, start)
+    return _covering(row, blocks[0][0].first, blocks[-1][0].last)
+
+
+def _covering(row: Row, first: int, last: int) -> Row:
+    return attrs.evolve(row, head=attrs.evolve(row.head, first=first, last=last))
+
+
+def _have_channels(lists: Iterable[bytes]) -> bool:
+    return has_channels(b"\n".join(lists))
+
+
+def _make_of_runs(
+    sections: _Sections, runs: _Runs, gaps: Sequence[int], start: int
+) -> tuple[Row, Sequence[bytes], Sequence[int]]:
+    """A block of some runs; and its tag lists, and the number of each run's."""
+    names, pieces = runs.names, runs.pieces
+    lists = list(dict.fromkeys(names))
+    run_lists: Sequence[int] = range(len(names))
+    if len(lists) < len(names):
+        numbers = dict(zip(lists, run_lists, strict=False))
+        run_lists = list(map(numbers.__getitem__, names))
+    sizes = [len(piece) + 1 for piece in pieces]
+    data = b"%b\n" % b"\n".join(pieces)
+    row = _make(sections, lists, run_lists, runs.counts, sizes, gaps, data, start)
+    return row, lists, run_lists
+
+
+def _make(
+    sections: _Sections,
+    lists: Collection[bytes],
+    run_lists: Sequence[int],
+    counts: Sequence[int],
+    sizes: Sequence[int],
+    gaps: Sequence[int],
+    data: bytes,
+    start: int,
+) -> Row:
+    """A block of columns; see `Columns`. Without gaps there are no ids left out."""
+    times = sections.times
+    publishers = dict(zip(dict.fromkeys(sections.publishers), count()))
+    extras = dict(zip(dict.fromkeys(sections.extras), count()))
     text = b"\n".join(lists)
+    hashes, posted, postings = pack_postings(text)
     body = encode_body(
         Body(
             lists=text,
             publishers=list(publishers),
             extras=list(extras),
-            sections=len(stored),
+            sections=len(times),
             runs=len(counts),
-            section_runs=pack([len(each.entries) for each in stored]),
+            section_runs=pack(sections.runs),
             section_times=pack([time - times[0] for time in times]),
-            section_publishers=section_publishers,
-            section_extras=section_extras,
-            section_framable=pack([each.framable for each in stored]),
+            section_publishers=pack(list(map(publishers.__getitem__, sections.publishers))),
+            section_extras=pack(list(map(extras.__getitem__, sections.extras))),
+            section_framable=pack(sections.framable),
             run_lists=pack(run_lists),
             run_counts=pack(counts),
-            run_sizes=pack(list(map(len, pieces))),
-            run_gaps=pack([0, *gaps]),
+            run_sizes=pack(sizes),
+            run_gaps=pack(gaps),
             postings=postings,
-            data=b"".join(pieces),
+            data=data,
+            posted=posted,
         )
     )
+    messages = sum(counts)
     head = Head(
-        first=firsts[0] if first is None else first,
-        last=firsts[-1] + counts[-1] - 1 if last is None else last,
-        start=firsts[0],
-        messages=sum(counts),
+        first=start,
+        last=start + messages + sum(gaps) - 1,
+        start=start,
+        messages=messages,
         oldest=times[0],
         newest=times[-1],
         size=len(hashes) + len(body),
     )
-    row = Row(head, hashes, checksum(hashes, body), body)
-    if not has_channels(text):
-        return row
-    if first is None:
-        bounds = _bounds(stored)
-        return attrs.evolve(row, tally=add_up(lists, run_lists, counts, bounds))
-    numbers: list[Numbers] = []
-    for publication in stored:
-        if publication.numbers is None:
-            return row
-        numbers += publication.numbers
-    return attrs.evolve(row, numbers=pack_numbers(lists, run_lists, counts, numbers))
+    return Row(head, hashes, checksum(hashes, body), body)
 
 
 def with_channel_counts(row: Row) -> Row:
@@ -160,18 +276,14 @@ def with_channel_counts(row: Row) -> Row:
     return attrs.evolve(row, tally=add_up(columns.lists, columns.run_lists, columns.counts))
 
 
-def _bounds(stored: Sequence[Stored]) -> list[tuple[int, int | None, int | None]]:
+def _bounds(
+    publications: Iterable[Publication], runs: Iterable[int]
+) -> list[tuple[int, int | None, int | None]]:
     bounds = []
-    run = 0
-    for publication in stored:
+    first = 0
+    for publication, number in zip(publications, runs, strict=True):
         size, age = bound_of(publication.meta)
-        for _ in publication.entries:
-            if size is not None or age is not None:
-                bounds.append((run, size, age))
-            run += 1
+        if size is not None or age is not None:
+            bounds += [(run, size, age) for run in range(first, first + number)]
+        first += number
     return bounds
-
-
-def _extra(publication: Publication) -> Extra:
-    meta = publication.meta
-    return publication.audience, None if meta is None else tuple(sorted(meta.items()))

@@ -15,7 +15,7 @@ from mist.errors import HistoryDamaged
 from mist.history.block import Block, TagLists
 from mist.history.block_store import BlockStore
 from mist.history.channels import rewritable
-from mist.history.encoding import encode
+from mist.history.encoding import encode_stored
 from mist.history.layout import Head, Row
 from mist.history.record import Stored
 from mist.history.selection import Selection
@@ -153,7 +153,7 @@ def _look(store: BlockStore, block: Block, erasure: Erasure, plan: Plan) -> None
     head = block.head
     plan.before.append(head)
     if kept:
-        plan.put.append(encode(kept, first=head.first, last=head.last))
+        plan.put.append(encode_stored(kept, head.first, head.last))
     last, count = gone[-1]
     plan.erased = plan.erased.plus(
         Erased(sum(each for _, each in gone), gone[0][0], last + count - 1)

@@ -22,7 +22,7 @@ from mist.history.block_cache import Blocks
 from mist.history.block_store import BlockStore, Executor, Totals
 from mist.history.channels import find_number
 from mist.history.commits import Bulk, Commit, Mark
-from mist.history.encoding import assign, encode, with_channel_counts
+from mist.history.encoding import encode, with_channel_counts
 from mist.history.erasing import Erased, Erasure
 from mist.history.inspection import inspect
 from mist.history.layout import MICROSECONDS, Head, Row
@@ -39,7 +39,6 @@ from mist.history.record import (
     Position,
     Problem,
     Publication,
-    Stored,
     Trimmed,
 )
 from mist.history.replay import column_page, find_last, find_time, read_page
@@ -84,16 +83,17 @@ class Log(History):
         access.check_writable()
         # Encoded before its turn comes, while the writer waits for the disk for the append
         # before. Only the head knows ids.
-        stored = assign(publications, 1, access.clock)
-        if not stored:
+        publications = [each for each in publications if each.batch.tag_lists]
+        if not publications:
             await trio.lowlevel.checkpoint()
             raise ValueError("nothing to append")
-        row = None if _takes_long(stored) else encode(stored)
+        times = [access.clock.stamp(each.time) for each in publications]
+        row = None if _takes_long(publications) else encode(publications, times)
         async with access.writing():
             if row is None:
-                row = await trio.to_thread.run_sync(encode, stored)
+                row = await trio.to_thread.run_sync(encode, publications, times)
             metadata = access.metadata
-            keys = _key_records(publications, stored, metadata.newest)
+            keys = _key_records(publications, times, metadata.newest)
             newest = metadata.newest + row.head.messages
             if newest > MAX_ID:
                 raise HistoryUnavailable("History is at its last id")
@@ -322,24 +322,17 @@ class Log(History):
 
 
 def _key_records(
-    publications: Sequence[Publication], stored: Sequence[Stored], newest: int
+    publications: Sequence[Publication], times: Sequence[int], newest: int
 ) -> list[KeyRecord]:
-    """Records of the keys of what is appended behind the id `newest`.
-
-    Args:
-        stored: the publications that have entries, with ids from 1 on.
-    """
-    marked = [each for each in publications if each.entries]
-    return [
-        KeyRecord(
-            newest + each.firsts[0],
-            round(each.time * MICROSECONDS),
-            publication.key.name,
-            publication.key.digest,
-        )
-        for publication, each in zip(marked, stored, strict=True)
-        if publication.key is not None
-    ]
+    """Records of the keys of what is appended behind the id `newest`."""
+    records: list[KeyRecord] = []
+    first = newest + 1
+    for publication, time in zip(publications, times, strict=True):
+        if publication.key is not None:
+            key = publication.key
+            records.append(KeyRecord(first, time, key.name, key.digest))
+        first += publication.count
+    return records
 
 
 def _place(bulk: Bulk, newest: int, moment: int, heads: list[Head]) -> Iterator[Row]:
@@ -355,11 +348,11 @@ def _place(bulk: Bulk, newest: int, moment: int, heads: list[Head]) -> Iterator[
         raise ValueError("another number of messages than was said")
 
 
-def _takes_long(stored: Iterable[Stored]) -> bool:
-    """Whether encoding messages would keep the event loop for long: a tag takes some 0.5 µs."""
+def _takes_long(publications: Iterable[Publication]) -> bool:
+    """Whether encoding messages would keep the event loop for long."""
     size = 0
-    for each in stored:
-        size += sum([len(tag_list.canonical) for tag_list, _, _ in each.entries])
+    for each in publications:
+        size += sum(map(len, each.batch.tag_lists))
         if size > _LONG:
             return True
     return False

@@ -30,7 +30,7 @@ class Columns:
         lists: the tag lists, canonical.
         text: the same, LF between them.
         publishers, extras: see `layout.Extra`; named by number.
-        postings: see `layout`.
+        postings, posted: see `layout`.
         data: the messages' data end to end, LF behind each.
         section_runs: how many runs each section has; `section_ends` is their sum so far.
         section_times: microseconds after the head's oldest.
@@ -50,6 +50,7 @@ class Columns:
         "extras",
         "gaps",
         "lists",
+        "posted",
         "postings",
         "publishers",
         "run_lists",
@@ -69,6 +70,7 @@ class Columns:
         self.publishers = body.publishers
         self.extras = body.extras
         self.postings = body.postings
+        self.posted = body.posted
         self.data = body.data
         sections, runs = body.sections, body.runs
         self.section_runs = unpack(*body.section_runs, sections)

@@ -1,19 +1,22 @@
 """Records of a history: publications as appended, messages as read, positions in an epoch.
 
-All are made of `mist.wire.Entry`, as the fan-out is: a run of messages with one tag list
-is one thing on its way in, on the disk, and on its way out again. An entry read from a log
-can be given to a wire form just like one that was published a moment ago.
+A run of messages with one tag list is one thing on its way in, on the disk, and on its way out
+again. What is appended is a batch as it was published (`mist.wire.Batch`): most tag lists never
+come again, and nobody asks a log for an object of each. What is read is entries
+(`mist.wire.Entry`), which can be given to a wire form just like those that were published a moment
+ago.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from operator import itemgetter
+from typing import Self
 
 import attrs
 
 from mist.history.numbering import Numbers, raised
 from mist.message import TagSet
-from mist.wire import Entry
+from mist.wire import Batch, Entry, Run
 
 __all__ = [
     "MAX_ID",
@@ -70,33 +73,39 @@ class Publication:
     """What one publisher published at one moment: a batch, its tag lists checked.
 
     Attributes:
-        entries: tag list, canonical wire and number of messages of each run; see
-            `mist.wire.Entry`. At least one.
+        batch: with canonical tag lists. Its envelope is not looked at.
         time: when it arrived, Unix seconds. Stored to the microsecond.
         publisher: registry id of the token, or the listener's configured name.
-        framable: as in `mist.wire.Batch`; False means one message in each entry.
         audience: who may receive it, as `mist.audience` formats it; None is everyone.
         meta: name to bytes: headers, the publisher's message id, a reply address.
         key: idempotency key; stored beside the publication and not returned by reads.
     """
 
-    entries: Sequence[Entry]
+    batch: Batch
     time: float
     publisher: str = ""
-    framable: bool = True
     audience: str | None = None
     meta: Mapping[str, bytes] | None = None
     key: Key | None = None
 
-    @property
-    def count(self) -> int:
-        """Number of messages. O(entries)."""
-        return sum(map(_count_of, self.entries))
+    @classmethod
+    def of_runs(
+        cls,
+        runs: Sequence[Run],
+        time: float,
+        publisher: str = "",
+        framable: bool = True,
+        audience: str | None = None,
+        meta: Mapping[str, bytes] | None = None,
+        key: Key | None = None,
+    ) -> Self:
+        """A publication of runs with canonical tag lists; `framable` as in `Batch`."""
+        return cls(Batch.of_runs(runs, framable=framable), time, publisher, audience, meta, key)
 
     @property
-    def size(self) -> int:
-        """Bytes of the wires. O(entries)."""
-        return sum(map(len, map(_wire_of, self.entries)))
+    def count(self) -> int:
+        """Number of messages. O(runs)."""
+        return self.batch.count
 
 
 @attrs.frozen
@@ -112,19 +121,38 @@ class StoredMessage:
     meta: Mapping[str, bytes] | None
 
 
-@attrs.frozen(kw_only=True)
-class Stored(Publication):
-    """A publication with its ids, or the part of one that a selection or retention left.
+@attrs.frozen
+class Stored:
+    """A publication as it is read, or the part of one that a selection or retention left.
 
     Attributes:
+        entries: its runs, see `mist.wire.Entry`; at least one.
+        framable: as in `mist.wire.Batch`; False means one message in each entry.
+        time, publisher, audience, meta: see `Publication`.
         firsts: the id of each entry's first message, ascending. Within an entry the ids are
             consecutive.
         numbers: of each entry's first message in its channels, where requested; within an
             entry they are consecutive, too.
     """
 
-    firsts: Sequence[int]
-    numbers: Sequence[Numbers] | None = None
+    entries: Sequence[Entry]
+    time: float
+    publisher: str = ""
+    framable: bool = True
+    audience: str | None = None
+    meta: Mapping[str, bytes] | None = None
+    firsts: Sequence[int] = attrs.field(kw_only=True)
+    numbers: Sequence[Numbers] | None = attrs.field(default=None, kw_only=True)
+
+    @property
+    def count(self) -> int:
+        """Number of messages. O(entries)."""
+        return sum(map(_count_of, self.entries))
+
+    @property
+    def size(self) -> int:
+        """Bytes of the wires. O(entries)."""
+        return sum(map(len, map(_wire_of, self.entries)))
 
     def messages(self) -> Iterator[StoredMessage]:
         """The single messages, by ascending ids."""

@@ -16,7 +16,7 @@ from mist.history.block_cache import Blocks
 from mist.history.block_store import BlockStore, State, Totals
 from mist.history.channels import rewritable
 from mist.history.clock import Moment
-from mist.history.encoding import encode
+from mist.history.encoding import encode_stored
 from mist.history.layout import Head, Row
 from mist.history.record import MAX_ID
 from mist.history.replay import find_last
@@ -128,7 +128,7 @@ class _Thinner:
         plan.highest = max(plan.highest, thinned.highest)
         plan.tracked.update(thinned.tracked)  # blocks ascend, so the last one is the highest
         if thinned.kept:
-            plan.put.append(encode(thinned.kept, first=head.first, last=head.last))
+            plan.put.append(encode_stored(thinned.kept, head.first, head.last))
 
     def _read(self, head: Head) -> Block:
         row = self._store.row(head.first)

@@ -39,8 +39,9 @@ class Selection:
             subscriptions name them.
 
     Attributes:
-        lookups: for each alternative, the hashes of its tags; None where there are so many
-            alternatives that looking each of them up would cost more than it saves.
+        lookups: for each alternative, its tags by their hashes, ascending; None where there are so
+            many alternatives that looking each of them up would cost more than it saves. Of two
+            tags with one hash it has one.
 
     Raises:
         ValueError: no alternative, or an empty one.
@@ -55,10 +56,10 @@ class Selection:
         self._index: dict[str, _Bucket] | None = None
         self._verdicts: dict[bytes, bool] = {}
         self._size = 0  # of the verdicts, in bytes, roughly
-        self.lookups: list[tuple[int, ...]] | None = None
+        self.lookups: list[dict[int, bytes]] | None = None
         if len(self.alternatives) <= _FEW:
             self.lookups = [
-                tuple(sorted({tag_hash(tag.encode()) for tag in tags}))
+                dict(sorted((tag_hash(tag), tag) for tag in map(str.encode, tags)))
                 for tags in self.alternatives
             ]
 

@@ -23,7 +23,6 @@ from mist.history import Publication
 from mist.history.commits import make_blocks, pack_blocks
 from mist.http.problems import Problem
 from mist.message import Limits
-from mist.wire import TagList
 
 __all__ = ["make_part"]
 
@@ -137,7 +136,7 @@ def _publications(
     batches: Iterable[pa.RecordBatch], publisher: str, limits: Limits, site: str
 ) -> Iterator[Publication]:
     start = 0
-    known: dict[tuple[str, ...], TagList] = {}
+    known: dict[tuple[str, ...], bytes] = {}
     for batch in batches:
         _refuse_nulls(batch, start)
         for at in range(0, len(batch), _AT_ONCE):
@@ -151,7 +150,7 @@ def _publications(
 
 def _noting(publications: Iterable[Publication], lists: set[bytes]) -> Iterator[Publication]:
     for publication in publications:
-        lists.update([tag_list.canonical for tag_list, _, _ in publication.entries])
+        lists.update(publication.batch.tag_lists)
         yield publication
 
 

@@ -19,7 +19,7 @@ from mist.broker.preparation import Preparation
 from mist.broker.validation import Accepted, Rejected
 from mist.message import Envelope, TagSet, format_tags, parse_tags
 from mist.turns import emptying
-from mist.wire import Batch, Entry, Run, record
+from mist.wire import Batch, Run, record
 
 __all__ = ["Checked"]
 
@@ -38,15 +38,13 @@ class Checked:
         broker: whose rules for tags hold.
 
     Attributes:
-        runs: their records, one each.
-        entries: the same with their checked tag lists.
+        runs: their records, one each, with canonical tag lists.
         framable: of each, whether its data holds no LF.
         prepared: matches that take long to find, and have been found.
     """
 
     broker: Broker
     runs: list[Run] = attrs.field(factory=list)
-    entries: list[Entry] = attrs.field(factory=list)
     framable: list[bool] = attrs.field(factory=list)
     prepared: list[Preparation] = attrs.field(factory=list)
 
@@ -92,12 +90,11 @@ class Checked:
             if part is not None:
                 self.prepared += part.prepared
                 self.runs += part.batch.runs
-                self.entries += part.entries
             yield
 
     def let_go(self) -> Iterator[None]:
         """Forget all of it, in steps: at once, 3,000 messages of 64 tags take 9 ms."""
-        return emptying(self.entries, self.runs)
+        return emptying(self.runs)
 
     def batches(self, envelopes: Sequence[Envelope | None] = ()) -> list[Accepted]:
         """Batches to publish, neighbours with one envelope together.
@@ -114,7 +111,7 @@ class Checked:
             raise ValueError(f"{len(envelopes)} envelopes for {number} messages")
         if envelopes.count(None) == len(envelopes):  # as nearly always
             batch = Batch.of_runs(self.runs[:], framable=all(self.framable))
-            return [Accepted(batch, self.entries[:])]
+            return [Accepted(batch)]
         batches: list[Accepted] = []
         pairs = zip(range(number), envelopes or repeat(None, number), strict=True)
         for envelope, neighbours in itertools.groupby(pairs, key=itemgetter(1)):
@@ -123,7 +120,7 @@ class Checked:
             some = slice(places[0], places[-1] + 1)
             framable = all(self.framable[some])
             batch = Batch.of_runs(self.runs[some], framable=framable, envelope=envelope)
-            batches.append(Accepted(batch, self.entries[some]))
+            batches.append(Accepted(batch))
         return batches
 
 

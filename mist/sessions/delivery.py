@@ -14,13 +14,14 @@ batch in which it happened.
 """
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import trio
 
 from mist.broker.broker import Broker
 from mist.broker.outbox import Outbox
+from mist.broker.projection import Slice
 from mist.change import Change
 from mist.errors import HistoryUnavailable
 from mist.history import Bulk, Commit, History, Stored
@@ -90,20 +91,27 @@ class Delivery:
     async def deliver(self, submission: Submission, first: int) -> None:
         """Publish what was stored with `first` as the id of its first message."""
         for part in submission.accepted:
-            count = sum([entry[2] for entry in part.entries])
-            await self._publish(part.batch, submission.source, first, count)
+            count = part.batch.count
+            await self._publish(part.batch, submission.source, first, count, part.slices)
             first += count
 
     def flush(self) -> bool:
         """Have what was delivered written; see `FlushScheduler.flush`."""
         return self._scheduler.flush()
 
-    async def _publish(self, batch: Batch, source: Outbox | None, first: int, count: int) -> None:
+    async def _publish(
+        self,
+        batch: Batch,
+        source: Outbox | None,
+        first: int,
+        count: int,
+        slices: Sequence[Slice] = (),
+    ) -> None:
         """Publish a batch of so many messages, in turns."""
         if self._scheduler.crowded:
             await self._scheduler.rest(self._account)
         try:
-            steps = self._broker.publish_in_steps(batch, source, first=first)
+            steps = self._broker.publish_in_steps(batch, source, first=first, slices=slices)
             if not isinstance(steps, tuple):  # which is done, as nearly always
                 await self._scheduler.work(self._told(steps, first, count), self._account)
         except Exception as error:

@@ -49,8 +49,8 @@ class Submission:
     size: int = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.count = sum([entry[2] for part in self.accepted for entry in part.entries])
-        self.size = sum([len(entry[1]) for part in self.accepted for entry in part.entries])
+        self.count = sum([part.batch.count for part in self.accepted])
+        self.size = sum([part.batch.size for part in self.accepted])
         if self.count < 1:
             raise ValueError("a submission has at least one message")
 
@@ -60,10 +60,9 @@ class Submission:
         for part in self.accepted:
             envelope = part.batch.envelope or _PLAIN
             yield Publication(
-                part.entries,
+                part.batch,
                 self.time,
                 self.publisher,
-                part.batch.framable,
                 None if envelope.audience is None else envelope.audience.text,
                 envelope.meta,
                 key=key,

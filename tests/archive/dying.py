@@ -26,7 +26,7 @@ from mist.archive.segments import read_segment
 from mist.history import Durability, History, Policy, Publication
 from mist.history.opening import open_history
 from mist.history.sqlite import open_sqlite
-from mist.wire import TagList
+from mist.wire import record
 
 NOON = 1_795_262_400.0  # 2026-11-21 12:00 UTC
 DAY = 86_400.0
@@ -47,9 +47,8 @@ LOADED = [open_sqlite, pandas, rows, lineage]
 
 
 def some(first: int, count: int, time: float) -> Publication:
-    tag_list = TagList(frozenset({"a"}))
-    lines = [(tag_list, b"%b%d\n" % (tag_list.head, first + n), 1) for n in range(count)]
-    return Publication(lines, time, "tcp")
+    lines = [(b"a", record(b"a", b"%d" % (first + n)), 1) for n in range(count)]
+    return Publication.of_runs(lines, time, "tcp")
 
 
 @attrs.define

@@ -17,9 +17,10 @@ from mist.archive.schema import MESSAGES
 from mist.archive.segments import day_of, iter_batches, read_segment, write_segment
 from mist.history import HistoryDamaged, Part, Publication, Selection, Stored
 from mist.history.block import Block, TagLists
-from mist.history.encoding import encode
+from mist.history.encoding import encode_stored
+from mist.history.layout import Row
 from mist.message import Limits
-from mist.wire import Entry, TagList
+from mist.wire import Entry, TagList, split_run
 from tests.archive.stored import to_batch
 
 TAGS = st.frozensets(st.sampled_from(["a", "b", "room:1", "ä"]), min_size=1, max_size=3)
@@ -63,12 +64,17 @@ def logs(draw: st.DrawFn) -> list[Stored]:
     return found
 
 
+def _row(stored: list[Stored]) -> Row:
+    last = stored[-1]
+    return encode_stored(stored, stored[0].firsts[0], last.firsts[-1] + last.entries[-1][2] - 1)
+
+
 def blocks(stored: list[Stored], cuts: set[int]) -> list[Block]:
     """A log of several blocks; each ends ahead of those numbers of publications."""
     found, tag_lists = [], TagLists()
     places = sorted({0, len(stored), *(each for each in cuts if each < len(stored))})
     for start, end in pairwise(places):
-        found.append(Block(encode(stored[start:end]), tag_lists))
+        found.append(Block(_row(stored[start:end]), tag_lists))
     return found
 
 
@@ -132,10 +138,10 @@ def test_what_became_rows_can_be_published_again(stored: list[Stored]) -> None:
     publications = to_publications(batch, 7.0, "again", Limits())
     assert all((each.time, each.publisher) == (7.0, "again") for each in publications)
     found = [
-        (tag_list.tags, data, each.audience, each.meta)
+        (frozenset(tag_list.decode().split(",")), data, each.audience, each.meta)
         for each in publications
-        for tag_list, wire, count in each.entries
-        for data in tag_list.split(wire, count)
+        for tag_list, wire, count in each.batch.runs
+        for data in split_run(tag_list, wire, count)
     ]
     assert found == [
         (message.tags, message.data, message.audience, message.meta)
@@ -144,7 +150,7 @@ def test_what_became_rows_can_be_published_again(stored: list[Stored]) -> None:
     ]
     for each in publications:
         # What can't be a line must say so.
-        assert each.framable == all(wire.count(b"\n") == 1 for _, wire, _ in each.entries)
+        assert each.batch.framable == all(wire.count(b"\n") == 1 for _, wire, _ in each.batch.runs)
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from mist.errors import HistoryUnavailable
 from mist.history import Durability, Erasure, History, Policy, Publication, Rule
 from mist.history.maintenance import run_maintenance
 from mist.history.opening import open_history
-from mist.wire import TagList
+from mist.wire import record
 from tests.waiting import until
 
 NOON = 1_795_262_400.0  # 2026-11-21 12:00 UTC
@@ -33,9 +33,9 @@ DAY = 86_400.0
 
 
 def some(count: int, text: str = "m", time: float = NOON, tag: str = "a") -> Publication:
-    tag_list = TagList(frozenset({tag}))
-    entries = [(tag_list, b"%b%b%d\n" % (tag_list.head, text.encode(), n), 1) for n in range(count)]
-    return Publication(entries, time, "tcp")
+    tag_list = tag.encode()
+    runs = [(tag_list, record(tag_list, b"%b%d" % (text.encode(), n)), 1) for n in range(count)]
+    return Publication.of_runs(runs, time, "tcp")
 
 
 @pytest.fixture
@@ -116,13 +116,9 @@ async def test_a_segment_has_no_more_than_its_rows(archive: Archive, history: Hi
 
 
 async def test_a_segment_ends_with_its_bytes(archive: Archive, history: History) -> None:
-    noise = TagList(frozenset({"n"}))
     for _ in range(3):
-        entries = [(noise, noise.head + os.urandom(9_000).hex().encode() + b"\n", 1)] * 1
-        blocks = [
-            (noise, noise.head + os.urandom(9_000).hex().encode() + b"\n", 1) for _ in range(1_000)
-        ]
-        await history.append([Publication([*entries, *blocks], NOON, "tcp")])
+        runs = [(b"n", record(b"n", os.urandom(9_000).hex().encode()), 1) for _ in range(1_001)]
+        await history.append([Publication.of_runs(runs, NOON, "tcp")])
     async with sealing(archive, history, SealPolicy(bytes=1 << 20)) as sealer:
         await sealer.seal_now()
     assert len(archive.messages.current().segments) >= 2

@@ -16,6 +16,7 @@ import mist.broker.fanout
 import mist.broker.joining
 import mist.broker.matches
 import mist.broker.preparation
+import mist.broker.projection
 from mist.broker.broker import Broker
 from mist.broker.matches import Recipients
 from mist.broker.named_subscriptions import NamedSubscription
@@ -34,7 +35,7 @@ A = frozenset("a")
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything is long that has more than a few of anything."""
     monkeypatch.setattr(mist.broker.joining, "_RUNS", 2)
-    monkeypatch.setattr(mist.broker.joining, "_SLICE", 5)
+    monkeypatch.setattr(mist.broker.projection, "_SLICE", 5)
     monkeypatch.setattr(mist.broker.joining, "_RESOLVED", 2)
     monkeypatch.setattr(mist.broker.matching, "_ROUTES", 2)
     monkeypatch.setattr(mist.broker.fanout, "_STEP", 2)
@@ -116,7 +117,7 @@ def test_long_lists_are_checked_some_at_a_time() -> None:
     assert parts.count(None) >= 20
     accepted = next(part for part in parts if part is not None)
     assert isinstance(accepted, Accepted)
-    assert len(accepted.entries) == 1_000
+    assert len(accepted.batch.runs) == 1_000
 
 
 def test_a_message_for_very_many_is_given_to_some_at_a_time() -> None:
@@ -296,7 +297,7 @@ def test_a_batch_that_is_given_up_is_counted_as_far_as_it_came() -> None:
     steps = iter(broker.publish_in_steps(batch(*[("a", str(n)) for n in range(9)])))
     next(steps)
     steps.close()  # type: ignore[attr-defined]
-    assert broker.statistics().published == outbox.queued == mist.broker.joining._SLICE
+    assert broker.statistics().published == outbox.queued == mist.broker.projection._SLICE
 
 
 # Preparations

@@ -118,7 +118,7 @@ async def test_those_inside_are_told_everything(bus):
 
 async def test_an_audience_that_can_not_be_read_is_nobody(server, bus):
     history = server.hub.sequencer.history
-    await history.append([Publication([run("/a", "x")], 1000.0, audience="?")])
+    await history.append([Publication.of_runs([run("/a", "x")], 1000.0, audience="?")])
     reader = Reader(lambda: ("/a",), lambda: Attributes(user="1"))
     limits = BacklogLimits(age=float("inf"))
     feed = Feed(server.hub.sequencer, {"/a": 0}, reader, limits, Window(history, 10))

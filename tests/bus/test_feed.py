@@ -58,7 +58,7 @@ async def append(history, model, lasts, found):
                 numbers[channel] = lasts[channel]
             model.append(Told(len(model) + 1, numbers, audience != "users=2"))
         entry = run(",".join(tags), *["data"] * count)
-        publications.append(Publication([entry], 1000.0, audience=audience))
+        publications.append(Publication.of_runs([entry], 1000.0, audience=audience))
     await history.append(publications)
 
 

@@ -4,18 +4,45 @@ from bisect import bisect_right
 from itertools import accumulate
 
 from mist.history import Publication, Selection, StoredMessage
-from mist.wire import TagList
+from mist.history.clock import Clock
+from mist.history.encoding import encode
+from mist.message import format_tags
+from mist.wire import record, split_run
 
 
 def run(tags, *data):
-    """An entry: `run("a,b", "x", "y")` is two messages with the tags a and b."""
-    tag_list = TagList(frozenset(tags.split(",")))
+    """A run: `run("a,b", "x", "y")` is two messages with the tags a and b."""
+    tag_list = format_tags(tags.split(",")).encode()
     pieces = [each if isinstance(each, bytes) else each.encode() for each in data]
-    return tag_list, b"".join(tag_list.head + each + b"\n" for each in pieces), len(pieces)
+    return tag_list, b"".join(record(tag_list, each) for each in pieces), len(pieces)
 
 
-def publication(*entries, time=1000.0, publisher="", **options):
-    return Publication(list(entries), time, publisher, **options)
+def publication(*runs, time=1000.0, publisher="", **options):
+    return Publication.of_runs(list(runs), time, publisher, **options)
+
+
+def numbered(publications, first=1):
+    """The messages of publications, as they come out of a log in which they have ids from
+    `first` on."""
+    messages = []
+    for each, time in zip(publications, _times(publications), strict=True):
+        for tag_list, wire, count in each.batch.runs:
+            tags = frozenset(tag_list.decode().split(","))
+            for data in split_run(tag_list, wire, count):
+                rest = each.publisher, each.audience, each.meta
+                messages.append(StoredMessage(first, time / 1e6, tags, data, *rest))
+                first += 1
+    return messages
+
+
+def block_of(publications, first=1):
+    """The row of a block of publications, ids from `first` on."""
+    return encode(publications, _times(publications)).moved(first - 1)
+
+
+def _times(publications):
+    clock = Clock()
+    return [clock.stamp(each.time) for each in publications]
 
 
 def one(tags, data="", **options):

@@ -1,5 +1,8 @@
 """Blocks: what goes in comes out, whole or the part asked for; what is damaged is refused."""
 
+from collections import Counter
+from itertools import accumulate
+
 import attrs
 import pytest
 from hypothesis import given
@@ -7,13 +10,14 @@ from hypothesis import strategies as st
 
 from mist.history import HistoryDamaged, Publication, Selection
 from mist.history.block import Block, TagLists
-from mist.history.clock import Clock
-from mist.history.columns import pack, unpack
-from mist.history.encoding import assign, encode
-from mist.history.postings import Postings, pack_postings, tag_hash
-from tests.history.messages import plain, run
+from mist.history.columns import INDEXES, fixed, pack, unpack, unpack_all
+from mist.history.encoding import encode_joined, encode_stored
+from mist.history.postings import Postings, pack_postings, tag_hash, terms
+from tests.history.messages import block_of, numbered, plain, run
 
 tag_sets = st.frozensets(st.sampled_from("abcdeÄ"), min_size=1, max_size=4)
+names = ["a", "b", "ab", "ba", "aa", "Ä", "/t", "/t/u", "/t/*", ".s", ".s.u", ".s.*", "..t"]
+addressed = st.frozensets(st.sampled_from(names[:-3]), min_size=1, max_size=4)
 lines = st.binary(max_size=6).map(lambda data: data.replace(b"\n", b""))
 runs = st.builds(
     lambda tags, data: run(",".join(tags), *data), tag_sets, st.lists(lines, min_size=1, max_size=4)
@@ -24,9 +28,9 @@ common = {
     "audience": st.none() | st.sampled_from(["", "users=1"]),
     "meta": st.none() | st.dictionaries(st.text(max_size=3), st.binary(max_size=3), max_size=2),
 }
-framable = st.builds(Publication, st.lists(runs, min_size=1, max_size=4), **common)
+framable = st.builds(Publication.of_runs, st.lists(runs, min_size=1, max_size=4), **common)
 unframable = st.builds(
-    Publication,
+    Publication.of_runs,
     st.lists(
         st.builds(lambda tags, data: run(",".join(tags), data), tag_sets, st.binary(max_size=6)),
         min_size=1,
@@ -46,13 +50,12 @@ def messages(stored):
 
 @given(groups, firsts)
 def test_block_gives_back_what_it_was_made_of(group, first):
-    stored = assign(group, first, Clock())
-    row = encode(stored)
+    row = block_of(group, first)
     found = Block(row, TagLists()).select()
-    assert [plain(each.entries) for each in found] == [plain(each.entries) for each in stored]
-    assert messages(found) == messages(stored)
-    assert [each.framable for each in found] == [each.framable for each in group]
-    everything = messages(stored)
+    assert [plain(each.entries) for each in found] == [each.batch.runs for each in group]
+    everything = numbered(group, first)
+    assert messages(found) == everything
+    assert [each.framable for each in found] == [each.batch.framable for each in group]
     assert (row.head.first, row.head.start, row.head.last) == (first, first, everything[-1].id)
     assert row.head.messages == len(everything)
     assert Block(row, TagLists()).check() is None
@@ -60,8 +63,8 @@ def test_block_gives_back_what_it_was_made_of(group, first):
 
 @given(groups, st.none() | selections, st.data())
 def test_select_is_the_plain_filter(group, selection, data):
-    everything = messages(assign(group, 1, Clock()))
-    block = Block(encode(assign(group, 1, Clock())), TagLists())
+    everything = numbered(group)
+    block = Block(block_of(group), TagLists())
     after = data.draw(st.integers(0, len(everything) + 1))
     upto = data.draw(st.integers(0, len(everything) + 1))
     limit = data.draw(st.integers(1, len(everything) + 1))
@@ -82,7 +85,7 @@ def test_select_is_the_plain_filter(group, selection, data):
 
 @given(groups, st.data())
 def test_what_is_left_of_a_block_keeps_its_ids(group, data):
-    stored = assign(group, 1, Clock())
+    stored = Block(block_of(group), TagLists()).select()
     ids = [message.id for message in messages(stored)]
     kept = data.draw(st.sets(st.sampled_from(ids), min_size=1))
     left = []
@@ -92,7 +95,7 @@ def test_what_is_left_of_a_block_keeps_its_ids(group, data):
                 left.append(attrs.evolve(each, entries=[entry], firsts=[entry_first]))
     if not left:
         return
-    row = encode(left, first=1, last=ids[-1])
+    row = encode_stored(left, 1, ids[-1])
     assert messages(Block(row, TagLists()).select()) == messages(left)
     assert (row.head.first, row.head.last) == (1, ids[-1])
     assert row.head.start == left[0].firsts[0]
@@ -101,7 +104,7 @@ def test_what_is_left_of_a_block_keeps_its_ids(group, data):
 
 @given(groups, st.data())
 def test_every_changed_byte_is_noticed(group, data):
-    row = encode(assign(group, 1, Clock()))
+    row = block_of(group)
     place = data.draw(st.integers(0, len(row.body) - 1))
     bit = 1 << data.draw(st.integers(0, 7))
     body = row.body[:place] + bytes([row.body[place] ^ bit]) + row.body[place + 1 :]
@@ -113,29 +116,29 @@ def test_every_changed_byte_is_noticed(group, data):
 def test_any_bytes_with_the_right_checksum_are_a_block_or_damaged(body, group):
     from mist.history.layout import checksum
 
-    row = encode(assign(group, 1, Clock()))
+    row = block_of(group)
     row = attrs.evolve(row, body=body, checksum=checksum(row.hashes, body))
     with pytest.raises(HistoryDamaged):
         Block(row, TagLists())
 
 
 def test_thousand_messages_of_one_run_are_one_run_inside():
-    (stored,) = assign([Publication([run("a", *["x"] * 1000)], 1.0)], 1, Clock())
-    row = encode([stored])
+    publication = Publication.of_runs([run("a", *["x"] * 1000)], 1.0)
+    row = block_of([publication])
     assert len(row.body) < 2200
-    ((entry,),) = [each.entries for each in Block(row, TagLists()).select()]
-    assert plain([entry]) == plain(stored.entries)
+    (stored,) = Block(row, TagLists()).select()
+    assert plain(stored.entries) == publication.batch.runs
 
 
 def test_data_that_may_hold_lf_can_not_stand_in_a_run():
     with pytest.raises(ValueError, match="LF"):
-        assign([Publication([run("a", "x", "y")], 1.0, framable=False)], 1, Clock())
+        block_of([Publication.of_runs([run("a", "x", "y")], 1.0, framable=False)])
 
 
 def test_times_keep_their_microseconds():
     times = [1234.567891, 1_700_000_000.000001, 1_700_000_000.999999]
-    stored = assign([Publication([run("a", "")], time) for time in times], 1, Clock())
-    assert [each.time for each in Block(encode(stored), TagLists()).select()] == times
+    row = block_of([Publication.of_runs([run("a", "")], time) for time in times])
+    assert [each.time for each in Block(row, TagLists()).select()] == times
 
 
 @given(st.lists(st.integers(0, 2**64 - 1)))
@@ -157,21 +160,78 @@ def test_column_of_another_length_is_refused(code, raw, length):
         unpack(code, raw, length)
 
 
-@given(st.lists(tag_sets, min_size=1, max_size=60), tag_sets)
+@given(
+    st.lists(addressed, min_size=1, max_size=60, unique=True),
+    st.frozensets(st.sampled_from(names), min_size=1, max_size=3),
+)
 def test_postings_lead_to_the_lists_that_hold_every_tag(sets, wanted):
     lists = [",".join(sorted(tags)).encode() for tags in sets]
-    hashes, packed = pack_postings(lists, len(lists))
-    postings = Postings(hashes, packed, len(lists))
-    found = postings.find([tag_hash(tag.encode()) for tag in wanted])
-    assert list(found) == [number for number, tags in enumerate(sets) if wanted <= tags]
+    text = b"\n".join(lists)
+    hashes, posted, packed = pack_postings(text)
+    names = {term for each in lists for term in terms(each)}
+    assert Counter(unpack_all(INDEXES, hashes)) == Counter(map(tag_hash, names))
+    postings = Postings(hashes, posted, packed, text)
+    found = postings.find({tag_hash(tag): tag for tag in map(str.encode, wanted)})
+    expanded = [frozenset(term.decode() for term in terms(each)) for each in lists]
+    expected = {number for number, tags in enumerate(expanded) if wanted <= tags}
+    assert sorted(set(found)) == list(found)
+    assert expected <= set(found)
+    # No others are among them, unless the rarest tag is in most lists.
+    if all(sum(tag in tags for tags in expanded) * 2 <= len(lists) for tag in wanted):
+        assert expected == set(found)
+
+
+@given(st.lists(addressed, min_size=1, max_size=20, unique=True), st.data())
+def test_blocks_of_former_versions_have_postings_of_all_tags(sets, data):
+    lists = [",".join(sorted(tags)).encode() for tags in sets]
+    terms_of = [terms(each) for each in lists]
+    names = sorted({term for each in terms_of for term in each}, key=tag_hash)
+    numbers = [[n for n, each in enumerate(terms_of) if name in each] for name in names]
+    ends = pack(list(accumulate(map(len, numbers))))
+    packed = ends, pack([n for each in numbers for n in each]), [], []
+    postings = Postings(fixed("I", list(map(tag_hash, names))), None, packed, b"\n".join(lists))
+    wanted = data.draw(st.sets(st.sampled_from(names), min_size=1, max_size=3))
+    found = postings.find({tag_hash(tag): tag for tag in wanted})
+    assert list(found) == [n for n, each in enumerate(terms_of) if wanted <= set(each)]
+
+
+@pytest.mark.parametrize("sizes", [(50, 30, 1), (1, 1)])
+def test_postings_of_many_lists_are_made_in_pieces(monkeypatch, sizes):
+    lists = [f"a,b{n % 7},c{n}" + (",d" * (n % 3 > 0)) for n in range(400)]
+    text = "\n".join(lists).encode()
+    whole = pack_postings(text)
+    monkeypatch.setattr("mist.history.postings._PIECE", sizes[0])
+    monkeypatch.setattr("mist.history.postings._SORTED", sizes[-1])
+    assert pack_postings(text) == whole
+
+
+@given(st.lists(groups, min_size=1, max_size=4), st.data())
+def test_blocks_are_joined_as_if_their_messages_had_come_together(found, data):
+    blocks, expected, first = [], [], 1
+    for n, group in enumerate(found):
+        later = [attrs.evolve(each, time=each.time + n * 10**7) for each in group]
+        block = Block(block_of(later, first), TagLists())
+        first = block.head.last + 1
+        every = block.select()
+        # Ids are left out in the middle and at the ends.
+        left = [each for each in every if data.draw(st.booleans()) or each is every[-1]]
+        row = encode_stored(left, block.head.first, block.head.last)
+        blocks.append(Block(row, TagLists()))
+        expected += left
+    row = encode_joined([(each.head, each.columns) for each in blocks])
+    again = encode_stored(expected, blocks[0].head.first, blocks[-1].head.last)
+    assert row == again
+    assert messages(Block(row, TagLists()).select()) == messages(expected)
 
 
 def test_tags_that_share_a_hash_are_told_apart():
     # Both have the CRC-32 4ddb0c25.
     one, other = "plumless", "buckeroo"
     assert tag_hash(one.encode()) == tag_hash(other.encode())
-    group = [Publication([run(tag, tag) for tag in [one, other, *map(str, range(50))]], 1.0)]
-    block = Block(encode(assign(group, 1, Clock())), TagLists())
+    group = [
+        Publication.of_runs([run(tag, tag) for tag in [one, other, *map(str, range(50))]], 1.0)
+    ]
+    block = Block(block_of(group), TagLists())
     assert [message.id for message in messages(block.select(Selection([frozenset([other])])))] == [
         2
     ]

@@ -6,17 +6,13 @@ import pytest
 from mist.errors import HistoryDamaged
 from mist.history import Publication
 from mist.history.block_cache import Blocks
-from mist.history.clock import Clock
-from mist.history.encoding import assign, encode
 from mist.history.layout import Row
-from mist.wire import TagList
-
-A = TagList(frozenset("a"))
+from tests.history.messages import block_of
 
 
 def row_of(count: int, first: int = 1, size: int = 1) -> Row:
-    entries = [(A, b"publish a %b\n" % (b"x" * size), 1)] * count
-    return encode(assign([Publication(entries, 0.0)], first, Clock()))
+    runs = [(b"a", b"publish a %b\n" % (b"x" * size), 1)] * count
+    return block_of([Publication.of_runs(runs, 0.0)], first)
 
 
 def test_a_block_is_decoded_once_for_all_who_read_it() -> None:

@@ -12,6 +12,7 @@ from mist.history import Bulk, Mark
 from mist.history.block import Block, TagLists
 from mist.history.commits import make_blocks, pack_blocks, unpack_blocks
 from mist.history.opening import open_history
+from mist.wire import split_run
 from tests.history.messages import ids, one, publication, replay, run, some, texts
 
 
@@ -195,11 +196,12 @@ def test_blocks_hold_what_was_published_within_their_bounds(found, messages, siz
         newest = placed.head.last
     expected, numbers = [], itertools.count(1)
     for each in found:
-        for tag_list, wire, count in each.entries:
+        for tag_list, wire, count in each.batch.runs:
+            tags = frozenset(tag_list.decode().split(","))
             expected += [
-                (next(numbers), tag_list.tags, data, each.publisher, each.audience, each.meta,
-                 each.framable)
-                for data in tag_list.split(wire, count)
+                (next(numbers), tags, data, each.publisher, each.audience, each.meta,
+                 each.batch.framable)
+                for data in split_run(tag_list, wire, count)
             ]  # fmt: skip
     assert held == expected
 

@@ -14,7 +14,7 @@ from mist.errors import StartupError
 from mist.history import Durability, History, Publication, Selection
 from mist.history.cursor import Cursor
 from mist.history.opening import open_history
-from mist.wire import TagList
+from mist.wire import record
 
 PAGE = 8192  # bytes
 COUNT = 2_800
@@ -24,9 +24,9 @@ WANTED = {None: set(range(1, COUNT + 1)), SOME: {n for n in range(1, COUNT + 1) 
 
 
 def publication(n: int, size: int = 850) -> Publication:
-    tag_list = TagList(frozenset({"a", f"t{n % 7}"}))
+    tag_list = b"a,t%d" % (n % 7)
     data = random.Random(n).randbytes(size).hex().encode()
-    return Publication([(tag_list, b"%b%d %b\n" % (tag_list.head, n, data), 1)], 1000.0 + n)
+    return Publication.of_runs([(tag_list, record(tag_list, b"%d %b" % (n, data)), 1)], 1000.0 + n)
 
 
 @asynccontextmanager

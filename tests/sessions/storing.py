@@ -61,4 +61,4 @@ def bulk(*publications: Publication) -> Bulk:
 
 def numbers(tags: str, count: int, framable: bool = True) -> Publication:
     texts = [str(n) if framable else f"{n}\n" for n in range(count)]
-    return Publication([run(tags, each) for each in texts], 0.0, "", framable)
+    return Publication.of_runs([run(tags, each) for each in texts], 0.0, "", framable)

@@ -107,7 +107,7 @@ async def _in_turns(
     """Seconds that each append took: the log's, and the bare one right after it."""
     url = url_of(folder / "history.db")
     with closing(_open_bare(folder / "bare.db", durability)) as connection:
-        row = os.urandom(sum(each.size for each in group))
+        row = os.urandom(sum(each.batch.size for each in group))
         append_bare = partial(_append_bare, connection, row)
         async with (
             await open_history(url, durability=durability) as history,

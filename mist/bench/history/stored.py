@@ -15,7 +15,8 @@ from mist.bench.process import start_server
 from mist.bench.script import Script, write_script
 from mist.bench.site import Site, site_of
 from mist.history import MAX_GROUP, History, Publication
-from mist.wire import Entry, TagList
+from mist.message import format_tags
+from mist.wire import Run
 
 __all__ = ["SIZE", "groups", "publications", "script_of", "serving", "tidy_up", "url_of"]
 
@@ -37,24 +38,24 @@ def script_of(lists: Lists, messages: int) -> Script:
 
 def publications(script: Script, lists: Lists, first: int, count: int) -> list[Publication]:
     """`count` messages of a script from number `first` on, as a publisher's reads bring them."""
-    tag_lists = [TagList(frozenset(tags)) for tags in lists]
+    tag_lists = [format_tags(tags).encode() for tags in lists]
     now = time.time()
     return [
-        Publication(_entries(script, tag_lists, start, min(_READ, first + count - start)), now)
+        Publication.of_runs(_runs(script, tag_lists, start, min(_READ, first + count - start)), now)
         for start in range(first, first + count, _READ)
     ]
 
 
-def _entries(script: Script, tag_lists: list[TagList], first: int, count: int) -> list[Entry]:
+def _runs(script: Script, tag_lists: list[bytes], first: int, count: int) -> list[Run]:
     """A run where there is one tag list, else a message each."""
     size, turns = script.delivery_size, len(tag_lists)
     step = count if turns == 1 else 1
-    entries = []
+    runs = []
     for number in range(first, first + count, step):
         start = number % script.cycle * size
         wire = script.delivery[start : start + step * size]
-        entries.append((tag_lists[number % turns], wire, step))
-    return entries
+        runs.append((tag_lists[number % turns], wire, step))
+    return runs
 
 
 def groups(script: Script, lists: Lists, messages: int) -> Iterator[list[Publication]]:

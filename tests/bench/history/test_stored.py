@@ -12,6 +12,7 @@ from mist.bench.script import tag_lists
 from mist.bench.throughput import measure_throughput
 from mist.history import MAX_GROUP, Durability, HistoryStatistics
 from mist.history.opening import open_history
+from mist.wire import record_head, split_run
 
 
 @pytest.mark.parametrize("lists", [1, 7])
@@ -20,18 +21,20 @@ def test_what_is_stored_is_what_is_heard(lists: int) -> None:
     script = script_of(tags, 2_000)
     stored = publications(script, tags, 3, 1_200)
     assert [each.count for each in stored] == [500, 500, 200]
-    wire = b"".join(wire for each in stored for _, wire, _ in each.entries)
+    wire = b"".join(wire for each in stored for _, wire, _ in each.batch.runs)
     size = script.delivery_size
     assert wire == script.delivery[3 * size : 1_203 * size]
     for each in stored:
-        for tag_list, run, count in each.entries:
-            assert len(tag_list.split(run, count)) == count
-            assert run.startswith(tag_list.head)
+        for tag_list, run, count in each.batch.runs:
+            assert len(split_run(tag_list, run, count)) == count
+            assert run.startswith(record_head(tag_list))
 
 
 def test_one_tag_list_makes_one_run_of_a_read() -> None:
     tags = tag_lists(1)
-    assert [len(each.entries) for each in publications(script_of(tags, 1_000), tags, 0, 1_000)] == [
+    assert [
+        len(each.batch.runs) for each in publications(script_of(tags, 1_000), tags, 0, 1_000)
+    ] == [
         1,
         1,
     ]
@@ -41,8 +44,8 @@ def test_messages_go_on_where_the_script_begins_again() -> None:
     tags = tag_lists(1)
     script = script_of(tags, 10)  # a cycle of 1,024
     (stored,) = publications(script, tags, script.cycle - 1, 2)
-    (entry,) = stored.entries
-    numbers = [data[:10] for data in entry[0].split(entry[1], 2)]
+    ((tag_list, run, _),) = stored.batch.runs
+    numbers = [data[:10] for data in split_run(tag_list, run, 2)]
     assert numbers == [b"0%09d" % (script.cycle - 1), b"0000000000"]
 
 

@@ -109,7 +109,7 @@ async def test_only_what_is_new_is_looked_at_again() -> None:
         async def append(site: str, count: int) -> dict[str, ChannelPosition]:
             audience = Audience.of(others={"site": site}).text
             await history.append(
-                [Publication([run("/foo", *["x"] * count)], 1000.0, audience=audience)]
+                [Publication.of_runs([run("/foo", *["x"] * count)], 1000.0, audience=audience)]
             )
             return await history.channels(["/foo"])
 

@@ -22,7 +22,7 @@ from mist.pipeline.erasure.hot import erase_by_server
 from mist.pipeline.errors import JobFailed
 from mist.pipeline.source.address import Address
 from mist.pipeline.source.errors import ServerRefused
-from mist.wire import TagList
+from mist.wire import record
 from tests.pipeline.archives import Told, make_archive
 from tests.pipeline.source.fake import Fake, Handler, faking, rows
 from tests.processes import serving
@@ -163,18 +163,18 @@ async def _fill(url: str, size: int) -> int:
     """Messages of about a kilobyte, each tagged with one of a thousand users."""
     chance = random.Random(1)
     letters = bytes(chance.choices(b"abcdefghijklmnopqrstuvwxyz", k=1 << 20))
-    lists = [TagList(frozenset({"order", f"user:{n}"})) for n in range(1000)]
+    lists = [f"order,user:{n}".encode() for n in range(1000)]
     stored = count = 0
     async with await open_history(url, durability=Durability.PROCESS) as log:
         while stored < size:
-            entries = []
+            runs = []
             for _ in range(500):
                 place = chance.randrange(len(letters) - 2000)
                 data = letters[place : place + chance.randint(200, 1800)]
                 tags = chance.choice(lists)
-                entries.append((tags, b"%b%b\n" % (tags.head, data), 1))
+                runs.append((tags, record(tags, data), 1))
                 stored += len(data)
-            await log.append([Publication(entries, time.time(), "p")])
+            await log.append([Publication.of_runs(runs, time.time(), "p")])
             count += 500
             while await log.compact():
                 pass

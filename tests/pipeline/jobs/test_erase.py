@@ -14,11 +14,12 @@ from mist.archive.segments import read_segment
 from mist.history import Publication
 from mist.history.erasing import Erasure
 from mist.history.opening import open_history
+from mist.message import format_tags
 from mist.pipeline.erasure.hot import erase_by_file
 from mist.pipeline.exports import exports
 from mist.pipeline.jobs import erase, export
 from mist.pipeline.origin import Origin
-from mist.wire import TagList
+from mist.wire import record
 from tests.pipeline.archives import Told, add_accounts, make_archive
 
 SECRET = b"the-data-that-has-to-go"
@@ -277,9 +278,9 @@ def test_the_hot_log_is_erased_in_its_file(tmp_path: Path) -> None:
     async def fill() -> None:
         async with await open_history(url) as log:
             for told in messages():
-                tags = TagList(frozenset(told.tags.split(",")))
-                wire = b"%b%b\n" % (tags.head, told.data or b"x")
-                await log.append([Publication(((tags, wire, 1),), 1e9, "default")])
+                tags = format_tags(told.tags.split(",")).encode()
+                wire = record(tags, told.data or b"x")
+                await log.append([Publication.of_runs(((tags, wire, 1),), 1e9, "default")])
 
     trio.run(fill)
     assert holding(tmp_path)

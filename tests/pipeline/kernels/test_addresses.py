@@ -14,11 +14,11 @@ from mist.broker.outbox import Outbox, OutboxLimits
 from mist.history import Publication, Selection
 from mist.history.opening import open_history
 from mist.history.visibility import visible_to
-from mist.message import Envelope, TagSet
+from mist.message import Envelope, TagSet, format_tags
 from mist.pipeline.kernels.coverage import FANOUT, SUBSCRIPTION, TAG, Coverage
 from mist.pipeline.kernels.matching import Matcher
 from mist.protocols.line.forms import PLAIN
-from mist.wire import Batch, TagList
+from mist.wire import Batch, record
 from tests.addressed import asked, attributes, audiences, published, wants
 from tests.pipeline.kernels.columns import NUMBERS, TEXTS, column, written
 from tests.pipeline.kernels.test_matching import check, found_by
@@ -107,10 +107,10 @@ async def replayed(wanted: list[TagSet], rows: Messages, who: Attributes) -> lis
     found = []
     async with await open_history("memory://") as history:
         for tags, audience in rows:
-            entry = TagList(tags)
+            tag_list = format_tags(tags).encode()
             text = None if audience is None else audience.text
-            entries = [(entry, entry.head + b"x\n", 1)]
-            await history.append([Publication(entries, 0.0, audience=text)])
+            runs = [(tag_list, record(tag_list, b"x"), 1)]
+            await history.append([Publication.of_runs(runs, 0.0, audience=text)])
         for each in wanted:
             page = await history.read(Selection.asked([each]))
             for stored in page.stored:
