@@ -136,6 +136,24 @@ def test_what_clients_send_most_takes_no_parser(monkeypatch: pytest.MonkeyPatch)
     assert found == said == expected
 
 
+@given(st.integers(0, 8), st.integers(0, 8))
+def test_no_parser_is_given_a_flood_of_pongs(before: int, behind: int) -> None:
+    begun, ended = client_frame(1, b"be", fin=False), client_frame(0, b"gun")
+    flood = begun + client_frame(10, b"pong") * 1_000 + ended
+    given: list[bytes] = []
+
+    class Recorded(Connection):
+        def receive_data(self, data: bytes | None) -> None:
+            given.append(data or b"")
+            super().receive_data(data)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("mist.protocols.client_frames.Connection", Recorded)
+        pieces = [flood[:before], flood[before : len(flood) - behind], flood[len(flood) - behind :]]
+        assert list(read(FrameReader(1_000), pieces)) == [Text(b"begun")]
+    assert sum(map(len, given)) < 100
+
+
 def test_between_messages_nothing_is_held() -> None:
     reader = FrameReader(1 << 20)
     sent = [
