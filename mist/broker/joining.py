@@ -237,8 +237,9 @@ class Joiner:
         routes = dict(zip(distinct, map(self._directory.routes.get, distinct), strict=True))
         if None in routes.values():
             new = [projection for projection, route in routes.items() if route is None]
-            # Where most come again all are offered to the cache, else few: it takes 0.5 µs.
-            rarely = 1 if 2 * len(new) < len(distinct) else min(_OFFERED, len(new))
+            # Where some come again all are offered to the cache, else few: it takes 0.5 µs.
+            known = len(distinct) - len(new)
+            rarely = 1 if 4 * known > len(distinct) else min(_OFFERED, len(new))
             found = self._matcher.routes(new, slice(self._cuts % rarely, None, rarely))
             routes.update(zip(new, found, strict=False))
         return routes
