@@ -60,7 +60,8 @@ G = TypeVar("G")
 _VISIT: Final = 8192  # slots gone through in the time it takes to get at a chunk's bitmaps
 # In the time it takes to tell that nothing is for a message of few tags:
 _LONG: Final = 8  # more tags of it
-_HITS: Final = 16  # entries that are found
+_PLACES: Final = 2  # places of the tree that are looked at
+_HITS: Final = 4  # entries that are found
 _WIDE: Final = 48  # tags that are looked up in the time it takes to fetch a node's few strings
 
 
@@ -170,6 +171,7 @@ class Tree(Generic[G]):
             chunks: Sequence[Chunk[G]] = ()
             if near:
                 chunks = self._look_at(near, names, keys)
+                most -= len(near) // _PLACES
                 near.clear()
             if chunks:
                 most -= sum([1 + chunk.capacity // _VISIT for chunk in chunks])

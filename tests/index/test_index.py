@@ -4,7 +4,7 @@ import gc
 import random
 from collections import Counter
 from collections.abc import Iterable
-from itertools import chain
+from itertools import chain, combinations
 from weakref import ref
 
 import attrs
@@ -192,8 +192,20 @@ def test_so_many_messages_are_matched_at_once_as_their_work_allows() -> None:
     assert len(index.match_each([far] * 20, 10)) == 10
     assert len(index.match_each([wide] * 20, 44)) == 4
     assert list(map(len, index.match_each([hits] * 3, 1))) == [200]
-    assert len(index.match_each([far], 0 + 1)) == 1
+    assert index.match_each([far], 1) == [()]
     assert index.match_each([], 10) == []
+
+
+def test_places_that_are_looked_at_count_as_work() -> None:
+    """Messages that match nothing, but come near much: a thousand entries lack one tag."""
+    index: Index[int] = Index()
+    words = [f"w{n}" for n in range(12)]
+    for n, some in enumerate(combinations(words, 3)):
+        index.add(frozenset([*some, "lacks"]), n)
+        index.add(frozenset([*some[:2], f"lacks{n}"]), 1_000 + n)
+    near = [*words[:10], None]
+    assert index.match_each([near], 1) == [()]
+    assert len(index.match_each([near] * 100, 100)) < 30
 
 
 def test_narrow_messages_look_subsets_up_where_chunks_are_large(
