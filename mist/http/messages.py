@@ -235,6 +235,8 @@ class _Publishing:
     def _envelopes(self) -> list[Envelope | None]:
         record = self._caller.record
         site = "" if record is None else record.attributes.site
+        if not site and not any(self._found.audiences):
+            return []  # nobody's messages are targeted, as nearly always
         audiences = [for_site(each, site) if site else each for each in self._found.audiences]
         return [None if each is None else Envelope(audience=each) for each in audiences]
 
