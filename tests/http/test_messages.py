@@ -3,6 +3,7 @@
 import base64
 import itertools
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,50 @@ def told(response: Response) -> tuple[int, str]:
 
 
 # publishing
+
+
+class Steps(trio.abc.Instrument):
+    """Counts how often each task runs."""
+
+    def __init__(self) -> None:
+        self.of: Counter[str] = Counter()
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.of[task.name] += 1
+
+
+@without_history
+async def test_a_small_request_is_one_step_of_its_connection_and_nothing_else(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No checkpoint, no cancel scope, no other task: what a small request doesn't need."""
+    monkeypatch.setattr(server.hub.turns, "_clock", lambda: 0.0)  # no turn is over
+    wire = b'{"tags":["a"],"data":"1"}'
+    wire = b"Host: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (
+        len(wire),
+        wire,
+    )
+    entered: Counter[str] = Counter()
+    enter = trio.CancelScope.__enter__
+
+    def entering(scope: trio.CancelScope) -> trio.CancelScope:
+        entered[trio.lowlevel.current_task().name] += 1
+        return enter(scope)
+
+    async with connect(server) as client:
+        sock = client.connection
+        assert isinstance(sock, trio.SocketStream)
+        await client.request("POST", MESSAGES, json={"tags": ["a"], "data": "0"})
+        await trio.testing.wait_all_tasks_blocked()
+        monkeypatch.setattr(trio.CancelScope, "__enter__", entering)
+        trio.lowlevel.add_instrument(steps := Steps())
+        for _ in range(10):
+            await sock.socket.send(b"POST /v1/messages HTTP/1.1\r\n" + wire)
+            assert (await sock.socket.recv(65_536)).startswith(b"HTTP/1.1 202 ")
+        trio.lowlevel.remove_instrument(steps)
+        monkeypatch.undo()
+    [name] = [each for each in steps.of if "handle" in each]
+    assert (steps.of[name], entered[name]) == (10, 0)
 
 
 @pytest.mark.parametrize(
