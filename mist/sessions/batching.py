@@ -16,6 +16,7 @@ import attrs
 from mist.audience import Audience
 from mist.broker.broker import Broker
 from mist.broker.preparation import Preparation
+from mist.broker.projection import Slice
 from mist.broker.validation import Accepted, Rejected
 from mist.message import Envelope, TagSet, format_tags, parse_tags
 from mist.turns import emptying
@@ -38,14 +39,17 @@ class Checked:
         broker: whose rules for tags hold.
 
     Attributes:
-        runs: their records, one each, with canonical tag lists.
+        tag_lists, datas: of each, the tag lists in canonical form.
         framable: of each, whether its data holds no LF.
+        slices: what was found on the way of all of them; see `Accepted`.
         prepared: matches that take long to find, and have been found.
     """
 
     broker: Broker
-    runs: list[Run] = attrs.field(factory=list)
+    tag_lists: list[bytes] = attrs.field(factory=list)
+    datas: list[bytes] = attrs.field(factory=list)
     framable: list[bool] = attrs.field(factory=list)
+    slices: Sequence[Slice] = ()
     prepared: list[Preparation] = attrs.field(factory=list)
 
     def __enter__(self) -> Self:
@@ -78,23 +82,30 @@ class Checked:
         """As `check`, of messages whose tags are written as in a record, valid or not."""
         if not messages:
             raise ValueError("there is no message to publish")
-        runs: list[Run] = []
-        for place, (tag_list, data) in enumerate(messages, 1):
-            runs.append((tag_list, record(tag_list, data), 1))
-            self.framable.append(b"\n" not in data)
-            if not place % _RECORDS:
-                yield
-        for part in self.broker.validate(Batch.of_runs(runs)):
+        self.datas = [data for _, data in messages]
+        self.framable = [b"\n" not in data for data in self.datas]
+        if all(self.framable):
+            batch = Batch.of_columns([tag_list for tag_list, _ in messages], self.datas)
+        else:
+            runs: list[Run] = []
+            for place, (tag_list, data) in enumerate(messages, 1):
+                runs.append((tag_list, record(tag_list, data), 1))
+                if not place % _RECORDS:
+                    yield
+            batch = Batch.of_runs(runs, framable=False)
+        for part in self.broker.validate(batch):
             if isinstance(part, Rejected):
                 raise part.error
             if part is not None:
+                # Places in it are those of all where there is but one.
+                self.slices = () if self.tag_lists else part.slices
                 self.prepared += part.prepared
-                self.runs += part.batch.runs
+                self.tag_lists += part.batch.tag_lists
             yield
 
     def let_go(self) -> Iterator[None]:
         """Forget all of it, in steps: at once, 3,000 messages of 64 tags take 9 ms."""
-        return emptying(self.runs)
+        return emptying(self.tag_lists, self.datas)
 
     def batches(self, envelopes: Sequence[Envelope | None] = ()) -> list[Accepted]:
         """Batches to publish, neighbours with one envelope together.
@@ -106,22 +117,29 @@ class Checked:
             ValueError: there is not one envelope for each.
             TypeError: one is not what it should be.
         """
-        number = len(self.runs)
+        number = len(self.tag_lists)
         if envelopes and len(envelopes) != number:
             raise ValueError(f"{len(envelopes)} envelopes for {number} messages")
         if envelopes.count(None) == len(envelopes):  # as nearly always
-            batch = Batch.of_runs(self.runs[:], framable=all(self.framable))
-            return [Accepted(batch)]
+            return [Accepted(_batch(self.tag_lists[:], self.datas[:], self.framable), self.slices)]
         batches: list[Accepted] = []
         pairs = zip(range(number), envelopes or repeat(None, number), strict=True)
         for envelope, neighbours in itertools.groupby(pairs, key=itemgetter(1)):
             _check_envelope(envelope)
             places = [place for place, _ in neighbours]
             some = slice(places[0], places[-1] + 1)
-            framable = all(self.framable[some])
-            batch = Batch.of_runs(self.runs[some], framable=framable, envelope=envelope)
+            batch = _batch(self.tag_lists[some], self.datas[some], self.framable[some])
+            batch.envelope = envelope
             batches.append(Accepted(batch))
         return batches
+
+
+def _batch(tag_lists: Sequence[bytes], datas: Sequence[bytes], framable: Sequence[bool]) -> Batch:
+    if all(framable):
+        return Batch.of_columns(tag_lists, datas)
+    pairs = zip(tag_lists, datas, strict=True)
+    runs = [(tag_list, record(tag_list, data), 1) for tag_list, data in pairs]
+    return Batch.of_runs(runs, framable=False)
 
 
 def _tag_list(tags: TagSet, most: int) -> bytes:

@@ -120,7 +120,7 @@ class InsidePublisher:
         Once it has begun it is not cancelled.
         """
         for part in checked.batches(envelopes):
-            steps = self.broker.publish_in_steps(part.batch)
+            steps = self.broker.publish_in_steps(part.batch, slices=part.slices)
             await self.flush_scheduler.work(steps, account, shielded=True)
         self.flush_scheduler.flush()
 

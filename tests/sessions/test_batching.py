@@ -75,10 +75,18 @@ def test_without_envelopes_all_messages_are_one_batch(envelopes: list[None]) -> 
         assert checked.broker.publish(whole.batch) == 3
 
 
-@pytest.mark.parametrize("tag_list", [b"", b"a b", b"a,", b"a\nb", b"\xff", b"*"])
-def test_a_tag_list_that_breaks_the_rules_is_told_of(tag_list: bytes) -> None:
+@pytest.mark.parametrize(
+    "tag_list", [b"", b"a b", b"a,", b",", b"a\nb", b"a\n", b"\n", b"a\r", b"\xff", b"*"]
+)
+@pytest.mark.parametrize("place", range(3))
+@pytest.mark.parametrize("data", [b"1", b"1\n"])
+def test_a_tag_list_that_breaks_the_rules_is_told_of(
+    tag_list: bytes, place: int, data: bytes
+) -> None:
+    messages = [(b"a", data), (b"b", b"2"), (b"a,b", b"3")]
+    messages[place] = tag_list, data
     with Checked(Broker()) as checked, pytest.raises(CommandError):
-        for _ in checked.check_lists([(b"a", b"1"), (tag_list, b"2")]):
+        for _ in checked.check_lists(messages):
             pass
 
 
@@ -93,5 +101,5 @@ def test_very_many_messages_are_let_go_of_in_steps() -> None:
     with Checked(Broker()) as checked:
         for _ in checked.check([(A, b"x")] * 1_000):
             pass
-        left = [len(checked.runs) for _ in checked.let_go()]
+        left = [len(checked.tag_lists) for _ in checked.let_go()]
     assert left == [800, 600, 400, 200, 0]
