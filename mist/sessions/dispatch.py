@@ -162,7 +162,8 @@ class CommandSession(PublishingSession):
                     await publisher.settle()
         finally:
             try:
-                rested = await self.hub.flush_scheduler.pause(self.name, self.outbox)
+                answered = None if published else self.outbox
+                rested = await self.hub.flush_scheduler.pause(self.name, answered)
             finally:
                 self.handling = False
                 self.live = not self.unauthenticated and not self.outbox.paused

@@ -139,8 +139,8 @@ class FlushScheduler:
 
         Args:
             session: the name of the one that has worked on a chunk.
-            outbox: its own. Where nothing else is queued, there is nothing to share: a peer that
-                is only answered is answered at once.
+            outbox: its own, where its peer was only answered. Then, and where nothing else is
+                queued, there is nothing to share, and it is answered at once.
 
         Returns:
             whether this was a checkpoint, so that others had their turn.

@@ -274,6 +274,16 @@ async def test_many_commands_let_others_run_in_between(nursery: trio.Nursery) ->
     assert turns >= 3
 
 
+async def test_only_who_has_published_waits_for_others_to_share_a_flush() -> None:
+    hub = await make_hub()
+    session, protocol = make_session(hub)
+    protocol.incoming += [Subscribe(A), Ping()]
+    assert not await session.receive(b"")
+    # Its own outbox is the only one that has a message, but others may publish to it, too.
+    protocol.incoming.append(Publish(Batch.of(A, b"x")))
+    assert await session.receive(b"")
+
+
 async def test_all_turns_of_a_session_are_late_until_it_is_live(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
