@@ -235,11 +235,30 @@ class Gathering:
 
     def add_similar(self, similar: Similar) -> None:
         """Add publishes of various tags."""
-        if self:
+        before = self._as_similar()
+        if before is None:
             self._spell_out()
             self._spell(similar)
-        else:
-            self._similar = similar
+            return
+        tag_lists = [*before.tag_lists, *similar.tag_lists]
+        self._similar = Similar(tag_lists, [*before.datas, *similar.datas])
+        self._runs.clear()
+        self._count = 0
+
+    def _as_similar(self) -> Similar | None:
+        """What was added so far, mostly the one object that a read completes; None for runs."""
+        if self._similar is not None:
+            return self._similar
+        if any(count > 1 for _, _, count in self._runs):
+            return None
+        wire = [text.encode() for _, text, _ in self._runs]
+        datas = [
+            line[len(RECORD_START) + len(tags) + 1 : -1]
+            for (tags, _, _), line in zip(self._runs, wire, strict=True)
+        ]
+        if any(b"\n" in data for data in datas):
+            return None
+        return Similar([tags for tags, _, _ in self._runs], datas)
 
     def _spell_out(self) -> None:
         """Have what was added so far in runs, to add others to it."""

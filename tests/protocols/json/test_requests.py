@@ -234,6 +234,28 @@ def test_similar_ones_are_gathered_in_order_with_others() -> None:
     gathering.add_similar(similar)
     assert gathering.batch().whole == (both + b"publish b,c 3\n" + both, 5)
     assert gathering.batch().tag_lists == [b"a", b"b,c", b"b,c", b"a", b"b,c"]
+    gathering.add_similar(similar)
+    assert gathering.batch().whole == (both + b"publish b,c 3\n" + both + both, 7)
+
+
+def test_similar_ones_behind_others_are_not_made_runs() -> None:
+    similar = read_similar(publish("1", '["a"]') + publish("2", '["b","c"]'))
+    alike = read_alike(publish("1") * 2)
+    assert similar is not None
+    assert alike is not None
+    both = b"publish a 1\npublish b,c 2\n"
+    one, two, lines = Gathering(), Gathering(), Gathering()
+    assert one.add(Request("publish", ["ü"], "0"))
+    one.add_similar(similar)
+    assert one._runs == []
+    assert one.batch().whole == ("publish ü 0\n".encode() + both, 3)
+    two.add_all(alike)
+    two.add_similar(similar)
+    assert two.batch().whole == (b"publish a,b 1\n" * 2 + both, 4)
+    assert lines.add(Request("publish", ["ü"], "0\n"))
+    lines.add_similar(similar)
+    assert b"".join(wire for _, wire, _ in lines.batch().runs) == "publish ü 0\n\n".encode() + both
+    assert not lines.batch().framable
 
 
 def test_runs_of_either_kind_are_gathered_in_order() -> None:
