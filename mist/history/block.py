@@ -23,6 +23,7 @@ from mist.wire import Entry, TagList
 __all__ = ["Block", "PackedPart", "TagLists"]
 
 _FEW_LISTS: Final = 16  # up to here, lists are compared instead of looked up
+_FEW_RUNS: Final = 64  # up to here, their sizes are added up without estimating them first
 _FEW_SCANS: Final = 4  # up to here, the runs of each tag list are searched separately
 _MAX_BYTES: Final = 16 * 1024 * 1024  # of tag lists that are cached, some 14,000
 # Unpacked at a time: a fifth of a millisecond, and as much again to write them for a peer, unless
@@ -71,7 +72,6 @@ class Block:
         "_firsts",
         "_hashes",
         "_lists",
-        "_longest",
         "_offsets",
         "_tag_lists",
         "columns",
@@ -91,7 +91,6 @@ class Block:
                 row.head.first, f"it can't be decoded: {error}", row.head.last
             ) from error
         self._lists = body.lists
-        self._longest = max(map(len, body.lists))
         steps: Iterable[int] = body.counts
         if any(body.gaps):
             steps = map(add, body.counts, [*body.gaps[1:], 0])
@@ -210,17 +209,14 @@ class Block:
         if limit < self.head.messages:
             reached = accumulate([body.counts[run] for run in chosen])
             chosen = chosen[: bisect_left(list(reached), limit) + 1]
-        if max_bytes < len(body.data) + self.head.messages * (self._longest + HEAD_LENGTH):
-            lengths = [len(each) + HEAD_LENGTH for each in self._lists]
-            heads = map(mul, map(lengths.__getitem__, body.run_lists), body.counts)
-            wires = list(map(add, body.sizes, heads))
-            sizes = (
-                wires[chosen.start : chosen.stop]
-                if isinstance(chosen, range)
-                else [wires[run] for run in chosen]
-            )
-            chosen = chosen[: bisect_left(list(accumulate(sizes)), max_bytes) + 1]
-        return chosen
+        if len(chosen) > _FEW_RUNS:
+            longest = max(map(len, self._lists)) + HEAD_LENGTH
+            if max_bytes >= len(body.data) + self.head.messages * longest:
+                return chosen
+        lists, numbers = self._lists, pick(body.run_lists, chosen)
+        lengths = [len(each) + HEAD_LENGTH for each in map(lists.__getitem__, numbers)]
+        wires = map(add, pick(body.sizes, chosen), map(mul, lengths, pick(body.counts, chosen)))
+        return chosen[: bisect_left(list(accumulate(wires)), max_bytes) + 1]
 
     def _entries(self, part: Part) -> list[Entry]:
         """The runs of a part with their wires as published."""
@@ -327,12 +323,17 @@ class Block:
     def _find(self, selection: Selection) -> set[int]:
         """Numbers of the tag lists that are selected."""
         lists, lookups = self._lists, selection.lookups
-        candidates: Iterable[int] = range(len(lists))
-        if lookups is not None and len(lists) > _FEW_LISTS:
-            columns = self.columns
-            postings = Postings(self._hashes, columns.posted, columns.postings, columns.text)
-            candidates = {number for wanted in lookups for number in postings.find(wanted)}
-        return {number for number in candidates if selection.matches(lists[number])}
+        if lookups is None or len(lists) <= _FEW_LISTS:
+            return {number for number, each in enumerate(lists) if selection.matches(each)}
+        columns = self.columns
+        postings = Postings(self._hashes, columns.posted, columns.postings, columns.text)
+        found: set[int] = set()
+        for wanted in lookups:
+            numbers, unsure = postings.find(wanted)
+            if unsure:
+                numbers = [number for number in numbers if selection.matches(lists[number])]
+            found.update(numbers)
+        return found
 
 
 @attrs.frozen

@@ -165,13 +165,16 @@ class Postings:
         self._numbers = unpack(numbers_code, numbers, total)
         self._dense = dict(zip(dense, bitmaps, strict=True))
 
-    def find(self, wanted: Mapping[int, bytes]) -> Iterable[int]:
+    def find(self, wanted: Mapping[int, bytes]) -> tuple[Iterable[int], bool]:
         """Numbers of lists among which are all that hold the tags wanted, ascending.
 
         O(tags · log tags of the block), and the shortest posting or the lists' bytes, in C.
 
         Args:
             wanted: at least one, by their hashes.
+
+        Returns:
+            The numbers, and whether others may be among them, that have tags of the same hashes.
         """
         derived_: list[int] = []  # places of their postings
         plain: list[bytes] = []
@@ -181,13 +184,13 @@ class Postings:
             elif _place(self._hashes, each) is not None:
                 plain.append(tag)
             else:
-                return ()
+                return (), False
         if not derived_:
-            return self._holding(plain)
+            return self._holding(plain), False
         found = self._common(derived_)
         if not plain:
-            return found
-        return sorted(set(found).intersection(self._holding(plain)))
+            return found, True
+        return sorted(set(found).intersection(self._holding(plain))), True
 
     def _common(self, places: Iterable[int]) -> Iterable[int]:
         """Numbers that are in all of some postings."""
@@ -210,14 +213,13 @@ class Postings:
             return shortest
         return [number for number in shortest if common[number]]
 
-    def _holding(self, tags: Sequence[bytes]) -> Iterable[int]:
-        """Numbers of the lists that hold some tags; of all lists where most hold the rarest."""
+    def _holding(self, tags: Sequence[bytes]) -> Sequence[int]:
+        """Numbers of the lists that hold some tags."""
         # Between commas, so that a short tag isn't found within many others.
         text = b",%b,\n" % self._text.replace(b"\n", b",\n,")
-        asked = sorted([b",%b," % tag for tag in tags], key=text.count)
-        rarest, *others = asked
-        if text.count(rarest) * 2 > self._length:
-            return range(self._length)
+        rarest, *others = [b",%b," % tag for tag in tags]
+        if others:
+            rarest, *others = sorted([rarest, *others], key=text.count)
         found = []
         number = begins = 0  # of a list that is still to be looked at
         while (place := text.find(rarest, begins)) >= 0:

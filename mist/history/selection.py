@@ -40,8 +40,8 @@ class Selection:
 
     Attributes:
         lookups: for each alternative, its tags by their hashes, ascending; None where there are so
-            many alternatives that looking each of them up would cost more than it saves. Of two
-            tags with one hash it has one.
+            many alternatives that looking each of them up would cost more than it saves, or where
+            two tags of one have the same hash.
 
     Raises:
         ValueError: no alternative, or an empty one.
@@ -58,10 +58,15 @@ class Selection:
         self._size = 0  # of the verdicts, in bytes, roughly
         self.lookups: list[dict[int, bytes]] | None = None
         if len(self.alternatives) <= _FEW:
-            self.lookups = [
+            lookups = [
                 dict(sorted((tag_hash(tag), tag) for tag in map(str.encode, tags)))
                 for tags in self.alternatives
             ]
+            if all(
+                len(each) == len(tags)
+                for each, tags in zip(lookups, self.alternatives, strict=True)
+            ):
+                self.lookups = lookups
 
     @classmethod
     def asked(cls, alternatives: Iterable[TagSet]) -> "Selection | None":
