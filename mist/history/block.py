@@ -14,7 +14,7 @@ from mist.errors import HistoryDamaged
 from mist.history.layout import MICROSECONDS, Row, checksum, decode_body
 from mist.history.numbering import Numbers, has_channels, raised, unpack_numbers
 from mist.history.part import HEAD_LENGTH, Columns, Part, pick
-from mist.history.postings import Postings, pack_postings
+from mist.history.postings import Postings, pack_postings, same_hashes
 from mist.history.recent import Recent
 from mist.history.record import MAX_ID, Packed, Stored
 from mist.history.selection import Selection
@@ -287,7 +287,7 @@ class Block:
         stored = self.select()
         head = self.head
         times = [round(each.time * MICROSECONDS) for each in stored]
-        if hashes != self._hashes:
+        if not same_hashes(hashes, self._hashes):
             return "its tags differ from those it is indexed by"
         if times != sorted(times) or (times[0], times[-1]) != (head.oldest, head.newest):
             return "its times are out of order"

@@ -77,7 +77,7 @@ class Row:
     """A block as stored.
 
     Attributes:
-        hashes: of every tag in it, sorted, 32 bits each; tells without reading `body`
+        hashes: of every tag in it, 32 bits each, see `postings`; tells without reading `body`
             whether it may hold a tag.
         checksum: CRC-32 of hashes and body.
         tally: what it adds to its channels, where it is appended; None where that is nothing.

@@ -8,19 +8,20 @@ messages satisfy it. A block numbers its distinct tag lists, and has what leads 
     text        the lists themselves: in which b stands, `bytes.find` tells, at the speed of memory
     postings    of what is derived, and so is in no list: /x/*: [2]
 
-That is exact up to one thing: in the hashes a tag stands for itself by 32 bits of its CRC, so that
-all tags of a block are one sorted column of numbers, searched in O(log tags) without decoding a
-string. The caller compares the tag lists found, which costs little beside what it saves.
+In the hashes a tag stands for itself by 32 bits of its CRC, so that all tags of a block are one
+column of numbers. They are grouped by their first six bits, and not sorted: that would be half of
+the cost of a block, and what is asked of them (is a tag there? which are in this part of a
+directory?) is answered as fast so.
 
 Most tags come once, an order's number or a request's id, and nobody ever asks for them. So a tag
-costs its hash and no more, and all of that is done in C.
+costs its hash and no more.
 
 A posting is kept in the smaller of two shapes: a list of numbers, or one bit for each list.
 """
 
-from bisect import bisect_left, insort
+from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, chain
 from typing import Final
 from zlib import crc32
@@ -30,7 +31,18 @@ from bitarray import bitarray
 from mist.addresses import derived
 from mist.history.columns import INDEXES, fixed, pack, unpack, unpack_all
 
-__all__ = ["Packed", "Postings", "has_hash", "pack_postings", "tag_hash", "terms"]
+__all__ = [
+    "PARTS",
+    "Packed",
+    "Postings",
+    "has_hash",
+    "pack_postings",
+    "part_of",
+    "places",
+    "same_hashes",
+    "tag_hash",
+    "terms",
+]
 
 Packed = tuple[tuple[str, bytes], tuple[str, bytes], list[int], list[bytes]]
 """Postings as stored: cumulated lengths, numbers, which are dense, and their bitmaps."""
@@ -40,9 +52,15 @@ _LIST_COST: Final = 16  # bits that a number takes in a list, roughly; one bit i
 
 # At a time: a call into C holds the interpreter lock until it is done, here for some milliseconds.
 _PIECE: Final = 65_536  # bytes of tag lists
-_SORTED: Final = 16_384  # hashes
 
-_HASHES: Final = 1 << 32
+PARTS: Final = 64  # a power of two
+_SHIFT: Final = 32 - 6
+_BYTES: Final = 4  # of a hash
+
+
+def part_of(wanted: int) -> int:
+    """The part in which a hash stands, among those of a block."""
+    return wanted >> _SHIFT
 
 
 def terms(canonical: bytes) -> list[bytes]:
@@ -70,41 +88,44 @@ tag_hash = crc32  # of a tag's UTF-8
 def pack_postings(text: bytes) -> tuple[bytes, bytes, Packed]:
     """What leads to a block's distinct tag lists, which LF separates in `text`.
 
-    O(tags of all lists), in C where nothing is derived of them: 0.2 µs each.
+    O(tags of all lists); 0.2 µs each, where nothing is derived of them.
 
     Returns:
-        The hash of each tag, sorted, 32 bits each; those of them that have postings; and the
-        postings in that order.
+        The hash of each tag, 32 bits each, by parts (`part_of`); those of them that have postings,
+        ascending; and the postings in that order.
     """
-    hashes: set[int] = set()
+    hashes: dict[int, None] = {}
     derived_of: defaultdict[int, list[int]] = defaultdict(list)
     addressed = b"/" in text or b"." in text
     lists = 0
     for piece in _pieces(text):
-        hashes.update(map(tag_hash, piece.replace(b"\n", b",").split(b",")))
+        tags = piece.replace(b"\n", b",").split(b",")
+        hashes.update(dict.fromkeys(map(tag_hash, tags)))
         if addressed:
             for number, canonical in enumerate(piece.split(b"\n"), lists):
                 if _has_addresses(canonical):
                     for each in set(map(tag_hash, _derived(canonical))):
                         derived_of[each].append(number)
             lists += piece.count(b"\n") + 1
-    if not hashes.isdisjoint(derived_of):
-        _add_written(derived_of, text)
-    hashes.update(derived_of)
-    known: list[int] = []
-    for part in _parts(hashes, 0, _HASHES):
-        known += sorted(part)
+    if not hashes.keys().isdisjoint(derived_of):
+        derived_of |= _with_written(derived_of, text)
+    hashes.update(dict.fromkeys(derived_of))
+    parts: list[list[int]] = [[] for _ in range(PARTS)]
+    for each in hashes:
+        parts[each >> _SHIFT].append(each)
     posted = sorted(derived_of)
     packed = _pack([derived_of[each] for each in posted], text.count(b"\n") + 1)
-    return fixed(INDEXES, known), fixed(INDEXES, posted), packed
+    return fixed(INDEXES, list(chain(*parts))), fixed(INDEXES, posted), packed
 
 
-def _add_written(postings: Mapping[int, list[int]], text: bytes) -> None:
-    """Add the lists in which tags themselves have one of these hashes."""
-    for number, canonical in enumerate(text.split(b"\n")):
+def _with_written(postings: Mapping[int, list[int]], text: bytes) -> dict[int, list[int]]:
+    """Those postings, with the lists in which a tag that is written has the same hash."""
+    found: defaultdict[int, set[int]] = defaultdict(set)
+    lists = chain.from_iterable(piece.split(b"\n") for piece in _pieces(text))
+    for number, canonical in enumerate(lists):
         for each in postings.keys() & map(tag_hash, canonical.split(b",")):
-            if number not in postings[each]:
-                insort(postings[each], number)
+            found[each].add(number)
+    return {each: sorted(numbers.union(postings[each])) for each, numbers in found.items()}
 
 
 def _pieces(text: bytes) -> Iterator[bytes]:
@@ -116,16 +137,6 @@ def _pieces(text: bytes) -> Iterator[bytes]:
         if end < 0:
             return
         start = end + 1
-
-
-def _parts(hashes: Collection[int], low: int, high: int) -> Iterator[Collection[int]]:
-    """The same in parts that can be sorted one after the other, ascending."""
-    if len(hashes) <= _SORTED:
-        yield hashes
-        return
-    middle = (low + high) // 2
-    yield from _parts([each for each in hashes if each < middle], low, middle)
-    yield from _parts([each for each in hashes if each >= middle], middle, high)
 
 
 def _pack(postings: list[list[int]], length: int) -> Packed:
@@ -158,8 +169,8 @@ class Postings:
         (ends_code, ends), (numbers_code, numbers), dense, bitmaps = packed
         self._text = text
         self._length = text.count(b"\n") + 1
-        self._hashes = unpack_all(INDEXES, hashes)
-        self._posted = self._hashes if posted is None else unpack_all(INDEXES, posted)
+        self._hashes = hashes
+        self._posted = unpack_all(INDEXES, hashes if posted is None else posted)
         self._ends = unpack(ends_code, ends, len(self._posted))
         total = self._ends[-1] if self._ends else 0
         self._numbers = unpack(numbers_code, numbers, total)
@@ -181,7 +192,7 @@ class Postings:
         for each, tag in wanted.items():
             if (place := _place(self._posted, each)) is not None:
                 derived_.append(place)
-            elif _place(self._hashes, each) is not None:
+            elif has_hash(self._hashes, each):
                 plain.append(tag)
             else:
                 return (), False
@@ -242,5 +253,22 @@ def _both(some: Sequence[int], others: Sequence[int]) -> Sequence[int]:
 
 
 def has_hash(hashes: bytes, wanted: int) -> bool:
-    """Whether a sorted column of hashes, as in a block's row, holds one. O(log n)."""
-    return _place(unpack_all(INDEXES, hashes), wanted) is not None
+    """Whether a column of hashes, as in a block's row, holds one. O(n), in C."""
+    return next(places(hashes, wanted), None) is not None
+
+
+def same_hashes(some: bytes, others: bytes) -> bool:
+    """Whether two columns hold the same hashes; former versions have sorted them."""
+    return some == others or sorted(unpack_all(INDEXES, some)) == sorted(
+        unpack_all(INDEXES, others)
+    )
+
+
+def places(hashes: bytes, wanted: int) -> Iterator[int]:
+    """Where a hash stands in a column of them. O(n), in C."""
+    needle = wanted.to_bytes(_BYTES, "little")
+    place = hashes.find(needle)
+    while place >= 0:
+        if place % _BYTES == 0:
+            yield place // _BYTES
+        place = hashes.find(needle, place + 1)

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mist.history.columns import INDEXES, fixed
-from mist.history.sqlite.directory import WIDTH, build, hashes_of, mask_of, part_of, set_bits
+from mist.history.postings import part_of
+from mist.history.sqlite.directory import WIDTH, build, hashes_of, mask_of, set_bits
 
 # Few numbers, and such whose bytes also stand across the border of two others.
 HASHES = st.sampled_from(
@@ -16,7 +17,7 @@ BLOCKS = st.lists(st.sets(HASHES, max_size=12), min_size=1, max_size=WIDTH)
 
 @given(BLOCKS, st.lists(HASHES, max_size=5))
 def test_a_part_tells_which_blocks_hold_a_hash(blocks: list[set[int]], others: list[int]) -> None:
-    packed = [fixed(INDEXES, sorted(each)) for each in blocks]
+    packed = [fixed(INDEXES, sorted(each, key=part_of)) for each in blocks]
     parts = {part: (hashes, ends) for part, hashes, ends in build(packed)}
     for wanted in {*set().union(*blocks), *others}:
         mask = mask_of(wanted, *parts[part_of(wanted)]) if part_of(wanted) in parts else 0

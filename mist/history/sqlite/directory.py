@@ -15,7 +15,7 @@ vain, and no more.
 A lookup reads one part of each segment, whatever the number of tags, and SQLite itself skips those
 where the hash doesn't occur: finding a rare tag among ten million messages is one statement, with
 no wait for the interpreter lock in between. To make a part is to slice bytes, since the hashes of a
-block are sorted: nothing is done for each of them.
+block are grouped by their parts: nothing is done for each of them.
 
 A segment is never changed. Thinned blocks keep their keys, so it may name a block that no longer
 holds the tag, but never leaves out one that does.
@@ -27,18 +27,12 @@ from itertools import accumulate, pairwise
 from typing import Final
 
 from mist.history.columns import INDEXES, fixed, unpack_all
+from mist.history.postings import PARTS, part_of, places
 
-__all__ = ["PARTS", "WIDTH", "build", "hashes_of", "mask_of", "part_of", "set_bits"]
+__all__ = ["WIDTH", "build", "hashes_of", "mask_of", "set_bits"]
 
 WIDTH: Final = 64  # blocks in a segment: the bits of a mask
-PARTS: Final = 64  # a power of two
-_SHIFT: Final = 32 - 6
 _BYTES: Final = 4  # of a hash
-
-
-def part_of(wanted: int) -> int:
-    """The part in which a tag's hash is found."""
-    return wanted >> _SHIFT
 
 
 def build(blocks: Sequence[bytes]) -> Iterator[tuple[int, bytes, bytes]]:
@@ -52,7 +46,7 @@ def build(blocks: Sequence[bytes]) -> Iterator[tuple[int, bytes, bytes]]:
     cuts = []
     for hashes in blocks:
         column = unpack_all(INDEXES, hashes)
-        cuts.append([bisect_left(column, part << _SHIFT) * _BYTES for part in range(PARTS + 1)])
+        cuts.append([bisect_left(column, part, key=part_of) * _BYTES for part in range(PARTS + 1)])
     for part in range(PARTS):
         pieces = [
             hashes[cut[part] : cut[part + 1]] for hashes, cut in zip(blocks, cuts, strict=True)
@@ -69,16 +63,7 @@ def mask_of(wanted: int, hashes: bytes, ends: bytes) -> int:
         ValueError: it is no part.
     """
     column = unpack_all(INDEXES, ends)
-    needle = wanted.to_bytes(_BYTES, "little")
-    mask = 0
-    place = hashes.find(needle)
-    while place >= 0:
-        if place % _BYTES == 0:
-            number = _block_at(column, place // _BYTES)
-            mask |= 1 << number
-            place = column[number] * _BYTES - 1  # a block has each once
-        place = hashes.find(needle, place + 1)
-    return mask
+    return sum([1 << _block_at(column, place) for place in places(hashes, wanted)])
 
 
 def _block_at(ends: Sequence[int], place: int) -> int:

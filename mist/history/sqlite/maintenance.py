@@ -17,7 +17,8 @@ from typing import Final
 import attrs
 
 from mist.history.columns import INDEXES, MASKS, fixed, unpack_all
-from mist.history.sqlite.directory import PARTS, WIDTH, build, hashes_of
+from mist.history.postings import PARTS
+from mist.history.sqlite.directory import WIDTH, build, hashes_of
 from mist.history.sqlite.gaps import removed_upto
 from mist.sqlite import is_damage, transaction
 

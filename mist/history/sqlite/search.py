@@ -14,8 +14,9 @@ from operator import itemgetter, or_
 
 from mist.errors import HistoryDamaged
 from mist.history.columns import MASKS, unpack_all
+from mist.history.postings import part_of
 from mist.history.sqlite.database import translated
-from mist.history.sqlite.directory import mask_of, part_of, set_bits
+from mist.history.sqlite.directory import mask_of, set_bits
 from mist.history.sqlite.rows import fetch
 
 __all__ = ["condition", "find", "settled"]
