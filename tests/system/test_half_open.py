@@ -15,9 +15,9 @@ import attrs
 import pytest
 import trio
 
+from mist import listening
 from mist.http import bus
 from mist.protocols.subjects import SubjectProtocol
-from mist.transports import connection
 from tests.endpoints import LISTEN
 from tests.processes import serving
 from tests.servers import Served, running
@@ -232,8 +232,8 @@ async def test_peers_that_vanish_are_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     times = Times(keepalive=3.0, ping=0.5, idle=1.5, request=1.0, pulse=0.5, poll=1.0, slack=10.0)
-    options = [(name, SHORT[name]) for name, _ in connection._KEEPALIVE]
-    monkeypatch.setattr(connection, "_KEEPALIVE", options)
+    options = [(name, SHORT[name]) for name, _ in listening._KEEPALIVE]
+    monkeypatch.setattr(listening, "_KEEPALIVE", options)
     monkeypatch.setattr(bus, "_MAX_SECONDS", times.poll)
     monkeypatch.setattr(SubjectProtocol, "pulse", times.pulse)
     async with running(
