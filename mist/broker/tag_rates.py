@@ -1,7 +1,7 @@
 """Tag rates: how many messages a second carry each tag, for the dashboard's top tags.
 
-Every message is counted, up to some ten thousand a second. Above that one of three is, then one
-of seven, and never less than one of fifteen; each then stands for as many. So what is shown is
+Every message is counted, up to five thousand tag lists a second. Above that one of seven is, then
+one of 31, and never less than one of 127; each then stands for as many. So what is shown is
 exact or off by a few percent, however the messages come, and costs least where there are many.
 (Refused: looking at one message of a batch. In a burst one message then stands for all of it.)
 
@@ -28,7 +28,7 @@ __all__ = ["TagRates"]
 
 _PERIOD: Final = 0.1  # seconds after which every message is counted again
 _STEP: Final = 250  # tag lists counted before the next stride
-_STRIDES: Final = (1, 1, 3, 7, 15)  # one of so many is counted, in each step of a period
+_STRIDES: Final = (1, 1, 7, 31, 127)  # one of so many is counted, in each step of a period
 _SLOT: Final = 5.0  # seconds
 _SLOTS: Final = 6  # that are over
 _MAX_TAGS: Final = 2048  # in a slot
