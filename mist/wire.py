@@ -19,7 +19,7 @@ import abc
 from collections.abc import Callable, Sequence
 from io import BytesIO
 from itertools import chain, repeat
-from typing import Any, ClassVar, Final, TypeVar
+from typing import Any, ClassVar, Final, Self, TypeVar
 
 from mist.message import Envelope, TagSet, format_tags
 
@@ -225,6 +225,15 @@ class TagList:
         self.canonical = canonical
         self.head = record_head(canonical)
         self.derived: dict[object, Any] | None = {}
+
+    @classmethod
+    def passing(cls, canonical: bytes) -> Self:
+        """One that nobody keeps, as there are many that never come again."""
+        made = cls.__new__(cls)
+        made._tags = made.derived = None
+        made.canonical = canonical
+        made.head = record_head(canonical)
+        return made
 
     @property
     def tags(self) -> TagSet:

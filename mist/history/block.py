@@ -52,6 +52,19 @@ class TagLists(Recent[bytes, TagList]):
             found = self.add(canonical, TagList(frozenset(canonical.decode().split(","))))
         return found
 
+    def of_runs(self, lists: Sequence[bytes], numbers: Sequence[int]) -> list[TagList]:
+        """The tag list of each of some runs. Those that come once aren't kept: so the others are.
+
+        Args:
+            lists: of a block.
+            numbers: of each run's list.
+        """
+        distinct = set(numbers)
+        if len(distinct) > _FEW_LISTS and len(distinct) * 2 > len(numbers):
+            return [TagList.passing(lists[number]) for number in numbers]
+        known = {number: self.get(lists[number]) for number in distinct}
+        return [known[number] for number in numbers]
+
 
 class Block:
     """A block that is read.
@@ -234,8 +247,7 @@ class Block:
             counts[-1] -= part.beyond
             starts[0] += part.skipped
             ends[-1] -= part.unreached
-        known = {number: self._tag_lists.get(self._lists[number]) for number in set(numbers)}
-        tag_lists = [known[number] for number in numbers]
+        tag_lists = self._tag_lists.of_runs(self._lists, numbers)
         data = columns.data
         # Special-cased for runs of one: most of a replay is spent in this line.
         if max(counts) == 1:

@@ -244,6 +244,19 @@ def test_a_tag_that_shares_its_hash_with_what_is_derived_is_told_apart():
         assert [message.id for message in messages(found)] == expected
 
 
+def test_tag_lists_of_one_message_each_are_not_kept():
+    once = Publication.of_runs([run(f"order:{n}", "x") for n in range(100)], 1.0)
+    often = Publication.of_runs([run(f"room:{n % 20}", "x") for n in range(100)], 1.0)
+    tag_lists = TagLists()
+    for publication, kept in ((once, 0), (often, 20)):
+        (stored,) = Block(block_of([publication]), tag_lists).select()
+        assert plain(stored.entries) == publication.batch.runs
+        assert [entry[0].tags for entry in stored.entries] == [
+            frozenset([tags.decode()]) for tags, _, _ in publication.batch.runs
+        ]
+        assert len(tag_lists) == kept
+
+
 def test_tag_lists_that_never_come_back_are_forgotten_and_those_in_use_are_not():
     tag_lists = TagLists()
     used = tag_lists.get(b"used")
