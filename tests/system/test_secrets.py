@@ -248,7 +248,7 @@ async def test_no_credential_is_ever_told(tmp_path, log, monkeypatch):
         for path in ("/v1/stats", "/v1/connections", "/metrics", "/openapi.json", "/", "/mist.js"):
             assert (await ask(server, journey, "GET", path, BEARER)).status in (200, 404)
         generated, used = journey.generated, journey.tickets
-        key = server.hub.registry._key
+        key = server.hub.registry._store.key
         digests = [each.digest for each in server.hub.registry.page(99)]
     for handler in logging.getLogger().handlers:
         handler.flush()
