@@ -372,7 +372,7 @@ async def test_registry_that_cannot_write_is_unavailable_and_heals(server):
     registry = Registry(store)
     [record] = await registry.execute([Register("t0ken", frozenset("a"))])
     # All that asks the registry from here on gets this one.
-    server.hub.registry._store, server.hub.registry._key = store, store.key
+    server.hub.registry._store, server.hub.registry._hmac = store, registry._hmac
     server.hub.registry._records[record.digest] = record
     server.hub.registry._digests[record.id] = record.digest
     path = f"/v1/tokens/{record.id}"
