@@ -7,7 +7,7 @@ statement. Inside it everything that repeats is stored once:
     lists        the distinct tag lists, canonical; messages name them by number
     sections     what a publication's messages share: time, publisher, audience, meta
     runs         tag list, number of messages, bytes, id
-    postings     tag -> tag lists, of tags that occur in several; see `postings`
+    postings     what is derived of tags -> tag lists; see `postings`
     data         the messages' data end to end, LF behind each
 
 A run's wire is stored without its heads, `publish a,b `, and gets them back with one `replace`
@@ -128,7 +128,7 @@ class Body(msgspec.Struct, array_like=True, frozen=True):
     run_gaps: Column  # ids left out before each run
     postings: Packed
     data: bytes
-    posted: bytes | None = None  # hashes of the tags that have postings; None is all
+    posted: bytes | None = None  # hashes that have postings; None, of a former version, is all
 
 
 encode_body = msgspec.msgpack.Encoder().encode
