@@ -94,25 +94,29 @@ def pack_postings(text: bytes) -> tuple[bytes, bytes, Packed]:
         The hash of each tag, 32 bits each, by parts (`part_of`); those of them that have postings,
         ascending; and the postings in that order.
     """
-    hashes: dict[int, None] = {}
+    parts: list[list[int]] = [[] for _ in range(PARTS)]
     derived_of: defaultdict[int, list[int]] = defaultdict(list)
     addressed = b"/" in text or b"." in text
     lists = 0
     for piece in _pieces(text):
         tags = piece.replace(b"\n", b",").split(b",")
-        hashes.update(dict.fromkeys(map(tag_hash, tags)))
+        for each in dict.fromkeys(map(tag_hash, tags)):
+            parts[each >> _SHIFT].append(each)
         if addressed:
             for number, canonical in enumerate(piece.split(b"\n"), lists):
                 if _has_addresses(canonical):
                     for each in set(map(tag_hash, _derived(canonical))):
                         derived_of[each].append(number)
             lists += piece.count(b"\n") + 1
-    if not hashes.keys().isdisjoint(derived_of):
-        derived_of |= _with_written(derived_of, text)
-    hashes.update(dict.fromkeys(derived_of))
-    parts: list[list[int]] = [[] for _ in range(PARTS)]
-    for each in hashes:
-        parts[each >> _SHIFT].append(each)
+    if len(text) > _PIECE:  # a tag may be in several pieces
+        parts = [list(dict.fromkeys(part)) for part in parts]
+    if derived_of:
+        written = set(chain(*parts))
+        if not written.isdisjoint(derived_of):
+            derived_of |= _with_written(derived_of, text)
+        for each in derived_of:
+            if each not in written:
+                parts[each >> _SHIFT].append(each)
     posted = sorted(derived_of)
     packed = _pack([derived_of[each] for each in posted], text.count(b"\n") + 1)
     return fixed(INDEXES, list(chain(*parts))), fixed(INDEXES, posted), packed
