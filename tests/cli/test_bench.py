@@ -117,18 +117,21 @@ def test_http_is_measured_with_a_history_and_without() -> None:
     figures = bench("http", "--quick", *options)
     assert set(figures) == {"python", "processors", "load", *HTTP}
     requests, handshakes, streams = [figures[kind] for kind in HTTP]
-    assert [(row["shape"], row["history"]) for row in requests] == [
-        (shape, history)
-        for shape in ("repeated", "unique", "fresh")
+    shapes = ("repeated", "unique", "fresh"), ("list", "lines", "lines_unique")
+    assert [(row["shape"], row["history"], row["requests"]) for row in requests] == [
+        (shape, history, count)
+        for some, count in zip(shapes, (10, 2), strict=True)
+        for shape in some
         for history in ("none", "sqlite")
     ]
-    assert {row["requests"] for row in requests} == {10}
     assert [(row["closed"], row["connects"]) for row in handshakes] == [(False, 10), (True, 10)]
     assert [(row["transport"], row["subscribers"], row["lost"]) for row in streams] == [
-        ("tcp", 2, 0),
-        ("ws", 2, 0),
-        ("sse", 2, 0),
+        (transport, subscribers, 0)
+        for subscribers in (2, 1, 1)
+        for transport in ("tcp", "ws", "sse")
     ]
+    rates = [(row["rate_per_second"], row["tag_lists"]) for row in streams[::3]]
+    assert rates == [(1_000, 1), (None, 1), (None, 5_000)]
 
 
 def test_http_of_a_running_server(tmp_path: Path) -> None:
