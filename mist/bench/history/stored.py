@@ -7,6 +7,7 @@ of them is compared to the byte with what a subscriber has to get.
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Final
 
@@ -16,12 +17,12 @@ from mist.bench.script import Script, write_script
 from mist.bench.site import Site, site_of
 from mist.history import MAX_GROUP, History, Publication
 from mist.message import format_tags
-from mist.wire import Run
+from mist.wire import Batch
 
-__all__ = ["SIZE", "groups", "publications", "script_of", "serving", "tidy_up", "url_of"]
+__all__ = ["READ", "SIZE", "groups", "publications", "script_of", "serving", "tidy_up", "url_of"]
 
 SIZE: Final = 100  # bytes of data in a message
-_READ: Final = 500  # messages that one read of a server's brings, and so one publication
+READ: Final = 500  # messages that one read of a server's brings, and so one publication
 
 Lists = Sequence[tuple[str, ...]]
 
@@ -36,32 +37,47 @@ def script_of(lists: Lists, messages: int) -> Script:
     return write_script(0, messages, SIZE, lists, Line(), Line())
 
 
-def publications(script: Script, lists: Lists, first: int, count: int) -> list[Publication]:
-    """`count` messages of a script from number `first` on, as a publisher's reads bring them."""
-    tag_lists = [format_tags(tags).encode() for tags in lists]
+def publications(script: Script, lists: Lists, first: int, number: int) -> list[Publication]:
+    """`number` messages of a script from the one numbered `first` on, as a publisher's reads
+    bring them.
+    """
+    turns, last = len(lists), first + number
+    # Of very many lists, only those that occur.
+    tag_lists = {
+        n % turns: format_tags(lists[n % turns]).encode() for n in range(first, last)[:turns]
+    }
     now = time.time()
-    return [
-        Publication.of_runs(_runs(script, tag_lists, start, min(_READ, first + count - start)), now)
-        for start in range(first, first + count, _READ)
-    ]
+    made = []
+    for start in range(first, last, READ):
+        read = [tag_lists[n % turns] for n in range(start, min(start + READ, last))]
+        made.append(Publication(_batch(script, read, start), now))
+    return made
 
 
-def _runs(script: Script, tag_lists: list[bytes], first: int, count: int) -> list[Run]:
-    """A run where there is one tag list, else a message each."""
-    size, turns = script.delivery_size, len(tag_lists)
-    step = count if turns == 1 else 1
-    runs = []
-    for number in range(first, first + count, step):
-        start = number % script.cycle * size
-        wire = script.delivery[start : start + step * size]
-        runs.append((tag_lists[number % turns], wire, step))
-    return runs
+def _batch(script: Script, tag_lists: list[bytes], first: int) -> Batch:
+    """The messages from number `first` on, with their tag lists, as the line protocol has them."""
+    size, number = script.delivery_size, len(tag_lists)
+    start = first % script.cycle * size
+    wire = script.delivery[start : start + number * size]
+    if len(set(tag_lists)) == 1:
+        return Batch(tag_lists[:1], (wire, number))
+    datas = [wire[at : at + SIZE] for at in range(script.mark, len(wire), size)]
+    return Batch.of_columns(tag_lists, datas, wire)
 
 
-def groups(script: Script, lists: Lists, messages: int) -> Iterator[list[Publication]]:
-    """All of a script's messages, in pieces that are appended at once."""
-    for first in range(0, messages, MAX_GROUP):
-        yield publications(script, lists, first, min(MAX_GROUP, messages - first))
+def groups(
+    script: Script, lists: Lists, messages: int | None, size: int = MAX_GROUP
+) -> Iterator[list[Publication]]:
+    """Messages of a script from the first on, in pieces that are appended at once.
+
+    Args:
+        messages: how many there are; None for no end.
+        size: messages of a piece; the last one has what is left.
+    """
+    firsts = count(0, size) if messages is None else range(0, messages, size)
+    for first in firsts:
+        number = size if messages is None else min(size, messages - first)
+        yield publications(script, lists, first, number)
 
 
 async def tidy_up(history: History) -> None:

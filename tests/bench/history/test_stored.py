@@ -1,6 +1,7 @@
 """What is stored is what a subscriber has to get, in pieces as a server's reads bring them."""
 
 import sys
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ import trio
 
 from mist.bench.history.stored import groups, publications, script_of, serving, url_of
 from mist.bench.load import WARM
-from mist.bench.script import tag_lists
+from mist.bench.script import MANY, tag_lists
 from mist.bench.throughput import measure_throughput
 from mist.history import MAX_GROUP, Durability, HistoryStatistics
 from mist.history.opening import open_history
@@ -47,6 +48,34 @@ def test_messages_go_on_where_the_script_begins_again() -> None:
     ((tag_list, run, _),) = stored.batch.runs
     numbers = [data[:10] for data in split_run(tag_list, run, 2)]
     assert numbers == [b"0%09d" % (script.cycle - 1), b"0000000000"]
+
+
+def test_messages_have_their_tag_lists_in_turns_also_from_one_group_to_the_next() -> None:
+    tags = tag_lists(7)
+    some = islice(groups(script_of(tags, 10), tags, None, 5), 300)  # a cycle of 1,029
+    found = [run[0] for group in some for each in group for run in each.batch.runs]
+    assert found == [",".join(tags[n % 7]).encode() for n in range(1_500)]
+
+
+def test_lists_of_which_only_some_occur_are_those_of_their_turns() -> None:
+    tags = tag_lists(MANY)
+    (stored,) = publications(script_of(tags, 10), tags, MANY - 1, 2)
+    assert [run[0] for run in stored.batch.runs] == [
+        ",".join(tags[n]).encode() for n in (MANY - 1, 0)
+    ]
+
+
+def test_what_a_read_brings_is_handed_over_as_a_server_does() -> None:
+    for lists, shape in ((1, (1, True)), (7, (500, True))):
+        tags = tag_lists(lists)
+        (stored,) = publications(script_of(tags, 1_000), tags, 3, 500)
+        assert (len(stored.batch.tag_lists), stored.batch.is_lines) == shape
+        assert stored.batch.size == 500 * script_of(tags, 1_000).delivery_size
+        wires = b"".join(wire for _, wire, _ in stored.batch.runs)
+        assert stored.batch.whole == (wires, 500)
+    datas = stored.batch.datas
+    assert datas is not None
+    assert [data[:10] for data in datas] == [b"0%09d" % n for n in range(3, 503)]
 
 
 def test_groups_are_all_there_is_and_none_too_large() -> None:
