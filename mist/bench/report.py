@@ -33,16 +33,17 @@ history_append  durability, file_system, event_loop (busy, idle), group_messages
                 size_bytes, appends, messages_per_second, slowest_ms, bare_messages_per_second,
                 bare_slowest_ms, share (of the bare rate)
 history_publish transport, history (none, sqlite), durability, file_system, publishers,
-                subscribers, size_bytes, window_messages, messages, deliveries, lost, repeated,
-                reordered, seconds, rounds, messages_per_second (the median round's),
+                subscribers, size_bytes, tag_lists, window_messages, messages, deliveries, lost,
+                repeated, reordered, seconds, rounds, messages_per_second (the median round's),
                 lowest_messages_per_second, highest_messages_per_second, server_cpu_seconds,
                 server_cpu_seconds_per_million_messages,
                 housekeeping_cpu_seconds_per_million_messages, driver_cpu_seconds
 history_replay  through (log, tcp), file_system, tag_lists, size_bytes, messages, replays,
                 messages_per_second, first_ms, stored_bytes_per_message,
                 server_cpu_seconds_per_million_messages
-history_search  through, file_system, event_loop, messages, where (spread, at the end, nowhere),
-                matches, searches, first_ms, slowest_first_ms, all_ms
+history_search  through, file_system, event_loop, messages, tag_lists (of those that don't match),
+                where (spread, at the end, nowhere), matches, searches, first_ms, slowest_first_ms,
+                all_ms, us_per_match (all_ms by matches; null where there are none)
 fairness        attack, about, rounds, played (times, in all rounds), refused, finished (whether the
                 server got through with it), quiet_p50_us (p99, max), elsewhere_p50_us (p99, max;
                 on another server, meanwhile), attacked_p50_us (p99, max), times_p99 (attacked by
@@ -242,6 +243,7 @@ def _kept(result: Kept) -> Row:
                 "publishers": 1,
                 "subscribers": 1,
                 "size_bytes": result.size,
+                "tag_lists": result.tag_lists,
                 "window_messages": result.window,
                 **_counts(total),
                 "rounds": len(result.runs),
@@ -274,12 +276,14 @@ def _kept(result: Kept) -> Row:
                 "file_system": result.file_system,
                 "event_loop": _loop(busy=result.busy),
                 "messages": result.messages,
+                "tag_lists": result.tag_lists,
                 "where": result.where,
                 "matches": result.matches,
                 "searches": len(result.seconds),
                 "first_ms": _ms(result.first),
                 "slowest_first_ms": _ms(max(result.firsts)),
                 "all_ms": _ms(result.all),
+                "us_per_match": None if result.each is None else result.each * 1e6,
             }
         case _:
             assert_never(result)

@@ -1,5 +1,6 @@
 """Which cells there are, in which order they run, and what their rows are."""
 
+import inspect
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -94,6 +95,7 @@ RESULTS: dict[str, Result] = {
     "history_publish": Publishing(
         durability="power",
         file_system="ext4",
+        tag_lists=3,
         window=0,
         size=100,
         runs=[attrs.evolve(RUN, server_cpu=0.001)],
@@ -115,6 +117,7 @@ RESULTS: dict[str, Result] = {
         file_system=None,
         busy=False,
         messages=1_000_000,
+        tag_lists=7,
         where="spread",
         matches=1_000,
         firsts=[0.001, 0.002, 0.009],
@@ -270,12 +273,31 @@ def test_a_history_is_measured_in_all_its_kinds() -> None:
     assert len(glance_cells()) == 1
 
 
+@pytest.mark.parametrize("quick", [False, True])
+def test_a_history_is_measured_with_as_many_tag_lists_as_wished(quick: bool) -> None:
+    def wished(tag_lists: int | None) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for cell in history_cells(tag_lists=tag_lists, quick=quick):
+            options = inspect.getclosurevars(cell.measure).nonlocals["measure"].keywords
+            (count,) = [options[key] for key in ("lists", "tag_lists") if key in options]
+            found.setdefault(cell.kind, []).append(count)
+        return found
+
+    for counts in wished(225_000).values():
+        assert set(counts) == {225_000}
+    usual = wished(None)
+    assert set(usual["history_append"]) == {1, 1_000}
+    assert (usual["history_publish"], usual["history_search"]) == ([1], [1_000])
+    assert usual["history_replay"] == ([1_000] if quick else [1, 1_000])
+
+
 def test_figures_of_a_history_are_medians_in_milliseconds() -> None:
     append = row_of(RESULTS["history_append"])
     assert (append["messages_per_second"], append["share"]) == pytest.approx((500, 0.5))
     assert (append["slowest_ms"], append["bare_slowest_ms"]) == pytest.approx((500, 100))
     publish = row_of(RESULTS["history_publish"])
     assert (publish["history"], publish["durability"]) == ("sqlite", "power")
+    assert publish["tag_lists"] == 3
     assert publish["server_cpu_seconds_per_million_messages"] == pytest.approx(100)
     assert publish["housekeeping_cpu_seconds_per_million_messages"] == pytest.approx(10)
     replay = row_of(RESULTS["history_replay"])
@@ -284,7 +306,10 @@ def test_figures_of_a_history_are_medians_in_milliseconds() -> None:
     search = row_of(RESULTS["history_search"])
     times = (search["first_ms"], search["slowest_first_ms"], search["all_ms"])
     assert times == pytest.approx((2, 9, 200))
-    assert search["event_loop"] == "idle"
+    assert (search["event_loop"], search["tag_lists"]) == ("idle", 7)
+    assert search["us_per_match"] == pytest.approx(200)
+    nowhere = attrs.evolve(RESULTS["history_search"], matches=0)  # type: ignore[arg-type]
+    assert row_of(nowhere)["us_per_match"] is None
 
 
 def test_fairness_has_cells_for_each_attack() -> None:

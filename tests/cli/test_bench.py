@@ -163,6 +163,17 @@ def test_a_history_is_measured_in_a_folder_and_gone_from_it(tmp_path: Path) -> N
         ("tcp", 10_000),
     ]
     assert [row["matches"] for row in searches] == [1_000, 1_000, 0] * 2
+    assert {row["tag_lists"] for row in appends} == {1, 1_000}
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_history_is_measured_with_tag_lists_that_hardly_come_again(tmp_path: Path) -> None:
+    sizes = ["--messages", "10000", "--seconds", "0.01", "--folder", str(tmp_path)]
+    figures = bench("history", "--quick", "--tag-lists", "15000", *sizes)
+    assert {kind: {row["tag_lists"] for row in figures[kind]} for kind in HISTORY} == {
+        kind: {15_000} for kind in HISTORY
+    }
+    assert [row["matches"] for row in figures["history_search"]] == [1_000, 1_000, 0] * 2
     assert not list(tmp_path.iterdir())
 
 
@@ -213,6 +224,8 @@ def test_tables_are_for_people() -> None:
         (["--server", "tcp://127.0.0.1:1", "history"], "--server is not for history"),
         (["history", "--messages", "9999"], "--messages"),
         (["history", "--seconds", "0"], "--seconds"),
+        (["history", "--tag-lists", "0"], "--tag-lists"),
+        (["history", "--tag-lists", "1000001"], "--tag-lists"),
         (["history", "--folder", "/no/such/folder"], "--folder"),
         (["history", "--server", "tcp://127.0.0.1:1"], "--server"),
         (["fairness", "--attack", "bogus"], "--attack"),

@@ -9,7 +9,7 @@ import os
 import sqlite3
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -21,15 +21,17 @@ import trio
 from mist.bench.errors import BenchError
 from mist.bench.history.disk import file_system, scratch
 from mist.bench.history.loops import beside, run
-from mist.bench.history.stored import SIZE, publications, script_of, url_of
+from mist.bench.history.stored import SIZE, groups, script_of, url_of
 from mist.bench.script import tag_lists
 from mist.history import Durability, History, Policy, Publication
 from mist.history.maintenance import run_maintenance
 from mist.history.opening import open_history
 
-__all__ = ["Appends", "measure_appends"]
+__all__ = ["Appends", "measure_appends", "time_appends"]
 
 _LEAST: Final = 5  # appends, however short the time
+
+Groups = Iterator[list[Publication]]
 
 
 @attrs.frozen(kw_only=True)
@@ -80,15 +82,15 @@ def measure_appends(
 
     Args:
         folder: where files are made and removed; None for the system's place for such.
-        lists: different tag lists, that messages carry in turns.
+        lists: different tag lists, that messages carry in turns, also from one append to the next.
 
     Raises:
         BenchError: the log can't be written.
     """
     tags = tag_lists(lists)
-    publishes = publications(script_of(tags, group), tags, 0, group)
+    appended = groups(script_of(tags, group), tags, None, group)
     with scratch(folder) as place:
-        ours, bare = run(partial(_in_turns, place, publishes, durability, seconds, busy))
+        ours, bare = run(partial(_in_turns, place, appended, durability, seconds, busy))
         return Appends(
             durability=durability,
             file_system=file_system(place),
@@ -102,33 +104,44 @@ def measure_appends(
 
 
 async def _in_turns(
-    folder: Path, group: list[Publication], durability: Durability, seconds: float, busy: bool
+    folder: Path, appended: Groups, durability: Durability, seconds: float, busy: bool
 ) -> tuple[list[float], list[float]]:
     """Seconds that each append took: the log's, and the bare one right after it."""
     url = url_of(folder / "history.db")
     with closing(_open_bare(folder / "bare.db", durability)) as connection:
-        row = os.urandom(sum(each.batch.size for each in group))
-        append_bare = partial(_append_bare, connection, row)
         async with (
             await open_history(url, durability=durability) as history,
             beside(busy, partial(run_maintenance, history, Policy())),
         ):
-            return await _time(history, group, append_bare, seconds)
+            return await time_appends(history, appended, partial(_append_bare, connection), seconds)
 
 
-async def _time(
-    history: History, group: list[Publication], append_bare: Callable[[], None], seconds: float
+async def time_appends(
+    history: History, appended: Groups, append_bare: Callable[[bytes], None], seconds: float
 ) -> tuple[list[float], list[float]]:
+    """Append one group after the other for `seconds`, and as many bytes bare after each.
+
+    Groups are made between the appends, as other reads bring other messages; that isn't timed.
+
+    Returns:
+        Seconds that each of the log's appends took, and each of the others.
+    """
     ours: list[float] = []
     bare: list[float] = []
+    row = b""
     end = time.perf_counter() + seconds
-    while time.perf_counter() < end or len(ours) < _LEAST:
+    for group in appended:
+        size = sum(each.batch.size for each in group)
+        if len(row) != size:
+            row = os.urandom(size)
         start = time.perf_counter()
         await history.append(group)
         middle = time.perf_counter()
-        await trio.to_thread.run_sync(append_bare)
+        await trio.to_thread.run_sync(append_bare, row)
         ours.append(middle - start)
         bare.append(time.perf_counter() - middle)
+        if time.perf_counter() >= end and len(ours) >= _LEAST:
+            break
     return ours, bare
 
 

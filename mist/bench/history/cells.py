@@ -19,12 +19,14 @@ __all__ = ["glance_cells", "history_cells"]
 
 _EXTREMES: Final = (MODES[0], MODES[-1])
 _REPLAYED: Final = 500_000  # messages, at most
+_SEARCHED: Final = 1_000  # tag lists
 
 
 def history_cells(
     folder: Path | None = None,
     *,
     messages: int | None = None,
+    tag_lists: int | None = None,
     seconds: float | None = None,
     busy: bool = True,
     quick: bool = False,
@@ -34,13 +36,17 @@ def history_cells(
     Args:
         folder: where logs are made and removed; None for the system's place for such.
         messages: to search among; at most 500,000 of them are replayed. None for a million.
+        tag_lists: different ones, that messages carry in turns. None for 1 and 1,000: both, or
+            one of them, as fits the figure.
         seconds: for each figure; None for one.
         busy: whether the log is measured beside a saturated event loop.
     """
     messages = messages or (100_000 if quick else 1_000_000)
     seconds = seconds or (0.2 if quick else 1.0)
     sizes = (2_000,) if quick else (500, 2_000, 10_000)
-    shapes = product((Durability.POWER, Durability.PROCESS), sizes, (1, 1_000))
+    both = (1, 1_000) if tag_lists is None else (tag_lists,)
+    larger = both[-1:]
+    shapes = product((Durability.POWER, Durability.PROCESS), sizes, both)
     appends = [
         _cell(
             "history_append",
@@ -64,6 +70,7 @@ def history_cells(
             measure_publishing,
             folder,
             modes=_EXTREMES if quick else MODES,
+            tag_lists=tag_lists or 1,
             seconds=seconds,
             rounds=1 if quick else 3,
         ),
@@ -82,12 +89,19 @@ def history_cells(
                 busy=busy,
             ),
         )
-        for lists in ((1_000,) if quick else (1, 1_000))
+        for lists in (larger if quick else both)
     ]
     search = _cell(
         "history_search",
         f"storing {messages:,} messages and looking for 1,000",
-        partial(measure_search, folder, messages=messages, seconds=seconds, busy=busy),
+        partial(
+            measure_search,
+            folder,
+            messages=messages,
+            lists=tag_lists or _SEARCHED,
+            seconds=seconds,
+            busy=busy,
+        ),
     )
     return [*appends, publishing, *replays, search]
 

@@ -47,6 +47,7 @@ class Publishing:
     Attributes:
         durability: of `MODES`.
         file_system: that the log is on; None where there is none, or it can't be told.
+        tag_lists: how many different ones the messages carry, in turns.
         window: messages underway at most; 0 for unthrottled.
         size: bytes of data in a message.
         runs: one a round.
@@ -56,6 +57,7 @@ class Publishing:
 
     durability: str
     file_system: str | None
+    tag_lists: int
     window: int
     size: int
     runs: list[Run] = attrs.field(repr=False)
@@ -92,6 +94,7 @@ def measure_publishing(
     *,
     modes: Sequence[str] = MODES,
     windows: Sequence[int] = (0, 500),
+    tag_lists: int = 1,
     seconds: float = 1.0,
     rounds: int = 3,
 ) -> list[Publishing]:
@@ -100,6 +103,7 @@ def measure_publishing(
     Args:
         folder: where logs are made and removed; None for the system's place for such.
         windows: messages underway at most; 0 for unthrottled.
+        tag_lists: different ones, that messages carry in turns; each run begins with the first.
 
     Raises:
         BenchError: a server didn't start, or cut a connection off.
@@ -113,7 +117,9 @@ def measure_publishing(
         system = file_system(place)
         found = []
         for window in windows:
-            turns = {mode: _Turns(target, window, seconds) for mode, target in targets.items()}
+            turns = {
+                mode: _Turns(target, tag_lists, window, seconds) for mode, target in targets.items()
+            }
             for _ in range(rounds):
                 for each in turns.values():
                     each.take()
@@ -127,8 +133,9 @@ def measure_publishing(
 class _Turns:
     """The runs of one server."""
 
-    def __init__(self, target: Target, window: int, seconds: float) -> None:
+    def __init__(self, target: Target, tag_lists: int, window: int, seconds: float) -> None:
         self._target = target
+        self._tag_lists = tag_lists
         self._window = window
         self._seconds = seconds
         self._runs: list[Run] = []
@@ -139,6 +146,7 @@ class _Turns:
             self._target,
             messages=max(int(self._seconds * _MOST), 1),
             size=SIZE,
+            tag_lists=self._tag_lists,
             window=self._window,
             seconds=self._seconds,
             stall_timeout=_STALL_TIMEOUT,
@@ -151,6 +159,7 @@ class _Turns:
         return Publishing(
             durability=durability,
             file_system=system,
+            tag_lists=self._tag_lists,
             window=self._window,
             size=SIZE,
             runs=self._runs,

@@ -27,6 +27,7 @@ from mist.cli.bench.options import (
     CONNECTIONS,
     FOLDER,
     MESSAGES,
+    MOST_LISTS,
     PUBLISHERS,
     RATE,
     REQUESTS,
@@ -60,6 +61,7 @@ Examples:
   mist bench fanout --transport ws --window 0      browsers; what is dropped is counted
   mist bench latency --rate 20000 --json
   mist bench history --folder /var/lib/mist        on the disk that it will be on
+  mist bench history --tag-lists 225000            with tags that hardly come again
   mist bench idle --server tcp://127.0.0.1:1445 --pid 4711""",
 )
 @click.pass_context
@@ -229,6 +231,13 @@ def http(settings: Settings, **options: Any) -> Sequence[Cell]:
         FEWEST,
         100_000_000,
         "Messages to search among; some 150 bytes of disk each  [default: 1000000]",
+    ),
+    number(
+        "--tag-lists",
+        1,
+        MOST_LISTS,
+        "Different tag lists that messages have in turns; 225000 for such as hardly come again  "
+        "[default: 1 and 1000]",
     ),
     SECONDS,
     FOLDER,

@@ -18,6 +18,7 @@ __all__ = [
     "CONNECTIONS",
     "FOLDER",
     "MESSAGES",
+    "MOST_LISTS",
     "PUBLISHERS",
     "RATE",
     "REQUESTS",
@@ -125,10 +126,11 @@ WINDOW = number(
     "Messages underway at most, so that none need be dropped; 0 for unthrottled",
     500,
 )
+MOST_LISTS: Final = 1_000_000  # different tag lists; some 1 KB of memory each
 TAG_LISTS = number(
     "--tag-lists",
     1,
-    1_000_000,
+    MOST_LISTS,
     "Different tag lists that messages have in turns, all with the one tag subscribed to",
     1,
 )

@@ -5,8 +5,11 @@ from pathlib import Path
 import pytest
 
 from mist.bench.errors import BenchError
-from mist.bench.history.appends import Appends, measure_appends
-from mist.history import Durability
+from mist.bench.history.appends import Appends, measure_appends, time_appends
+from mist.bench.history.stored import groups, script_of
+from mist.bench.script import tag_lists
+from mist.history import Durability, Selection
+from mist.history.opening import open_history
 
 
 @pytest.mark.parametrize("durability", [Durability.POWER, Durability.PROCESS])
@@ -27,6 +30,18 @@ def test_every_append_has_a_bare_one_beside_it(
     assert len(found.ours) == len(found.bare) >= 5
     assert min(*found.ours, *found.bare) > 0
     assert not list(tmp_path.iterdir())
+
+
+async def test_each_append_goes_on_with_the_tag_lists_of_the_one_before() -> None:
+    lists = tag_lists(25)
+    bare: list[bytes] = []
+    async with await open_history("memory://") as history:
+        appended = groups(script_of(lists, 10), lists, None, 10)
+        ours, theirs = await time_appends(history, appended, bare.append, seconds=0)
+        assert (len(ours), len(theirs), len(bare)) == (5, 5, 5)
+        assert {len(row) for row in bare} == {10 * script_of(lists, 10).delivery_size}
+        for _, tag in lists:
+            assert (await history.read(Selection([frozenset({tag})]), limit=100)).count == 2
 
 
 def test_rates_are_of_the_median_append() -> None:

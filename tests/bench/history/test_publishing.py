@@ -13,7 +13,12 @@ from tests.bench.fakes import faulty_server
 
 def test_each_mode_has_its_turn_in_each_window(tmp_path: Path) -> None:
     found = measure_publishing(
-        tmp_path, modes=("none", "power"), windows=(50, 20), seconds=0.02, rounds=1
+        tmp_path,
+        modes=("none", "power"),
+        windows=(50, 20),
+        tag_lists=7,
+        seconds=0.02,
+        rounds=1,
     )
     assert [(each.durability, each.window) for each in found] == [
         ("none", 50),
@@ -22,7 +27,7 @@ def test_each_mode_has_its_turn_in_each_window(tmp_path: Path) -> None:
         ("power", 20),
     ]
     for each in found:
-        assert len(each.runs) == 1
+        assert (len(each.runs), each.tag_lists) == (1, 7)
         assert each.total.messages > 0
         assert (each.total.lost, each.total.repeated, each.total.reordered) == (0, 0, 0)
         if sys.platform == "linux":
@@ -40,6 +45,7 @@ def test_the_rate_is_that_of_the_median_round_and_costs_are_of_all() -> None:
         return Publishing(
             durability="power",
             file_system=None,
+            tag_lists=1,
             window=0,
             size=100,
             runs=[*runs],
