@@ -23,6 +23,7 @@ KINDS: Final = (
     "http_stream",
     "history_append",
     "history_publish",
+    "history_size",
     "history_replay",
     "history_search",
     "fairness",

@@ -38,6 +38,9 @@ history_publish transport, history (none, sqlite), durability, file_system, publ
                 lowest_messages_per_second, highest_messages_per_second, server_cpu_seconds,
                 server_cpu_seconds_per_million_messages,
                 housekeeping_cpu_seconds_per_million_messages, driver_cpu_seconds
+history_size    file_system, tag_lists, size_bytes, messages, file_bytes_per_message (of the log's
+                file after all maintenance), bare_file_bytes_per_message (of a SQLite table with a
+                row a message), times (the bare one's)
 history_replay  through (log, tcp), file_system, tag_lists, size_bytes, messages, replays,
                 messages_per_second, first_ms, stored_bytes_per_message,
                 server_cpu_seconds_per_million_messages
@@ -76,6 +79,7 @@ from mist.bench.history.appends import Appends
 from mist.bench.history.publishing import Publishing
 from mist.bench.history.replay import Replay
 from mist.bench.history.search import Search
+from mist.bench.history.size import FileSize
 from mist.bench.http.handshakes import Handshakes
 from mist.bench.http.requests import Requests
 from mist.bench.http.rounds import Rounds
@@ -91,7 +95,7 @@ from mist.bench.throughput import Throughput
 __all__ = ["Result", "Row", "row_of"]
 
 Served = Throughput | Latency | Idle | SlowConsumer
-Kept = Appends | Publishing | Replay | Search
+Kept = Appends | Publishing | Replay | FileSize | Search
 Http = Requests | Handshakes | Streams
 Result = Matched | Served | Http | Kept | Unfairness | Figure
 Row = dict[str, Any]
@@ -131,7 +135,7 @@ def row_of(result: Result) -> Row:
             }
         case Requests() | Handshakes() | Streams():
             return _http(result)
-        case Appends() | Publishing() | Replay() | Search():
+        case Appends() | Publishing() | Replay() | FileSize() | Search():
             return _kept(result)
         case Unfairness():
             return _fairness(result)
@@ -269,6 +273,16 @@ def _kept(result: Kept) -> Row:
                 "first_ms": _ms(statistics.median(result.firsts)),
                 "stored_bytes_per_message": result.stored,
                 "server_cpu_seconds_per_million_messages": cpu,
+            }
+        case FileSize():
+            return {
+                "file_system": result.file_system,
+                "tag_lists": result.tag_lists,
+                "size_bytes": result.size,
+                "messages": result.messages,
+                "file_bytes_per_message": result.ours / result.messages,
+                "bare_file_bytes_per_message": result.bare / result.messages,
+                "times": result.times,
             }
         case Search():
             return {

@@ -261,6 +261,17 @@ _TABLES: Final[dict[str, tuple[str, list[tuple[str, _Cell]]]]] = {
             ("wrong", _wrong),
         ],
     ),
+    "history_size": (
+        "Bytes of the log's file for a message; beside it a bare row in SQLite",
+        [
+            ("tag lists", _number("tag_lists")),
+            ("messages", _number("messages")),
+            ("data", _number("size_bytes")),
+            ("bytes", _number("file_bytes_per_message", 1)),
+            ("bare", _number("bare_file_bytes_per_message", 1)),
+            ("times", _number("times", 2)),
+        ],
+    ),
     "history_replay": (
         "Replaying all that is stored to one reader; CPU of a million messages",
         [

@@ -21,6 +21,7 @@ from mist.bench.history.cells import glance_cells, history_cells
 from mist.bench.history.publishing import Publishing
 from mist.bench.history.replay import Replay
 from mist.bench.history.search import Search
+from mist.bench.history.size import FileSize
 from mist.bench.http.cells import http_cells
 from mist.bench.http.handshakes import Handshakes
 from mist.bench.http.requests import Requests
@@ -100,6 +101,9 @@ RESULTS: dict[str, Result] = {
         size=100,
         runs=[attrs.evolve(RUN, server_cpu=0.001)],
         housekeeping=0.0001,
+    ),
+    "history_size": FileSize(
+        file_system="ext4", messages=10, tag_lists=7, size=100, ours=1_500, bare=1_200
     ),
     "history_replay": Replay(
         through="tcp",
@@ -288,7 +292,7 @@ def test_a_history_is_measured_with_as_many_tag_lists_as_wished(quick: bool) -> 
     usual = wished(None)
     assert set(usual["history_append"]) == {1, 1_000}
     assert (usual["history_publish"], usual["history_search"]) == ([1], [1_000])
-    assert usual["history_replay"] == ([1_000] if quick else [1, 1_000])
+    assert usual["history_replay"] == usual["history_size"] == ([1_000] if quick else [1, 1_000])
 
 
 def test_figures_of_a_history_are_medians_in_milliseconds() -> None:
@@ -303,6 +307,9 @@ def test_figures_of_a_history_are_medians_in_milliseconds() -> None:
     replay = row_of(RESULTS["history_replay"])
     assert (replay["replays"], replay["first_ms"]) == (2, pytest.approx(3))
     assert replay["server_cpu_seconds_per_million_messages"] == pytest.approx(1.5)
+    size = row_of(RESULTS["history_size"])
+    assert (size["file_bytes_per_message"], size["bare_file_bytes_per_message"]) == (150, 120)
+    assert (size["tag_lists"], size["times"]) == (7, 1.25)
     search = row_of(RESULTS["history_search"])
     times = (search["first_ms"], search["slowest_first_ms"], search["all_ms"])
     assert times == pytest.approx((2, 9, 200))

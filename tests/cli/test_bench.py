@@ -36,7 +36,13 @@ THROUGHPUT = {
     "driver_cpu_seconds",
 }
 HTTP = ("http_request", "ws_connect", "http_stream")
-HISTORY = ("history_append", "history_publish", "history_replay", "history_search")
+HISTORY = (
+    "history_append",
+    "history_publish",
+    "history_size",
+    "history_replay",
+    "history_search",
+)
 QUANTILES = {"p50_us", "p90_us", "p99_us", "max_us"}
 
 
@@ -151,7 +157,7 @@ def test_a_history_is_measured_in_a_folder_and_gone_from_it(tmp_path: Path) -> N
     sizes = ["--messages", "10000", "--seconds", "0.01", "--folder", str(tmp_path)]
     figures = bench("history", "--quick", *sizes)
     assert set(figures) == {"python", "processors", "load", *HISTORY}
-    appends, publishes, replays, searches = [figures[kind] for kind in HISTORY]
+    appends, publishes, sizes, replays, searches = [figures[kind] for kind in HISTORY]
     assert {row["durability"] for row in appends} == {"power", "process"}
     assert {row["event_loop"] for row in appends} == {"busy"}
     assert [(row["durability"], row["window_messages"]) for row in publishes] == [
@@ -164,6 +170,7 @@ def test_a_history_is_measured_in_a_folder_and_gone_from_it(tmp_path: Path) -> N
     ]
     assert [row["matches"] for row in searches] == [1_000, 1_000, 0] * 2
     assert {row["tag_lists"] for row in appends} == {1, 1_000}
+    assert [(row["messages"], row["tag_lists"]) for row in sizes] == [(10_000, 1_000)]
     assert not list(tmp_path.iterdir())
 
 

@@ -2,6 +2,7 @@
 
     appends      durable messages a second of the log alone, beside SQLite's own bare appends
     publishing   publishers to subscribers end to end, with a history and without, in turns
+    size         bytes on the disk for a message, beside bare rows in SQLite
     replay       all that is stored to one reader: of the log alone, and over TCP
     search       the first of 1,000 matches among many messages: likewise
     cells        which of these, how large

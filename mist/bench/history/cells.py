@@ -11,6 +11,7 @@ from mist.bench.history.appends import measure_appends
 from mist.bench.history.publishing import MODES, measure_publishing
 from mist.bench.history.replay import measure_replay
 from mist.bench.history.search import measure_search
+from mist.bench.history.size import measure_size
 from mist.bench.report import Result
 from mist.bench.site import Site
 from mist.history import Durability
@@ -18,7 +19,7 @@ from mist.history import Durability
 __all__ = ["glance_cells", "history_cells"]
 
 _EXTREMES: Final = (MODES[0], MODES[-1])
-_REPLAYED: Final = 500_000  # messages, at most
+_REPLAYED: Final = 500_000  # messages, at most; as many for the size of a file
 _SEARCHED: Final = 1_000  # tag lists
 
 
@@ -35,7 +36,8 @@ def history_cells(
 
     Args:
         folder: where logs are made and removed; None for the system's place for such.
-        messages: to search among; at most 500,000 of them are replayed. None for a million.
+        messages: to search among; at most 500,000 of them are replayed, and make the file that is
+            looked at. None for a million.
         tag_lists: different ones, that messages carry in turns. None for 1 and 1,000: both, or
             one of them, as fits the figure.
         seconds: for each figure; None for one.
@@ -91,6 +93,14 @@ def history_cells(
         )
         for lists in (larger if quick else both)
     ]
+    file_sizes = [
+        _cell(
+            "history_size",
+            f"storing {replayed:,} messages, and as many bare rows",
+            partial(measure_size, folder, messages=replayed, lists=lists),
+        )
+        for lists in (larger if quick else both)
+    ]
     search = _cell(
         "history_search",
         f"storing {messages:,} messages and looking for 1,000",
@@ -103,7 +113,7 @@ def history_cells(
             busy=busy,
         ),
     )
-    return [*appends, publishing, *replays, search]
+    return [*appends, publishing, *file_sizes, *replays, search]
 
 
 def glance_cells(*, quick: bool = False) -> list[Cell]:

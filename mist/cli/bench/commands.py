@@ -250,6 +250,7 @@ def history(settings: Settings, folder: Path | None, idle: bool, **options: Any)
     \b
     appends    durable messages/s of the log alone, beside SQLite's own bare appends
     publishes  end to end, with --history none, and sqlite by --durability, in turns
+    size       bytes on the disk for a message, beside bare rows in SQLite
     replay     all that is stored, of the log alone and over TCP
     search     1,000 matches among many messages: the first, and all of them
 
