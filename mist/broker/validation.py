@@ -120,7 +120,7 @@ def _error(checked: _Checked) -> CommandError | None:
 def _check_each(
     tag_lists: Sequence[bytes], most_tags: int, known: Mapping[bytes, TagList]
 ) -> Generator[None, None, Sequence[_Checked]]:
-    """As `canonical_lists`, one by one, for any tag lists."""
+    """What is found of any tag lists, one by one."""
     checked: dict[bytes, _Checked] = {}
     size = 0
     for place, tag_list in enumerate(dict.fromkeys(tag_lists), 1):

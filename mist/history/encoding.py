@@ -2,6 +2,7 @@
 
 encode              publications, as they are appended
 encode_stored       messages that were read, where retention or an erasure left some
+encode_joined       neighbouring blocks, as one
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -34,7 +35,7 @@ from mist.history.postings import pack_postings
 from mist.history.record import Publication, Stored
 from mist.wire import Batch, Run, record_head
 
-__all__ = ["encode", "encode_stored", "with_channel_counts"]
+__all__ = ["encode", "encode_joined", "encode_stored", "with_channel_counts"]
 
 
 @attrs.define
