@@ -1,8 +1,10 @@
 """Encoding: messages to blocks, as the row that is stored; see `layout`.
 
-encode              publications, as they are appended
-encode_stored       messages that were read, where retention or an erasure left some
-encode_joined       neighbouring blocks, as one
+    encode              publications, as they are appended
+    encode_stored       messages that were read, where retention or an erasure left some
+    encode_joined       neighbouring blocks, as one
+
+None looks at each message: what is done for each is done in C, a column at a time.
 """
 
 from collections.abc import Collection, Iterable, Sequence
