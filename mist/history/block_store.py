@@ -115,8 +115,8 @@ class BlockStore(ABC):
         """The state, and the tracked tags: tag to the highest id trimmed from it."""
 
     @abstractmethod
-    def append(self, row: Row, keys: Sequence[KeyRecord] = ()) -> None:
-        """Append a block, what it adds to its channels, and the keys of its publications.
+    def append(self, rows: Sequence[Row], keys: Sequence[KeyRecord] = ()) -> None:
+        """Append blocks, what they add to their channels, and the keys of their publications.
 
         A key replaces an older one of its name. Durable on return, or not stored at all.
         """

@@ -1,15 +1,16 @@
 """Encoding: messages to blocks, as the row that is stored; see `layout`.
 
-    encode              publications, as they are appended
+    encode              publications, as they are appended; `encode_blocks`, as several blocks
     encode_stored       messages that were read, where retention or an erasure left some
     encode_joined       neighbouring blocks, as one
 
 None looks at each message: what is done for each is done in C, a column at a time.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import count, repeat
 from operator import add, sub
+from typing import Final
 
 import attrs
 import msgspec
@@ -37,7 +38,10 @@ from mist.history.postings import pack_postings
 from mist.history.record import Publication, Stored
 from mist.wire import Batch, Run, record_head
 
-__all__ = ["encode", "encode_joined", "encode_stored", "with_channel_counts"]
+__all__ = ["encode", "encode_blocks", "encode_joined", "encode_stored", "with_channel_counts"]
+
+# In a block, unless they are fewer runs. Who looks for one of them reads it all: 0.6 ms.
+_MESSAGES: Final = 1_024
 
 
 @attrs.define
@@ -124,6 +128,39 @@ def encode(publications: Sequence[Publication], times: Sequence[int]) -> Row:
         return row
     bounds = _bounds(publications, sections.runs)
     return attrs.evolve(row, tally=add_up(lists, run_lists, runs.counts, bounds))
+
+
+def encode_blocks(publications: Sequence[Publication], times: Sequence[int]) -> list[Row]:
+    """As `encode`, as blocks of which each begins behind the one before."""
+    total = sum([each.count for each in publications])
+    most = -(-total // -(-total // _MESSAGES))  # in blocks of one size
+    rows: list[Row] = []
+    some: list[Publication] = []
+    of_some: list[int] = []
+    count = last = 0
+    for publication, time in zip(publications, times, strict=True):
+        for piece in _cut(publication, most):
+            if some and count + piece.count > most:
+                rows.append(encode(some, of_some).moved(last))
+                some, of_some, count, last = [], [], 0, rows[-1].head.last
+            some.append(piece)
+            of_some.append(time)
+            count += piece.count
+    rows.append(encode(some, of_some).moved(last))
+    return rows
+
+
+def _cut(publication: Publication, most: int) -> Iterator[Publication]:
+    """The same in pieces of so many messages, where these have a tag list each."""
+    batch = publication.batch
+    if batch.count <= most or (datas := batch.datas) is None:
+        yield publication
+        return
+    for start in range(0, len(datas), most):
+        some = slice(start, start + most)
+        piece = Batch.of_columns(batch.tag_lists[some], datas[some])
+        piece.framable = batch.framable
+        yield attrs.evolve(publication, batch=piece)
 
 
 def encode_stored(stored: Sequence[Stored], first: int, last: int) -> Row:

@@ -22,7 +22,7 @@ from mist.history.block_cache import Blocks
 from mist.history.block_store import BlockStore, Executor, Totals
 from mist.history.channels import find_number
 from mist.history.commits import Bulk, Commit, Mark
-from mist.history.encoding import encode, with_channel_counts
+from mist.history.encoding import encode_blocks, with_channel_counts
 from mist.history.erasing import Erased, Erasure
 from mist.history.inspection import inspect
 from mist.history.layout import MICROSECONDS, Head, Row
@@ -88,25 +88,25 @@ class Log(History):
             await trio.lowlevel.checkpoint()
             raise ValueError("nothing to append")
         times = [access.clock.stamp(each.time) for each in publications]
-        row = None if _takes_long(publications) else encode(publications, times)
+        rows = None if _takes_long(publications) else encode_blocks(publications, times)
         async with access.writing():
-            if row is None:
-                row = await trio.to_thread.run_sync(encode, publications, times)
+            if rows is None:
+                rows = await trio.to_thread.run_sync(encode_blocks, publications, times)
             metadata = access.metadata
             keys = _key_records(publications, times, metadata.newest)
-            newest = metadata.newest + row.head.messages
+            newest = metadata.newest + rows[-1].head.last
             if newest > MAX_ID:
                 raise HistoryUnavailable("History is at its last id")
-            row = row.moved(metadata.newest)
-            await access.write(lambda store: store.append(row, keys))
+            placed = [row.moved(metadata.newest) for row in rows]
+            await access.write(lambda store: store.append(placed, keys))
             # No await from here on: the metadata follows the block store at once.
             access.metadata = attrs.evolve(
                 access.metadata,
                 newest=newest,
-                latest=row.head.newest,
-                above=metadata.above.plus(row.head),
+                latest=placed[-1].head.newest,
+                above=reduce(Totals.plus, [row.head for row in placed], metadata.above),
             )
-        return row.head.first
+        return placed[0].head.first
 
     async def commit(self, bulk: Bulk, mark: Mark, time: float) -> tuple[Commit, bool]:
         access = self._access

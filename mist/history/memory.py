@@ -73,13 +73,17 @@ class MemoryBlockStore(BlockStore):
     def load(self) -> tuple[State, dict[str, int]]:
         return self._state, dict(self._tracked)
 
-    def append(self, row: Row, keys: Sequence[KeyRecord] = ()) -> None:
+    def append(self, rows: Sequence[Row], keys: Sequence[KeyRecord] = ()) -> None:
+        for row in rows:
+            self._add(row)
+        for kept in keys:
+            self._keys.add(kept)
+
+    def _add(self, row: Row) -> None:
         self._firsts.append(row.head.first)
         if row.tally:
             row = self._numbered(row, row.tally)
         self._rows[row.head.first] = row
-        for kept in keys:
-            self._keys.add(kept)
 
     def _numbered(self, row: Row, tally: ChannelCounts) -> Row:
         befores = []
@@ -94,7 +98,7 @@ class MemoryBlockStore(BlockStore):
 
     def commit(self, rows: Iterable[Row], mark: Mark, commit: Commit) -> None:
         for row in list(rows):
-            self.append(row)
+            self._add(row)
         self._commits.pop((mark.owner, mark.writer), None)
         self._commits[mark.owner, mark.writer] = commit
         known = [each for each in self._commits if each[0] == mark.owner]

@@ -232,16 +232,19 @@ class Postings:
         """Numbers of the lists that hold some tags."""
         # Between commas, so that a short tag isn't found within many others.
         text = b",%b,\n" % self._text.replace(b"\n", b",\n,")
-        rarest, *others = [b",%b," % tag for tag in tags]
-        if others:
-            rarest, *others = sorted([rarest, *others], key=text.count)
+        asked = [b",%b," % tag for tag in tags]
+        firsts = [text.find(each) for each in asked]
+        if min(firsts) < 0:
+            return []
+        # The one that comes first last is a rare one, mostly.
+        rarest = asked.pop(firsts.index(max(firsts)))
         found = []
         number = begins = 0  # of a list that is still to be looked at
         while (place := text.find(rarest, begins)) >= 0:
             number += text.count(b"\n", begins, place)
             begins = text.rfind(b"\n", 0, place) + 1
             ends = text.index(b"\n", place)
-            if all(text.find(each, begins, ends) >= 0 for each in others):
+            if all(text.find(each, begins, ends) >= 0 for each in asked):
                 found.append(number)
             number, begins = number + 1, ends + 1
         return found

@@ -1,7 +1,7 @@
 """Blocks: what goes in comes out, whole or the part asked for; what is damaged is refused."""
 
 from collections import Counter
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 import attrs
 import pytest
@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from mist.history import HistoryDamaged, Publication, Selection
 from mist.history.block import Block, TagLists
+from mist.history.clock import Clock
 from mist.history.columns import INDEXES, fixed, pack, unpack, unpack_all
-from mist.history.encoding import encode_joined, encode_stored
+from mist.history.encoding import encode_blocks, encode_joined, encode_stored
 from mist.history.postings import Postings, pack_postings, tag_hash, terms
 from tests.history.messages import block_of, numbered, plain, run
 
@@ -59,6 +60,22 @@ def test_block_gives_back_what_it_was_made_of(group, first):
     assert (row.head.first, row.head.start, row.head.last) == (first, first, everything[-1].id)
     assert row.head.messages == len(everything)
     assert Block(row, TagLists()).check() is None
+
+
+@given(groups, st.integers(1, 8))
+def test_many_messages_are_several_blocks(group, most):
+    clock = Clock()
+    times = [clock.stamp(each.time) for each in group]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("mist.history.encoding._MESSAGES", most)
+        rows = encode_blocks(group, times)
+    blocks = [Block(row, TagLists()) for row in rows]
+    assert messages([each for block in blocks for each in block.select()]) == numbered(group)
+    assert [block.check() for block in blocks] == [None] * len(blocks)
+    for before, row in pairwise(rows):
+        assert row.head.first == before.head.last + 1
+    for block in blocks:  # larger only where messages share a tag list in a run
+        assert block.head.messages <= most or max(block.columns.counts) > 1
 
 
 @given(groups, st.none() | selections, st.data())

@@ -10,7 +10,7 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mist.history import Policy, Rule, compaction, replay, retention_plan
+from mist.history import Policy, Rule, compaction, encoding, replay, retention_plan
 from mist.history.clock import Clock
 from mist.history.layout import MICROSECONDS
 from mist.history.opening import open_history
@@ -136,6 +136,7 @@ def chosen(selection):
 def small_numbers():
     """Every bound so low that a few messages reach it."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(encoding, "_MESSAGES", 3)
         patch.setattr(compaction, "_MANY", 3)
         patch.setattr(compaction, "_SMALL", 250)
         patch.setattr(compaction, "TARGET", 450)

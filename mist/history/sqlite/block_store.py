@@ -70,17 +70,18 @@ class SqliteBlockStore(BlockStore):
 
     # writing
 
-    def append(self, row: Row, keys: Sequence[KeyRecord] = ()) -> None:
+    def append(self, rows: Sequence[Row], keys: Sequence[KeyRecord] = ()) -> None:
         self._check_file()
         with translated():
-            if keys or row.tally:
+            if keys or len(rows) > 1 or rows[0].tally:
                 with transaction(self._connection):
-                    self._add(row)
+                    for row in rows:
+                        self._add(row)
                     if keys:
                         insert_keys(self._connection, keys)
             else:  # the usual case: one statement, and one wait for the interpreter lock
-                insert(self._connection, row)
-        self._wal_usage.written += row.head.size
+                insert(self._connection, rows[0])
+        self._wal_usage.written += sum([row.head.size for row in rows])
 
     def commit(self, rows: Iterable[Row], mark: Mark, commit: Commit) -> None:
         self._check_file()
