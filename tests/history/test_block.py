@@ -67,15 +67,15 @@ def test_many_messages_are_several_blocks(group, most):
     clock = Clock()
     times = [clock.stamp(each.time) for each in group]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mist.history.encoding._MESSAGES", most)
+        patch.setattr("mist.history.encoding._RUNS", most)
         rows = encode_blocks(group, times)
     blocks = [Block(row, TagLists()) for row in rows]
     assert messages([each for block in blocks for each in block.select()]) == numbered(group)
     assert [block.check() for block in blocks] == [None] * len(blocks)
     for before, row in pairwise(rows):
         assert row.head.first == before.head.last + 1
-    for block in blocks:  # larger only where messages share a tag list in a run
-        assert block.head.messages <= most or max(block.columns.counts) > 1
+    for block in blocks:  # of more only where some of them are several messages
+        assert len(block.columns.counts) <= most or max(block.columns.counts) > 1
 
 
 @given(groups, st.none() | selections, st.data())

@@ -136,7 +136,7 @@ def chosen(selection):
 def small_numbers():
     """Every bound so low that a few messages reach it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(encoding, "_MESSAGES", 3)
+        patch.setattr(encoding, "_RUNS", 3)
         patch.setattr(compaction, "_MANY", 3)
         patch.setattr(compaction, "_SMALL", 250)
         patch.setattr(compaction, "TARGET", 450)
