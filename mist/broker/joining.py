@@ -159,12 +159,12 @@ class Joiner:
         Args:
             before: the same, as it was validated; since then subscriptions may have changed.
         """
-        tag_lists = slice_of(batch.tag_lists, start)
-        projected = None
         if before is not None and before.version == self._resolver.version:
-            projected = before.projected
-        elif not all(map(self._matches.__contains__, tag_lists)):
-            projected = self._directory.project(tag_lists, self._most_tags)
+            tag_lists, projected = batch.tag_lists[start : before.stop], before.projected
+        else:
+            tag_lists, projected = slice_of(batch.tag_lists, start), None
+            if not all(map(self._matches.__contains__, tag_lists)):
+                projected = self._directory.project(tag_lists, self._most_tags)
         if projected is not None:
             # Some that do come again are found sooner by themselves. Other places each time, since
             # publishers write their lists in turns.

@@ -412,3 +412,23 @@ def test_very_wide_matches_are_kept_until_anything_changes() -> None:
     newcomer = subscribed(broker, "abc")
     assert len(list(broker.publish_in_steps(batch((tags, "x"))))) > 1
     assert (outbox.queued, newcomer.queued) == (5, 1)
+
+
+def test_what_was_projected_when_it_was_validated_is_not_looked_at_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also where canonical lists are so much shorter that more of them would be a slice."""
+    monkeypatch.setattr(mist.broker.projection, "_SLICE_BYTES", 200)
+    broker = Broker()
+    outbox = subscribed(broker, "a")
+    written = [b"t%d,a,a,a,a,a,a,a,a" % n for n in range(40)]
+    [part] = [
+        part for part in broker.validate(Batch.of_columns(written, [b"x"] * 40)) if part is not None
+    ]
+    assert isinstance(part, Accepted)
+    assert len(part.slices) > 1
+    monkeypatch.setattr(broker._directory, "project", None)
+    monkeypatch.setattr(mist.broker.joining.Joiner, "join_singly", None)
+    for _ in broker.publish_in_steps(part.batch, slices=part.slices):
+        pass
+    assert take_all(outbox) == b"".join(b"publish a,t%d x\n" % n for n in range(40))
