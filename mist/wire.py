@@ -184,8 +184,7 @@ class Batch:
     def datas(self) -> Sequence[bytes] | None:
         """The data of each message; None where some share a tag list here. O(messages), once."""
         if self._datas is None:
-            stop = len(self.tag_lists)
-            if self.number(0, stop) != stop:
+            if self.count != len(self.tag_lists):
                 return None
             before = len(record_head(b""))
             self._datas = [wire[before + len(tags) : -1] for tags, wire, _ in self.runs]

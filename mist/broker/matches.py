@@ -194,11 +194,8 @@ class Match(TagList):
     @classmethod
     def along(cls, route: "Match", canonical: bytes) -> "Match":
         """The match of a canonical tag list of which no more is asked for than of a route's."""
-        match = cls.__new__(cls)
+        match = cls.passing(canonical)
         # Here and not in an `__init__`, since it is done for each of many messages.
-        match._tags = match.derived = None
-        match.canonical = canonical
-        match.head = record_head(canonical)
         match.written = None
         match.groups = route.groups
         match.everywhere = route.everywhere

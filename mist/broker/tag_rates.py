@@ -79,7 +79,7 @@ class TagRates:
         counts = self._counts
         size = len(tag_lists)
         if size == 1:
-            number = batch.number(0, 1)
+            number = batch.count
             if number < stride:
                 if self._random() * stride >= number:
                     return

@@ -150,7 +150,7 @@ class Walks:
                     return 0, None
                 common = recipients
             matches[tag_list] = match
-        count = batch.number(0, len(batch.tag_lists))
+        count = batch.count
         left = None
         if common is self._nobody:
             self.unmatched += count

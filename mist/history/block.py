@@ -49,7 +49,7 @@ class TagLists(Recent[bytes, TagList]):
         """The tag list."""
         found = self.find(canonical)
         if found is None:
-            found = self.add(canonical, TagList(frozenset(canonical.decode().split(","))))
+            found = self.add(canonical, TagList(None, canonical))
         return found
 
     def of_runs(self, lists: Sequence[bytes], numbers: Sequence[int]) -> list[TagList]:

@@ -7,7 +7,7 @@
 None looks at each message: what is done for each is done in C, a column at a time.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import count, repeat
 from operator import add, sub
 from typing import Final
@@ -123,11 +123,11 @@ def encode(publications: Sequence[Publication], times: Sequence[int]) -> Row:
         if not batch.framable and max(runs.counts[-added:]) > 1:
             raise ValueError("data that may contain LF can't be in a run")
         sections.add(publication, added, time, framable=batch.framable)
-    row, lists, run_lists = _make_of_runs(sections, runs, (), 1)
-    if not _have_channels(lists):
+    row, text, run_lists = _make_of_runs(sections, runs, (), 1)
+    if not has_channels(text):
         return row
     bounds = _bounds(publications, sections.runs)
-    return attrs.evolve(row, tally=add_up(lists, run_lists, runs.counts, bounds))
+    return attrs.evolve(row, tally=add_up(text.split(b"\n"), run_lists, runs.counts, bounds))
 
 
 def encode_blocks(publications: Sequence[Publication], times: Sequence[int]) -> list[Row]:
@@ -179,16 +179,17 @@ def encode_stored(stored: Sequence[Stored], first: int, last: int) -> Row:
         sections.add(each, added, round(each.time * MICROSECONDS), framable=each.framable)
         firsts += each.firsts
     gaps = [0, *map(sub, firsts[1:], map(add, firsts, runs.counts))]
-    row, lists, run_lists = _make_of_runs(sections, runs, gaps, firsts[0])
+    row, text, run_lists = _make_of_runs(sections, runs, gaps, firsts[0])
     row = _covering(row, first, last)
     numbers: list[Numbers] = []
-    if not _have_channels(lists):
+    if not has_channels(text):
         return row
     for each in stored:
         if each.numbers is None:
             return row
         numbers += each.numbers
-    return attrs.evolve(row, numbers=pack_numbers(lists, run_lists, runs.counts, numbers))
+    packed = pack_numbers(text.split(b"\n"), run_lists, runs.counts, numbers)
+    return attrs.evolve(row, numbers=packed)
 
 
 def encode_joined(blocks: Sequence[tuple[Head, Columns]]) -> Row:
@@ -196,7 +197,6 @@ def encode_joined(blocks: Sequence[tuple[Head, Columns]]) -> Row:
 
     O(runs + tags of distinct tag lists), nearly all in C: no message is looked at by itself.
     """
-    oldest = blocks[0][0].oldest
     sections = _Sections()
     lists: dict[bytes, int] = {}
     run_lists: list[int] = []
@@ -214,14 +214,13 @@ def encode_joined(blocks: Sequence[tuple[Head, Columns]]) -> Row:
         gaps += [head.start - following, *columns.gaps[1:]]
         following = head.start + head.messages + sum(columns.gaps[1:])
         sections.runs += columns.section_runs
-        sections.times += [head.oldest - oldest + time for time in columns.section_times]
+        sections.times += [head.oldest + time for time in columns.section_times]
         sections.publishers += map(columns.publishers.__getitem__, columns.section_publishers)
         sections.extras += map(columns.extras.__getitem__, columns.section_extras)
         sections.framable += map(bool, columns.section_framable)
     data = b"".join([columns.data for _, columns in blocks])
     start = blocks[0][0].start
-    sections.times = [time + oldest for time in sections.times]
-    row = _make(sections, lists, run_lists, counts, sizes, gaps, data, start)
+    row = _make(sections, b"\n".join(lists), run_lists, counts, sizes, gaps, data, start)
     return _covering(row, blocks[0][0].first, blocks[-1][0].last)
 
 
@@ -229,14 +228,10 @@ def _covering(row: Row, first: int, last: int) -> Row:
     return attrs.evolve(row, head=attrs.evolve(row.head, first=first, last=last))
 
 
-def _have_channels(lists: Iterable[bytes]) -> bool:
-    return has_channels(b"\n".join(lists))
-
-
 def _make_of_runs(
     sections: _Sections, runs: _Runs, gaps: Sequence[int], start: int
-) -> tuple[Row, Sequence[bytes], Sequence[int]]:
-    """A block of some runs; and its tag lists, and the number of each run's."""
+) -> tuple[Row, bytes, Sequence[int]]:
+    """A block of some runs; and its tag lists, LF between them, and the number of each run's."""
     names, pieces = runs.names, runs.pieces
     lists = list(dict.fromkeys(names))
     run_lists: Sequence[int] = range(len(names))
@@ -245,13 +240,13 @@ def _make_of_runs(
         run_lists = list(map(numbers.__getitem__, names))
     sizes = [len(piece) + 1 for piece in pieces]
     data = b"%b\n" % b"\n".join(pieces)
-    row = _make(sections, lists, run_lists, runs.counts, sizes, gaps, data, start)
-    return row, lists, run_lists
+    text = b"\n".join(lists)
+    return _make(sections, text, run_lists, runs.counts, sizes, gaps, data, start), text, run_lists
 
 
 def _make(
     sections: _Sections,
-    lists: Collection[bytes],
+    text: bytes,
     run_lists: Sequence[int],
     counts: Sequence[int],
     sizes: Sequence[int],
@@ -263,7 +258,6 @@ def _make(
     times = sections.times
     publishers = dict(zip(dict.fromkeys(sections.publishers), count()))
     extras = dict(zip(dict.fromkeys(sections.extras), count()))
-    text = b"\n".join(lists)
     hashes, posted, postings = pack_postings(text)
     body = encode_body(
         Body(

@@ -32,6 +32,7 @@ from mist.addresses import derived
 from mist.history.columns import INDEXES, fixed, pack, unpack, unpack_all
 
 __all__ = [
+    "HASH_BYTES",
     "PARTS",
     "Packed",
     "Postings",
@@ -55,7 +56,7 @@ _PIECE: Final = 65_536  # bytes of tag lists
 
 PARTS: Final = 64  # a power of two
 _SHIFT: Final = 32 - 6
-_BYTES: Final = 4  # of a hash
+HASH_BYTES: Final = 4
 
 
 def part_of(wanted: int) -> int:
@@ -273,9 +274,9 @@ def same_hashes(some: bytes, others: bytes) -> bool:
 
 def places(hashes: bytes, wanted: int) -> Iterator[int]:
     """Where a hash stands in a column of them. O(n), in C."""
-    needle = wanted.to_bytes(_BYTES, "little")
+    needle = wanted.to_bytes(HASH_BYTES, "little")
     place = hashes.find(needle)
     while place >= 0:
-        if place % _BYTES == 0:
-            yield place // _BYTES
+        if place % HASH_BYTES == 0:
+            yield place // HASH_BYTES
         place = hashes.find(needle, place + 1)

@@ -49,6 +49,14 @@ async def compact(history):
         pass
 
 
+async def fill_segments(url):
+    """Thirty messages, in blocks that are in the directory where numbers are small."""
+    async with await open_history(url) as history:
+        for number in range(30):
+            await history.append([one(f"a,t{number}", "x" * 600)])
+        await compact(history)
+
+
 async def tidy_some(history):
     """As maintenance does it: what is damaged may be due for ever."""
     for _ in range(100):
@@ -547,10 +555,7 @@ async def test_log_without_its_state_is_refused(url, path):
 
 async def test_lost_directory_entry_is_found_and_rebuilt(url, path):
     with small_numbers():
-        async with await open_history(url) as history:
-            for number in range(30):
-                await history.append([one(f"a,t{number}", "x" * 600)])
-            await compact(history)
+        await fill_segments(url)
         run_sql(path, "DELETE FROM directory")
         async with await open_history(url) as history:
             assert await history.verify()
@@ -609,10 +614,7 @@ async def test_directory_leads_to_every_match(settled, path, alternatives):
 
 async def test_directory_of_an_older_version_is_made_anew(url, path):
     with small_numbers():
-        async with await open_history(url) as history:
-            for number in range(30):
-                await history.append([one(f"a,t{number}", "x" * 600)])
-            await compact(history)
+        await fill_segments(url)
         undo(path, 4)
         run_sql(path, "UPDATE directory SET masks = x'00', hashes = x'00'")
         async with await open_history(url) as history:

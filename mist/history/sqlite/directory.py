@@ -27,12 +27,11 @@ from itertools import accumulate, pairwise
 from typing import Final
 
 from mist.history.columns import INDEXES, fixed, unpack_all
-from mist.history.postings import PARTS, part_of, places
+from mist.history.postings import HASH_BYTES, PARTS, part_of, places
 
 __all__ = ["WIDTH", "build", "hashes_of", "mask_of", "set_bits"]
 
 WIDTH: Final = 64  # blocks in a segment: the bits of a mask
-_BYTES: Final = 4  # of a hash
 
 
 def build(blocks: Sequence[bytes]) -> Iterator[tuple[int, bytes, bytes]]:
@@ -46,13 +45,15 @@ def build(blocks: Sequence[bytes]) -> Iterator[tuple[int, bytes, bytes]]:
     cuts = []
     for hashes in blocks:
         column = unpack_all(INDEXES, hashes)
-        cuts.append([bisect_left(column, part, key=part_of) * _BYTES for part in range(PARTS + 1)])
+        cuts.append(
+            [bisect_left(column, part, key=part_of) * HASH_BYTES for part in range(PARTS + 1)]
+        )
     for part in range(PARTS):
         pieces = [
             hashes[cut[part] : cut[part + 1]] for hashes, cut in zip(blocks, cuts, strict=True)
         ]
         if any(pieces):
-            ends = accumulate([len(piece) // _BYTES for piece in pieces])
+            ends = accumulate([len(piece) // HASH_BYTES for piece in pieces])
             yield part, b"".join(pieces), fixed(INDEXES, list(ends))
 
 
@@ -86,7 +87,7 @@ def hashes_of(parts: Iterable[tuple[bytes, bytes]]) -> list[bytes]:
     for hashes, ends in parts:
         bounds = [0, *unpack_all(INDEXES, ends)]
         for number, (start, end) in enumerate(pairwise(bounds)):
-            pieces[number].append(hashes[start * _BYTES : end * _BYTES])
+            pieces[number].append(hashes[start * HASH_BYTES : end * HASH_BYTES])
     return [b"".join(each) for each in pieces]
 
 
