@@ -118,12 +118,13 @@ def _plain_text(tag_lists: Sequence[bytes], most: int) -> str | None:
     longest = max(map(len, tag_lists))
     if longest >= 2 * most and any(occurs_more(b",", each, most - 1) for each in tag_lists):
         return None
-    text = _decoded(tag_lists)
+    raw = b"\n".join(tag_lists)
+    text = _decoded(raw, len(tag_lists))
     if text is None:
         return None
     if not all(tag_lists) or ",\n" in text:
         return None
-    if longest > MAX_TAG or b"\n".join(tag_lists).translate(None, _CLEAR):
+    if longest > MAX_TAG or raw.translate(None, _CLEAR):
         if not (_PLAIN_ASCII if text.isascii() else _PLAIN).fullmatch(text):
             return None
         if "*" in text and ("*," in text or "*\n" in text):
@@ -131,13 +132,13 @@ def _plain_text(tag_lists: Sequence[bytes], most: int) -> str | None:
     return text[:-1]
 
 
-def _decoded(tag_lists: Sequence[bytes]) -> str | None:
-    """Lists as lines, each of which ends; None where they can't be told apart."""
+def _decoded(raw: bytes, lists: int) -> str | None:
+    """So many lists, LF between them, as lines that end; None where they can't be told apart."""
     try:
-        text = b"\n".join(tag_lists).decode() + "\n"
+        text = raw.decode() + "\n"
     except UnicodeDecodeError:
         return None
-    return text if text.count("\n") == len(tag_lists) else None
+    return text if text.count("\n") == lists else None
 
 
 def project(
@@ -181,7 +182,7 @@ def _project_subjects(
     """As `project`, where each list is a subject alone, without wildcards inside its tokens."""
     if not tag_lists[0].startswith(b".") or max(map(len, tag_lists)) > MAX_TAG:
         return None
-    text = _decoded(tag_lists)
+    text = _decoded(b"\n".join(tag_lists), len(tag_lists))
     if text is None or not _SUBJECTS.fullmatch(text):
         return None
     asked = subjects_asked(text[:-1].split("\n"), known, places)

@@ -68,7 +68,7 @@ class Reading:
 
     Attributes:
         messages: tags, in canonical form, and data of each, in order; at least one in the end.
-        tag_sets: of each message, likewise.
+        tag_sets: of each message, the tags as a set.
         audiences: of each message; None is everyone.
         is_list: whether they came as a list, however long, rather than as one object.
     """

@@ -8,11 +8,11 @@ import msgspec
 
 from mist.wire import TagList
 
-__all__ = ["columns_as_json", "finished", "tag_lists_as_json", "tags_as_json"]
+__all__ = ["columns_as_json", "finished", "has_escapes", "tag_lists_as_json", "tags_as_json"]
 
 T = TypeVar("T")
 
-_ESCAPED: Final = bytes(range(0x20)) + b'"\\'  # what a string in JSON can't hold as it is
+_ESCAPED: Final = bytes(range(0x20)) + b'"\\'
 _encode_lines: Final = msgspec.json.Encoder().encode_lines
 
 _STEP: Final = 1_000  # tag lists, some 1 ms
@@ -25,6 +25,11 @@ def tags_as_json(tag_list: TagList) -> bytes:
         return msgspec.json.encode(canonical.decode().split(","))
     # Nothing else that may stand in a tag is escaped in JSON.
     return b'["%b"]' % canonical.replace(b",", b'","')
+
+
+def has_escapes(text: bytes) -> bool:
+    """Whether something stands in a text that JSON writes as an escape, and always so."""
+    return len(text.translate(None, _ESCAPED)) != len(text)
 
 
 def columns_as_json(
@@ -44,7 +49,7 @@ def columns_as_json(
     if b'"' in lists or b"\\" in lists:
         return None
     text = b"".join(datas)
-    if len(text.translate(None, _ESCAPED)) != len(text) or not text.isascii():
+    if has_escapes(text) or not text.isascii():
         try:
             # JSON writes LF as an escape, so lines are told apart surely.
             encoded = _encode_lines([data.decode() for data in datas])

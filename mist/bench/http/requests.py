@@ -3,14 +3,14 @@
 Three shapes of one message each, from kind to hard:
 
     repeated    one connection that is kept for a round, one tag list
-    unique      likewise, and each message with three tags never seen before
+    unique      the same, and each message with three tags never seen before
     fresh       one tag list, and a connection of its own for each request
 
 And shapes of many messages each, on one connection:
 
     list        a list of 100 messages with one tag list
     lines       NDJSON of 1,000 of them
-    lines_unique    likewise, and each message with three tags never seen before
+    lines_unique    the same, and each message with three tags never seen before
 
 All servers run at once and shapes are measured in turns, so that whatever else the machine
 does falls on each alike. Nobody is subscribed: what deliveries cost is another figure.

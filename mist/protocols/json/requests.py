@@ -17,6 +17,7 @@ from typing import Final
 import attrs
 import msgspec
 
+from mist.protocols.listing import has_escapes
 from mist.wire import RECORD_START, Batch
 
 __all__ = [
@@ -38,7 +39,6 @@ _SHAPE: Final = re.compile(
     rb'("[ \t]*\][^\[\]\\]{0,64}?"data"[ \t]*:[ \t]*")[^"\\]*+'
     rb'("[^\[\]{}\\]{0,64}+\}[ \t\r\n]*+)'
 )
-_ESCAPED: Final = bytes(range(0x20)) + b'"\\'  # in strings, always
 
 
 class Request(msgspec.Struct, forbid_unknown_fields=True):
@@ -123,7 +123,7 @@ def read_alike(objects: bytes) -> Alike | None:
     messages = [part[skipped:] for part in parts]
     messages[0] = messages[0][1:]
     data = "".join(messages).encode()
-    if tag_list is None or _has_escapes(data):
+    if tag_list is None or has_escapes(data):
         return None
     line = f"{_START}{tag_list} "
     return Alike(tag_list, line + f"\n{line}".join(messages) + "\n", len(messages))
@@ -159,15 +159,10 @@ def read_similar(objects: bytes) -> Similar | None:
     text = arrays.replace(comma, b",")
     if len(parts) == 1 or text.count(b",") != arrays.count(comma):  # a tag holds a comma
         return None
-    if _has_escapes(text.replace(b"\n", b"")) or _has_escapes(b"".join(datas)):
+    if has_escapes(text.replace(b"\n", b"")) or has_escapes(b"".join(datas)):
         return None
     tag_lists = text.split(b"\n")
     return Similar(tag_lists, datas) if len(tag_lists) == len(datas) else None
-
-
-def _has_escapes(text: bytes) -> bool:
-    """Whether something stands in a text that JSON writes as an escape, and always so."""
-    return len(text.translate(None, _ESCAPED)) != len(text)
 
 
 def _tag_list(tags: list[str] | None) -> str | None:

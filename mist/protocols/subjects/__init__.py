@@ -151,7 +151,7 @@ class SubjectProtocol(Protocol):
             found := cut_batch(data, self._limits.data, alike=self._verbose)
         ):
             batch, position = found
-            yield from self._publish(batch, batch.number(0, len(batch.tag_lists)))
+            yield from self._publish(batch, batch.count)
         try:
             while position < len(data):
                 cut = self._framing.cut(data, position, payloads=not self._unauthenticated)
