@@ -3,8 +3,11 @@
 An append is a block, and a publisher that sends once a second makes blocks of one message. A
 thousand of those cost a thousand rows to read, and as many bits in the directory. So
 neighbours are joined in levels: many small ones into a larger one, and those into blocks of the
-target size. Each message is rewritten two or three times in all, and a log under load, whose
-blocks are large from the start, is not touched.
+target size. Each message is rewritten two or three times in all.
+
+Joining costs as much as the append did: the messages are read, encoded and written again. So
+blocks are joined only where one replaces at least four. A log under load, whose blocks are a
+quarter of the target size or more from the start, is hardly touched.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,6 +30,7 @@ TARGET: Final = 64 * 1024  # bytes; larger blocks are not joined
 _MAX_MESSAGES: Final = 10_000
 _SMALL: Final = 2 * 1024  # bytes
 _MANY: Final = 32  # small blocks that are joined even if they stay below the target
+_FEWEST: Final = 4  # blocks that one has to replace
 _SEEN: Final = 512  # blocks considered in a step
 
 
@@ -94,7 +98,7 @@ def _choose(heads: Sequence[Head]) -> Sequence[Head]:
 def _group(heads: Sequence[Head], below: int, enough: int | None) -> Sequence[Head]:
     """The first neighbours of less than `below` bytes each that are worth joining.
 
-    That is `enough` of them, or as many as fill a block.
+    That is `enough` of them, or as many as fill a block, where these are `_FEWEST` or more.
     """
     start = size = messages = 0
     for place, head in enumerate(heads):
@@ -103,9 +107,14 @@ def _group(heads: Sequence[Head], below: int, enough: int | None) -> Sequence[He
             continue
         size += head.size
         messages += head.messages
-        is_full = size >= TARGET or messages >= _MAX_MESSAGES
-        if is_full or place + 1 - start == enough:
+        if place + 1 - start == enough:
             return heads[start : place + 1]
+        while size >= TARGET or messages >= _MAX_MESSAGES:
+            if place + 1 - start >= _FEWEST:
+                return heads[start : place + 1]
+            size -= heads[start].size
+            messages -= heads[start].messages
+            start += 1
     return ()
 
 

@@ -672,6 +672,34 @@ async def test_small_blocks_are_joined(url):
         assert await history.verify() == []
 
 
+async def sizes(history, path):
+    """Bytes of each block's messages, in KiB, once nothing is left to be joined."""
+    await compact(history)
+    return [size // 1024 for (size,) in run_sql(path, "SELECT size FROM block ORDER BY first")]
+
+
+@pytest.mark.parametrize(
+    ("appended", "joined"),
+    [
+        ([30] * 8, [30] * 8),  # to be rewritten for a third of the blocks
+        ([17] * 4, [68]),
+        ([10] * 6, [10] * 6),  # no block is full yet
+        ([10] * 7, [70]),
+        ([2, 30] * 6, [64, 64, 64]),
+        ([40, 20, 10, 30, 10, 40], [40, 70, 40]),  # not with the first: that would be three
+        ([10, 10, 70, 10, 10], [10, 10, 70, 10, 10]),
+        ([50, 40, 3, 3, 50, 3, 3, 3, 3], [50, 96, 3, 3, 3, 3]),
+    ],
+)
+async def test_blocks_are_joined_where_one_replaces_at_least_four(url, path, appended, joined):
+    async with await open_history(url) as history:
+        for size in appended:
+            await history.append([one("a", bytes(size * 1024))])
+        before = await replay(history)
+        assert await sizes(history, path) == joined
+        assert await replay(history) == before
+
+
 async def test_space_is_given_back(url, path):
     async with await open_history(url) as history:
         for _ in range(20):
