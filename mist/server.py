@@ -29,6 +29,7 @@ from mist import collector
 from mist.archive import Archive, ArchiveError
 from mist.auth.opening import open_registry
 from mist.broker.outbox import OutboxLimits, SlowConsumer
+from mist.broker.projection import COMPILED
 from mist.broker.usage import UsageAccounting
 from mist.config import Config
 from mist.errors import HistoryUnavailable, MistError, StartupError
@@ -306,6 +307,7 @@ async def serve(config: Config, announce: Callable[[str], None] = lambda url: No
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             nursery.start_soon(_obey, signals, server, nursery.cancel_scope)
             await nursery.start(_run_then_cancel, server, nursery.cancel_scope)
+            log.info("started", version=__version__, compiled=COMPILED)
             for url in server.urls:
                 announce(url)
             await trio.sleep_forever()

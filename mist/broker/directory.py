@@ -154,18 +154,18 @@ class Directory:
     def project(self, tag_lists: Sequence[bytes], most: int) -> Projected | None:
         """What of each tag list, as written, anybody asks for; see `mist.broker.projection`."""
         places = [place for place, patterns in self._places.items() if patterns]
-        return project(tag_lists, self._index.known, most, places)
+        return project(tag_lists, self._index, most, places)
 
-    def routes_of(self, rows: Sequence[Sequence[str | None]], most: int) -> list[Match]:
+    def routes_of(self, projections: Sequence[str], most: int) -> list[Match]:
         """What some projections match: one object for all that match the same few groups.
 
         Args:
-            rows, most: see `mist.index.Index.match_each`.
+            projections, most: see `mist.index.Index.match_each`.
 
         Returns:
             Those of the first projections, one at least.
         """
-        found = self._index.match_each(rows, most)
+        found = self._index.match_each(projections, most)
         routes = {groups: self._route_to(groups) for groups in set(found)}
         return [routes[groups] for groups in found]
 

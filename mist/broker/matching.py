@@ -11,6 +11,7 @@ match is matched then: once its messages are in order, those of others would wai
 
 from collections.abc import Container, Generator, Sequence
 from itertools import compress, count
+from operator import methodcaller
 from typing import Final
 
 from mist.broker.directory import Directory
@@ -92,17 +93,15 @@ class Matcher:
             Those of the first projections, up to one that takes long; at least one, unless that is
             the first. And no more than a step allows.
         """
-        rows: list[list[str | None]] = [[*each.split(",")] for each in projections]
-        for row in rows:
-            row[-1] = None  # where nothing stands behind the last comma
-        if self._preparations.is_wide(max(map(len, rows)) - 2):
-            wide = (self._preparations.is_wide(len(row) - 2) for row in rows)
-            rows = rows[: next(compress(count(), wide))]
-            if not rows:
+        is_wide, commas = self._preparations.is_wide, methodcaller("count", ",")
+        if is_wide(max(map(commas, projections)) - 1):
+            wide = (is_wide(number - 1) for number in map(commas, projections))
+            projections = projections[: next(compress(count(), wide))]
+            if not projections:
                 return ()
         meters = self._meters
         began = 0.0 if meters is None else meters.match.begin()
-        found = self._directory.routes_of(rows, _ROUTES)
+        found = self._directory.routes_of(projections, _ROUTES)
         if began and meters is not None:
             meters.match.observe((meters.clock() - began) / len(found))
         remember = self._directory.remember_route

@@ -15,8 +15,18 @@ Exit codes are for scripts, see `mist --help`.
 import click
 
 from mist.cli.lazy import LazyGroup
+from mist.version import __version__
 
 __all__ = ["main"]
+
+
+def _show_version(ctx: click.Context, _option: click.Parameter, asked: bool) -> None:
+    if asked and not ctx.resilient_parsing:
+        # Here, since no other use of the command line needs the index.
+        from mist.index import COMPILED
+
+        click.echo(f"mist, version {__version__} ({'compiled' if COMPILED else 'pure Python'})")
+        ctx.exit()
 
 
 @click.group(
@@ -48,6 +58,13 @@ Exit codes:
   1  refused by the server  130  interrupted
   2  wrong usage or settings""",
 )
-@click.version_option(package_name="mist-pubsub", prog_name="mist")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version and exit.",
+)
 def main() -> None:
     """Publish and subscribe by tags."""

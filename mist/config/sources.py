@@ -25,6 +25,9 @@ __all__ = ["CLIENT_VARIABLES", "load_config"]
 CLIENT_VARIABLES: Final = frozenset({"MIST_HOST", "MIST_TOKEN", "MIST_URL"})
 """Variables of the client commands, which a server ignores."""
 
+# Which code runs is settled before there is a configuration; see `mist.index.narrow`.
+_IGNORED: Final = CLIENT_VARIABLES | {"MIST_PURE"}
+
 # What Kubernetes sets in every pod beside a Service called `mist` or `mist-…`. Without this
 # a server would refuse to start in a common deployment. MIST_PORT is one of them only with a
 # URL in it: MIST_PORT=1445 is a mistake.
@@ -139,7 +142,7 @@ def _from_environ(environ: Mapping[str, str]) -> Iterator[_Given]:
         option = _BY_ENV.get(name)
         if option is not None:
             yield _Given(option, name, _split(option, text))
-        elif name not in CLIENT_VARIABLES and not _ORCHESTRATOR.match(f"{name}={text}"):
+        elif name not in _IGNORED and not _ORCHESTRATOR.match(f"{name}={text}"):
             known = _nearest(name, list(_BY_ENV))
             raise ConfigError(f"{_printable(name)}: unknown variable{known}")
 

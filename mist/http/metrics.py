@@ -31,6 +31,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from mist.broker.meters import Histogram
+from mist.broker.projection import COMPILED
 from mist.http.context import Context
 from mist.http.openapi import SERVICE, Answer, Operation, Operations
 from mist.http.session_aggregates import SHARE, SessionAggregates, SessionAggregator
@@ -120,7 +121,11 @@ class _Collector(Collector):
             "Event loop lag: how late a timer fires, measured ten times a second.",
             self._hub.meters.loop_lag,
         )
-        about = {"version": __version__, "python": platform.python_version()}
+        about = {
+            "version": __version__,
+            "python": platform.python_version(),
+            "compiled": "yes" if COMPILED else "no",
+        }
         info = GaugeMetricFamily("mist_build_info", "Always 1; see its labels.", labels=list(about))
         info.add_metric(list(about.values()), 1)
         yield info

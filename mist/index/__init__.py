@@ -10,6 +10,7 @@ behind each, and not who is in a group. So ten thousand subscribers of one tag s
             looks up what it may contain
     Memo    tag list as written -> what it resolved to, forgotten exactly when that changes
 
+    narrow  some messages of few tags at once, in Python and compiled
     intern  one object for each tag: its string, how rare it is, what is filed under it
     nodes   the shapes of what is filed under a tag
     shards  many small dicts in the place of a large one
@@ -18,6 +19,7 @@ behind each, and not who is in a group. So ten thousand subscribers of one tag s
 from mist.index.index import Index, IndexStatistics
 from mist.index.intern import BOUNDARY
 from mist.index.memo import Memo
+from mist.index.narrow import COMPILED
 from mist.index.tree import Thresholds
 
-__all__ = ["BOUNDARY", "Index", "IndexStatistics", "Memo", "Thresholds"]
+__all__ = ["BOUNDARY", "COMPILED", "Index", "IndexStatistics", "Memo", "Thresholds"]

@@ -110,9 +110,9 @@ class Index(Generic[G]):
         """
         return self._tree.match(tags)
 
-    def match_each(self, rows: Sequence[Sequence[str | None]], most: int) -> list[tuple[G, ...]]:
+    def match_each(self, projections: Sequence[str], most: int) -> list[tuple[G, ...]]:
         """What `match` returns, for each of some messages of few tags; see `Tree.match_each`."""
-        return self._tree.match_each(rows, most)
+        return self._tree.match_each(projections, most)
 
     def match_in_steps(self, tags: frozenset[str]) -> Iterator[list[G]]:
         """What `match` returns, some at a time, and perhaps one twice.
@@ -121,6 +121,11 @@ class Index(Generic[G]):
         or goes meanwhile may be or not. A step is O(capacity of a chunk), some milliseconds.
         """
         return self._tree.match_in_steps(tags)
+
+    @property
+    def tables(self) -> Table[str, Tag[G]]:
+        """Every distinct tag by its name, as many dicts as there are now. For looking up only."""
+        return self._tags.tables
 
     def known(self, names: Iterable[str]) -> Iterator[str]:
         """Those of some names that any entry has, in order; a `BOUNDARY` among them stays.

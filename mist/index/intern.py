@@ -66,6 +66,11 @@ class Tags(Generic[G]):
         for shard in self.table:
             yield list(shard.values())
 
+    @property
+    def tables(self) -> Table[str, Tag[G]]:
+        """All tags by their names, in as few shards as there may be now. For looking up only."""
+        return self.table if self._flat is None else [self._flat]
+
     def known(self, names: Iterable[str]) -> Iterator[str]:
         """Those of some names that are tags here, in order, and every `BOUNDARY` among them."""
         return filter(self._holds, names)

@@ -43,12 +43,14 @@ and a number in each entry would save that walk, and cost 100 bytes an entry.
 
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 import attrs
 
 from mist.index.chunk import Chunk
+from mist.index.costs import VISIT
 from mist.index.intern import Tags
+from mist.index.narrow import groups_of, match_each
 from mist.index.nodes import Branch, Child, Key, Leaf, Node, Tag
 from mist.index.shards import MASK, Table
 from mist.index.subsets import Subsets
@@ -57,11 +59,6 @@ __all__ = ["Thresholds", "Tree"]
 
 G = TypeVar("G")
 
-_VISIT: Final = 8192  # slots gone through in the time it takes to get at a chunk's bitmaps
-# In the time it takes to tell that nothing is for a message of few tags:
-_LONG: Final = 8  # more tags of it
-_PLACES: Final = 2  # places of the tree that are looked at
-_HITS: Final = 4  # entries that are found
 _WIDE: Final = 48  # tags that are looked up in the time it takes to fetch a node's few strings
 
 
@@ -134,94 +131,12 @@ class Tree(Generic[G]):
             # Some group may have left its slot since the walk began, and the chunk the tree.
             yield from chunk.match_in_steps(tags)
 
-    def match_each(self, rows: Sequence[Sequence[str | None]], most: int) -> list[tuple[G, ...]]:
-        """As `match`, for some messages of few tags: half of the time for each.
+    def match_each(self, projections: Sequence[str], most: int) -> list[tuple[G, ...]]:
+        """As `match`, for some messages of few tags, in half of the time for each.
 
-        Nearly all that a message comes to has nothing for it. That is told by one question for
-        each tag, and nothing is made for the message before there is something.
-
-        Args:
-            rows: the distinct tags of each, and None as the last.
-            most: what may be done, in messages that come to no entry, some 2 µs each.
-
-        Returns:
-            Those of the first messages; of as many as `most` allows, and of one at least.
+        Args, returns: see `mist.index.narrow`.
         """
-        find: Callable[[Any], Tag[G] | None] = self._tags.find
-        groups_of = self._groups_of
-        found: list[tuple[G, ...]] = []
-        alone: dict[Key, tuple[G, ...]] = {}  # what is found where an entry alone is
-        keys: list[Key] = []
-        near: list[Node[G] | Key | list[Key]] = []
-        for names in rows:
-            if most <= 0:
-                break
-            most -= 1 + len(names) // _LONG
-            for tag in map(find, names):
-                if type(tag) is Branch:
-                    if not tag.keys().isdisjoint(names) or tag.chunk is not None:
-                        near.append(tag)
-                elif tag is not None and (listed := tag.listed) is not None:
-                    if type(listed) is list:
-                        near.append(listed)
-                    elif len(listed) == 1:
-                        keys.append(listed)  # type: ignore[arg-type]
-                    elif listed[0] in names and listed[1] in names:
-                        near.append(listed)
-            chunks: Sequence[Chunk[G]] = ()
-            if near:
-                chunks = self._look_at(near, names, keys)
-                most -= len(near) // _PLACES
-                near.clear()
-            if chunks:
-                most -= sum([1 + chunk.capacity // _VISIT for chunk in chunks])
-                tags = frozenset(names[:-1])
-                groups = self._go_through(chunks, keys, tags)  # type: ignore[arg-type]
-            elif len(keys) != 1:
-                groups = groups_of(keys)
-            elif (one := alone.get(keys[0])) is not None:
-                groups = one
-            else:
-                groups = alone[keys[0]] = groups_of(keys)
-            most -= len(groups) // _HITS
-            keys.clear()
-            found.append(groups)
-        return found
-
-    def _groups_of(self, keys: list[Key]) -> tuple[G, ...]:
-        entries = self._groups
-        return tuple([entries[hash(key) & MASK][key] for key in keys])
-
-    def _look_at(
-        self,
-        near: list[Node[G] | Key | list[Key]],
-        names: Sequence[str | None],
-        keys: list[Key],
-    ) -> list[Chunk[G]]:
-        """What is found from some places of the tree on.
-
-        Args:
-            near: the places; used up.
-            names: as a row of `match_each`.
-            keys: what is found one by one; added to.
-
-        Returns:
-            The chunks that are to be gone through.
-        """
-        holds: Callable[[Key], bool] = set(names).issuperset
-        chunks: list[Chunk[G]] = []
-        for place in near:  # which grows as it is walked
-            if type(place) is tuple:
-                if holds(place):
-                    keys.append(place)
-            elif type(place) is list:
-                keys += filter(holds, place)
-            else:
-                assert isinstance(place, Node)
-                if place.chunk is not None:
-                    chunks.append(place.chunk)
-                near += filter(None, map(place.get, names))
-        return chunks
+        return match_each(self._tags, self._groups, self._go_through, projections, most)
 
     def _go_through(
         self, chunks: Sequence[Chunk[G]], keys: list[Key], tags: frozenset[str]
@@ -229,14 +144,14 @@ class Tree(Generic[G]):
         """What `match` returns, once what is found one by one is."""
         if self._looks_up(chunks, tags):
             return tuple(self._enumerate(tags))
-        groups = [*self._groups_of(keys)]
+        groups = [*groups_of(keys, self._groups)]
         for chunk in chunks:
             chunk.match(tags, groups)
         return tuple(groups)
 
     def _looks_up(self, chunks: Sequence[Chunk[G]], tags: frozenset[str]) -> bool:
         """Whether it takes less to look up all subsets of a message's tags than to visit chunks."""
-        slots = sum([_VISIT + chunk.capacity for chunk in chunks])
+        slots = sum([VISIT + chunk.capacity for chunk in chunks])
         limit = slots * len(tags) // self._thresholds.lookup
         return self._subsets.are_fewer(len(tags), limit)
 

@@ -2,7 +2,6 @@
 
 import gc
 from collections import Counter
-from collections.abc import Iterable, Iterator
 from itertools import chain
 
 import pytest
@@ -20,14 +19,13 @@ from mist.message import PUBLISH, format_tags, parse_tag_list
 from tests.broker.test_broker import batch, line, make_outbox, take_all
 
 KNOWN = frozenset({"a", "b", "user:7", "Ä", "z" * 63})
-
-
-def known(names: Iterable[str]) -> Iterator[str]:
-    return (name for name in names if name in KNOWN or name == BOUNDARY)
+INDEX: Index[int] = Index()
+for number, tag in enumerate(KNOWN):
+    INDEX.add(frozenset([tag]), number)
 
 
 def projected(*lists: str, most: int = 64) -> Projected | None:
-    return project([each.encode() for each in lists], known, most)
+    return project([each.encode() for each in lists], INDEX, most)
 
 
 # Tags that keep the rules, and pieces of which some don't.
@@ -87,7 +85,7 @@ def test_subjects_are_projected_with_what_is_derived_of_them(
     index: Index[int] = Index()
     for number, pattern in enumerate(patterns):
         index.add(compile_asked(frozenset([pattern])), number)
-    found = project([each.encode() for each in written], index.known, 64)
+    found = project([each.encode() for each in written], index, 64)
     if any("*" in each or ">" in each for each in written):
         assert found is None
         return
@@ -115,7 +113,7 @@ def test_what_is_not_plain_is_looked_at_by_itself(written: str) -> None:
 
 
 def test_bytes_that_are_no_text_and_too_many_tags_are_looked_at_by_themselves() -> None:
-    assert project([b"a", b"\xff"], known, 64) is None
+    assert project([b"a", b"\xff"], INDEX, 64) is None
     assert projected("a,b,c", most=3) is not None
     many = ",".join(f"tag-{n}" for n in range(65))
     assert projected("a", many) is None

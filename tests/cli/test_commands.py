@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from mist.index import COMPILED
+from mist.version import __version__
 from tests.processes import Process, environment, mist, serving
 
 
@@ -242,4 +244,5 @@ def test_help_has_examples_and_exit_codes() -> None:
 
 
 def test_the_version_is_the_packages() -> None:
-    assert mist("--version").stdout.startswith("mist, version 0.")
+    code = "compiled" if COMPILED else "pure Python"
+    assert mist("--version").stdout == f"mist, version {__version__} ({code})\n"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from mist.broker.projection import COMPILED
 from tests.processes import LISTEN, dial, mist, serving
 
 
@@ -115,7 +116,8 @@ def test_settings_come_from_the_environment_and_a_file(tmp_path: Path) -> None:
         assert server.stop() == 0
         assert server.popen.stderr is not None
         lines = server.popen.stderr.read().splitlines()
-        assert [json.loads(line)["event"] for line in lines] == ["draining"]
+        assert [json.loads(line)["event"] for line in lines] == ["started", "draining"]
+        assert json.loads(lines[0])["compiled"] is COMPILED
 
 
 def test_a_secret_on_the_command_line_is_warned_of_and_never_logged(tmp_path: Path) -> None:

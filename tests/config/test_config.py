@@ -299,6 +299,7 @@ def test_variables_of_others_are_left_alone() -> None:
         "MISTY": "1",
         "mist_outbox": "1",
         **dict.fromkeys(CLIENT_VARIABLES, "x"),
+        "MIST_PURE": "1",
         # Kubernetes, beside Services named `mist` and `mist-web`
         "MIST_SERVICE_HOST": "10.0.0.1",
         "MIST_SERVICE_PORT": "1445",

@@ -43,7 +43,7 @@ WANTED = {
     "mist_history_commit_seconds": ("histogram", set()),
     "mist_history_position": ("gauge", set()),
     "mist_event_loop_lag_seconds": ("histogram", set()),
-    "mist_build_info": ("gauge", {"version", "python"}),
+    "mist_build_info": ("gauge", {"version", "python", "compiled"}),
 }
 
 

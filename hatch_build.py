@@ -1,0 +1,92 @@
+"""Builds the compiled parts of mist, where that can be done.
+
+Each `mist/…/_name.pyx` is the equal of Python code next to it, which mist runs without it. So what
+keeps them from being built (no compiler, no headers of Python, `MIST_PURE=1`) is told in one line,
+and the package is a pure one. `pip install -v` shows the line, and the compiler's own output.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+__all__ = ["CompilingHook"]
+
+
+class CompilingHook(BuildHookInterface[Any]):
+    """Called by hatchling for each wheel."""
+
+    PLUGIN_NAME = "custom"
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        root = Path(self.root)
+        sources = sorted(root.glob("mist/**/_*.pyx"))
+        if os.environ.get("MIST_PURE", "0") not in ("", "0"):
+            self.app.display_warning("mist is built without compiled parts: MIST_PURE is set")
+            return
+        self._scratch = Path(tempfile.mkdtemp(prefix="mist-build-"))
+        try:
+            built = compile_all(root, sources, self._scratch)
+        except (Exception, SystemExit) as error:
+            # Whatever a compiler's set-up raises: setuptools has no one class for it.
+            reason = " ".join(str(error).split()) or type(error).__name__
+            if isinstance(error, subprocess.CalledProcessError):
+                reason = f"{error.cmd[0]} failed, see above"  # and not its whole command line
+            self.app.display_warning(f"mist is built without compiled parts: {reason}")
+            return
+        if version == "editable":
+            for source, binary in built.items():
+                shutil.copy(binary, source.parent)
+            return
+        build_data["pure_python"] = False
+        build_data["infer_tag"] = True
+        for source, binary in built.items():
+            place = source.parent.relative_to(root) / binary.name
+            build_data["force_include"][str(binary)] = str(place)
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        shutil.rmtree(getattr(self, "_scratch", ""), ignore_errors=True)
+
+
+def compile_all(root: Path, sources: list[Path], scratch: Path) -> dict[Path, Path]:
+    """Compile sources to modules of this Python.
+
+    Args:
+        root: of the project.
+        sources: below it.
+        scratch: a folder for what is made.
+
+    Returns:
+        The module of each source.
+    """
+    from Cython.Build import cythonize  # here, as hatchling imports this file for any target
+    from setuptools import Distribution, Extension
+
+    names = {source: ".".join(source.relative_to(root).with_suffix("").parts) for source in sources}
+    extensions = [Extension(name, [str(source)]) for source, name in names.items()]
+    made = cythonize(
+        extensions, build_dir=str(scratch), language_level=3, quiet=True, nthreads=0, force=True
+    )
+    command = Distribution({"name": "mist", "ext_modules": made}).get_command_obj("build_ext")
+    command.build_lib = str(scratch / "lib")
+    command.build_temp = str(scratch / "temp")
+    command.ensure_finalized()
+    command.run()
+    return {
+        source: scratch / "lib" / command.get_ext_filename(name) for source, name in names.items()
+    }
+
+
+if __name__ == "__main__":
+    # For development: build in place, without an installation.
+    here = Path(__file__).resolve().parent
+    with tempfile.TemporaryDirectory() as folder:
+        found = compile_all(here, sorted(here.glob("mist/**/_*.pyx")), Path(folder))
+        for each, module in found.items():
+            shutil.copy(module, each.parent)
+            sys.stdout.write(f"{each.parent.relative_to(here)}/{module.name}\n")

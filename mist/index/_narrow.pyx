@@ -1,0 +1,173 @@
+# cython: language_level=3
+"""`narrow.match_each_in_python`, compiled: where a message leads in the tree.
+
+The Python function is the reference, to which `tests/index/test_narrow_compiled.py` holds this one.
+The tables, tags and nodes are those of Python: they are read here, and never changed.
+"""
+
+from cpython.dict cimport PyDict_GetItemWithError
+from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
+from cpython.object cimport PyObject, PyObject_Hash
+from cpython.set cimport PySet_Contains
+from cpython.unicode cimport PyUnicode_Split
+from libc.stdlib cimport getenv
+
+from mist.index.costs import HITS, LONG, PLACES, VISIT
+from mist.index.nodes import Branch, Leaf
+
+cdef char *switch = getenv("MIST_PURE")
+if switch != NULL and switch not in (b"", b"0"):
+    raise ImportError("compiled code is switched off by MIST_PURE")
+
+cdef Py_ssize_t hits_in_unit = HITS
+cdef Py_ssize_t tags_in_unit = LONG
+cdef Py_ssize_t places_in_unit = PLACES
+cdef Py_ssize_t slots_in_unit = VISIT
+cdef type branch_type = Branch
+cdef type leaf_type = Leaf
+
+
+cdef inline PyObject *find(list table, object key) except? NULL:
+    """What a sharded table has under a key; a borrowed reference, or NULL."""
+    cdef Py_ssize_t mask = PyList_GET_SIZE(table) - 1
+    return PyDict_GetItemWithError(table[PyObject_Hash(key) & mask], key)
+
+
+cdef bint holds(set names, tuple key) except -1:
+    for name in key:
+        if not PySet_Contains(names, name):
+            return False
+    return True
+
+
+cdef tuple groups_of(list keys, list groups):
+    cdef list found = []
+    cdef PyObject *group
+    for key in keys:
+        group = find(groups, key)
+        if group == NULL:
+            raise KeyError(key)
+        found.append(<object>group)
+    return tuple(found)
+
+
+cdef class Walk:
+    """The walk of one message.
+
+    Attributes:
+        names: its tags, and None.
+        keys: entries that were found.
+        near: places of the tree that are still to be looked at.
+        chunks: bitmaps that are.
+        places: how many places were looked at.
+    """
+
+    cdef list names
+    cdef list keys
+    cdef list near
+    cdef list chunks
+    cdef Py_ssize_t places
+
+    cdef int enter(self, object tag) except -1:
+        """Look at a tag of the message."""
+        if type(tag) is branch_type:
+            if self.visit(tag):
+                self.places += 1
+            return 0
+        if type(tag) is not leaf_type:
+            raise TypeError("a tag is a leaf or a branch")
+        listed = tag.listed
+        if listed is None:
+            return 0
+        if type(listed) is tuple:
+            if len(<tuple>listed) == 1:
+                self.keys.append(listed)
+                return 0
+            if (<tuple>listed)[0] not in self.names or (<tuple>listed)[1] not in self.names:
+                return 0
+        self.near.append(listed)
+        self.places += 1
+        return 0
+
+    cdef bint visit(self, object node) except -1:
+        """Look at a node: what is in it under the message's tags is near. Whether anything is."""
+        cdef PyObject *child
+        cdef Py_ssize_t before = PyList_GET_SIZE(self.near)
+        for name in self.names:
+            child = PyDict_GetItemWithError(node, name)
+            if child != NULL:
+                self.near.append(<object>child)
+        cdef Py_ssize_t children = PyList_GET_SIZE(self.near) - before
+        self.places += children
+        chunk = node.chunk
+        if chunk is not None:
+            self.chunks.append(chunk)
+            return True
+        return children > 0
+
+    cdef int finish(self) except -1:
+        """Look at all that is near, and what comes near by that."""
+        cdef Py_ssize_t at = 0
+        cdef set names = set(self.names)
+        while at < PyList_GET_SIZE(self.near):
+            place = <object>PyList_GET_ITEM(self.near, at)
+            at += 1
+            if type(place) is tuple:
+                if holds(names, <tuple>place):
+                    self.keys.append(place)
+            elif type(place) is list:
+                for key in <list>place:
+                    if holds(names, <tuple?>key):
+                        self.keys.append(key)
+            else:
+                self.visit(place)
+        self.near.clear()
+        return 0
+
+
+def match_each(tags, list groups not None, go_through, projections, Py_ssize_t most):
+    """See `narrow.match_each_in_python`."""
+    cdef list table = tags.tables
+    cdef list found = []
+    cdef dict alone = {}
+    cdef Walk walk = Walk()
+    cdef list names
+    cdef PyObject *tag
+    cdef PyObject *known
+    cdef Py_ssize_t at
+    cdef tuple hits
+    walk.near = []
+    for projection in projections:
+        if most <= 0:
+            break
+        names = PyUnicode_Split(projection, ",", -1)
+        names[0] = None  # where nothing stands, as behind the last comma
+        if PyList_GET_SIZE(names) > 1:
+            names.pop()
+        most -= 1 + PyList_GET_SIZE(names) // tags_in_unit
+        walk.names = names
+        walk.keys = []
+        walk.chunks = []
+        walk.places = 0
+        for at in range(1, PyList_GET_SIZE(names)):
+            tag = find(table, names[at])
+            if tag != NULL:
+                walk.enter(<object>tag)
+        if walk.near:
+            walk.finish()
+        most -= walk.places // places_in_unit
+        if walk.chunks:
+            for chunk in walk.chunks:
+                most -= 1 + <Py_ssize_t>chunk.capacity // slots_in_unit
+            hits = go_through(walk.chunks, walk.keys, frozenset(names[1:]))
+        elif PyList_GET_SIZE(walk.keys) != 1:
+            hits = groups_of(walk.keys, groups)
+        else:
+            known = PyDict_GetItemWithError(alone, walk.keys[0])
+            if known != NULL:
+                hits = <tuple>known
+            else:
+                hits = alone[walk.keys[0]] = groups_of(walk.keys, groups)
+        most -= len(hits) // hits_in_unit
+        found.append(hits)
+    return found

@@ -1,0 +1,90 @@
+"""Messages of few tags match the same compiled and in Python."""
+
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mist.index import Index, Thresholds
+from mist.index.intern import Tags
+from mist.index.narrow import match_each_in_python
+from tests.index.test_index import NEVER, SMALL, TINY, projection
+
+compiled = pytest.importorskip("mist.index._narrow", exc_type=ImportError)
+
+tag_sets = st.frozensets(st.sampled_from("abcdefgh"), min_size=1, max_size=8)
+messages = st.lists(st.frozensets(st.sampled_from("abcdefghxyÄ")).map(projection), max_size=12)
+
+
+def both(index: Index[Any], projections: list[str], most: int) -> list[list[Any]]:
+    """What both find, in whatever order; where they disagree, no list."""
+    tree = index._tree
+    given = (tree._tags, tree._groups, tree._go_through, projections, most)
+    expected = list(map(sorted, match_each_in_python(*given)))
+    assert list(map(sorted, compiled.match_each(*given))) == expected
+    return expected
+
+
+@given(
+    st.lists(tag_sets, unique=True, max_size=150),
+    messages,
+    st.sampled_from([TINY, SMALL, Thresholds(), Thresholds(lookup=NEVER)]),
+    st.integers(-1, 40),
+)
+@settings(max_examples=1_000)
+def test_the_same_is_found_in_the_same_steps(
+    entries: list[frozenset[str]], projections: list[str], thresholds: Thresholds, most: int
+) -> None:
+    index: Index[int] = Index(thresholds)
+    for n, tags in enumerate(entries):
+        index.add(tags, n)
+    both(index, projections, most)
+
+
+def test_the_same_is_found_while_entries_come_and_go() -> None:
+    rng = random.Random(5)
+    words = [f"w{n}" for n in range(30)]
+    for thresholds in (TINY, SMALL, Thresholds()):
+        index: Index[int] = Index(thresholds)
+        there: set[frozenset[str]] = set()
+        found = 0
+        for n in range(4_000):
+            tags = frozenset(rng.sample(words, rng.randint(1, 4)))
+            if tags in there:
+                index.remove(tags)
+                there.remove(tags)
+            else:
+                index.add(tags, n)
+                there.add(tags)
+            if n % 10 == 0:
+                asked = [projection(rng.sample(words, rng.randint(0, 6))) for _ in range(5)]
+                found += sum(map(len, both(index, asked, 100)))
+        assert found > 1_000
+        for tags in there:
+            index.remove(tags)
+        assert both(index, [projection(words)], 1) == [[]]
+
+
+@pytest.mark.parametrize("odd", ["", ",", ",,", ",,,", "a", "a,b", ",a", "\x00", ",\ud800,"])
+def test_what_is_no_projection_matches_nothing_else(odd: str) -> None:
+    index: Index[int] = Index()
+    index.add(frozenset(["a", "b", "c"]), 1)
+    assert both(index, [odd, odd], 10) == [[], []]
+
+
+def test_wrong_arguments_are_errors() -> None:
+    tags: Tags[int] = Tags()
+    for projections in ([None], [b",a,"], [1], None, 7):
+        with pytest.raises(TypeError):
+            compiled.match_each(tags, [{}], list, projections, 10)
+    with pytest.raises(TypeError):
+        compiled.match_each(tags, None, list, [","], 10)
+
+
+def test_a_tag_that_leads_to_no_entry_is_an_error() -> None:
+    index: Index[int] = Index()
+    index.add(frozenset("a"), 1)
+    with pytest.raises(KeyError):
+        compiled.match_each(index._tree._tags, [{}], list, [",a,"], 10)
