@@ -28,7 +28,8 @@ How it is built, from the outside in:
     clock, leaps    a clock that is set back, or ahead
     visibility      which sessions may get a stored message: targeted delivery
     layout          a block as bytes: `encoding` makes it, `block` and `part` read it, and
-                    `block_cache` keeps those read last (`recent`); `postings`, `columns`
+                    `block_cache` keeps those read last (`recent`); `postings`, `columns`;
+                    `pieces` reads what a search needs of one
     compaction      joins small blocks, so that a log that came in slowly is read fast
 
 A message is in the log before anyone receives it. So no client ever holds an id that a crash

@@ -1,30 +1,32 @@
 """Reading a block: which of its messages are selected, and their wires as published."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, islice
 from operator import add, mul
 from typing import Final
 
 import attrs
-import msgspec
 
 from mist.errors import HistoryDamaged
-from mist.history.layout import MICROSECONDS, Row, checksum, decode_body
+from mist.history.columns import is_one, is_zero, places
+from mist.history.layout import MICROSECONDS, Row, checksum, decode_body, decode_index
 from mist.history.numbering import Numbers, has_channels, raised, unpack_numbers
 from mist.history.part import HEAD_LENGTH, Columns, Part, pick
+from mist.history.pieces import AnyRow, Pieces
 from mist.history.postings import Postings, pack_postings, same_hashes
 from mist.history.recent import Recent
 from mist.history.record import MAX_ID, Packed, Stored
 from mist.history.selection import Selection
 from mist.wire import Entry, TagList
 
-__all__ = ["Block", "PackedPart", "TagLists"]
+__all__ = ["Block", "FewStored", "PackedPart", "TagLists"]
 
 _FEW_LISTS: Final = 16  # up to here, lists are compared instead of looked up
 _FEW_RUNS: Final = 64  # up to here, their sizes are added up without estimating them first
+_FEW_IN_PARTS: Final = 64  # up to here, the data of runs is read in pieces
 _FEW_SCANS: Final = 4  # up to here, the runs of each tag list are searched separately
+_FEW_SUMS: Final = 4  # up to here, where the data of runs starts is added up for each
 _MAX_BYTES: Final = 16 * 1024 * 1024  # of tag lists that are cached, some 14,000
 # Unpacked at a time: a fifth of a millisecond, and as much again to write them for a peer, unless
 # its form takes longer for each message.
@@ -52,7 +54,9 @@ class TagLists(Recent[bytes, TagList]):
             found = self.add(canonical, TagList(None, canonical))
         return found
 
-    def of_runs(self, lists: Sequence[bytes], numbers: Sequence[int]) -> list[TagList]:
+    def of_runs(
+        self, lists: Mapping[int, bytes] | Sequence[bytes], numbers: Sequence[int]
+    ) -> list[TagList]:
         """The tag list of each of some runs. Those that come once aren't kept: so the others are.
 
         Args:
@@ -75,7 +79,7 @@ class Block:
 
     Attributes:
         head: see `Head`.
-        columns: see `Columns`.
+        columns: see `Columns`; of an `OpenRow` without the data, until `complete`.
 
     Raises:
         HistoryDamaged: it isn't what was written.
@@ -84,35 +88,81 @@ class Block:
     __slots__ = (
         "_firsts",
         "_hashes",
-        "_lists",
-        "_offsets",
+        "_pieces",
+        "_sums",
         "_tag_lists",
         "columns",
         "head",
     )
 
-    def __init__(self, row: Row, tag_lists: TagLists) -> None:
+    def __init__(self, row: AnyRow, tag_lists: TagLists) -> None:
         self.head = row.head
-        self._hashes = row.hashes
         self._tag_lists = tag_lists
-        if checksum(row.hashes, row.body) != row.checksum:
-            raise HistoryDamaged(row.head.first, "its checksum differs", row.head.last)
+        self._hashes: bytes | None = None  # known only of a whole row
+        self._pieces: Pieces | None = None  # until the data is there
+        self._sums: list[int] | None = None  # see `_offsets`
+        if isinstance(row, Row) and checksum(row.hashes, row.body) != row.checksum:
+            raise self._damaged("its checksum differs")
         try:
-            self.columns = body = Columns(decode_body(row.body))
-        except (msgspec.MsgspecError, ValueError) as error:
-            raise HistoryDamaged(
-                row.head.first, f"it can't be decoded: {error}", row.head.last
-            ) from error
-        self._lists = body.lists
-        steps: Iterable[int] = body.counts
-        if any(body.gaps):
-            steps = map(add, body.counts, [*body.gaps[1:], 0])
-        self._firsts = list(accumulate(steps, initial=row.head.start))
-        self._offsets = list(accumulate(body.sizes, initial=0))
-        if self._offsets[-1] != len(body.data) or sum(body.counts) != row.head.messages:
-            raise HistoryDamaged(row.head.first, "its columns disagree", row.head.last)
-        if self._firsts.pop() - 1 > row.head.last:
-            raise HistoryDamaged(row.head.first, "it holds ids of the next block", row.head.last)
+            if isinstance(row, Row):
+                self._hashes = row.hashes
+                self.columns = Columns(decode_body(row.body))
+                self.columns.check()
+            else:
+                index = decode_index(row.index)
+                self.columns = Columns(index)
+                self._pieces = Pieces(row.head, index.checks, row.read)
+        except ValueError as error:
+            raise self._damaged(f"it can't be decoded: {error}") from error
+        self._firsts = self._first_ids()
+
+    def _first_ids(self) -> Sequence[int]:
+        """The first id of each run."""
+        start, counts, gaps = self.head.start, self.columns.counts, self.columns.gaps
+        firsts: Sequence[int]
+        if not is_zero(gaps):
+            messages = sum(counts)
+            *firsts, end = accumulate(map(add, counts, [*gaps[1:], 0]), initial=start)
+        elif is_one(counts):
+            messages = len(counts)
+            end = start + messages
+            firsts = range(start, end)
+        else:
+            *firsts, end = accumulate(counts, initial=start)
+            messages = end - start
+        if messages != self.head.messages:
+            raise self._damaged("its columns disagree")
+        if end - 1 > self.head.last:
+            raise self._damaged("it holds ids of the next block")
+        return firsts
+
+    def _damaged(self, reason: str) -> HistoryDamaged:
+        return HistoryDamaged(self.head.first, reason, self.head.last)
+
+    @property
+    def size_read(self) -> int:
+        """Bytes of it that have been read, roughly."""
+        return self.head.size if self._pieces is None else len(self.columns.text)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of it has been read."""
+        return self._pieces is None
+
+    def complete(self) -> None:
+        """Read what has not been read yet.
+
+        Raises:
+            HistoryDamaged: it isn't what was written.
+        """
+        if self._pieces is None:
+            return
+        self.columns.data = self._pieces.all()
+        self._pieces = None
+        try:
+            self.columns.check()
+        except ValueError as error:
+            raise self._damaged(f"it can't be decoded: {error}") from error
 
     def count(self, selection: Selection | None, after: int, upto: int) -> list[tuple[int, int]]:
         """First id and number of messages of each run, or part of one, in `(after, upto]`."""
@@ -174,6 +224,8 @@ class Block:
         runs = self._choose(selection, after, upto)
         if not runs:
             return None
+        if len(runs) > _FEW_IN_PARTS:
+            self.complete()
         firsts, counts = self._firsts, self.columns.counts
         skip = max(after + 1 - firsts[runs[0]], 0)
         runs = self._fit(runs, skip + limit, max_bytes)
@@ -214,7 +266,25 @@ class Block:
         return found
 
     def _data(self, run: int) -> bytes:
-        return self.columns.data[self._offsets[run] : self._offsets[run + 1]]
+        (start,), (end,) = self._bounds(range(run, run + 1))
+        return self._all_data[start:end]
+
+    @property
+    def _all_data(self) -> bytes | Pieces:
+        return self.columns.data if self._pieces is None else self._pieces
+
+    def _bounds(self, runs: Sequence[int]) -> tuple[list[int], list[int]]:
+        """Where the data of some runs starts and ends."""
+        sizes = self.columns.sizes
+        if self._sums is None and len(runs) <= _FEW_SUMS:
+            starts = [sum(sizes[:run]) for run in runs]
+            return starts, list(map(add, starts, pick(sizes, runs)))
+        if self._sums is None:
+            self._sums = list(accumulate(sizes, initial=0))
+        sums = self._sums
+        if isinstance(runs, range):
+            return sums[runs.start : runs.stop], sums[runs.start + 1 : runs.stop + 1]
+        return [sums[run] for run in runs], [sums[run + 1] for run in runs]
 
     def _fit(self, chosen: Sequence[int], limit: int, max_bytes: int) -> Sequence[int]:
         """The runs up to the one that reaches a bound."""
@@ -223,10 +293,11 @@ class Block:
             reached = accumulate([body.counts[run] for run in chosen])
             chosen = chosen[: bisect_left(list(reached), limit) + 1]
         if len(chosen) > _FEW_RUNS:
-            longest = max(map(len, self._lists)) + HEAD_LENGTH
-            if max_bytes >= len(body.data) + self.head.messages * longest:
+            longest = max(map(len, body.lists)) + HEAD_LENGTH
+            if max_bytes >= self.head.size + self.head.messages * longest:
                 return chosen
-        lists, numbers = self._lists, pick(body.run_lists, chosen)
+        numbers = pick(body.run_lists, chosen)
+        lists = body.lists_of(numbers)
         lengths = [len(each) + HEAD_LENGTH for each in map(lists.__getitem__, numbers)]
         wires = map(add, pick(body.sizes, chosen), map(mul, lengths, pick(body.counts, chosen)))
         return chosen[: bisect_left(list(accumulate(wires)), max_bytes) + 1]
@@ -236,19 +307,15 @@ class Block:
         runs, columns = part.runs, self.columns
         numbers = pick(columns.run_lists, runs)
         counts = pick(columns.counts, runs)
-        starts = pick(self._offsets, runs)
-        if isinstance(runs, range):
-            ends = self._offsets[runs.start + 1 : runs.stop + 1]
-        else:
-            ends = [self._offsets[run + 1] for run in runs]
+        starts, ends = self._bounds(runs)
         if part.skip or part.beyond:
-            counts, starts, ends = list(counts), list(starts), list(ends)
+            counts = list(counts)
             counts[0] -= part.skip
             counts[-1] -= part.beyond
             starts[0] += part.skipped
             ends[-1] -= part.unreached
-        tag_lists = self._tag_lists.of_runs(self._lists, numbers)
-        data = columns.data
+        tag_lists = self._tag_lists.of_runs(columns.lists_of(numbers), numbers)
+        data = self._all_data
         # Special-cased for runs of one: most of a replay is spent in this line.
         if max(counts) == 1:
             return [
@@ -299,7 +366,7 @@ class Block:
         stored = self.select()
         head = self.head
         times = [round(each.time * MICROSECONDS) for each in stored]
-        if not same_hashes(hashes, self._hashes):
+        if not same_hashes(hashes, self._hashes or b""):
             return "its tags differ from those it is indexed by"
         if times != sorted(times) or (times[0], times[-1]) != (head.oldest, head.newest):
             return "its times are out of order"
@@ -317,35 +384,48 @@ class Block:
         high = bisect_right(self._firsts, upto)
         if selection is None or low >= high:
             return range(low, high)
-        wanted = self._find(selection)
-        if len(wanted) == len(self._lists):
-            return range(low, high)
+        few = self.columns.has_few_lists(_FEW_LISTS)
+        wanted = self._find(selection, few)
         column = self.columns.run_lists
-        if len(wanted) > _FEW_SCANS:
+        many = len(wanted) > _FEW_SCANS
+        if few or many:
+            self.complete()  # and with it, check all columns
+            if len(wanted) == len(self.columns.lists):
+                return range(low, high)
+        if many:
             return [run for run in range(low, high) if column[run] in wanted]
-        found = []
-        for number in wanted:
-            run = low - 1
-            with suppress(ValueError):  # not found in the rest
-                while True:
-                    run = column.index(number, run + 1, high)
-                    found.append(run)
+        found = [run for number in wanted for run in places(column, number) if low <= run < high]
         return sorted(found)
 
-    def _find(self, selection: Selection) -> set[int]:
-        """Numbers of the tag lists that are selected."""
-        lists, lookups = self._lists, selection.lookups
-        if lookups is None or len(lists) <= _FEW_LISTS:
-            return {number for number, each in enumerate(lists) if selection.matches(each)}
-        columns = self.columns
+    def _find(self, selection: Selection, few: bool) -> set[int]:
+        """Numbers of the tag lists that are selected. Where there are few, all are compared."""
+        columns, lookups = self.columns, selection.lookups
+        if lookups is None or few:
+            return {number for number, each in enumerate(columns.lists) if selection.matches(each)}
         postings = Postings(self._hashes, columns.posted, columns.postings, columns.text)
         found: set[int] = set()
         for wanted in lookups:
             numbers, unsure = postings.find(wanted)
             if unsure:
+                lists = columns.lists
                 numbers = [number for number in numbers if selection.matches(lists[number])]
             found.update(numbers)
+        columns.note_lists(postings.found)
         return found
+
+
+@attrs.frozen
+class FewStored(Packed):
+    """A part of a block so small that it was unpacked at once, and the block is not kept."""
+
+    _stored: Sequence[Stored]
+
+    @property
+    def count(self) -> int:
+        return sum([each.count for each in self._stored])
+
+    def unpack(self) -> Iterator[Sequence[Stored]]:
+        yield self._stored
 
 
 @attrs.frozen

@@ -7,7 +7,8 @@ at once all read the same few, and to decode one takes ten times as long as to c
 from typing import Final
 
 from mist.history.block import Block, TagLists
-from mist.history.layout import Row
+from mist.history.layout import Head, Row
+from mist.history.pieces import AnyRow, OpenRow
 from mist.history.recent import Recent
 
 __all__ = ["Blocks"]
@@ -16,10 +17,14 @@ _MAX_BYTES: Final = 8 * 1024 * 1024
 _RUN_COST: Final = 200  # bytes of a run: its numbers, in six columns
 
 
-class Blocks(Recent[int, tuple[Row, Block]]):
-    """See the module. By the first ids; shared by threads.
+_Stored = Row | tuple[Head, bytes]
 
-    A block is recognised by all that is stored of it, so whatever replaces it is decoded anew.
+
+class Blocks(Recent[tuple[int, bool], tuple[_Stored, Block]]):
+    """See the module. By the first ids, and whether it was read as a whole; shared by threads.
+
+    A block is recognised by all that is stored of it, or by its index, in which checksums stand
+    for the rest. So whatever replaces it is decoded anew.
 
     Args:
         max_bytes: of all blocks that are kept, roughly.
@@ -34,23 +39,42 @@ class Blocks(Recent[int, tuple[Row, Block]]):
         super().__init__(max_bytes)
         self.tag_lists = TagLists()
 
-    def cost(self, key: int, value: tuple[Row, Block]) -> int:
+    def cost(self, key: tuple[int, bool], value: tuple[_Stored, Block]) -> int:
         """See `Recent`."""
-        row, block = value
-        columns = block.columns
-        return len(row.body) + len(columns.data) + _RUN_COST * len(columns.counts)
+        _, block = value
+        return block.head.size + len(block.columns.data) + _RUN_COST * len(block.columns.counts)
 
-    def decode(self, row: Row) -> Block:
-        """The block of a row.
+    def decode(self, row: AnyRow) -> Block:
+        """The block of a row. Of an `OpenRow` it is perhaps kept later; see `keep`.
 
         Raises:
             HistoryDamaged: it isn't what was written.
         """
-        first = row.head.first
-        kept = self.find(first)
-        if kept is not None and kept[0] == row:
+        is_whole = isinstance(row, Row)
+        kept = self.find((row.head.first, is_whole))
+        if kept is not None and kept[0] == _stored(row):
             return kept[1]
         block = Block(row, self.tag_lists)
-        self.remove(first)
-        self.add(first, (row, block))
+        if is_whole:
+            self._keep(row, block)
         return block
+
+    def keep(self, row: AnyRow, block: Block) -> None:
+        """Keep the block of a row, if all of it has been read by now.
+
+        A block that only a few messages were read of is likely to be read by nobody else, and
+        reading it again costs little.
+        """
+        if isinstance(row, OpenRow) and block.is_whole:
+            self._keep(row, block)
+
+    def _keep(self, row: AnyRow, block: Block) -> None:
+        key = row.head.first, isinstance(row, Row)
+        kept = self.find(key)
+        if kept is None or kept[1] is not block:
+            self.remove(key)
+            self.add(key, (_stored(row), block))
+
+
+def _stored(row: AnyRow) -> _Stored:
+    return row if isinstance(row, Row) else (row.head, row.index)

@@ -15,6 +15,7 @@ from mist.history.commits import Commit, Mark
 from mist.history.layout import Head, Row
 from mist.history.leaps import ClockRecord
 from mist.history.numbering import ChannelPosition
+from mist.history.pieces import AnyRow
 from mist.history.record import KeyRecord, Problem
 from mist.history.selection import Selection
 
@@ -207,6 +208,19 @@ class BlockStore(ABC):
     @abstractmethod
     def descend(self, upto: int, selection: Selection | None) -> Generator[Row, None, None]:
         """Blocks that may hold selected messages with ids up to `upto`, descending."""
+
+    def search(
+        self, after: int, upto: int, selection: Selection | None, *, descending: bool = False
+    ) -> Generator[AnyRow, None, None]:
+        """The same blocks as of `ascend` or `descend`; large ones perhaps to be read in parts.
+
+        Args:
+            after: 0 where it is descending.
+        """
+        if descending:
+            yield from self.descend(upto, selection)
+        else:
+            yield from self.ascend(after, upto, selection)
 
     def row(self, first: int) -> Row | None:
         """The block with this key; None where there is none."""

@@ -10,12 +10,13 @@ Below that id a gap is nothing unusual, and tells nothing.
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Final
+from typing import Final, TypeVar
 
 import attrs
 
 from mist.errors import HistoryDamaged
-from mist.history.layout import Head, Row
+from mist.history.layout import Head
+from mist.history.pieces import AnyRow
 
 __all__ = [
     "MISPLACED",
@@ -27,6 +28,8 @@ __all__ = [
     "is_sound",
     "stop_at",
 ]
+
+R = TypeVar("R", bound=AnyRow)
 
 MISSING: Final = "blocks are missing"
 MISPLACED: Final = "its ids differ from those it is indexed by"
@@ -66,7 +69,7 @@ def check_gap(after: int, before: int, removed: int) -> None:
         raise HistoryDamaged(first, MISSING, before - 1)
 
 
-def follow(rows: Iterable[Row], after: int, upto: int, removed: int) -> Iterator[Row]:
+def follow(rows: Iterable[R], after: int, upto: int, removed: int) -> Iterator[R]:
     """All blocks that have ids in `(after, upto]`, ascending, checked.
 
     Raises:
@@ -81,7 +84,7 @@ def follow(rows: Iterable[Row], after: int, upto: int, removed: int) -> Iterator
     check_gap(after, upto + 1, removed)
 
 
-def follow_down(rows: Iterable[Row], removed: int) -> Iterator[Row]:
+def follow_down(rows: Iterable[R], removed: int) -> Iterator[R]:
     """All blocks up to some id, descending, as `follow`."""
     before: int | None = None
     for row in rows:
@@ -95,9 +98,7 @@ def follow_down(rows: Iterable[Row], removed: int) -> Iterator[Row]:
         check_gap(0, before, removed)
 
 
-def stop_at(
-    gap: Gap | None, rows: Iterable[Row], removed: int, *, descending: bool
-) -> Iterator[Row]:
+def stop_at(gap: Gap | None, rows: Iterable[R], removed: int, *, descending: bool) -> Iterator[R]:
     """Some of the blocks, up to the first gap among all of them.
 
     Raises:

@@ -13,7 +13,6 @@ from operator import add, sub
 from typing import Final
 
 import attrs
-import msgspec
 
 from mist.history.columns import pack
 from mist.history.layout import (
@@ -301,10 +300,7 @@ def with_channel_counts(row: Row) -> Row:
     """
     if row.tally is not None:
         return row
-    try:
-        body = decode_body(row.body)
-    except msgspec.MsgspecError as error:
-        raise ValueError(str(error)) from None
+    body = decode_body(row.body)
     if not has_channels(body.lists):
         return row
     columns = Columns(body)

@@ -17,20 +17,35 @@ Numbers stand in columns (see `columns`), the whole is one MessagePack array, wh
 further fields at its end. Its CRC is in the row beside it, since disks may return other bytes than
 were written.
 
+Where there is much data, with many tag lists, it stands behind that array, which is then called
+the index:
+
+    mark, length of the index, its CRC
+    index       the array; in the place of the data, a CRC of each 4 KB of it
+    data
+
+A search that wants a few messages reads the index and those pieces of the data that it needs, and
+checks what it has read. See `pieces`.
+
 Ids in a block ascend. As appended they are consecutive; what retention leaves may have gaps.
 """
 
+import struct
 from typing import Final
 from zlib import crc32
 
 import attrs
 import msgspec
+from msgspec.structs import replace
 
+from mist.history.columns import INDEXES, fixed
 from mist.history.numbering import ChannelCounts
 from mist.history.postings import Packed
 
 __all__ = [
     "MICROSECONDS",
+    "PIECE",
+    "PREFIX",
     "Body",
     "Column",
     "Extra",
@@ -38,10 +53,19 @@ __all__ = [
     "Row",
     "checksum",
     "decode_body",
+    "decode_index",
     "encode_body",
+    "index_size",
 ]
 
 MICROSECONDS: Final = 1_000_000  # in a second
+
+PIECE: Final = 4_096  # bytes of data; `crc32` of more than 5 KB gives up the interpreter lock
+_MUCH: Final = 16_384  # bytes of data that stand behind an index
+_MANY: Final = 16  # tag lists; of fewer, most of the messages are wanted, if any
+_MARK: Final = b"\xc1"  # begins no MessagePack value
+_prefix: Final = struct.Struct("<cII")
+PREFIX: Final = _prefix.size  # bytes
 
 Column = tuple[str, bytes]
 """See `mist.history.columns.pack`."""
@@ -129,10 +153,62 @@ class Body(msgspec.Struct, array_like=True, frozen=True):
     postings: Packed
     data: bytes
     posted: bytes | None = None  # hashes that have postings; None, of a former version, is all
+    checks: bytes = b""  # in an index: the CRC-32 of each piece of the data, 32 bits
 
 
-encode_body = msgspec.msgpack.Encoder().encode
-decode_body = msgspec.msgpack.Decoder(Body).decode
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Body).decode
+
+
+def encode_body(body: Body) -> bytes:
+    """A body as bytes."""
+    data = body.data
+    if len(data) < _MUCH or body.lists.count(b"\n") < _MANY:
+        return _encode(body)
+    view = memoryview(data)
+    checks = [crc32(view[start : start + PIECE]) for start in range(0, len(data), PIECE)]
+    index = _encode(replace(body, data=b"", checks=fixed(INDEXES, checks)))
+    return b"".join((_prefix.pack(_MARK, len(index), crc32(index)), index, data))
+
+
+def decode_body(body: bytes) -> Body:
+    """What `encode_body` encoded.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    size = index_size(body)
+    if size is None:
+        return _decoded(body)
+    return replace(decode_index(body[: PREFIX + size]), data=body[PREFIX + size :])
+
+
+def index_size(body: bytes) -> int | None:
+    """Bytes of the index of a body, by its first `PREFIX` bytes; None where it has none."""
+    if body[:1] != _MARK or len(body) < PREFIX:
+        return None
+    _, size, _ = _prefix.unpack_from(body)
+    return int(size)
+
+
+def decode_index(index: bytes) -> Body:
+    """An index with the prefix before it, as a body without its data.
+
+    Raises:
+        ValueError: it is something else, or damaged.
+    """
+    _, size, check = _prefix.unpack_from(index)
+    encoded = memoryview(index)[PREFIX:]
+    if len(encoded) != size or crc32(encoded) != check:
+        raise ValueError("the checksum of its index differs")
+    return _decoded(encoded)
+
+
+def _decoded(encoded: bytes | memoryview) -> Body:
+    try:
+        return _decode(encoded)
+    except msgspec.MsgspecError as error:
+        raise ValueError(str(error)) from None
 
 
 def checksum(hashes: bytes, body: bytes) -> int:

@@ -5,7 +5,7 @@ A `Part` is the numbers of the selected runs and where the first and last of the
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from operator import mul
 from typing import Final
@@ -27,8 +27,7 @@ class Columns:
     Numbers are arrays of the width they are stored in, or bytes where all of them are 0.
 
     Attributes:
-        lists: the tag lists, canonical.
-        text: the same, LF between them.
+        text: the tag lists, canonical, LF between them.
         publishers, extras: see `layout.Extra`; named by number.
         postings, posted: see `layout`.
         data: the messages' data end to end, LF behind each.
@@ -45,11 +44,12 @@ class Columns:
     """
 
     __slots__ = (
+        "_lists",
+        "_lists_read",
         "counts",
         "data",
         "extras",
         "gaps",
-        "lists",
         "posted",
         "postings",
         "publishers",
@@ -66,7 +66,8 @@ class Columns:
 
     def __init__(self, body: Body) -> None:
         self.text = body.lists
-        self.lists = body.lists.split(b"\n")
+        self._lists: list[bytes] | None = None
+        self._lists_read: dict[int, bytes] = {}
         self.publishers = body.publishers
         self.extras = body.extras
         self.postings = body.postings
@@ -87,11 +88,46 @@ class Columns:
             not sections
             or not runs
             or self.section_ends[-1] != runs
-            or max(self.run_lists) >= len(self.lists)
             or max(self.section_publishers) >= len(self.publishers)
             or max(self.section_extras) >= len(self.extras)
         ):
             raise ValueError("numbers out of range")
+
+    @property
+    def lists(self) -> list[bytes]:
+        """The tag lists, canonical. Made when first asked for, which takes O(lists)."""
+        if self._lists is None:
+            self._lists = self.text.split(b"\n")
+        return self._lists
+
+    def has_few_lists(self, few: int) -> bool:
+        """Whether there are no more than `few` lists. O(few)."""
+        place = -1
+        for _ in range(few):
+            place = self.text.find(b"\n", place + 1)
+            if place < 0:
+                return True
+        return False
+
+    def check(self) -> None:
+        """Check what takes O(runs), and what a search for few messages does without.
+
+        Raises:
+            ValueError: its parts don't fit together.
+        """
+        if max(self.run_lists) >= len(self.lists) or sum(self.sizes) != len(self.data):
+            raise ValueError("numbers out of range")
+
+    def note_lists(self, lists: Mapping[int, bytes]) -> None:
+        """Have some lists returned by `lists_of` without the work that `lists` takes."""
+        self._lists_read.update(lists)
+
+    def lists_of(self, numbers: Iterable[int]) -> Mapping[int, bytes] | Sequence[bytes]:
+        """What has the lists with these numbers, by them."""
+        known = self._lists_read
+        if self._lists is None and known and all(number in known for number in numbers):
+            return known
+        return self.lists
 
 
 @attrs.frozen
@@ -145,7 +181,8 @@ class Part:
     def size(self) -> int:
         """Bytes of the messages' wires. O(runs)."""
         columns, runs = self.columns, self.runs
-        lists, numbers = columns.lists, pick(columns.run_lists, runs)
+        numbers = pick(columns.run_lists, runs)
+        lists = columns.lists_of(numbers)
         tags = map(len, map(lists.__getitem__, numbers))
         size: int = sum(map(mul, tags, pick(columns.counts, runs)))
         size -= self.skip * len(lists[numbers[0]]) + self.beyond * len(lists[numbers[-1]])

@@ -21,7 +21,7 @@ A posting is kept in the smaller of two shapes: a list of numbers, or one bit fo
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, chain
 from typing import Final
 from zlib import crc32
@@ -49,6 +49,9 @@ Packed = tuple[tuple[str, bytes], tuple[str, bytes], list[int], list[bytes]]
 """Postings as stored: cumulated lengths, numbers, which are dense, and their bitmaps."""
 
 _ADDRESSES: Final = (b"/", b".")
+_AROUND: Final = b",\n"  # tags
+_FEW_MISSED: Final = 8  # lists in vain before another tag is looked for first
+_FEW_PARTS: Final = 8  # times that a tag is found within others before lists are padded
 _LIST_COST: Final = 16  # bits that a number takes in a list, roughly; one bit in a bitmap
 
 # At a time: a call into C holds the interpreter lock until it is done, here for some milliseconds.
@@ -161,25 +164,32 @@ class Postings:
     """What `pack_postings` packed, ready to be asked.
 
     Args:
+        hashes: as packed; None where they were not read, and tags are looked for in `text`.
         posted: as packed; None where all hashes have postings, as in blocks of former versions.
+            These can't be asked without their hashes.
         text: the lists.
+
+    Attributes:
+        found: lists that `find` has come across, by their numbers.
 
     Raises:
         ValueError: it isn't that.
     """
 
-    __slots__ = ("_dense", "_ends", "_hashes", "_length", "_numbers", "_posted", "_text")
+    __slots__ = ("_dense", "_ends", "_hashes", "_numbers", "_posted", "_text", "found")
 
-    def __init__(self, hashes: bytes, posted: bytes | None, packed: Packed, text: bytes) -> None:
+    def __init__(
+        self, hashes: bytes | None, posted: bytes | None, packed: Packed, text: bytes
+    ) -> None:
         (ends_code, ends), (numbers_code, numbers), dense, bitmaps = packed
         self._text = text
-        self._length = text.count(b"\n") + 1
         self._hashes = hashes
-        self._posted = unpack_all(INDEXES, hashes if posted is None else posted)
+        self._posted = unpack_all(INDEXES, (hashes or b"") if posted is None else posted)
         self._ends = unpack(ends_code, ends, len(self._posted))
         total = self._ends[-1] if self._ends else 0
         self._numbers = unpack(numbers_code, numbers, total)
         self._dense = dict(zip(dense, bitmaps, strict=True))
+        self.found: dict[int, bytes] = {}
 
     def find(self, wanted: Mapping[int, bytes]) -> tuple[Iterable[int], bool]:
         """Numbers of lists among which are all that hold the tags wanted, ascending.
@@ -197,7 +207,7 @@ class Postings:
         for each, tag in wanted.items():
             if (place := _place(self._posted, each)) is not None:
                 derived_.append(place)
-            elif has_hash(self._hashes, each):
+            elif self._hashes is None or has_hash(self._hashes, each):
                 plain.append(tag)
             else:
                 return (), False
@@ -231,24 +241,64 @@ class Postings:
 
     def _holding(self, tags: Sequence[bytes]) -> Sequence[int]:
         """Numbers of the lists that hold some tags."""
-        # Between commas, so that a short tag isn't found within many others.
-        text = b",%b,\n" % self._text.replace(b"\n", b",\n,")
-        asked = [b",%b," % tag for tag in tags]
-        firsts = [text.find(each) for each in asked]
-        if min(firsts) < 0:
-            return []
-        # The one that comes first last is a rare one, mostly.
-        rarest = asked.pop(firsts.index(max(firsts)))
+        try:
+            return self._search(self._text, tags, _find_tag)
+        except _TooShortError:
+            # Between commas, where it isn't found within other tags.
+            text = b",%b," % self._text.replace(b"\n", b",\n,")
+            return self._search(text, [b",%b," % tag for tag in tags], bytes.find)
+
+    def _search(
+        self, text: bytes, tags: Sequence[bytes], find: Callable[[bytes, bytes, int], int]
+    ) -> Sequence[int]:
+        """Numbers of the lines in which `find` finds all tags. About O(bytes), in C."""
+        # A long tag is a rare one, mostly, and `find` is faster with it.
+        rarest, *others = sorted(tags, key=len, reverse=True)
         found = []
-        number = begins = 0  # of a list that is still to be looked at
-        while (place := text.find(rarest, begins)) >= 0:
+        missed = 0  # lines that have the rarest tag alone
+        number = begins = 0  # of a line that is still to be looked at
+        while (place := find(text, rarest, begins)) >= 0:
             number += text.count(b"\n", begins, place)
             begins = text.rfind(b"\n", 0, place) + 1
-            ends = text.index(b"\n", place)
-            if all(text.find(each, begins, ends) >= 0 for each in asked):
+            ends = text.find(b"\n", place)
+            line = text[begins : ends if ends >= 0 else None]
+            if all(find(line, each, 0) >= 0 for each in others):
                 found.append(number)
+                self.found[number] = line.strip(b",")
+            else:
+                missed += 1
+            if ends < 0:
+                break
             number, begins = number + 1, ends + 1
+            if missed == _FEW_MISSED:  # so another one is rarer: the one that comes next last
+                missed = 0
+                following = {tag: find(text, tag, begins) for tag in tags}
+                if min(following.values()) < 0:
+                    break
+                rarest, *others = sorted(tags, key=following.__getitem__, reverse=True)
         return found
+
+
+class _TooShortError(Exception):
+    """A tag is a part of many others."""
+
+
+def _find_tag(text: bytes, tag: bytes, start: int) -> int:
+    """Where a tag first stands in lists, from the start of one on; -1 where it doesn't.
+
+    Raises:
+        _TooShortError: only within other tags so far.
+    """
+    end = len(text)
+    for _ in range(_FEW_PARTS):
+        place = text.find(tag, start)
+        if place < 0:
+            return -1
+        behind = place + len(tag)
+        if (not place or text[place - 1] in _AROUND) and (behind == end or text[behind] in _AROUND):
+            return place
+        start = place + 1
+    raise _TooShortError
 
 
 def _place(column: Sequence[int], wanted: int) -> int | None:

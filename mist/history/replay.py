@@ -9,7 +9,7 @@ from contextlib import closing
 from typing import Final
 
 from mist.errors import HistoryDamaged
-from mist.history.block import Block, PackedPart
+from mist.history.block import Block, FewStored, PackedPart
 from mist.history.block_cache import Blocks
 from mist.history.block_store import BlockStore
 from mist.history.channels import numbers_of
@@ -23,7 +23,7 @@ __all__ = ["column_page", "find_last", "find_time", "read_page"]
 
 # Read for one page at most, so that no search holds a reader for long, and the first matches are
 # not delayed by a search for the next ones.
-_MAX_BLOCKS: Final = 64
+_MAX_BLOCKS: Final = 32
 _MAX_BYTES: Final = 2 * 1024 * 1024
 _MAX_HEADS: Final = 1_024
 
@@ -45,13 +45,24 @@ def read_page(
     parts: list[Packed] = []
 
     def take(block: Block, part: Part, _: int, numbers: Sequence[Numbers] | None) -> None:
-        if packed:
+        if not packed:
+            stored.extend(block.stored(part, numbers))
+        elif block.is_whole:
             parts.append(PackedPart(block, part))
         else:
-            stored.extend(block.stored(part, numbers))
+            parts.append(FewStored(block.stored(part)))
 
     after, complete = _walk(
-        store, blocks, selection, after, upto, limit, max_bytes, take, numbered=numbered
+        store,
+        blocks,
+        selection,
+        after,
+        upto,
+        limit,
+        max_bytes,
+        take,
+        numbered=numbered,
+        in_parts=not numbered,
     )
     return Page(stored, after, complete, parts)
 
@@ -88,25 +99,29 @@ def _walk(
     take: Callable[[Block, Part, int, Sequence[Numbers] | None], None],
     *,
     numbered: bool = False,
+    in_parts: bool = False,
 ) -> tuple[int, bool]:
     """Walk up the blocks and pass on what is selected of each, as much as fits a page.
 
     Args:
         take: called with a block, the selected part, its bytes of wires, and the block's
             numbers.
-        numbered: whether to read the numbers.
+        numbered: whether to read the numbers, which takes whole blocks.
+        in_parts: whether blocks may be read in parts.
 
     Returns:
         Where to continue, and whether nothing is left.
     """
     read = 0
     taken = False
+    find = store.search if in_parts else store.ascend
     try:
-        with store.snapshot(), closing(store.ascend(after, upto, selection)) as rows:
+        with store.snapshot(), closing(find(after, upto, selection)) as rows:
             for looked_at, row in enumerate(rows, 1):
                 block = blocks.decode(row)
                 numbers = numbers_of(store, block) if numbered else None
                 part = block.part(selection, after, upto, limit, max_bytes)
+                blocks.keep(row, block)
                 size = 0
                 if part is not None:
                     size = part.size
@@ -117,7 +132,7 @@ def _walk(
                     if limit <= 0 or max_bytes <= 0:
                         return part.last, False
                 after = min(row.head.last, upto)
-                read += row.head.size
+                read += block.size_read
                 # A block that is unlikely to fit is not begun: the next page would unpack it
                 # again.
                 if looked_at == _MAX_BLOCKS or read >= _MAX_BYTES or max_bytes < size:
@@ -139,14 +154,14 @@ def find_last(
         the `n` begin; else where to continue, 0 at the beginning of the log.
     """
     read = 0
-    with store.snapshot(), closing(store.descend(upto, selection)) as rows:
+    with store.snapshot(), closing(store.search(0, upto, selection, descending=True)) as rows:
         for looked_at, row in enumerate(rows, 1):
             block = blocks.decode(row)
             for first, count in reversed(block.count(selection, 0, upto)):
                 if count >= n:
                     return 0, first + count - n - 1
                 n -= count
-            read += row.head.size
+            read += block.size_read
             if looked_at == _MAX_BLOCKS or read >= _MAX_BYTES:
                 return n, row.head.first - 1
     return n, 0

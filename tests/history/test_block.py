@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mist.history import HistoryDamaged, Publication, Selection
 from mist.history.block import Block, TagLists
 from mist.history.clock import Clock
-from mist.history.columns import INDEXES, fixed, pack, unpack, unpack_all
+from mist.history.columns import INDEXES, fixed, is_one, is_zero, pack, places, unpack, unpack_all
 from mist.history.encoding import encode_blocks, encode_joined, encode_stored
 from mist.history.postings import Postings, pack_postings, tag_hash, terms
 from tests.history.messages import block_of, numbered, plain, run
@@ -171,6 +171,17 @@ def test_columns_are_as_narrow_as_they_can_be(values, size):
     assert len(pack(values)[1]) == size
 
 
+@given(st.lists(st.sampled_from([0, 1, 256, 257, 65_793, 2**40])), st.integers(0, 2**40))
+def test_columns_tell_where_a_value_stands(values, other):
+    column = unpack(*pack(values), len(values))
+    for wanted in {*values, other}:
+        assert list(places(column, wanted)) == [
+            n for n, each in enumerate(values) if each == wanted
+        ]
+    assert is_zero(column) == (not any(values))
+    assert is_one(column) == (set(values) == {1})
+
+
 @pytest.mark.parametrize(("code", "raw", "length"), [("B", b"x", 2), ("Z", b"x", 1), ("", b"", 1)])
 def test_column_of_another_length_is_refused(code, raw, length):
     with pytest.raises(ValueError, match="length"):
@@ -190,7 +201,29 @@ def test_postings_lead_to_the_lists_that_hold_every_tag(sets, wanted):
     postings = Postings(hashes, posted, packed, text)
     found, _ = postings.find({tag_hash(tag): tag for tag in map(str.encode, wanted)})
     expanded = [frozenset(term.decode() for term in terms(each)) for each in lists]
-    assert list(found) == [number for number, tags in enumerate(expanded) if wanted <= tags]
+    expected = [number for number, tags in enumerate(expanded) if wanted <= tags]
+    assert list(found) == expected
+    # Without the hashes, the lists alone are searched; where that is exact, they are handed out.
+    postings = Postings(None, posted, packed, text)
+    found, _ = postings.find({tag_hash(tag): tag for tag in map(str.encode, wanted)})
+    assert list(found) == expected
+    assert all(lists[number] == each for number, each in postings.found.items())
+
+
+@given(
+    st.lists(tag_sets, min_size=1, max_size=40, unique=True),
+    st.frozensets(st.sampled_from("abcde"), min_size=1, max_size=3),
+    st.integers(1, 3),
+    st.integers(1, 3),
+)
+def test_tags_are_found_however_often_they_are_a_part_of_others(sets, wanted, missed, parts):
+    lists = [",".join(sorted({*tags, *(tag * 2 for tag in tags)})).encode() for tags in sets]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("mist.history.postings._FEW_MISSED", missed)
+        patch.setattr("mist.history.postings._FEW_PARTS", parts)
+        postings = Postings(None, b"", (pack([]), pack([]), [], []), b"\n".join(lists))
+        found, _ = postings.find({tag_hash(tag): tag for tag in map(str.encode, wanted)})
+        assert list(found) == [number for number, tags in enumerate(sets) if wanted <= tags]
 
 
 @given(st.lists(addressed, min_size=1, max_size=20, unique=True), st.data())

@@ -8,11 +8,17 @@ from mist.history import Publication
 from mist.history.block_cache import Blocks
 from mist.history.layout import Row
 from tests.history.messages import block_of
+from tests.history.test_pieces import opened
 
 
 def row_of(count: int, first: int = 1, size: int = 1) -> Row:
     runs = [(b"a", b"publish a %b\n" % (b"x" * size), 1)] * count
     return block_of([Publication.of_runs(runs, 0.0)], first)
+
+
+def row_of_many_lists(size: int) -> Row:
+    runs = [(b"a%d" % n, b"publish a%d %b\n" % (n, b"x" * size), 1) for n in range(100)]
+    return block_of([Publication.of_runs(runs, 0.0)])
 
 
 def test_a_block_is_decoded_once_for_all_who_read_it() -> None:
@@ -53,3 +59,20 @@ def test_what_was_used_last_stays() -> None:
     for first in range(2, 1_000):
         blocks.decode(row_of(1, first, 1_000))
         assert blocks.decode(row_of(1)) is used
+
+
+def test_a_block_that_is_read_in_parts_is_kept_once_all_of_it_was_read() -> None:
+    blocks, row = Blocks(), row_of_many_lists(900)
+    for _ in range(2):
+        found = blocks.decode(opened(row))
+        found.select(upto=1)
+        blocks.keep(opened(row), found)
+        assert not found.is_whole
+        assert blocks.decode(opened(row)) is not found
+    found.select()
+    blocks.keep(opened(row), found)
+    assert blocks.decode(opened(row)) is found
+    other = row_of_many_lists(901)
+    assert blocks.decode(opened(other)) is not found
+    assert blocks.decode(row) is not found  # this one has the hashes, too
+    assert blocks.decode(opened(row)) is found

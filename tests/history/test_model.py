@@ -10,11 +10,21 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mist.history import Policy, Rule, compaction, encoding, replay, retention_plan
+from mist.history import (
+    Policy,
+    Rule,
+    block,
+    compaction,
+    encoding,
+    layout,
+    pieces,
+    replay,
+    retention_plan,
+)
 from mist.history.clock import Clock
 from mist.history.layout import MICROSECONDS
 from mist.history.opening import open_history
-from mist.history.sqlite import maintenance
+from mist.history.sqlite import maintenance, rows
 from tests.history.messages import publication, run, select
 from tests.history.messages import replay as read_all
 
@@ -146,6 +156,12 @@ def small_numbers():
         patch.setattr(retention_plan, "_REMOVED", 2)
         patch.setattr(retention_plan, "_THINNED", 2)
         patch.setattr(replay, "_MAX_BLOCKS", 2)
+        patch.setattr(block, "_FEW_LISTS", 1)
+        patch.setattr(layout, "_MUCH", 0)
+        patch.setattr(layout, "_MANY", 0)
+        patch.setattr(layout, "PIECE", 7)
+        patch.setattr(pieces, "PIECE", 7)
+        patch.setattr(rows, "_SMALL", 0)
         yield
 
 

@@ -185,8 +185,8 @@ async def test_file_that_is_no_database_is_refused_and_left_alone(url, path):
 
 async def test_other_version_is_refused(url, path):
     await fill(url, one("a"))
-    run_sql(path, "PRAGMA user_version = 6")
-    assert "version 6" in await refusal(url)
+    run_sql(path, "PRAGMA user_version = 7")
+    assert "version 7" in await refusal(url)
 
 
 NEW_IN = {
@@ -203,7 +203,7 @@ def undo(path, version):
     run_sql(path, *statements, f"PRAGMA user_version = {version}")
 
 
-@pytest.mark.parametrize("version", [1, 2, 3, 4])
+@pytest.mark.parametrize("version", [1, 2, 3, 4, 5])
 async def test_log_of_an_older_version_is_brought_up_to_this_one(url, path, version):
     await fill(url, one("a", "old"))
     schema = run_sql(path, "SELECT sql FROM sqlite_schema ORDER BY name")
@@ -219,7 +219,7 @@ async def test_log_of_an_older_version_is_brought_up_to_this_one(url, path, vers
         async with await open_history(url, read_only=True) as reader:
             assert (await reader.recall(KEY.name)).first == 2
     assert run_sql(path, "SELECT sql FROM sqlite_schema ORDER BY name") == schema
-    assert run_sql(path, "PRAGMA user_version") == [(5,)]
+    assert run_sql(path, "PRAGMA user_version") == [(6,)]
 
 
 async def test_log_that_can_not_be_brought_up_stays_as_it_was(url, path):

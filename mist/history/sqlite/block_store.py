@@ -5,7 +5,9 @@ import sqlite3
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from functools import reduce
+from itertools import takewhile
 from pathlib import Path
+from typing import Final, TypeVar
 
 import attrs
 import msgspec
@@ -18,6 +20,7 @@ from mist.history.continuity import MISSING, follow, follow_down, stop_at
 from mist.history.layout import Head, Row
 from mist.history.leaps import ClockRecord
 from mist.history.numbering import ChannelPosition
+from mist.history.pieces import AnyRow
 from mist.history.record import MAX_ID, KeyRecord, Problem
 from mist.history.selection import Selection
 from mist.history.sqlite.channels import add, put_numbers, read_channels, read_numbers
@@ -40,11 +43,18 @@ from mist.history.sqlite.idempotency import (
     read_key,
 )
 from mist.history.sqlite.maintenance import WalUsage, empty_wal, missing, next_step, return_space
-from mist.history.sqlite.rows import checked, fetch, insert, read_heads, read_rows
+from mist.history.sqlite.rows import checked, fetch, insert, open_rows, read_heads, read_rows
 from mist.history.sqlite.search import condition, find, settled
 from mist.sqlite import DAMAGED, transaction
 
 __all__ = ["SqliteBlockStore"]
+
+R = TypeVar("R", bound=AnyRow)
+_Read = Callable[[sqlite3.Connection, str, Sequence[object]], Generator[R, None, None]]
+
+# Up to here, the text of a block's lists is searched for each; with more, the hashes of a block
+# tell which are in it, and it is read as a whole.
+_FEW_LOOKUPS: Final = 8
 
 _StateValues = tuple[str, int, int, int, int, int, str]
 
@@ -212,13 +222,29 @@ class SqliteBlockStore(BlockStore):
                 with translated():
                     self._connection.execute("ROLLBACK")  # nothing was written
 
+    def search(
+        self, after: int, upto: int, selection: Selection | None, *, descending: bool = False
+    ) -> Generator[AnyRow, None, None]:
+        lookups = None if selection is None else selection.lookups
+        if lookups is None or len(lookups) > _FEW_LOOKUPS:
+            yield from super().search(after, upto, selection, descending=descending)
+        elif descending:
+            yield from self._down(upto, selection, open_rows)
+        else:
+            yield from self._up(after, upto, selection, open_rows)
+
     def ascend(
         self, after: int, upto: int, selection: Selection | None
     ) -> Generator[Row, None, None]:
+        yield from self._up(after, upto, selection, read_rows)
+
+    def _up(
+        self, after: int, upto: int, selection: Selection | None, read: _Read[R]
+    ) -> Generator[R | Row, None, None]:
         removed = removed_upto(self._connection)
         place = after
         try:
-            with closing(self._ascend(after, upto, selection, removed)) as found:
+            with closing(self._ascend(after, upto, selection, removed, read)) as found:
                 if selection is None or selection.lookups is None:
                     rows = follow(found, after, upto, removed)
                 else:
@@ -232,17 +258,17 @@ class SqliteBlockStore(BlockStore):
             yield from read_up(self._connection, place, upto, removed)
 
     def _ascend(
-        self, after: int, upto: int, selection: Selection | None, removed: int
-    ) -> Generator[Row, None, None]:
+        self, after: int, upto: int, selection: Selection | None, removed: int, read: _Read[R]
+    ) -> Generator[R, None, None]:
         lookups = None if selection is None else selection.lookups
         if lookups is not None:
             indexed = self.settled()
             if after < indexed:
-                upto_indexed = min(upto, indexed)
-                yield from self._indexed(lookups, after, upto_indexed, removed, descending=False)
+                last = min(upto, indexed)
+                yield from self._indexed(lookups, after, last, removed, read, descending=False)
                 after = indexed
         where, parameters = condition(lookups)
-        yield from read_rows(
+        yield from read(
             self._connection,
             "WHERE first >= coalesce((SELECT max(first) FROM block WHERE first <= ?), 0) "  # noqa: S608
             f"AND first <= ? AND last > ? AND {where} ORDER BY first",
@@ -250,10 +276,15 @@ class SqliteBlockStore(BlockStore):
         )
 
     def descend(self, upto: int, selection: Selection | None) -> Generator[Row, None, None]:
+        yield from self._down(upto, selection, read_rows)
+
+    def _down(
+        self, upto: int, selection: Selection | None, read: _Read[R]
+    ) -> Generator[R | Row, None, None]:
         removed = removed_upto(self._connection)
         place = upto
         try:
-            with closing(self._descend(upto, selection, removed)) as found:
+            with closing(self._descend(upto, selection, removed, read)) as found:
                 if selection is None or selection.lookups is None:
                     rows = follow_down(found, removed)
                 else:
@@ -266,18 +297,19 @@ class SqliteBlockStore(BlockStore):
             yield from read_down(self._connection, place, removed)
 
     def _descend(
-        self, upto: int, selection: Selection | None, removed: int
-    ) -> Generator[Row, None, None]:
+        self, upto: int, selection: Selection | None, removed: int, read: _Read[R]
+    ) -> Generator[R, None, None]:
         lookups = None if selection is None else selection.lookups
         indexed = 0 if lookups is None else self.settled()
         where, parameters = condition(lookups)
-        yield from read_rows(
+        yield from read(
             self._connection,
             f"WHERE first <= ? AND first > ? AND {where} ORDER BY first DESC",
             (upto, indexed, *parameters),
         )
         if lookups is not None:
-            yield from self._indexed(lookups, 0, min(upto, indexed), removed, descending=True)
+            last = min(upto, indexed)
+            yield from self._indexed(lookups, 0, last, removed, read, descending=True)
 
     def _indexed(
         self,
@@ -285,17 +317,20 @@ class SqliteBlockStore(BlockStore):
         after: int,
         upto: int,
         removed: int,
+        read: _Read[R],
         *,
         descending: bool,
-    ) -> Iterator[Row]:
+    ) -> Iterator[R]:
         """Blocks found through the directory. It may list some that were removed since."""
-        for first in find(self._connection, lookups, after, upto, descending=descending):
-            found = False
-            for row in read_rows(self._connection, "WHERE first = ?", (first,)):
-                found = True
+        which = "WHERE first IN (SELECT value FROM json_each(?)) ORDER BY first"
+        if descending:
+            which += " DESC"
+        for firsts in find(self._connection, lookups, after, upto, descending=descending):
+            listed = iter(firsts)
+            for row in read(self._connection, which, (_json(firsts),)):
+                _check_listed(takewhile(row.head.first.__ne__, listed), removed)
                 yield row
-            if not found and first > removed:
-                raise HistoryDamaged(first, MISSING)
+            _check_listed(listed, removed)
 
     def heads(self, after: int, limit: int) -> Sequence[Head]:
         try:
@@ -419,6 +454,13 @@ class SqliteBlockStore(BlockStore):
 
     def close(self) -> None:
         self._connection.close()
+
+
+def _check_listed(missing: Iterable[int], removed: int) -> None:
+    """Check that blocks with these keys, which are listed and not there, were removed."""
+    for first in missing:
+        if first > removed:
+            raise HistoryDamaged(first, MISSING)
 
 
 def _json(value: object) -> str:

@@ -31,7 +31,7 @@ __all__ = [
     "translated",
 ]
 
-LOG: Final = DatabaseKind("history", application_id=0x6D736869, version=5)  # "mshi": mist history
+LOG: Final = DatabaseKind("history", application_id=0x6D736869, version=6)  # "mshi": mist history
 
 _BUSY_TIMEOUT: Final = 2.0  # seconds to wait for another process that reads or recovers
 _PAGE: Final = 8192  # bytes; rows are large, and each page of one is read separately
@@ -224,6 +224,7 @@ _NEW_IN: Final = {
     3: (_COMMITS, _ERASURE),
     4: (_CHANNEL, _NUMBERING),
     5: ("DROP TABLE directory", _DIRECTORY, "DELETE FROM segment"),
+    6: (),  # blocks of another layout; those of former versions stay as they are
 }
 
 

@@ -91,6 +91,9 @@ def hashes_of(parts: Iterable[tuple[bytes, bytes]]) -> list[bytes]:
     return [b"".join(each) for each in pieces]
 
 
-def set_bits(mask: int) -> Iterable[int]:
+def set_bits(mask: int) -> Iterator[int]:
     """Numbers of the bits set, ascending."""
-    return (number for number in range(mask.bit_length()) if mask >> number & 1)
+    while mask:
+        lowest = mask & -mask
+        yield lowest.bit_length() - 1
+        mask ^= lowest

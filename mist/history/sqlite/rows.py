@@ -2,24 +2,33 @@
 
 import sqlite3
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from typing import Any, Final
 
 import attrs
 import msgspec
 
 from mist.errors import HistoryDamaged
-from mist.history.layout import Head, Row
+from mist.history.layout import PREFIX, Head, Row, index_size
+from mist.history.pieces import AnyRow, OpenRow
 from mist.history.sqlite.database import translated
 
-__all__ = ["checked", "fetch", "insert", "read_heads", "read_rows"]
+__all__ = ["checked", "fetch", "insert", "open_rows", "read_heads", "read_rows"]
 
 _HEAD: Final = "first, last, start, messages, oldest, newest, size"
 _INSERT: Final = f"INSERT INTO block ({_HEAD}, checksum, hashes, body) VALUES (?,?,?,?,?,?,?,?,?,?)"  # noqa: S608
 _SELECT: Final = f"SELECT {_HEAD}, checksum, hashes, body FROM block"  # noqa: S608
 
+# Below that, to read all of it takes no longer than to open it.
+_SMALL: Final = 32_768  # bytes
+_SELECT_SMALL: Final = (
+    f"SELECT {_HEAD}, checksum, "  # noqa: S608
+    "CASE WHEN size < ? THEN hashes END, CASE WHEN size < ? THEN body END FROM block"
+)
+
 _HeadValues = tuple[int, int, int, int, int, int, int]
 _RowValues = tuple[int, int, int, int, int, int, int, int, bytes, bytes]
+_SmallRowValues = tuple[int, int, int, int, int, int, int, int, bytes | None, bytes | None]
 _decode_heads: Final = msgspec.json.Decoder(list[_HeadValues]).decode
 
 
@@ -63,6 +72,52 @@ def read_rows(
             with checked():
                 *head, checksum, hashes, body = msgspec.convert(values, _RowValues)
             yield Row(Head(*head), hashes, checksum, body)
+
+
+def open_rows(
+    connection: sqlite3.Connection, which: str, parameters: Sequence[object]
+) -> Generator[AnyRow, None, None]:
+    """As `read_rows`, but large blocks are opened: most of a body isn't what a search is for."""
+    statement = f"{_SELECT_SMALL} {which}"
+    values_of = (_SMALL, _SMALL, *parameters)
+    with translated(), closing(connection.execute(statement, values_of)) as cursor:
+        for values in cursor:
+            with checked():
+                *numbers, checksum, hashes, body = msgspec.convert(values, _SmallRowValues)
+            head = Head(*numbers)
+            if body is not None and hashes is not None:
+                yield Row(head, hashes, checksum, body)
+                continue
+            with ExitStack() as opened:
+                row = _open(connection, head, opened)
+                if row is not None:
+                    yield row
+                    continue
+            yield from read_rows(connection, "WHERE first = ?", (head.first,))
+
+
+def _open(connection: sqlite3.Connection, head: Head, opened: ExitStack) -> OpenRow | None:
+    """Open a block; None if it has to be read as a whole, as one of a former version."""
+    try:
+        blob = connection.blobopen("block", "body", head.first, readonly=True)
+    except sqlite3.OperationalError:  # it is no blob: of that, reading all of the row tells
+        return None
+    opened.enter_context(blob)
+    prefix = blob.read(PREFIX)
+    size = index_size(prefix)
+    if size is None:
+        return None
+    begin = PREFIX + min(size, len(blob))  # it may be damaged
+
+    def read(start: int, end: int) -> bytes:
+        try:
+            with translated():
+                blob.seek(min(begin + start, len(blob)))
+                return blob.read(end - start)
+        except HistoryDamaged as error:
+            raise HistoryDamaged(head.first, error.reason, head.last) from error
+
+    return OpenRow(head, prefix + blob.read(begin - PREFIX), read)
 
 
 def read_heads(

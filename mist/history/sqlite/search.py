@@ -55,15 +55,15 @@ def find(
     upto: int,
     *,
     descending: bool,
-) -> Iterator[int]:
-    """Keys of the blocks in the directory that may match, one segment after the other."""
+) -> Iterator[list[int]]:
+    """Keys of the blocks in the directory that may match: of one segment after the other."""
     found = [_masks(connection, lookup, after, upto, descending=descending) for lookup in lookups]
     merged = heapq.merge(*found, key=itemgetter(0), reverse=descending)
     try:
         for segment, masks in groupby(merged, key=itemgetter(0)):
             mask = reduce(or_, [each for _, each in masks])
             blocks = _blocks(connection, segment, mask, after, upto)
-            yield from reversed(blocks) if descending else blocks
+            yield blocks[::-1] if descending else blocks
     except (ValueError, IndexError) as error:
         raise HistoryDamaged(0, f"its directory can't be read: {error}") from error
 
@@ -75,13 +75,12 @@ def _blocks(
     ((packed, last),) = fetch(
         connection, "SELECT blocks, last FROM segment WHERE first = ?", (segment,)
     )
-    firsts = unpack_all(MASKS, packed)
+    firsts = [*unpack_all(MASKS, packed), last + 1]
     # A block ends where the next begins, or before.
-    ends = [*(first - 1 for first in firsts[1:]), last]
     return [
         firsts[number]
         for number in set_bits(mask)
-        if firsts[number] <= upto and ends[number] > after
+        if firsts[number] <= upto and firsts[number + 1] > after + 1
     ]
 
 
