@@ -3,9 +3,9 @@
 import sqlite3
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from operator import attrgetter
 from typing import Any, Final
 
-import attrs
 import msgspec
 
 from mist.errors import HistoryDamaged
@@ -17,6 +17,7 @@ __all__ = ["checked", "fetch", "insert", "open_rows", "read_heads", "read_rows"]
 
 _HEAD: Final = "first, last, start, messages, oldest, newest, size"
 _INSERT: Final = f"INSERT INTO block ({_HEAD}, checksum, hashes, body) VALUES (?,?,?,?,?,?,?,?,?,?)"  # noqa: S608
+_head_values: Final = attrgetter(*_HEAD.split(", "))
 _SELECT: Final = f"SELECT {_HEAD}, checksum, hashes, body FROM block"  # noqa: S608
 
 # Below that, to read all of it takes no longer than to open it.
@@ -55,7 +56,7 @@ def insert(connection: sqlite3.Connection, row: Row) -> None:
     Raises:
         sqlite3.Error: untranslated, since the caller translates it.
     """
-    connection.execute(_INSERT, (*attrs.astuple(row.head), row.checksum, row.hashes, row.body))
+    connection.execute(_INSERT, (*_head_values(row.head), row.checksum, row.hashes, row.body))
 
 
 def read_rows(
