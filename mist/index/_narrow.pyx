@@ -68,10 +68,10 @@ cdef class Walk:
     cdef list chunks
     cdef Py_ssize_t places
 
-    cdef int enter(self, object tag) except -1:
-        """Look at a tag of the message."""
+    cdef int enter(self, object tag, Py_ssize_t place) except -1:
+        """Look at a tag of the message, which has this place among its names."""
         if type(tag) is branch_type:
-            if self.visit(tag):
+            if self.visit(tag, place):
                 self.places += 1
             return 0
         if type(tag) is not leaf_type:
@@ -89,12 +89,18 @@ cdef class Walk:
         self.places += 1
         return 0
 
-    cdef bint visit(self, object node) except -1:
-        """Look at a node: what is in it under the message's tags is near. Whether anything is."""
+    cdef bint visit(self, object node, Py_ssize_t but) except -1:
+        """Look at a node: what is in it under the message's tags is near. Whether anything is.
+
+        Under one of the names nothing is: that of the node itself.
+        """
         cdef PyObject *child
+        cdef Py_ssize_t at
         cdef Py_ssize_t before = PyList_GET_SIZE(self.near)
-        for name in self.names:
-            child = PyDict_GetItemWithError(node, name)
+        for at in range(PyList_GET_SIZE(self.names)):
+            if at == but:
+                continue
+            child = PyDict_GetItemWithError(node, self.names[at])
             if child != NULL:
                 self.near.append(<object>child)
         cdef Py_ssize_t children = PyList_GET_SIZE(self.near) - before
@@ -120,7 +126,7 @@ cdef class Walk:
                     if holds(names, <tuple?>key):
                         self.keys.append(key)
             else:
-                self.visit(place)
+                self.visit(place, -1)
         self.near.clear()
         return 0
 
@@ -152,7 +158,7 @@ def match_each(tags, list groups not None, go_through, projections, Py_ssize_t m
         for at in range(1, PyList_GET_SIZE(names)):
             tag = find(table, names[at])
             if tag != NULL:
-                walk.enter(<object>tag)
+                walk.enter(<object>tag, at)
         if walk.near:
             walk.finish()
         most -= walk.places // places_in_unit
