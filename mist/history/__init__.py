@@ -25,6 +25,7 @@ How it is built, from the outside in:
     commits         exactly-once batches of writers that may retry
     numbering       message numbers in each channel, a tag that begins with /; `channels`
     erasing         erasure on request
+    mirroring       a log that is filled from another, which many servers share
     clock, leaps    a clock that is set back, or ahead
     visibility      which sessions may get a stored message: targeted delivery
     layout          a block as bytes: `encoding` makes it, `block` and `part` read it, and
@@ -47,6 +48,7 @@ from mist.errors import HistoryDamaged, HistoryUnavailable
 from mist.history.commits import Bulk, Commit, Mark
 from mist.history.erasing import Erased, Erasure
 from mist.history.leaps import Leap, Reading
+from mist.history.mirroring import Mirror
 from mist.history.numbering import ChannelPosition
 from mist.history.part import ColumnPage, Part
 from mist.history.record import (
@@ -81,6 +83,7 @@ __all__ = [
     "Key",
     "KeyRecord",
     "Mark",
+    "Mirror",
     "Page",
     "Part",
     "Policy",
@@ -179,6 +182,17 @@ class History(ABC):
         Returns:
             The writer's last commit: this batch, or a known one whose number is at least as high,
             in which case nothing was stored. And whether it was stored now.
+        """
+
+    @abstractmethod
+    async def mirror(self, epoch: str) -> Mirror:
+        """Have this log mirror another. Nothing else is appended to it from then on.
+
+        Args:
+            epoch: of the other log; this one's from then on.
+
+        Raises:
+            NotAMirror: it has messages of its own, or of another epoch.
         """
 
     @abstractmethod
@@ -324,6 +338,12 @@ class History(ABC):
         Returns:
             Whether there may be more to do now.
         """
+
+    @abstractmethod
+    async def has_outdated_keys(
+        self, before: float, most: int, most_of_owner: int | None = None
+    ) -> bool:
+        """Whether `forget_keys` with the same arguments would forget any."""
 
     @abstractmethod
     async def trim(self, policy: Policy, now: float, *, sweep: bool = True) -> Trimmed:

@@ -123,15 +123,39 @@ class BlockStore(ABC):
         """
 
     @abstractmethod
-    def commit(self, rows: Iterable[Row], mark: Mark, commit: Commit) -> None:
+    def commit(
+        self, rows: Iterable[Row], mark: Mark, commit: Commit, offset: int | None = None
+    ) -> None:
         """Append blocks, and the commit of a writer in place of its last one.
 
         Durable on return, or not stored at all; also where `rows` raises.
+
+        Args:
+            offset: as for `mirror`, of a log that is a mirror.
         """
 
     @abstractmethod
     def committed(self, owner: str, writer: str) -> Commit | None:
         """The last commit of a writer."""
+
+    @abstractmethod
+    def mirrored(self) -> tuple[str, int] | None:
+        """The epoch of the log that this one mirrors, and how far it is; None where it is none."""
+
+    @abstractmethod
+    def begin_mirror(self, epoch: str) -> None:
+        """Have this log, of no message, mirror another from its begin, and take on its epoch."""
+
+    @abstractmethod
+    def mirror(
+        self, rows: Sequence[Row], keys: Sequence[KeyRecord], offset: int, left_out: int
+    ) -> None:
+        """Append blocks as `append` does, perhaps none, and note how far the mirror is.
+
+        Args:
+            offset: see `mist.history.mirroring`.
+            left_out: the highest id that was given and is not stored; 0 where none is.
+        """
 
     @abstractmethod
     def change(self, change: Change) -> None:

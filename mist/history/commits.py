@@ -11,19 +11,31 @@ an owner has a bounded number of writers, and the one idle for longest is forgot
     Bulk        the messages of a batch, encoded as blocks before their ids are known
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 from typing import Final
 
 import attrs
 import msgspec
 
-from mist.history.encoding import encode
+from mist.history.encoding import encode, with_channel_counts
 from mist.history.layout import Head, Row, checksum
 from mist.history.record import Publication
 from mist.wire import Batch, Run, record, split_run
 
-__all__ = ["MAX_WRITERS", "Bulk", "Commit", "Mark", "make_blocks", "pack_blocks", "unpack_blocks"]
+__all__ = [
+    "MAX_WRITERS",
+    "Bulk",
+    "Commit",
+    "Mark",
+    "PackedBlock",
+    "make_blocks",
+    "pack_block",
+    "pack_blocks",
+    "place_bulk",
+    "unpack_block",
+    "unpack_blocks",
+]
 
 MAX_WRITERS: Final = 10_000  # of an owner, of which the last batch is known
 
@@ -120,15 +132,53 @@ def _make_block(block: Iterable[tuple[Publication, Run]]) -> Row:
     return encode(pieces, [0] * len(pieces))
 
 
-_Packed = tuple[int, bytes, int, bytes]
-_decode: Final = msgspec.msgpack.Decoder(list[_Packed]).decode
+def place_bulk(bulk: Bulk, newest: int, moment: int, heads: list[Head]) -> Iterator[Row]:
+    """The blocks of a batch with their ids and time, behind the id `newest`.
+
+    Args:
+        heads: emptied; the heads of the blocks are added to it.
+
+    Raises:
+        ValueError: they hold another number of messages than the batch says, or can't be read.
+    """
+    heads.clear()
+    end = newest + bulk.count
+    for row in bulk.blocks():
+        placed = with_channel_counts(row).placed(newest, moment)
+        newest = placed.head.last
+        heads.append(placed.head)
+        yield placed
+    if newest != end:
+        raise ValueError("another number of messages than was said")
+
+
+PackedBlock = tuple[int, bytes, int, bytes]
+"""A block without ids and times: its messages, hashes, checksum and body."""
+
+_decode: Final = msgspec.msgpack.Decoder(list[PackedBlock]).decode
+
+
+def pack_block(row: Row) -> PackedBlock:
+    """A block that was encoded without ids and times."""
+    return row.head.messages, row.hashes, row.checksum, row.body
+
+
+def unpack_block(packed: PackedBlock) -> Row:
+    """What `pack_block` packed; its ids begin at 1.
+
+    Raises:
+        ValueError: it is damaged.
+    """
+    messages, hashes, check, body = packed
+    if messages < 1 or checksum(hashes, body) != check:
+        raise ValueError("its checksum differs")
+    size = len(hashes) + len(body)
+    return Row(Head(1, messages, 1, messages, 0, 0, size), hashes, check, body)
 
 
 def pack_blocks(rows: Iterable[Row]) -> bytes:
     """What `make_blocks` made, as bytes."""
-    return msgspec.msgpack.encode(
-        [(row.head.messages, row.hashes, row.checksum, row.body) for row in rows]
-    )
+    return msgspec.msgpack.encode([pack_block(row) for row in rows])
 
 
 def unpack_blocks(packed: bytes | memoryview) -> list[Row]:
@@ -138,13 +188,7 @@ def unpack_blocks(packed: bytes | memoryview) -> list[Row]:
         ValueError: it is something else, or damaged.
     """
     try:
-        values = _decode(packed)
+        blocks = _decode(packed)
     except msgspec.MsgspecError as error:
         raise ValueError(str(error)) from None
-    rows = []
-    for messages, hashes, check, body in values:
-        if messages < 1 or checksum(hashes, body) != check:
-            raise ValueError("its checksum differs")
-        size = len(hashes) + len(body)
-        rows.append(Row(Head(1, messages, 1, messages, 0, 0, size), hashes, check, body))
-    return rows
+    return [unpack_block(block) for block in blocks]

@@ -7,7 +7,7 @@
 None looks at each message: what is done for each is done in C, a column at a time.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count, repeat
 from operator import add, sub
 from typing import Final
@@ -37,10 +37,19 @@ from mist.history.postings import pack_postings
 from mist.history.record import Publication, Stored
 from mist.wire import Batch, Run, record_head
 
-__all__ = ["encode", "encode_blocks", "encode_joined", "encode_stored", "with_channel_counts"]
+__all__ = [
+    "encode",
+    "encode_blocks",
+    "encode_joined",
+    "encode_stored",
+    "takes_long",
+    "with_channel_counts",
+]
 
 # In a block. Who looks for the messages of one of them reads the whole block: 0.6 ms.
 _RUNS: Final = 1_024
+
+_LONG: Final = 131_072  # bytes of tag lists, which take some 10 ms to encode
 
 
 @attrs.define
@@ -125,7 +134,7 @@ def encode(publications: Sequence[Publication], times: Sequence[int]) -> Row:
     row, text, run_lists = _make_of_runs(sections, runs, (), 1)
     if not has_channels(text):
         return row
-    bounds = _bounds(publications, sections.runs)
+    bounds = _bounds([each.meta for each in publications], sections.runs)
     return attrs.evolve(row, tally=add_up(text.split(b"\n"), run_lists, runs.counts, bounds))
 
 
@@ -148,6 +157,16 @@ def encode_blocks(publications: Sequence[Publication], times: Sequence[int]) -> 
             count += runs
     rows.append(encode(some, of_some).moved(last))
     return rows
+
+
+def takes_long(publications: Iterable[Publication]) -> bool:
+    """Whether encoding messages would keep the event loop for long."""
+    size = 0
+    for each in publications:
+        size += sum(map(len, each.batch.tag_lists))
+        if size > _LONG:
+            return True
+    return False
 
 
 def _cut(publication: Publication, most: int) -> Iterator[Publication]:
@@ -304,16 +323,19 @@ def with_channel_counts(row: Row) -> Row:
     if not has_channels(body.lists):
         return row
     columns = Columns(body)
-    return attrs.evolve(row, tally=add_up(columns.lists, columns.run_lists, columns.counts))
+    metas = [columns.extras[extra][1] for extra in columns.section_extras]
+    bounds = _bounds([None if meta is None else dict(meta) for meta in metas], columns.section_runs)
+    return attrs.evolve(row, tally=add_up(columns.lists, columns.run_lists, columns.counts, bounds))
 
 
 def _bounds(
-    publications: Iterable[Publication], runs: Iterable[int]
+    metas: Iterable[Mapping[str, bytes] | None], runs: Iterable[int]
 ) -> list[tuple[int, int | None, int | None]]:
+    """What the meta of sections of so many runs says of their channels."""
     bounds = []
     first = 0
-    for publication, number in zip(publications, runs, strict=True):
-        size, age = bound_of(publication.meta)
+    for meta, number in zip(metas, runs, strict=True):
+        size, age = bound_of(meta)
         if size is not None or age is not None:
             bounds += [(run, size, age) for run in range(first, first + number)]
         first += number

@@ -9,6 +9,7 @@ key with something else is a conflict, whether the first is stored or still in f
     KeyRecords      records in memory
     KeysInMemory    once, where there is no log
     KeysInFlight    once, where there is: a repeat waits for an attempt that is in flight
+    KeyUsed         where two attempts are in flight at two nodes: the second was left out
 
 So many records are kept of each owner, and so many in all: an owner who publishes much loses its
 own oldest, long before others lose any.
@@ -24,9 +25,9 @@ from typing import Final
 import attrs
 
 from mist.change import Change
-from mist.errors import HistoryUnavailable
+from mist.errors import HistoryUnavailable, MistError
 from mist.history import History
-from mist.history.record import Key, KeyRecord
+from mist.history.record import KEY_SECONDS, Key, KeyRecord
 
 __all__ = [
     "KEY_SECONDS",
@@ -34,12 +35,12 @@ __all__ = [
     "MAX_KEYS_OF_OWNER",
     "OWNER_BYTES",
     "KeyRecords",
+    "KeyUsed",
     "KeysInFlight",
     "KeysInMemory",
     "key_name",
 ]
 
-KEY_SECONDS: Final = 24 * 3600.0  # for which a key is kept
 MAX_KEYS_OF_OWNER: Final = 100_000  # kept of one owner; beyond that its oldest go early
 MAX_KEYS: Final = 400_000  # kept in all, likewise
 OWNER_BYTES: Final = 8  # of a key's name, with which all names of one owner begin
@@ -58,6 +59,21 @@ def key_name(owner: str, key: str) -> bytes:
     # share a bound and nothing else.
     which = hashlib.sha256(whose + key.encode()).digest()
     return whose[:OWNER_BYTES] + which[: 32 - OWNER_BYTES]
+
+
+class KeyUsed(MistError):
+    """A publication was not stored, since its key was known by the time it was its turn.
+
+    Attributes:
+        record: of the one that was stored under that key.
+    """
+
+    code = "key_used"
+    message = "The key was used for another publication"
+
+    def __init__(self, record: KeyRecord) -> None:
+        super().__init__()
+        self.record = record
 
 
 class KeyRecords:
@@ -255,6 +271,8 @@ class KeysInFlight:
                 attempt.first = await store()
             else:
                 attempt.digest, attempt.first = record.digest, record.first
+        except KeyUsed as error:  # meanwhile, at another node
+            attempt.digest, attempt.first = error.record.digest, error.record.first
         except Exception as error:
             attempt.error = error  # for the one who asked
         finally:

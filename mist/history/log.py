@@ -8,7 +8,7 @@ The writer keeps position and totals in memory (`LogMetadata`); a log opened for
 its block store each time, since another process is writing.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial, reduce
 from itertools import islice
 from typing import Final, TypeVar
@@ -19,17 +19,18 @@ import trio
 from mist.errors import HistoryUnavailable
 from mist.history import MAX_GROUP, Durability, History, HistoryStatistics
 from mist.history.block_cache import Blocks
-from mist.history.block_store import BlockStore, Executor, Totals
+from mist.history.block_store import BlockStore, Change, Executor, Totals
 from mist.history.channels import find_number
-from mist.history.commits import Bulk, Commit, Mark
-from mist.history.encoding import encode_blocks, with_channel_counts
+from mist.history.commits import Bulk, Commit, Mark, place_bulk
+from mist.history.encoding import encode_blocks, takes_long
 from mist.history.erasing import Erased, Erasure
 from mist.history.inspection import inspect
-from mist.history.layout import MICROSECONDS, Head, Row
+from mist.history.layout import MICROSECONDS, Head
 from mist.history.leaps import Leap, Reading
 from mist.history.log_access import LogAccess
 from mist.history.log_maintenance import LogMaintenance
 from mist.history.log_metadata import LogMetadata
+from mist.history.mirroring import Mirror, NotAMirror
 from mist.history.numbering import ChannelPosition, channel_key
 from mist.history.part import ColumnPage
 from mist.history.record import (
@@ -50,7 +51,6 @@ __all__ = ["Log"]
 
 T = TypeVar("T")
 
-_LONG: Final = 131_072  # bytes of tag lists, which take some 10 ms to encode
 _PROBLEMS: Final = 100  # reported at most
 
 
@@ -80,7 +80,7 @@ class Log(History):
 
     async def append(self, publications: Sequence[Publication]) -> int:
         access = self._access
-        access.check_writable()
+        access.check_own()
         # Encoded before its turn comes, while the writer waits for the disk for the append
         # before. Only the head knows ids.
         publications = [each for each in publications if each.batch.tag_lists]
@@ -88,7 +88,7 @@ class Log(History):
             await trio.lowlevel.checkpoint()
             raise ValueError("nothing to append")
         times = [access.clock.stamp(each.time) for each in publications]
-        rows = None if _takes_long(publications) else encode_blocks(publications, times)
+        rows = None if takes_long(publications) else encode_blocks(publications, times)
         async with access.writing():
             if rows is None:
                 rows = await trio.to_thread.run_sync(encode_blocks, publications, times)
@@ -110,7 +110,7 @@ class Log(History):
 
     async def commit(self, bulk: Bulk, mark: Mark, time: float) -> tuple[Commit, bool]:
         access = self._access
-        access.check_writable()
+        access.check_own()
         moment = access.clock.stamp(time)
         async with access.write_lock:
             known = await self.committed(mark.owner, mark.writer)
@@ -124,7 +124,7 @@ class Log(History):
             first, last = (metadata.newest + 1, newest) if bulk.count else (0, 0)
             commit = Commit(mark.batch, first, last, bulk.count, moment)
             rows = await access.executor.supply(
-                partial(_place, bulk, metadata.newest, moment, heads)
+                partial(place_bulk, bulk, metadata.newest, moment, heads)
             )
             await access.write(lambda store: store.commit(rows, mark, commit))
             # No await from here on, as in `append`.
@@ -135,6 +135,23 @@ class Log(History):
                 above=reduce(Totals.plus, heads, access.metadata.above),
             )
         return commit, True
+
+    async def mirror(self, epoch: str) -> Mirror:
+        access = self._access
+        access.check_writable()
+        async with access.writing():
+            mirrored = await access.read(lambda store: store.mirrored())
+            state = attrs.evolve(access.metadata.state, epoch=epoch)
+            if mirrored is None and not access.metadata.newest:
+                mirrored = epoch, 0
+                await access.write(lambda store: store.begin_mirror(epoch))
+            elif mirrored is None or mirrored[0] != epoch:
+                raise NotAMirror(is_mirror=mirrored is not None)
+            elif access.metadata.state.epoch != epoch:  # after the machine stopped uncleanly
+                await access.write(lambda store: store.change(Change(state=state)))
+            access.metadata = attrs.evolve(access.metadata, state=state)
+            access.is_mirror = True
+        return Mirror(access, mirrored[1])
 
     async def committed(self, owner: str, writer: str) -> Commit | None:
         return await self._access.read(lambda store: store.committed(owner, writer))
@@ -257,6 +274,11 @@ class Log(History):
         self._access.check_writable()
         return await self._maintenance.forget_keys(before, most, most_of_owner)
 
+    async def has_outdated_keys(
+        self, before: float, most: int, most_of_owner: int | None = None
+    ) -> bool:
+        return await self._maintenance.has_outdated_keys(before, most, most_of_owner)
+
     # maintenance
 
     async def trim(self, policy: Policy, now: float, *, sweep: bool = True) -> Trimmed:
@@ -333,26 +355,3 @@ def _key_records(
             records.append(KeyRecord(first, time, key.name, key.digest))
         first += publication.count
     return records
-
-
-def _place(bulk: Bulk, newest: int, moment: int, heads: list[Head]) -> Iterator[Row]:
-    """The blocks of a batch with their ids and time. Appends their heads to `heads`."""
-    heads.clear()
-    end = newest + bulk.count
-    for row in bulk.blocks():
-        placed = with_channel_counts(row).placed(newest, moment)
-        newest = placed.head.last
-        heads.append(placed.head)
-        yield placed
-    if newest != end:
-        raise ValueError("another number of messages than was said")
-
-
-def _takes_long(publications: Iterable[Publication]) -> bool:
-    """Whether encoding messages would keep the event loop for long."""
-    size = 0
-    for each in publications:
-        size += sum(map(len, each.batch.tag_lists))
-        if size > _LONG:
-            return True
-    return False

@@ -38,6 +38,7 @@ class LogAccess:
         blocks: those that were read last.
         tag_lists: shared by all blocks that are read.
         clock: the log's.
+        is_mirror: whether it mirrors another log from now on.
         write_lock: held for each change of the block store and of the metadata.
         maintenance_lock: held from planning a step of maintenance until it is carried out.
             Taken before `write_lock`.
@@ -50,6 +51,7 @@ class LogAccess:
         self.clock = Clock(metadata.latest)
         self.write_lock = trio.Lock()
         self.maintenance_lock = trio.Lock()
+        self.is_mirror = False
         self._executor = executor
         self._read_only = read_only
         self._logged_damage: set[int] = set()  # first ids of blocks
@@ -59,6 +61,12 @@ class LogAccess:
         """Raises HistoryUnavailable where the log is opened for reading only."""
         if self._read_only:
             raise HistoryUnavailable("History is opened for reading only")
+
+    def check_own(self) -> None:
+        """Raises HistoryUnavailable where nothing of its own can be appended to the log."""
+        self.check_writable()
+        if self.is_mirror:
+            raise HistoryUnavailable("History is a mirror")
 
     def check_open(self) -> None:
         """Raises HistoryUnavailable where the log is closed."""

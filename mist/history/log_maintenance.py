@@ -138,20 +138,16 @@ class LogMaintenance:
 
         return await self._access.write(work)
 
+    async def has_outdated_keys(self, before: float, most: int, most_of_owner: int | None) -> bool:
+        """See `History.has_outdated_keys`."""
+        find = partial(_outdated_keys, before=before, most=most, most_of_owner=most_of_owner)
+        _, upto = await self._access.read(find)
+        return upto > 0
+
     async def forget_keys(self, before: float, most: int, most_of_owner: int | None) -> bool:
         """See `History.forget_keys`."""
         access = self._access
-        moment = round(before * MICROSECONDS)
-
-        def find(store: BlockStore) -> tuple[bytes, int]:
-            # First keys that are too old, then those of owners with too many: the bound on all
-            # of them applies to what is left.
-            upto = store.outdated(moment, MAX_ID, _KEYS)
-            if upto:
-                return b"", upto
-            bound = most if most_of_owner is None else most_of_owner
-            return store.crowding(bound, _KEYS) or (b"", store.outdated(moment, most, _KEYS))
-
+        find = partial(_outdated_keys, before=before, most=most, most_of_owner=most_of_owner)
         async with access.maintenance_lock:
             owner, upto = await access.read(find)
             if upto:
@@ -266,3 +262,17 @@ class LogMaintenance:
             first = metadata.first if metadata.first <= metadata.newest else newest + 1
             access.metadata = attrs.evolve(metadata, state=state, newest=newest, first=first)
         return state.epoch
+
+
+def _outdated_keys(
+    store: BlockStore, before: float, most: int, most_of_owner: int | None
+) -> tuple[bytes, int]:
+    """The owner and the `KeyRecord.first` up to which to forget; see `BlockStore.forget`."""
+    # First keys that are too old, then those of owners with too many: the bound on all of them
+    # applies to what is left.
+    moment = round(before * MICROSECONDS)
+    upto = store.outdated(moment, MAX_ID, _KEYS)
+    if upto:
+        return b"", upto
+    bound = most if most_of_owner is None else most_of_owner
+    return store.crowding(bound, _KEYS) or (b"", store.outdated(moment, most, _KEYS))

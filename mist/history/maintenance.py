@@ -3,7 +3,7 @@
 import logging
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import attrs
@@ -31,6 +31,7 @@ async def run_maintenance(
     sweep_interval: float = 600.0,
     clock: Callable[[], float] = time.time,
     sealed: Callable[[], int] | None = None,
+    forget_keys: Callable[[float, int, int], Awaitable[bool]] | None = None,
 ) -> None:
     """Maintain a log while it is open. Runs until cancelled.
 
@@ -42,7 +43,9 @@ async def run_maintenance(
         sweep_interval: seconds between two passes that also check again what rules have kept.
         clock: Unix seconds.
         sealed: see `Policy.sealed`; None where there is no archive.
+        forget_keys: in the place of the history's own.
     """
+    forget = forget_keys or history.forget_keys
     failing = False
     boot = boot_id() or secrets.token_hex(8)  # of this process, where nothing else is known
     compacted = -1  # the newest id when nothing was left to compact
@@ -59,7 +62,7 @@ async def run_maintenance(
                 await _note_clock(history, read_clock(now, boot))
                 if await _trim(history, policy, now, sweep=sweep):
                     compacted = -1  # there is free space to return
-                while await history.forget_keys(clock() - KEY_SECONDS, MAX_KEYS, MAX_KEYS_OF_OWNER):
+                while await forget(clock() - KEY_SECONDS, MAX_KEYS, MAX_KEYS_OF_OWNER):
                     pass
                 if sweep:
                     next_sweep = trio.current_time() + sweep_interval

@@ -60,6 +60,7 @@ class MemoryBlockStore(BlockStore):
         self._keys = KeyRecords()
         self._clock: ClockRecord | None = None
         self._commits: dict[tuple[str, str], Commit] = {}  # the longest idle first
+        self._mirrored: tuple[str, int] | None = None
 
     def copy(self) -> "MemoryBlockStore":
         """A copy of everything but the keys, to be read by another thread. O(blocks)."""
@@ -96,9 +97,31 @@ class MemoryBlockStore(BlockStore):
             )
         return attrs.evolve(row, tally=None, numbers=pack_befores(befores))
 
-    def commit(self, rows: Iterable[Row], mark: Mark, commit: Commit) -> None:
+    def mirrored(self) -> tuple[str, int] | None:
+        return self._mirrored
+
+    def begin_mirror(self, epoch: str) -> None:
+        self._mirrored = epoch, 0
+        self._state = attrs.evolve(self._state, epoch=epoch)
+
+    def mirror(
+        self, rows: Sequence[Row], keys: Sequence[KeyRecord], offset: int, left_out: int
+    ) -> None:
+        self.append(rows, keys)
+        self._note_mirrored(offset)
+        if left_out:
+            self._state = attrs.evolve(self._state, newest=left_out)
+
+    def _note_mirrored(self, offset: int) -> None:
+        self._mirrored = self._state.epoch, offset
+
+    def commit(
+        self, rows: Iterable[Row], mark: Mark, commit: Commit, offset: int | None = None
+    ) -> None:
         for row in list(rows):
             self._add(row)
+        if offset is not None:
+            self._note_mirrored(offset)
         self._commits.pop((mark.owner, mark.writer), None)
         self._commits[mark.owner, mark.writer] = commit
         known = [each for each in self._commits if each[0] == mark.owner]

@@ -1,9 +1,12 @@
 """Opening a message history by its URL: which member of the family its scheme names."""
 
+import trio
+
 from mist.errors import StartupError
 from mist.history import Durability, History
+from mist.history.mirroring import Mirror, NotAMirror
 
-__all__ = ["open_history"]
+__all__ = ["open_history", "open_mirror"]
 
 
 async def open_history(
@@ -42,3 +45,46 @@ async def open_history(
                 if separator
                 else "history: not a URL; try sqlite:///history.db or memory://"
             )
+
+
+async def open_mirror(url: str, epoch: str) -> tuple[History, Mirror]:
+    """Open the log that `url` names as a mirror of another; one of a former epoch begins anew.
+
+    It survives a crash of the server, and where it doesn't survive one of the machine it begins
+    anew: what was acknowledged is kept elsewhere.
+
+    Args:
+        url: as for `open_history`.
+        epoch: of the log that it mirrors.
+
+    Raises:
+        StartupError: as for `open_history`; or it has messages of its own.
+    """
+    for _ in range(2):
+        history = await open_history(url, durability=Durability.PROCESS)
+        try:
+            return history, await history.mirror(epoch)
+        except NotAMirror as error:
+            await history.close()
+            if not error.is_mirror:
+                raise StartupError(
+                    "history: it has messages of its own, which an engine doesn't; name another "
+                    "file for the mirror"
+                ) from None
+            await _remove(url)
+        except BaseException:
+            with trio.CancelScope(shield=True):
+                await history.close()
+            raise
+    raise StartupError("history: another server uses the mirror")
+
+
+async def _remove(url: str) -> None:
+    """Remove a mirror's files; one that is in memory has none."""
+    scheme, _, location = url.partition("://")
+    if scheme.lower() == "sqlite":
+        from mist.history.sqlite.database import LOG
+
+        path = LOG.locate(location)
+        for suffix in ("", "-wal", "-shm"):
+            await trio.Path(f"{path}{suffix}").unlink(missing_ok=True)

@@ -10,7 +10,7 @@ ago.
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from operator import itemgetter
-from typing import Self
+from typing import Final, Self
 
 import attrs
 
@@ -19,6 +19,7 @@ from mist.message import TagSet
 from mist.wire import Batch, Entry, Run
 
 __all__ = [
+    "KEY_SECONDS",
     "MAX_ID",
     "Key",
     "KeyRecord",
@@ -35,6 +36,9 @@ __all__ = [
 
 _wire_of = itemgetter(1)  # of an entry; these two are asked of every message replayed
 _count_of = itemgetter(2)
+
+KEY_SECONDS: Final = 24 * 3600.0
+"""For which an idempotency key is kept."""
 
 MAX_ID = 2**53 - 1  # the largest integer that JSON's readers agree on
 

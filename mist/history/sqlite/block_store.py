@@ -43,6 +43,12 @@ from mist.history.sqlite.idempotency import (
     read_key,
 )
 from mist.history.sqlite.maintenance import WalUsage, empty_wal, missing, next_step, return_space
+from mist.history.sqlite.mirroring import (
+    begin_mirror,
+    note_left_out,
+    put_offset,
+    read_mirrored,
+)
 from mist.history.sqlite.rows import checked, fetch, insert, open_rows, read_heads, read_rows
 from mist.history.sqlite.search import condition, find, settled
 from mist.sqlite import DAMAGED, transaction
@@ -93,7 +99,9 @@ class SqliteBlockStore(BlockStore):
                 insert(self._connection, rows[0])
         self._wal_usage.written += sum([row.head.size for row in rows])
 
-    def commit(self, rows: Iterable[Row], mark: Mark, commit: Commit) -> None:
+    def commit(
+        self, rows: Iterable[Row], mark: Mark, commit: Commit, offset: int | None = None
+    ) -> None:
         self._check_file()
         written = 0
         with translated(), transaction(self._connection):
@@ -101,7 +109,31 @@ class SqliteBlockStore(BlockStore):
                 self._add(row)
                 written += row.head.size
             put_commit(self._connection, mark, commit)
+            if offset is not None:
+                put_offset(self._connection, offset)
         self._wal_usage.written += written
+
+    def mirrored(self) -> tuple[str, int] | None:
+        return read_mirrored(self._connection)
+
+    def begin_mirror(self, epoch: str) -> None:
+        self._check_file()
+        with translated(), transaction(self._connection):
+            begin_mirror(self._connection, epoch)
+
+    def mirror(
+        self, rows: Sequence[Row], keys: Sequence[KeyRecord], offset: int, left_out: int
+    ) -> None:
+        self._check_file()
+        with translated(), transaction(self._connection):
+            for row in rows:
+                self._add(row)
+            if keys:
+                insert_keys(self._connection, keys)
+            if left_out:
+                note_left_out(self._connection, left_out)
+            put_offset(self._connection, offset)
+        self._wal_usage.written += sum([row.head.size for row in rows])
 
     def _add(self, row: Row) -> None:
         insert(self._connection, row)

@@ -1,0 +1,244 @@
+"""Mirroring: a log whose messages come with their ids, from a log that other servers mirror, too.
+
+    mirror = await history.mirror(epoch)
+    applied = await mirror.apply(arrivals)          # of those behind `mirror.offset`
+
+What arrives is applied in the order of that log, each once: how far a mirror is, is stored with
+the messages. So it may be stopped at any time, and be behind. It does the same as every other
+mirror: what one of them leaves out, such as a publication whose key is known, none of them has.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial, reduce
+from typing import Final
+
+import attrs
+
+from mist.errors import HistoryUnavailable, MistError
+from mist.history.block_store import BlockStore, Totals
+from mist.history.commits import Bulk, Commit, Mark, place_bulk
+from mist.history.encoding import with_channel_counts
+from mist.history.layout import MICROSECONDS, Head, Row
+from mist.history.log_access import LogAccess
+from mist.history.record import KEY_SECONDS, MAX_ID, Key, KeyRecord
+
+__all__ = ["Applied", "Arrival", "BatchArrival", "Mirror", "NotAMirror", "Piece"]
+
+_KEPT: Final = round(KEY_SECONDS * MICROSECONDS)
+
+
+class NotAMirror(MistError):
+    """A log can't mirror another: it has messages that are not of that one.
+
+    Attributes:
+        is_mirror: whether it is a mirror of a log in another epoch; else the messages are its own.
+    """
+
+    code = "not_a_mirror"
+    message = "The log has other messages"
+
+    def __init__(self, *, is_mirror: bool) -> None:
+        super().__init__()
+        self.is_mirror = is_mirror
+
+
+@attrs.frozen
+class Piece:
+    """Messages that are stored together, or not at all.
+
+    Attributes:
+        rows: blocks whose ids begin at 1 and whose times are 0, each behind the one before.
+        count: their messages.
+        key: their idempotency key.
+    """
+
+    rows: Sequence[Row]
+    count: int
+    key: Key | None = None
+
+
+@attrs.frozen
+class Arrival:
+    """Messages that come from the log that is mirrored.
+
+    Attributes:
+        offset: place there; one more than that of what came before.
+        first: the id of the first message; one more than the last one that was given.
+        time: microseconds, not before that of what came before.
+        pieces: none where it has no messages.
+    """
+
+    offset: int
+    first: int
+    time: int
+    pieces: Sequence[Piece] = ()
+
+
+@attrs.frozen
+class BatchArrival:
+    """A writer's batch that comes from there.
+
+    Attributes:
+        offset, first, time: as of an `Arrival`.
+        bulk, mark: as for `History.commit`.
+    """
+
+    offset: int
+    first: int
+    time: int
+    bulk: Bulk
+    mark: Mark
+
+
+@attrs.frozen
+class Applied:
+    """What became of an arrival.
+
+    Attributes:
+        rows: what was stored of it.
+        known: by their places, the pieces that were not, since their keys were known.
+    """
+
+    rows: Sequence[Row]
+    known: Mapping[int, KeyRecord]
+
+
+class Mirror:
+    """A log as a mirror. One at a time for each log; see `History.mirror`.
+
+    Attributes:
+        offset: of the last arrival that was applied.
+
+    Args:
+        access: to the log.
+    """
+
+    def __init__(self, access: LogAccess, offset: int) -> None:
+        self._access = access
+        self.offset = offset
+
+    async def apply(self, arrivals: Sequence[Arrival]) -> list[Applied]:
+        """Store what arrived next: all of it, or nothing.
+
+        Args:
+            arrivals: at least one, in order, the first behind `offset`.
+
+        Returns:
+            What became of each.
+
+        Raises:
+            HistoryUnavailable: nothing was stored. Ask again.
+            ValueError: nothing was stored: they are not what comes next, or can't be read.
+        """
+        access = self._access
+        async with access.writing():
+            step = _Step(access.metadata.newest, self.offset)
+            await access.write(partial(step.apply, arrivals=arrivals))
+            # No await from here on: the metadata follows the block store at once.
+            self._advance([row.head for row in step.rows], step.newest, step.offset)
+        return step.applied
+
+    async def apply_batch(self, arrival: BatchArrival) -> tuple[Commit, bool]:
+        """Store a writer's batch that arrived next, unless it was stored before.
+
+        Returns:
+            As `History.commit`.
+
+        Raises:
+            HistoryUnavailable, ValueError: as `apply`.
+        """
+        access, bulk, mark = self._access, arrival.bulk, arrival.mark
+        async with access.writing():
+            before = access.metadata.newest
+            _check_next(arrival, before, self.offset)
+            newest = _raised(before, bulk.count)
+            known = await access.read(lambda store: store.committed(mark.owner, mark.writer))
+            if known is not None and mark.batch <= known.batch:
+                left_out = newest if bulk.count else 0
+                await access.write(lambda store: store.mirror((), (), arrival.offset, left_out))
+                self._advance([], newest, arrival.offset)
+                return known, False
+            heads: list[Head] = []
+            first, last = (before + 1, newest) if bulk.count else (0, 0)
+            commit = Commit(mark.batch, first, last, bulk.count, arrival.time)
+            rows = await access.executor.supply(
+                partial(place_bulk, bulk, before, arrival.time, heads)
+            )
+            await access.write(lambda store: store.commit(rows, mark, commit, arrival.offset))
+            self._advance(heads, newest, arrival.offset)
+        return commit, True
+
+    def _advance(self, heads: Sequence[Head], newest: int, offset: int) -> None:
+        access = self._access
+        metadata = access.metadata
+        access.metadata = attrs.evolve(
+            metadata,
+            newest=newest,
+            latest=heads[-1].newest if heads else metadata.latest,
+            first=newest + 1 if metadata.first > metadata.newest and not heads else metadata.first,
+            above=reduce(Totals.plus, heads, metadata.above),
+        )
+        self.offset = offset
+
+
+class _Step:
+    """What is stored at once, made out in the thread that writes.
+
+    Attributes:
+        rows, applied: see `Applied`.
+        newest, offset: then.
+    """
+
+    def __init__(self, newest: int, offset: int) -> None:
+        self.newest = newest
+        self.offset = offset
+        self.rows: list[Row] = []
+        self.applied: list[Applied] = []
+        self._keys: dict[bytes, KeyRecord] = {}
+        self._left_out = 0
+
+    def apply(self, store: BlockStore, arrivals: Iterable[Arrival]) -> None:
+        for arrival in arrivals:
+            _check_next(arrival, self.newest, self.offset)
+            self.offset = arrival.offset
+            begin, known = len(self.rows), {}
+            for place, piece in enumerate(arrival.pieces):
+                record = self._known(store, piece.key, arrival.time)
+                if record is None:
+                    self._take(piece, arrival.time)
+                else:
+                    known[place] = record
+                self.newest = _raised(self.newest, piece.count)
+                if record is not None:
+                    self._left_out = self.newest
+            self.applied.append(Applied(self.rows[begin:], known))
+        store.mirror(self.rows, list(self._keys.values()), self.offset, self._left_out)
+
+    def _known(self, store: BlockStore, key: Key | None, time: int) -> KeyRecord | None:
+        if key is None:
+            return None
+        record = self._keys.get(key.name) or store.recall(key.name)
+        # By the times of the messages, which are the same at each mirror.
+        return None if record is None or record.time < time - _KEPT else record
+
+    def _take(self, piece: Piece, time: int) -> None:
+        newest = self.newest
+        if piece.key is not None:
+            self._keys[piece.key.name] = KeyRecord(
+                newest + 1, time, piece.key.name, piece.key.digest
+            )
+        placed = [with_channel_counts(row).placed(newest, time) for row in piece.rows]
+        if placed[-1].head.last != newest + piece.count:
+            raise ValueError("another number of messages than was said")
+        self.rows += placed
+
+
+def _check_next(arrival: Arrival | BatchArrival, newest: int, offset: int) -> None:
+    if arrival.offset != offset + 1 or arrival.first != newest + 1:
+        raise ValueError("it is not what comes next")
+
+
+def _raised(newest: int, count: int) -> int:
+    if newest + count > MAX_ID:
+        raise HistoryUnavailable("History is at its last id")
+    return newest + count

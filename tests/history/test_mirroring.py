@@ -1,0 +1,240 @@
+"""A log as a mirror: what arrives is stored as it was ordered, each once, all or nothing."""
+
+from pathlib import Path
+
+import attrs
+import pytest
+
+from mist.errors import HistoryUnavailable, StartupError
+from mist.history import Bulk, History, Key, KeyRecord, Mark
+from mist.history.commits import make_blocks, pack_block, unpack_block
+from mist.history.encoding import encode_blocks
+from mist.history.mirroring import Arrival, BatchArrival, NotAMirror, Piece
+from mist.history.numbering import BACKLOG_SIZE
+from mist.history.opening import open_history, open_mirror
+from tests.history.messages import one, publication, replay, run, select, some, texts
+
+EPOCH = "e" * 16
+DAY = 24 * 3600 * 1_000_000
+
+
+def piece(*publications, key=None):
+    """What a node sends of some publications, and others get."""
+    placed = []
+    for packed in map(pack_block, encode_blocks(publications, [0] * len(publications))):
+        row = unpack_block(packed)
+        placed.append(row.moved(placed[-1].head.last) if placed else row)
+    return Piece(placed, sum(each.count for each in publications), key)
+
+
+def arrival(offset, first, *pieces, time=1_000_000):
+    return Arrival(offset, first, time + offset, pieces)
+
+
+async def test_messages_get_the_ids_and_the_time_of_their_arrival(history: History) -> None:
+    mirror = await history.mirror(EPOCH)
+    assert mirror.offset == 0
+    await mirror.apply(
+        [
+            arrival(1, 1, piece(some("a", 3), one("a,b", "x", publisher="p"))),
+            arrival(2, 5),
+            arrival(3, 5, piece(one("b", "y")), piece(one("a", "z"))),
+        ]
+    )
+    assert mirror.offset == 3
+    messages = await replay(history)
+    assert [(m.id, m.time, m.data) for m in messages] == [
+        (1, 1.000001, b"0"),
+        (2, 1.000001, b"1"),
+        (3, 1.000001, b"2"),
+        (4, 1.000001, b"x"),
+        (5, 1.000003, b"y"),
+        (6, 1.000003, b"z"),
+    ]
+    assert messages[3].publisher == "p"
+    assert texts(await replay(history, select("b"))) == ["x", "y"]
+    position = await history.position()
+    assert (position.epoch, position.first, position.newest) == (EPOCH, 1, 6)
+    assert await history.verify() == []
+
+
+async def test_what_is_not_next_is_refused_and_nothing_is_stored(history: History) -> None:
+    mirror = await history.mirror(EPOCH)
+    await mirror.apply([arrival(1, 1, piece(one("a")))])
+    for wrong in (
+        [arrival(1, 2, piece(one("a")))],
+        [arrival(3, 2, piece(one("a")))],
+        [arrival(2, 3, piece(one("a")))],
+        [arrival(2, 1, piece(one("a")))],
+        [arrival(2, 2, piece(one("a"))), arrival(3, 2, piece(one("a")))],
+    ):
+        with pytest.raises(ValueError, match="what comes next"):
+            await mirror.apply(wrong)
+    assert mirror.offset == 1
+    assert len(await replay(history)) == 1
+    await mirror.apply([arrival(2, 2, piece(one("a")))])
+    assert len(await replay(history)) == 2
+
+
+async def test_a_block_that_can_not_be_read_is_refused(history: History) -> None:
+    mirror = await history.mirror(EPOCH)
+    good = piece(some("a", 3))
+    (row,) = good.rows
+    for rows, count in (([attrs.evolve(row, body=b"?")], 3), ([row], 4)):
+        with pytest.raises(ValueError, match=r"."):
+            await mirror.apply([arrival(1, 1, Piece(rows, count))])
+    assert mirror.offset == 0
+    assert await replay(history) == []
+
+
+async def test_what_has_a_known_key_is_left_out(history: History) -> None:
+    mirror = await history.mirror(EPOCH)
+    key, other = Key(b"k" * 32, b"d" * 32), Key(b"k" * 32, b"e" * 32)
+    (first,) = await mirror.apply([arrival(1, 1, piece(some("a", 2), key=key))])
+    assert first.known == {}
+    again, conflict = await mirror.apply(
+        [
+            arrival(2, 3, piece(one("a", "x")), piece(some("a", 2), key=key)),
+            arrival(3, 6, piece(one("a", "?"), key=other), piece(one("a", "y"))),
+        ]
+    )
+    known = KeyRecord(1, 1_000_001, key.name, key.digest)
+    assert (again.known, conflict.known) == ({1: known}, {0: known})
+    assert [(m.id, m.data) for m in await replay(history)] == [
+        (1, b"0"),
+        (2, b"1"),
+        (3, b"x"),
+        (7, b"y"),
+    ]
+    assert [row.head.first for row in (*again.rows, *conflict.rows)] == [3, 7]
+    assert (await history.position()).newest == 7
+    assert await history.verify() == []
+    assert await history.recovered(None, 4)
+
+
+async def test_one_key_twice_in_what_is_applied_at_once(history: History) -> None:
+    mirror = await history.mirror(EPOCH)
+    key = Key(b"k" * 32, b"d" * 32)
+    _, second = await mirror.apply(
+        [arrival(n, n, piece(one("a", str(n)), key=key)) for n in (1, 2)]
+    )
+    assert list(second.known) == [0]
+    assert texts(await replay(history)) == ["1"]
+    assert (await history.position()).newest == 2
+
+
+async def test_a_key_is_known_for_a_day_by_the_time_of_the_log(history: History) -> None:
+    mirror = await history.mirror(EPOCH)
+    key = Key(b"k" * 32, b"d" * 32)
+    for offset, time in ((1, DAY), (2, 2 * DAY), (3, 2 * DAY + 10)):
+        await mirror.apply([Arrival(offset, offset, time, [piece(one("a", str(offset)), key=key)])])
+    assert texts(await replay(history)) == ["1", "3"]
+
+
+async def test_channels_are_numbered_as_by_who_published(history: History) -> None:
+    mirror = await history.mirror(EPOCH)
+    await mirror.apply([arrival(1, 1, piece(some("/c", 3), one("/c,/e", "x")))])
+    await mirror.apply([arrival(2, 5, piece(some("/c,/d", 2)))])
+    positions = await history.channels(["/c", "/d"])
+    assert (positions["/c"].last, positions["/d"].last) == (6, 2)
+    page = await history.read(select("/d"), numbered=True)
+    assert page.stored[0].numbers is not None
+    assert await history.verify() == []
+
+
+async def test_the_bounds_of_channels_come_with_what_is_published() -> None:
+    published = [publication(run("/c", "1", "2", "3"), meta={BACKLOG_SIZE: b"2"})]
+    async with await open_history("memory://") as alone, await open_history("memory://") as other:
+        await alone.append(published)
+        mirror = await other.mirror(EPOCH)
+        await mirror.apply([arrival(1, 1, piece(*published))])
+        (mine,) = (await alone.channels(["/c"])).values()
+        (theirs,) = (await other.channels(["/c"])).values()
+        assert (mine.last, mine.floor) == (theirs.last, theirs.floor) == (3, 1)
+
+
+# batches
+
+
+def batch(offset, first, number, rows, count, time=1_000_000):
+    bulk = Bulk(lambda: iter(rows), count)
+    return BatchArrival(offset, first, time + offset, bulk, Mark("o", "w", number))
+
+
+async def test_a_batch_is_stored_once(history: History) -> None:
+    mirror = await history.mirror(EPOCH)
+    rows = make_blocks([some("a", 3_000), one("b", "x")])
+    commit, fresh = await mirror.apply_batch(batch(1, 1, 1, rows, 3_001))
+    assert (commit.first, commit.last, commit.count, fresh) == (1, 3_001, 3_001, True)
+    assert await mirror.apply_batch(batch(2, 3_002, 1, rows, 3_001)) == (commit, False)
+    assert mirror.offset == 2
+    assert (await history.position()).newest == 6_002
+    await mirror.apply([arrival(3, 6_003, piece(one("a", "y")))])
+    messages = await replay(history)
+    assert [m.id for m in messages] == [*range(1, 3_002), 6_003]
+    assert await history.committed("o", "w") == commit
+    assert await history.verify() == []
+
+
+async def test_a_batch_that_fails_is_not_stored(history: History) -> None:
+    mirror = await history.mirror(EPOCH)
+    rows = make_blocks([some("a", 3)])
+    with pytest.raises(ValueError, match="another number"):
+        await mirror.apply_batch(batch(1, 1, 1, rows, 4))
+    with pytest.raises(ValueError, match="what comes next"):
+        await mirror.apply_batch(batch(2, 1, 1, rows, 3))
+    assert (mirror.offset, await replay(history)) == (0, [])
+    await mirror.apply_batch(batch(1, 1, 1, [], 0))
+    assert mirror.offset == 1
+
+
+# opening
+
+
+async def test_a_mirror_goes_on_where_it_was(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/mirror.db"
+    history, mirror = await open_mirror(url, EPOCH)
+    async with history:
+        await mirror.apply([arrival(1, 1, piece(one("a", "1"), key=Key(b"k" * 32, b"d" * 32)))])
+        await mirror.apply([arrival(2, 2, piece(one("a", "2"), key=Key(b"k" * 32, b"d" * 32)))])
+    history, mirror = await open_mirror(url, EPOCH)
+    async with history:
+        assert mirror.offset == 2
+        assert (await history.position()).newest == 2  # though nothing is there of it
+        await mirror.apply([arrival(3, 3, piece(one("a", "3")))])
+        assert [(m.id, m.data) for m in await replay(history)] == [(1, b"1"), (3, b"3")]
+        assert await history.verify() == []
+
+
+async def test_a_mirror_of_another_epoch_begins_anew(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/mirror.db"
+    history, mirror = await open_mirror(url, EPOCH)
+    async with history:
+        await mirror.apply([arrival(1, 1, piece(one("a", "1")))])
+        with pytest.raises(NotAMirror):
+            await history.mirror("f" * 16)
+    history, mirror = await open_mirror(url, "f" * 16)
+    async with history:
+        assert mirror.offset == 0
+        assert (await history.position()).epoch == "f" * 16
+        assert await replay(history) == []
+
+
+async def test_a_log_with_messages_of_its_own_is_left_alone(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/history.db"
+    async with await open_history(url) as history:
+        await history.append([one("a", "mine")])
+        with pytest.raises(NotAMirror):
+            await history.mirror(EPOCH)
+    with pytest.raises(StartupError, match="messages of its own"):
+        await open_mirror(url, EPOCH)
+    async with await open_history(url) as history:
+        assert texts(await replay(history)) == ["mine"]
+
+
+async def test_a_mirror_is_no_log_to_append_to(history: History) -> None:
+    await history.mirror(EPOCH)
+    with pytest.raises(HistoryUnavailable, match="mirror"):
+        await history.append([one("a")])
+    with pytest.raises(HistoryUnavailable, match="mirror"):
+        await history.commit(Bulk(lambda: iter(()), 0), Mark("", "w", 1), 0.0)
