@@ -39,6 +39,7 @@ LAYERS = [
     "sqlite",
     "auth",
     "history",
+    "engine",
     "config",
     "archive",
     "pipeline",

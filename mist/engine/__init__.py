@@ -1,0 +1,21 @@
+"""Many nodes on one engine: what orders and keeps what all of them publish.
+
+A *node* is a server. The nodes of a *realm* share one log, which an engine keeps, outside of them:
+Redis, PostgreSQL; or the process itself, which is for tests.
+
+    publish → node: encode → engine.append, which gives the ids
+    engine's log → every node reads all of it → its mirror → its subscribers
+
+The engine orders and keeps; each node mirrors and serves. The mirror is a log as a single server
+has it (`mist.history`), and a cache: it may be deleted. All that is read is read from the mirror,
+so that a thousand clients that reconnect cost the engine nothing. A node delivers only what the
+engine's log brings, what it published itself included. So what comes first for one subscriber comes
+first for all, and nobody gets what is not kept.
+
+    node        a server's place at an engine, and its mirror
+    follower    applies what comes from the engine to the mirror
+    contract    `Engine`, its records, what goes wrong
+    entries     what a record says: messages, a writer's batch, forgotten keys
+    opening     finds the member for a URL
+    memory      `memory://`: nodes in one process
+"""

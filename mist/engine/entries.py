@@ -1,0 +1,119 @@
+"""What a record says, as bytes: the same for every engine.
+
+    Messages        what a group of publishers published, as blocks without ids or times
+    StagedBatch     a writer's batch, of which the parts are staged
+    ForgottenKeys   idempotency keys that are too old, or too many
+
+Every mirror does the same with the same records, in the same order. So whether a key was known, or
+a batch was stored before, is so at all nodes, and the engine has no part in it.
+"""
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import msgspec
+
+from mist.history import Key, Mark
+from mist.history.commits import PackedBlock, pack_block, unpack_block
+from mist.history.layout import Row
+from mist.history.mirroring import Piece
+
+__all__ = ["Entry", "ForgottenKeys", "Messages", "StagedBatch", "decode", "encode"]
+
+
+class _Piece(msgspec.Struct, array_like=True, frozen=True):
+    count: int
+    name: bytes  # of the key; empty where there is none
+    digest: bytes
+    blocks: list[PackedBlock]
+
+
+class Messages(msgspec.Struct, array_like=True, frozen=True, tag="messages"):
+    """What a group of publishers published. `of` makes it, and `pieces` reads it."""
+
+    packed: list[_Piece]
+
+    @classmethod
+    def of(cls, pieces: Sequence[Piece]) -> "Messages":
+        """These pieces."""
+        return cls(
+            [
+                _Piece(
+                    piece.count,
+                    b"" if piece.key is None else piece.key.name,
+                    b"" if piece.key is None else piece.key.digest,
+                    [pack_block(row) for row in piece.rows],
+                )
+                for piece in pieces
+            ]
+        )
+
+    def pieces(self) -> list[Piece]:
+        """The pieces.
+
+        Raises:
+            ValueError: a block is damaged.
+        """
+        pieces = []
+        for piece in self.packed:
+            rows: list[Row] = []
+            for block in piece.blocks:
+                row = unpack_block(block)
+                rows.append(row.moved(rows[-1].head.last) if rows else row)
+            key = Key(piece.name, piece.digest) if piece.name else None
+            pieces.append(Piece(rows, piece.count, key))
+        return pieces
+
+
+class StagedBatch(msgspec.Struct, array_like=True, frozen=True, tag="batch"):
+    """A writer's batch.
+
+    Attributes:
+        owner, writer, batch: see `mist.history.Mark`.
+        staged: the name under which its parts are staged, each as `pack_blocks` packs it.
+        parts: how many; numbered from 0 on.
+    """
+
+    owner: str
+    writer: str
+    batch: int
+    staged: str
+    parts: int
+
+    @property
+    def mark(self) -> Mark:
+        """Which batch it is."""
+        return Mark(self.owner, self.writer, self.batch)
+
+
+class ForgottenKeys(msgspec.Struct, array_like=True, frozen=True, tag="keys"):
+    """Keys to forget; see `History.forget_keys`.
+
+    Attributes:
+        before: Unix seconds.
+        most, most_of_owner: keys that may be kept.
+    """
+
+    before: float
+    most: int
+    most_of_owner: int
+
+
+Entry: TypeAlias = Messages | StagedBatch | ForgottenKeys
+
+_decoder: msgspec.msgpack.Decoder[Entry] = msgspec.msgpack.Decoder(Entry)
+
+encode = msgspec.msgpack.Encoder().encode
+"""An entry as the body of a record."""
+
+
+def decode(body: bytes) -> Entry:
+    """The entry in a record.
+
+    Raises:
+        ValueError: it is none, perhaps one of a later version.
+    """
+    try:
+        return _decoder.decode(body)
+    except msgspec.MsgspecError as error:
+        raise ValueError(str(error)) from None
