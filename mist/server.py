@@ -32,6 +32,7 @@ from mist.broker.outbox import OutboxLimits, SlowConsumer
 from mist.broker.projection import COMPILED
 from mist.broker.usage import UsageAccounting
 from mist.config import Config
+from mist.engine.node import Node, open_node
 from mist.errors import HistoryUnavailable, MistError, StartupError
 from mist.history import Durability, History
 from mist.history.maintenance import run_maintenance
@@ -43,6 +44,7 @@ from mist.http.ticket_store import Tickets
 from mist.listening import Listening, bind, reason, tls_context
 from mist.protocols.subjects.info import ServerInfo
 from mist.sessions.hub import Hub, HubLimits
+from mist.sessions.node_sequencer import NodeSequencer
 from mist.sessions.sequencer import Sequencer
 from mist.transports.connection_limiter import ConnectionLimiter
 from mist.transports.graceful_shutdown import end_sessions
@@ -107,7 +109,13 @@ class Server:
                 sealer = self.hub.sealer
                 sealed = None if sealer is None else lambda: sealer.sealed
                 background.start_soon(
-                    partial(run_maintenance, sequencer.history, config.policy, sealed=sealed)
+                    partial(
+                        run_maintenance,
+                        sequencer.history,
+                        config.policy,
+                        sealed=sealed,
+                        forget_keys=sequencer.forget_keys,
+                    )
                 )
                 if sealer is not None:
                     background.start_soon(sealer.run)
@@ -246,10 +254,14 @@ async def open_server(config: Config) -> AsyncIterator[Server]:
         listening: list[Listening] = []
         registry = await open_registry(config.tokens_url, max_tags=config.max_tags_per_token)
         history: History | None = None
+        node: Node | None = None
         sealer: Sealer | None = None
         side_tables: SideTables | None = None
         try:
-            if config.history_url is not None:
+            if config.engine is not None and config.history_url is not None:
+                node = await open_node(config.engine, config.history_url)
+                history = node.history
+            elif config.history_url is not None:
                 history = await open_history(
                     config.history_url, durability=Durability(config.durability)
                 )
@@ -274,7 +286,11 @@ async def open_server(config: Config) -> AsyncIterator[Server]:
                     if config.archive is not None:
                         hub.sealer = sealer = await _open_archive(config, config.archive, history)
                         hub.side_tables = side_tables = _open_companions(sealer, hub)
-                    hub.sequencer = await Sequencer.over(hub.broker, history, hub.flush_scheduler)
+                    hub.sequencer = (
+                        await Sequencer.over(hub.broker, history, hub.flush_scheduler)
+                        if node is None
+                        else await NodeSequencer.following(hub.broker, node, hub.flush_scheduler)
+                    )
                 except HistoryUnavailable as error:
                     raise StartupError(f"history: {error}") from error
             yield Server(config, hub, listening)
@@ -284,7 +300,9 @@ async def open_server(config: Config) -> AsyncIterator[Server]:
                     await side_tables.aclose()
                 if sealer is not None:
                     await sealer.aclose()
-                if history is not None:
+                if node is not None:
+                    await node.close()
+                elif history is not None:
                     await history.close()
                 for each in listening:
                     each.close()

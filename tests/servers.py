@@ -6,6 +6,7 @@ the byte and in the same turn.
 Most tests use the fixture `server` of tests/conftest.py, which `server_settings` configures.
 """
 
+import os
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -51,11 +52,14 @@ async def running(
         data: the data directory; made if it is missing.
         grants: tokens that are registered, and their tags.
         failed_auth_delay: see `HubLimits`; seconds.
-        settings: of `Config`.
+        settings: of `Config`. Where there is a history, it mirrors the engine that the environment
+            names in MIST_TEST_ENGINE, if any.
     """
     settings.setdefault("listen", listeners("tcp", "ws"))
     settings.setdefault("tokens", "memory://")
     settings.setdefault("history", "none")
+    if settings["history"] != "none" and "MIST_TEST_ENGINE" in os.environ:
+        settings.setdefault("engine", os.environ["MIST_TEST_ENGINE"])
     config = Config(data=data, **settings)  # type: ignore[arg-type]
     async with open_server(config) as server, trio.open_nursery() as nursery:
         if failed_auth_delay is not None:

@@ -72,6 +72,8 @@ def find_conflicts(settings: Settings, *, has_secret: bool) -> Iterator[Conflict
     yield from _tls_conflicts(settings)
     if settings.archive is not None and settings.history_url is None:
         yield ConflictError(("archive", "history"), "an archive is made of the history: keep one")
+    if settings.engine is not None and settings.history_url is None:
+        yield ConflictError(("engine", "history"), "a node needs a history, to mirror the engine's")
     if settings.max_line <= settings.max_data:
         problem = f"max_line {settings.max_line} must be more than max_data {settings.max_data}"
         yield ConflictError(("max_line", "max_data"), problem)

@@ -260,6 +260,7 @@ HISTORY: Final = Kind(
     "none or a URL, as sqlite:///history.db or memory://",
     lambda text: text if text == "none" else _parse_url(text),
 )
+ENGINE: Final = Kind("URL", "a URL, as memory://name", _parse_url)
 KEEP: Final = Kind(
     "TAG=LIMIT",
     "a tag, or the beginning of tags and *, and a number of messages or an age, as room:*=100",

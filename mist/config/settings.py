@@ -71,6 +71,15 @@ class Settings:
             default_text="history.db in the data directory",
         ),
     )
+    engine: str | None = attrs.field(
+        default=None,
+        repr=lambda url: repr(url and without_password(url)),
+        metadata=about(
+            kinds.ENGINE,
+            "Engine on which several nodes act as one: memory://NAME, within a process, for tests",
+            hidden=True,
+        ),
+    )
     archive: Path | None = attrs.field(
         default=None,
         metadata=about(
@@ -330,10 +339,14 @@ class Settings:
 
     @property
     def history_url(self) -> str | None:
-        """The URL of the message history, the default resolved; None where there is none."""
+        """The URL of the message history, the default resolved; None where there is none.
+
+        With an engine, it is that of the mirror.
+        """
         if self.history == "none":
             return None
-        return self.history or f"sqlite:///{self.data / 'history.db'}"
+        name = "history.db" if self.engine is None else "mirror.db"
+        return self.history or f"sqlite:///{self.data / name}"
 
     @property
     def policy(self) -> Policy:

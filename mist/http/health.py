@@ -60,6 +60,8 @@ def routes(context: Context) -> Sequence[BaseRoute]:
         sequencer = context.hub.sequencer
         if sequencer is not None and _is_failing(sequencer):
             raise Problem(503, "history_unavailable", "the history can't be written")
+        if sequencer is not None and not sequencer.ready:
+            raise Problem(503, "catching_up", "it is behind other nodes", {"Retry-After": "1"})
         return answer(Health("ready"))
 
     async def endpoints(request: Request) -> Response:

@@ -15,6 +15,7 @@ batch in which it happened.
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Final
 
 import trio
@@ -38,6 +39,7 @@ __all__ = ["Delivery"]
 log = logging.getLogger("mist.history")
 
 _PAGE: Final = 262_144  # bytes read from the history at a time
+_FEW: Final = 100  # messages of a block that is read at once, and not in a thread: some 0.2 ms
 _SLICE: Final = 256  # entries of a large batch published at a time
 
 # What all publishers have stored is one task's to deliver, so it has more turns than one of them.
@@ -150,9 +152,26 @@ class Delivery:
                 "a batch that was stored can't be read again where it waited",
                 extra={"error": type(error).__qualname__},
             )
-            await self._deliver_stored(commit.last)
+            await self.deliver_stored(commit.last)
 
-    async def _deliver_stored(self, upto: int) -> None:
+    async def deliver_rows(self, rows: Sequence[Row]) -> None:
+        """Publish blocks that were stored, as they are.
+
+        Cancelled, it leaves the rest to those who read the history.
+        """
+        try:
+            for row in rows:
+                read = partial(_slices_of, row, TagLists())
+                if row.head.messages > _FEW:
+                    slices = await trio.to_thread.run_sync(read)
+                else:
+                    slices = read()
+                await self._publish_slices(slices)
+        except HistoryUnavailable as error:
+            log.warning("a block that was stored can't be read", extra={"reason": str(error)})
+            await self.deliver_stored(rows[-1].head.last)
+
+    async def deliver_stored(self, upto: int) -> None:
         """Publish everything from `newest` to `upto` as the history has it."""
         while self.newest < upto:
             try:
@@ -180,9 +199,14 @@ def _slices(bulk: Bulk, commit: Commit) -> Iterator[list[_Slice]]:
     newest = commit.first - 1
     rows: Iterator[Row] = iter(bulk.blocks())
     for row in rows:
-        block = Block(row.placed(newest, commit.time), tag_lists)
-        newest = block.head.last
-        yield [piece for stored in block.select() for piece in _cut(stored)]
+        placed = row.placed(newest, commit.time)
+        newest = placed.head.last
+        yield _slices_of(placed, tag_lists)
+
+
+def _slices_of(row: Row, tag_lists: TagLists) -> list[_Slice]:
+    """What to publish of a block."""
+    return [piece for stored in Block(row, tag_lists).select() for piece in _cut(stored)]
 
 
 def _cut(stored: Stored) -> Iterator[_Slice]:

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 import trio
 
 from mist.broker.broker import Broker
-from mist.errors import HistoryOff, HistoryUnavailable
+from mist.errors import HistoryOff, MistError
 from mist.history import Key
 from mist.message import Envelope, TagSet
 from mist.sessions.batching import Checked
@@ -142,20 +142,21 @@ class InsidePublisher:
 
         Raises:
             HistoryOff, HistoryUnavailable: nothing was published; as for `store`.
+            KeyUsed: nor then; see there.
         """
         if self.sequencer is None:
             raise HistoryOff
-        outcomes: list[int | HistoryUnavailable] = []
+        outcomes: list[int | MistError] = []
         settled = trio.Event()
 
-        def settle(submission: Submission, outcome: int | HistoryUnavailable) -> None:
+        def settle(submission: Submission, outcome: int | MistError) -> None:
             outcomes.append(outcome)
             settled.set()
 
         batches = checked.batches(envelopes)
         self.sequencer.submit(Submission(batches, settle, publisher=publisher, key=key))
         await settled.wait()
-        if isinstance(outcomes[0], HistoryUnavailable):
+        if isinstance(outcomes[0], MistError):
             raise outcomes[0]
         return outcomes[0]
 

@@ -93,12 +93,12 @@ class Publisher:
     def _submit(
         self, part: Accepted, name: str, on_error: OnError, on_stored: OnStored | None
     ) -> None:
-        def settled(submission: Submission, outcome: int | HistoryUnavailable) -> None:
+        def settled(submission: Submission, outcome: int | MistError) -> None:
             self.in_flight -= submission.size
             if not self.in_flight:
                 self._settled.notify()
             self._sequencer.broker.release(part.prepared)
-            if isinstance(outcome, HistoryUnavailable):
+            if isinstance(outcome, MistError):
                 for _ in range(submission.count):
                     on_error(outcome)
             elif on_stored is not None:

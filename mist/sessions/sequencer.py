@@ -22,14 +22,14 @@ refused, and so is what comes later: nobody waits for a sequencer that has stopp
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 import trio
 
 from mist.broker.broker import Broker
 from mist.change import Change
-from mist.errors import HistoryUnavailable
+from mist.errors import HistoryUnavailable, MistError
 from mist.history import MAX_GROUP, Bulk, Commit, History, Mark
 from mist.history.idempotency import KeysInFlight
 from mist.sessions.delivery import Delivery
@@ -107,6 +107,11 @@ class Sequencer:
         return self.delivery.newest
 
     @property
+    def ready(self) -> bool:
+        """Whether it has all that was published before, and can get more."""
+        return True
+
+    @property
     def congested(self) -> bool:
         """Whether so much is in flight that a publisher should wait until its own is settled."""
         return self._size > _CONGESTED
@@ -148,6 +153,10 @@ class Sequencer:
             raise submission.outcome
         return submission.outcome
 
+    async def forget_keys(self, before: float, most: int, most_of_owner: int) -> bool:
+        """See `History.forget_keys`."""
+        return await self.history.forget_keys(before, most, most_of_owner)
+
     async def settled(self) -> None:
         """Wait until all that has been submitted is stored and delivered, or refused.
 
@@ -182,18 +191,22 @@ class Sequencer:
             raise RuntimeError("a sequencer runs once")
         async with trio.open_nursery() as self._nursery:
             try:
-                while True:
-                    while not self._waiting:
-                        await self._submitted.wait()
-                    following = self._waiting[0]
-                    if isinstance(following, BulkSubmission):
-                        self._waiting.popleft()
-                        await self._store_bulk(following)
-                    else:
-                        await self._store(self._next_group())
+                await self._work()
             finally:
                 # Here, before the nursery closes: nobody shall start a task in a closed one.
                 self._stop()
+
+    async def _work(self) -> None:
+        """Store what is submitted, in order. Never returns."""
+        while True:
+            while not self._waiting:
+                await self._submitted.wait()
+            following = self._waiting[0]
+            if isinstance(following, BulkSubmission):
+                self._waiting.popleft()
+                await self._store_bulk(following)
+            else:
+                await self._store(self._next_group())
 
     def _stop(self) -> None:
         # First, so that nobody who hears of it submits anew.
@@ -256,11 +269,13 @@ class Sequencer:
         except BaseException:  # cancelled
             self._refuse(group[settled:], HistoryUnavailable(_STOPPED))
             raise
-        written = self.delivery.flush()
+        self._observe_written(group[0], written=self.delivery.flush())
+
+    def _observe_written(self, submission: Submission, *, written: bool) -> None:
         meters = self.broker.meters
         if written and meters is not None:
             # A clock that was set meanwhile makes one wrong observation.
-            meters.publish_to_write.observe(max(0.0, time.time() - group[0].time))
+            meters.publish_to_write.observe(max(0.0, time.time() - submission.time))
 
     def _not_stored(self, group: list[Submission], error: Exception) -> None:
         if isinstance(error, HistoryUnavailable):
@@ -275,12 +290,12 @@ class Sequencer:
             self.broker.failures.note("append", error)
             self._refuse(group, HistoryUnavailable("it can't be stored"))
 
-    def _refuse(self, group: list[Submission], error: HistoryUnavailable) -> None:
+    def _refuse(self, group: Sequence[Submission], error: HistoryUnavailable) -> None:
         for submission in group:
             self._settle(submission, error)
         self.delivery.flush()
 
-    def _settle(self, submission: Submission, outcome: int | HistoryUnavailable) -> None:
+    def _settle(self, submission: Submission, outcome: int | MistError) -> None:
         self._size -= submission.size
         try:
             submission.settled(submission, outcome)

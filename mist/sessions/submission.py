@@ -13,7 +13,7 @@ import trio
 
 from mist.broker.outbox import Outbox
 from mist.broker.validation import Accepted
-from mist.errors import HistoryUnavailable
+from mist.errors import HistoryUnavailable, MistError
 from mist.history import Bulk, Commit, Key, Mark, Publication
 from mist.message import Envelope
 
@@ -29,7 +29,8 @@ class Submission:
     Attributes:
         accepted: what they are, in order.
         settled: called once with the id of the first message, when all are delivered; or with
-            the error, when nobody gets them. Unless the server was stopping, nothing was stored
+            the error, `HistoryUnavailable` or, of what has a key, `KeyUsed`, when nobody gets
+            them. Unless the server was stopping, or an engine did not answer, nothing was stored
             then either. What it raises is contained.
         source: the publisher's own outbox.
         publisher, key, time: as in `mist.history.Publication`.
@@ -70,7 +71,7 @@ class Submission:
             key = None  # which stands for all of it, and for the first message's id
 
 
-Settled = Callable[[Submission, int | HistoryUnavailable], None]
+Settled = Callable[[Submission, int | MistError], None]
 
 
 @attrs.define(eq=False)

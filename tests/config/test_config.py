@@ -35,6 +35,7 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "data": ("/var/lib/mist", Path("/var/lib/mist")),
     "tokens": ("memory://", "memory://"),
     "history": ("sqlite:///history.db", "sqlite:///history.db"),
+    "engine": ("memory://realm", "memory://realm"),
     "archive": ("archive", Path("archive")),
     "durability": ("process", "process"),
     "keep_age": ("30d", 2_592_000.0),

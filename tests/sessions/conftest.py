@@ -1,4 +1,4 @@
-"""A hub over a history, each kind in turn."""
+"""A hub over a history, each kind in turn; the third is the mirror of an engine."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -7,23 +7,29 @@ import pytest
 import trio
 
 from mist.auth.opening import open_registry
+from mist.engine.node import open_node
 from mist.history import History
 from mist.history.opening import open_history
 from mist.sessions.hub import Hub
-from mist.sessions.sequencer import Sequencer
+from tests.sessions.storing import NODES, sequence
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "engine"])
 async def history(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[History]:
     url = "memory://" if request.param == "memory" else f"sqlite:///{tmp_path}/history.db"
-    async with await open_history(url) as history:
-        yield history
+    if request.param == "engine":
+        async with await open_node("memory://", url) as node:
+            NODES[node.history] = node
+            yield node.history
+    else:
+        async with await open_history(url) as history:
+            yield history
 
 
 @pytest.fixture
 async def hub(history: History, nursery: trio.Nursery) -> Hub:
     hub = Hub(await open_registry("memory://"))
     await nursery.start(hub.turns.run)
-    hub.sequencer = await Sequencer.over(hub.broker, history, hub.flush_scheduler)
+    hub.sequencer = await sequence(hub.broker, history, hub.flush_scheduler)
     nursery.start_soon(hub.sequencer.run)
     return hub

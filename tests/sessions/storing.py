@@ -1,28 +1,51 @@
 """What the tests of publishing through a history share."""
 
 from collections.abc import Sequence
+from weakref import WeakKeyDictionary
 
 import trio
 
+from mist.broker.broker import Broker
+from mist.engine.contract import EngineUnavailable, Placed
+from mist.engine.node import Node
 from mist.errors import HistoryUnavailable
 from mist.history import Bulk, History, Publication
 from mist.history.commits import make_blocks
 from mist.protocols.line import LineProtocol
 from mist.sessions.dispatch import CommandSession
+from mist.sessions.flush_scheduler import FlushScheduler
 from mist.sessions.hub import Hub
+from mist.sessions.node_sequencer import NodeSequencer
 from mist.sessions.sequencer import Sequencer
 from tests.history.messages import run
 
+NODES: WeakKeyDictionary[History, Node] = WeakKeyDictionary()
+"""The nodes of those histories that are mirrors."""
+
+
+async def sequence(
+    broker: Broker, history: History, scheduler: FlushScheduler | None = None
+) -> Sequencer:
+    """A sequencer over a history: a server's alone, or a node's where it is a mirror."""
+    if history not in NODES:
+        return await Sequencer.over(broker, history, scheduler)
+    return await NodeSequencer.following(broker, NODES[history], scheduler, timeout=0.05)
+
 
 class Gate:
-    """Stands before a history's appends: held back, counted, or refused."""
+    """Stands before the appends to a history or its engine: held back, counted, or refused."""
 
     def __init__(self, history: History) -> None:
         self.open = trio.Event()
         self.groups: list[int] = []  # messages in each append
         self.failing = False
-        self._append = history.append
-        history.append = self.append  # type: ignore[method-assign]
+        if history in NODES:
+            engine = NODES[history].engine
+            self._place = engine.append
+            engine.append = self.place  # type: ignore[method-assign]
+        else:
+            self._append = history.append
+            history.append = self.append  # type: ignore[method-assign]
 
     async def append(self, publications: Sequence[Publication]) -> int:
         await self.open.wait()
@@ -30,6 +53,13 @@ class Gate:
             raise HistoryUnavailable("the disk is full")
         self.groups.append(sum(each.count for each in publications))
         return await self._append(publications)
+
+    async def place(self, node: str, serial: int, body: bytes, count: int, epoch: str) -> Placed:
+        await self.open.wait()
+        if self.failing:
+            raise EngineUnavailable
+        self.groups.append(count)
+        return await self._place(node, serial, body, count, epoch)
 
 
 def sequencer_of(hub: Hub) -> Sequencer:

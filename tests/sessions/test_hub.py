@@ -15,7 +15,7 @@ from mist.protocols.frames import FrameProtocol
 from mist.protocols.line import LineProtocol
 from mist.sessions.dispatch import CommandSession, Credential
 from mist.sessions.hub import Hub, HubLimits
-from mist.sessions.sequencer import Sequencer
+from tests.sessions.storing import sequence
 
 AB = frozenset("ab")
 
@@ -231,7 +231,7 @@ async def test_of_messages_published_together_only_those_with_lf_stay_off_lines(
 async def test_messages_stored_together_are_one_append_with_ids_in_a_row() -> None:
     async with await open_history("memory://") as history, trio.open_nursery() as nursery:
         hub = await make_hub()
-        hub.sequencer = await Sequencer.over(hub.broker, history)
+        hub.sequencer = await sequence(hub.broker, history)
         nursery.start_soon(hub.sequencer.run)
         assert await hub.store(AB, b"0") == 1
         first = await hub.store_all([(AB, b"1"), (AB, b"2\n"), (frozenset("c"), b"3")], "me")
@@ -250,7 +250,7 @@ async def test_messages_stored_together_are_one_append_with_ids_in_a_row() -> No
 async def test_nothing_is_stored_of_messages_one_of_which_is_bad() -> None:
     async with await open_history("memory://") as history, trio.open_nursery() as nursery:
         hub = await make_hub()
-        hub.sequencer = await Sequencer.over(hub.broker, history)
+        hub.sequencer = await sequence(hub.broker, history)
         nursery.start_soon(hub.sequencer.run)
         with pytest.raises(EmptyTag):
             await hub.store_all([(AB, b"1"), (frozenset(), b"2")])

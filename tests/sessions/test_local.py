@@ -13,7 +13,7 @@ from mist.history.opening import open_history
 from mist.message import Message
 from mist.sessions.hub import Hub
 from mist.sessions.local import subscribe
-from mist.sessions.sequencer import Sequencer
+from tests.sessions.storing import sequence
 
 
 async def make_hub(**options: OutboxLimits) -> Hub:
@@ -31,7 +31,7 @@ async def test_a_local_subscriber_gets_what_matches_with_its_data_untouched() ->
 async def test_with_a_history_messages_have_their_ids() -> None:
     hub = await make_hub()
     async with await open_history("memory://") as history, trio.open_nursery() as nursery:
-        hub.sequencer = await Sequencer.over(hub.broker, history)
+        hub.sequencer = await sequence(hub.broker, history)
         nursery.start_soon(hub.sequencer.run)
         with subscribe(hub, ["a"]) as messages:
             assert await hub.store(frozenset("ab"), b"one\ntwo") == 1

@@ -24,15 +24,15 @@ from mist.sessions.close_reason import DISCONNECTED, INTERNAL_ERROR
 from mist.sessions.dispatch import CommandSession
 from mist.sessions.hub import Hub
 from mist.sessions.recovery import Recovery
-from mist.sessions.sequencer import Sequencer
 from mist.turns import Account, Turns
 from mist.wire import Entry
+from tests.sessions.storing import sequence
 
 
 @asynccontextmanager
 async def hub_over(history: History, **bounds: int) -> AsyncIterator[Hub]:
     hub = Hub(await open_registry("memory://"), outbox_limits=OutboxLimits(**bounds))
-    hub.sequencer = await Sequencer.over(hub.broker, history)
+    hub.sequencer = await sequence(hub.broker, history)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(hub.sequencer.run)
         yield hub

@@ -21,7 +21,7 @@ from mist.sessions.sequencer import Sequencer
 from mist.sessions.submission import Submission
 from mist.turns import Account
 from mist.wire import Batch, record
-from tests.sessions.storing import Gate, bulk, join, numbers, sequencer_of, take
+from tests.sessions.storing import Gate, bulk, join, numbers, sequence, sequencer_of, take
 
 A = frozenset("a")
 
@@ -299,7 +299,7 @@ class Stopping:
 @pytest.fixture
 async def stopping(history: History, nursery: trio.Nursery) -> Stopping:
     hub = Hub(await open_registry("memory://"))
-    hub.sequencer = await Sequencer.over(hub.broker, history)
+    hub.sequencer = await sequence(hub.broker, history)
     stopping = Stopping(hub, hub.sequencer)
     nursery.start_soon(stopping.run)
     await trio.testing.wait_all_tasks_blocked()
@@ -412,7 +412,7 @@ async def test_a_sequencer_that_has_stopped_refuses(stopping: Stopping) -> None:
 
 async def test_a_sequencer_that_does_not_run_yet_refuses_tasks(history: History) -> None:
     hub = Hub(await open_registry("memory://"))
-    hub.sequencer = await Sequencer.over(hub.broker, history)
+    hub.sequencer = await sequence(hub.broker, history)
     with pytest.raises(HistoryUnavailable), trio.fail_after(5):
         await requests(hub)["once"]()
 

@@ -1,0 +1,162 @@
+"""Following: what comes from an engine's log is applied to a node's mirror, and told of, in order.
+
+Where the engine doesn't answer, or the mirror can't be written, it is tried again until it works:
+records are read from where the mirror is, so nothing is missed and nothing comes twice.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import Final
+
+import attrs
+import trio
+
+from mist.engine.contract import Record
+from mist.engine.entries import Entry, ForgottenKeys, Messages, StagedBatch, decode
+from mist.engine.node import Node
+from mist.errors import MistError
+from mist.history import Bulk, Commit
+from mist.history.commits import unpack_blocks
+from mist.history.layout import Row
+from mist.history.mirroring import Applied, Arrival, BatchArrival
+
+__all__ = ["Arrived", "Follower"]
+
+log = logging.getLogger("mist.engine")
+
+_WAIT: Final = 0.5  # seconds, for the next record
+_DELAY: Final = 0.1  # seconds until it is tried again; then twice as long each time, up to:
+_LAST_DELAY: Final = 0.5
+_AT_ONCE: Final = 64  # records applied in one transaction
+
+
+@attrs.frozen
+class Arrived:
+    """A record that was applied.
+
+    Attributes:
+        record: as it was read.
+        applied: what became of its messages; None where it isn't `Messages`.
+        commit: of a batch, and whether it was stored now; None where it is no batch.
+    """
+
+    record: Record
+    applied: Applied | None = None
+    commit: tuple[Commit, bool] | None = None
+
+
+class Follower:
+    """See the module.
+
+    Args:
+        node: whose engine is read, and whose mirror is written.
+        tell: called with each record that was applied, in order. What it raises ends `run`.
+
+    Attributes:
+        failing: why nothing can be applied now; empty while it can.
+        caught_up: whether it has been at the end of the log, since it was made.
+    """
+
+    def __init__(self, node: Node, tell: Callable[[Arrived], Awaitable[None]]) -> None:
+        self.failing = ""
+        self.caught_up = node.mirror.offset >= node.standing.offset
+        self._engine = node.engine
+        self._history = node.history
+        self._mirror = node.mirror
+        self._tell = tell
+        self._delay = _DELAY
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        while True:
+            try:
+                records = await self._engine.read(self._mirror.offset, wait=_WAIT)
+                steps = list(_steps(records))
+            except (MistError, ValueError) as error:
+                await self._note(error)
+                continue
+            self._works()
+            self.caught_up = self.caught_up or not records
+            for kind, step in steps:
+                arrived = await self._apply(kind, step)
+                for each in arrived:
+                    await self._tell(each)
+
+    async def _apply(
+        self, kind: type[Entry], step: Sequence[tuple[Record, Entry]]
+    ) -> list[Arrived]:
+        while True:
+            try:
+                arrived = await self._apply_once(kind, step)
+            except (MistError, ValueError) as error:
+                await self._note(error)
+            else:
+                self._works()
+                return arrived
+
+    def _works(self) -> None:
+        if self.failing:
+            self.failing, self._delay = "", _DELAY
+            log.info("the engine is followed again")
+
+    async def _note(self, error: Exception) -> None:
+        if not self.failing:
+            log.warning("the engine can't be followed", extra={"reason": str(error)})
+        self.failing = str(error)
+        await trio.sleep(self._delay)
+        self._delay = min(2 * self._delay, _LAST_DELAY)
+
+    async def _apply_once(
+        self, kind: type[Entry], step: Sequence[tuple[Record, Entry]]
+    ) -> list[Arrived]:
+        ((record, entry), *_) = step
+        if isinstance(entry, StagedBatch):
+            arrival = BatchArrival(
+                record.offset, record.first, record.time, self._bulk(record, entry), entry.mark
+            )
+            return [Arrived(record, commit=await self._mirror.apply_batch(arrival))]
+        if isinstance(entry, ForgottenKeys):
+            while await self._history.forget_keys(entry.before, entry.most, entry.most_of_owner):
+                pass
+        arrivals = [
+            Arrival(
+                record.offset,
+                record.first,
+                record.time,
+                entry.pieces() if isinstance(entry, Messages) else (),
+            )
+            for record, entry in step
+        ]
+        applied = await self._mirror.apply(arrivals)
+        return [Arrived(record, each) for (record, _), each in zip(step, applied, strict=True)]
+
+    def _bulk(self, record: Record, entry: StagedBatch) -> Bulk:
+        token = trio.lowlevel.current_trio_token()
+
+        def blocks() -> Iterator[Row]:
+            for part in range(entry.parts):
+                body = trio.from_thread.run(
+                    self._engine.staged, entry.staged, part, trio_token=token
+                )
+                if body is None:
+                    raise ValueError("a part of a batch is not there")
+                yield from unpack_blocks(body)
+
+        return Bulk(blocks, record.count)
+
+
+def _steps(
+    records: Iterable[Record],
+) -> Iterator[tuple[type[Entry], Sequence[tuple[Record, Entry]]]]:
+    """What is applied together: messages, as many as are there; anything else by itself.
+
+    Raises:
+        ValueError: a record can't be read.
+    """
+    decoded = [(record, decode(record.body)) for record in records]
+    for kind, some in groupby(decoded, key=lambda each: type(each[1])):
+        group = list(some)
+        size = _AT_ONCE if kind is Messages else 1
+        for start in range(0, len(group), size):
+            yield kind, group[start : start + size]

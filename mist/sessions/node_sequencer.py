@@ -1,0 +1,368 @@
+"""What is published at one of many nodes, put in order by their engine; see `mist.engine`.
+
+    submit      a publisher queues it, without waiting
+    append      a group of what is queued becomes a record of the engine's log
+    apply       records come back, in order, and with them those of other nodes: to the mirror first
+    deliver     then to the broker
+    settle      and its publisher hears the id, where it was published here
+
+Groups are appended while those before are on their way back. Where the engine doesn't answer, a
+record is appended again under its number, and so is there once, whichever answers were lost. After
+a bounded wait its publishers hear that it may not have been stored; and so do those who come later,
+after one attempt each, until the engine is back.
+"""
+
+import logging
+import secrets
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Final
+
+import attrs
+import trio
+
+from mist.broker.broker import Broker
+from mist.engine.contract import EngineUnavailable, Forked, NotEntered, check_size
+from mist.engine.entries import ForgottenKeys, Messages, StagedBatch, encode
+from mist.engine.follower import Arrived, Follower
+from mist.engine.node import Node, random_name
+from mist.errors import HistoryUnavailable
+from mist.history import Bulk, Commit
+from mist.history.commits import pack_blocks
+from mist.history.encoding import encode_blocks, takes_long, with_channel_counts
+from mist.history.idempotency import KeyUsed
+from mist.history.layout import Row
+from mist.history.mirroring import Applied, Piece
+from mist.sessions.flush_scheduler import FlushScheduler
+from mist.sessions.sequencer import Sequencer
+from mist.sessions.submission import BulkSubmission, Submission
+
+__all__ = ["NodeSequencer"]
+
+log = logging.getLogger("mist.engine")
+
+_TIMEOUT: Final = 10.0  # seconds for which the engine is asked before publishers are refused
+_FIRST_DELAY: Final = 0.02  # seconds between two attempts; then twice as long each time, up to:
+_LAST_DELAY: Final = 0.5
+_PART: Final = 1 << 20  # bytes of a part of a batch, but for its last block
+_REFUSED: Final = "History is unavailable"
+_STOPPED: Final = "the server is stopping"
+
+
+@attrs.define(eq=False)
+class _Sent:
+    """What is on its way to the engine and back.
+
+    Attributes:
+        pieces: the submissions of each piece.
+        bulk: a writer's batch, in their place.
+    """
+
+    pieces: Sequence[Sequence[Submission]] = ()
+    bulk: BulkSubmission | None = None
+
+
+class NodeSequencer(Sequencer):
+    """See the module. Made by `following`.
+
+    Args:
+        broker, scheduler, newest: as for a `Sequencer`.
+        node: which this server is.
+        timeout: seconds; see the module.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        node: Node,
+        scheduler: FlushScheduler | None = None,
+        *,
+        newest: int,
+        timeout: float = _TIMEOUT,
+    ) -> None:
+        epoch = node.standing.epoch
+        super().__init__(broker, node.history, scheduler, epoch=epoch, newest=newest)
+        self._engine = node.engine
+        self._timeout = timeout
+        self._node = node.name
+        self._serial = 0
+        self._sent: dict[int, _Sent] = {}
+        self._appending = trio.Lock()
+        self._unanswered_since: float | None = None
+        self._follower = Follower(node, self._arrived)
+
+    @classmethod
+    async def following(
+        cls,
+        broker: Broker,
+        node: Node,
+        scheduler: FlushScheduler | None = None,
+        *,
+        timeout: float = _TIMEOUT,
+    ) -> "NodeSequencer":
+        """A sequencer that goes on where the mirror stands.
+
+        Raises:
+            HistoryUnavailable: the mirror can't be read.
+        """
+        newest = (await node.history.position()).newest
+        return cls(broker, node, scheduler, newest=newest, timeout=timeout)
+
+    @property
+    def ready(self) -> bool:
+        return self._follower.caught_up and not self._follower.failing
+
+    async def _work(self) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._follower.run)
+            await super()._work()
+
+    def _stop(self) -> None:
+        super()._stop()
+        while self._sent:
+            self._refuse_sent(self._sent.pop(next(iter(self._sent))), HistoryUnavailable(_STOPPED))
+        self._settled.notify()
+
+    # to the engine
+
+    async def _store(self, group: list[Submission]) -> None:
+        try:
+            pieces, shares = await _pieces(group)
+            body = encode(Messages.of(pieces))
+            check_size(body)
+        except Exception as error:
+            await self._not_sent(group, error)
+            return
+        except BaseException:  # cancelled
+            self._refuse(group, HistoryUnavailable(_STOPPED))
+            raise
+        meters = self.broker.meters
+        began = 0.0 if meters is None else meters.commit.begin()
+        await self._append(_Sent(shares), body, sum([piece.count for piece in pieces]))
+        if meters is not None and not self.failing:
+            meters.commit.end(began)
+
+    async def _not_sent(self, group: list[Submission], error: Exception) -> None:
+        """Settle a group that can't be made a record, behind what was sent before it."""
+        with trio.move_on_after(self._timeout):
+            while self._sent:
+                await self._settled.wait()
+        self._refuse_upto(self._serial)
+        self._not_stored(group, error)
+
+    async def _append(self, sent: _Sent, body: bytes, count: int) -> None:
+        """Have a record appended; what is `sent` with it is settled when it is back, or refused."""
+        try:
+            await self._appending.acquire()
+        except BaseException:  # cancelled
+            self._refuse_sent(sent, HistoryUnavailable(_STOPPED))
+            self._settled.notify()
+            raise
+        self._serial += 1
+        serial = self._serial
+        self._sent[serial] = sent
+        try:
+            await self._insist(serial, body, count)
+        except (EngineUnavailable, Forked, NotEntered) as error:
+            if serial in self._sent:  # or else it is back already, whatever the answer was
+                self._note_failure(HistoryUnavailable(str(error)))
+                self._refuse_upto(serial)
+            if isinstance(error, NotEntered):
+                await self._enter_again()
+        else:
+            self._unanswered_since = None
+            self.failing = False
+        finally:
+            self._appending.release()
+
+    async def _insist(self, serial: int, body: bytes, count: int) -> None:
+        """Append a record, again and again where the engine doesn't answer, for a bounded time."""
+        delay = _FIRST_DELAY
+        while True:
+            try:
+                await self._engine.append(self._node, serial, body, count, self.epoch)
+            except EngineUnavailable:
+                now = trio.current_time()
+                if self._unanswered_since is None:
+                    self._unanswered_since = now
+                if serial not in self._sent:
+                    return
+                if now + delay > self._unanswered_since + self._timeout:
+                    raise
+            else:
+                return
+            await trio.sleep(delay)
+            delay = min(2 * delay, _LAST_DELAY)
+
+    async def _enter_again(self) -> None:
+        name = random_name()
+        try:
+            standing = await self._engine.enter(name)
+        except EngineUnavailable as error:
+            self._note_failure(HistoryUnavailable(str(error)))
+        else:
+            if standing.epoch == self.epoch:
+                self._node, self._serial = name, 0
+
+    def _refuse_upto(self, serial: int) -> None:
+        """Refuse what was sent, up to a record. Some of it may have been stored, and be back later:
+        then it is delivered as what others have published.
+        """
+        for each in [each for each in self._sent if each <= serial]:
+            self._refuse_sent(self._sent.pop(each), HistoryUnavailable(_REFUSED))
+        self._settled.notify()
+
+    def _refuse_sent(self, sent: _Sent, error: HistoryUnavailable) -> None:
+        for submissions in sent.pieces:
+            self._refuse(submissions, error)
+        if sent.bulk is not None:
+            sent.bulk.outcome = error
+            self._settle_bulk(sent.bulk)
+
+    async def _store_bulk(self, submission: BulkSubmission) -> None:
+        # Beside what others publish: to stage a large batch takes long.
+        self.start_soon(lambda: self._stage(submission))
+
+    async def _stage(self, submission: BulkSubmission) -> None:
+        """Stage a writer's batch, and have a record appended that refers to it."""
+        name, bulk, mark = secrets.token_hex(16), submission.bulk, submission.mark
+        parts = 0
+        try:
+            known = await self.history.committed(mark.owner, mark.writer)
+            if known is not None and mark.batch <= known.batch:
+                submission.outcome = known, False
+                self._settle_bulk(submission)
+                self._settled.notify()
+                return
+            packed = _parts(bulk)
+            while (body := await trio.to_thread.run_sync(next, packed, None)) is not None:
+                await self._engine.stage(name, parts, body)
+                parts += 1
+        except Exception as error:
+            if isinstance(error, EngineUnavailable):
+                error = HistoryUnavailable(_REFUSED)
+            if isinstance(error, HistoryUnavailable):
+                self._note_failure(error)
+            submission.outcome = error
+            self._settle_bulk(submission)
+            self._settled.notify()
+            return
+        except BaseException:  # cancelled
+            self._settle_bulk(submission)
+            self._settled.notify()
+            raise
+        entry = StagedBatch(mark.owner, mark.writer, mark.batch, name, parts)
+        await self._append(_Sent(bulk=submission), encode(entry), bulk.count)
+
+    async def forget_keys(self, before: float, most: int, most_of_owner: int) -> bool:
+        """See `Sequencer.forget_keys`; at all nodes."""
+        if not await self.history.has_outdated_keys(before, most, most_of_owner):
+            return False
+        await self._append(_Sent(), encode(ForgottenKeys(before, most, most_of_owner)), 0)
+        return False
+
+    # and back
+
+    async def _arrived(self, arrived: Arrived) -> None:
+        record = arrived.record
+        sent = self._sent.pop(record.serial, None) if record.node == self._node else None
+        if arrived.applied is not None:
+            if sent is None:
+                await self.delivery.deliver_rows(arrived.applied.rows)
+            else:
+                await self._deliver_sent(sent, record.first, arrived.applied)
+        elif arrived.commit is not None:
+            await self._deliver_batch(sent, *arrived.commit)
+        # Some of its ids may be of nothing.
+        self.delivery.newest = record.first + record.count - 1
+        written = self.delivery.flush()
+        if sent is not None and sent.pieces:
+            self._observe_written(sent.pieces[0][0], written=written)
+        self._settled.notify()
+
+    async def _deliver_sent(self, sent: _Sent, first: int, applied: Applied) -> None:
+        """Deliver and settle what was published here."""
+        waiting = [each for submissions in sent.pieces for each in submissions]
+        waiting.reverse()
+        try:
+            for place, submissions in enumerate(sent.pieces):
+                known = applied.known.get(place)
+                for submission in submissions:
+                    if known is None:
+                        await self.delivery.deliver(submission, first)
+                        self._settle(waiting.pop(), first)
+                    elif submission.key is not None and known.digest == submission.key.digest:
+                        self._settle(waiting.pop(), known.first)
+                    else:
+                        self._settle(waiting.pop(), KeyUsed(known))
+                    first += submission.count
+        except BaseException:  # cancelled
+            waiting.reverse()
+            self._refuse(waiting, HistoryUnavailable(_STOPPED))
+            raise
+
+    async def _deliver_batch(self, sent: _Sent | None, commit: Commit, fresh: bool) -> None:
+        submission = None if sent is None else sent.bulk
+        try:
+            if fresh and commit.count:
+                if submission is None:
+                    await self.delivery.deliver_stored(commit.last)
+                else:
+                    await self.delivery.deliver_bulk(submission.bulk, commit)
+            if submission is not None:
+                submission.outcome = commit, fresh
+        finally:
+            if submission is not None:
+                self._settle_bulk(submission)
+
+
+async def _pieces(
+    group: Sequence[Submission],
+) -> tuple[list[Piece], list[list[Submission]]]:
+    """A group as pieces of a record, and the submissions of each.
+
+    What has a key is a piece of its own, since it may be left out.
+    """
+    shares: list[list[Submission]] = []
+    for submission in group:
+        if shares and submission.key is None and shares[-1][0].key is None:
+            shares[-1].append(submission)
+        else:
+            shares.append([submission])
+    pieces = []
+    for share in shares:
+        publications = [
+            each
+            for submission in share
+            for each in submission.publications()
+            if each.batch.tag_lists
+        ]
+        # All have the time of their record.
+        encode_all = partial(encode_blocks, publications, [0] * len(publications))
+        if takes_long(publications):
+            rows = await trio.to_thread.run_sync(encode_all)
+        else:
+            rows = encode_all()
+        pieces.append(Piece(rows, sum([each.count for each in share]), share[0].key))
+    return pieces, shares
+
+
+def _parts(bulk: Bulk) -> Iterator[bytes]:
+    """The blocks of a batch, packed, some at a time. Reads files: ask for the next in a thread.
+
+    Raises:
+        ValueError: it is not what it says. What no mirror could apply must not be appended.
+    """
+    rows: list[Row] = []
+    size = count = 0
+    for row in bulk.blocks():
+        rows.append(with_channel_counts(row))
+        size += row.head.size
+        count += row.head.messages
+        if size >= _PART:
+            yield pack_blocks(rows)
+            rows, size = [], 0
+    if count != bulk.count:
+        raise ValueError("another number of messages than was said")
+    if rows:
+        yield pack_blocks(rows)

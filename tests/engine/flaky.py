@@ -1,0 +1,82 @@
+"""An engine between which and its node things go wrong, in turns that a test sets."""
+
+from collections.abc import Sequence
+
+import trio
+
+from mist.engine.contract import Engine, EngineUnavailable, Placed, Record, Standing
+
+__all__ = ["FlakyEngine"]
+
+
+class FlakyEngine(Engine):
+    """As the engine behind it, but for what is set.
+
+    Attributes:
+        lose_requests, lose_replies: how many of the next appends don't get there, or of which the
+            answer doesn't get back.
+        down: whether nothing gets there.
+        held: while it isn't set, reads wait.
+        appends: tried so far.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self.lose_requests = self.lose_replies = self.appends = 0
+        self.down = False
+        self.held = trio.Event()
+        self.held.set()
+        self._engine = engine
+
+    async def _check(self) -> None:
+        await trio.lowlevel.checkpoint()
+        if self.down:
+            raise EngineUnavailable
+
+    async def enter(self, node: str) -> Standing:
+        await self._check()
+        return await self._engine.enter(node)
+
+    async def append(self, node: str, serial: int, body: bytes, count: int, epoch: str) -> Placed:
+        self.appends += 1
+        await self._check()
+        if self.lose_requests:
+            self.lose_requests -= 1
+            raise EngineUnavailable
+        placed = await self._engine.append(node, serial, body, count, epoch)
+        if self.lose_replies:
+            self.lose_replies -= 1
+            raise EngineUnavailable
+        return placed
+
+    async def read(
+        self, after: int, *, wait: float = 0.0, max_bytes: int = 4 << 20
+    ) -> Sequence[Record]:
+        await self._check()
+        await self.held.wait()
+        records = await self._engine.read(after, wait=wait, max_bytes=max_bytes)
+        await self.held.wait()
+        await self._check()
+        return records
+
+    async def standing(self) -> Standing:
+        await self._check()
+        return await self._engine.standing()
+
+    async def stage(self, batch: str, part: int, body: bytes) -> None:
+        await self._check()
+        await self._engine.stage(batch, part, body)
+
+    async def staged(self, batch: str, part: int) -> bytes | None:
+        await self._check()
+        return await self._engine.staged(batch, part)
+
+    async def discard(self, batch: str) -> None:
+        await self._check()
+        await self._engine.discard(batch)
+
+    async def trim(self, upto: int) -> None:
+        await self._check()
+        await self._engine.trim(upto)
+
+    async def close(self) -> None:
+        await self._engine.close()

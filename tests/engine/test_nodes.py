@@ -1,0 +1,406 @@
+"""Nodes of one realm: what is published at one is stored and delivered at all, alike."""
+
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import attrs
+import pytest
+import trio
+import trio.testing
+
+from mist.auth.opening import open_registry
+from mist.engine.entries import ForgottenKeys, StagedBatch, encode
+from mist.engine.node import Node, open_node
+from mist.errors import StartupError
+from mist.history import Bulk, Key, Mark
+from mist.history.commits import make_blocks
+from mist.history.mirroring import Arrival
+from mist.history.opening import open_history
+from mist.message import Envelope
+from mist.sessions.hub import Hub
+from mist.sessions.node_sequencer import NodeSequencer
+from tests.engine.flaky import FlakyEngine
+from tests.history.messages import publication, replay, run
+from tests.sessions.storing import bulk, join, numbers, take
+from tests.waiting import until
+
+A = frozenset("a")
+
+
+@attrs.define(eq=False)
+class Server:
+    """A node, with a hub over it."""
+
+    node: Node
+    engine: FlakyEngine
+    hub: Hub
+    sequencer: NodeSequencer
+    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    ended: trio.Event = attrs.field(factory=trio.Event)
+
+    async def run(self) -> None:
+        with self.scope:
+            await self.sequencer.run()
+        self.ended.set()
+
+    async def stop(self) -> None:
+        self.scope.cancel()
+        await self.ended.wait()
+        await self.node.close()
+
+
+Start = Callable[..., Awaitable[Server]]
+
+
+@pytest.fixture
+async def start(tmp_path: Path, nursery: trio.Nursery) -> AsyncIterator[Start]:
+    """Starts another node of the realm, each time it is called."""
+    realm = secrets.token_hex(4)
+
+    async with AsyncExitStack() as stack:
+
+        async def start(mirror: str = "memory://", timeout: float = 5.0) -> Server:
+            node = await stack.enter_async_context(await open_node(f"memory://{realm}", mirror))
+            engine = FlakyEngine(node.engine)
+            node = attrs.evolve(node, engine=engine)
+            hub = Hub(await open_registry("memory://"))
+            await nursery.start(hub.turns.run)
+            hub.sequencer = sequencer = await NodeSequencer.following(
+                hub.broker, node, hub.flush_scheduler, timeout=timeout
+            )
+            server = Server(node, engine, hub, sequencer)
+            nursery.start_soon(server.run)
+            await trio.testing.wait_all_tasks_blocked()
+            return server
+
+        yield start
+        nursery.cancel_scope.cancel()
+
+
+async def same(*servers: Server) -> list[tuple[int, float, bytes]]:
+    """What all of them have stored, once all have the same."""
+    await until(lambda: len({server.sequencer.newest for server in servers}) == 1)
+    logs = [await replay(server.node.history) for server in servers]
+    assert all(log == logs[0] for log in logs)
+    positions = [await server.node.history.position() for server in servers]
+    assert len({(each.epoch, each.newest) for each in positions}) == 1
+    return [(each.id, each.time, each.data) for each in logs[0]]
+
+
+async def test_what_is_published_at_one_is_delivered_at_all_with_the_same_ids(
+    start: Start,
+) -> None:
+    one, two = await start(), await start()
+    subscribers = [join(each.hub, "a") for each in (one, two)]
+    for subscriber in subscribers:
+        await subscriber.receive(b"ids on\n")
+    assert await one.hub.store(A, b"1") == 1
+    assert await two.hub.store(A, b"2") == 2
+    assert await one.hub.store(frozenset("b"), b"3") == 3
+    assert await two.hub.store_all([(A, b"4"), (frozenset("ab"), b"two\nlines")]) == 4
+    await same(one, two)
+    got = [take(subscriber) for subscriber in subscribers]
+    assert got[0] == got[1] == b"message 1 a 1\nmessage 2 a 2\nmessage 4 a 4\n"
+    assert [data for _, _, data in await same(one, two)] == [b"1", b"2", b"3", b"4", b"two\nlines"]
+
+
+async def test_many_publishers_at_many_nodes_come_in_one_order(start: Start) -> None:
+    servers = [await start() for _ in range(3)]
+    subscribers = [join(each.hub, "a") for each in servers]
+    for subscriber in subscribers:
+        await subscriber.receive(b"ids on\n")
+
+    async def publish(server: Server, name: int) -> None:
+        publisher = join(server.hub)
+        for n in range(40):
+            await publisher.receive(b"publish a,t%d %d.%d\n" % (n % 3, name, n))
+        await publisher.receive(b"ping\n")
+
+    async with trio.open_nursery() as publishers:
+        for name in range(6):
+            publishers.start_soon(publish, servers[name % 3], name)
+    stored = await same(*servers)
+    got = [take(subscriber).splitlines() for subscriber in subscribers]
+    assert got[0] == got[1] == got[2]
+    assert [int(line.split(b" ")[1]) for line in got[0]] == list(range(1, 241))
+    for name in range(6):
+        mine = [data for _, _, data in stored if data.startswith(b"%d." % name)]
+        assert mine == [b"%d.%d" % (name, n) for n in range(40)]
+
+
+async def test_all_of_a_message_is_the_same_at_all_nodes(start: Start) -> None:
+    one, two = await start(), await start()
+    meta = {"h": b"\0\xff"}
+    await one.hub.store_all([(A, b"x")], "tok", envelopes=[Envelope(meta=meta)])
+    await same(one, two)
+    (message,) = await replay(two.node.history)
+    assert (message.publisher, message.meta, message.tags) == ("tok", meta, A)
+    assert not await two.node.history.verify()
+
+
+async def test_messages_of_channels_have_the_same_numbers(start: Start) -> None:
+    one, two = await start(), await start()
+    for n in range(6):
+        await (one, two)[n % 2].hub.store_all([(frozenset({"/c"}), b"x")] * (n + 1))
+    await same(one, two)
+    for server in (one, two):
+        positions = await server.node.history.channels(["/c"])
+        assert positions["/c"].last == 21
+        assert not await server.node.history.verify()
+
+
+# a reply that is lost, an engine that is not there
+
+
+async def test_what_was_appended_is_there_once_though_its_reply_was_lost(start: Start) -> None:
+    one, two = await start(), await start()
+    subscriber = join(two.hub, "a")
+    one.engine.lose_replies = 3
+    assert await one.hub.store(A, b"1") == 1
+    one.engine.lose_requests = 2
+    assert await one.hub.store(A, b"2") == 2
+    await same(one, two)
+    assert take(subscriber) == b"publish a 1\npublish a 2\n"
+    assert not one.sequencer.failing
+
+
+async def test_what_is_back_before_its_reply_is_acknowledged(start: Start) -> None:
+    one = await start()
+    one.engine.lose_replies = 10_000
+    with trio.fail_after(4):  # less than its timeout
+        assert await one.hub.store(A, b"1") == 1
+
+
+async def test_without_the_engine_publishers_are_refused_and_others_stay(start: Start) -> None:
+    one, two = await start(timeout=0.05), await start()
+    session = join(one.hub, "a")
+    await session.receive(b"store a 1\nping\n")
+    one.engine.down = True
+    await session.receive(b"store a 2\npublish a 3\nping\n")
+    assert take(session) == (
+        b"publish a 1\nstored 1\npong\n" + b"error History is unavailable\n" * 2 + b"pong\n"
+    )
+    assert one.sequencer.failing
+    await until(lambda: not one.sequencer.ready)
+    assert await two.hub.store(A, b"of another") == 2
+    one.engine.down = False
+    await session.receive(b"store a 4\nping\n")
+    await same(one, two)
+    assert take(session) == b"publish a of another\npublish a 4\nstored 3\npong\n"
+    assert one.sequencer.ready
+    assert not one.sequencer.failing
+
+
+async def test_a_publisher_hears_in_its_order_also_where_one_is_refused(start: Start) -> None:
+    one = await start(timeout=0.05)
+    session = join(one.hub)
+    one.engine.held = trio.Event()  # what is appended is not back
+    await session.receive(b"store a 1\n")
+    await trio.testing.wait_all_tasks_blocked(0.02)
+    one.engine.down = True
+    await session.receive(b"store a 2\nping\n")
+    assert take(session) == b"error History is unavailable\n" * 2 + b"pong\n"
+    one.engine.down = False
+    one.engine.held.set()
+    await session.receive(b"store a 3\nping\n")
+    assert take(session) == b"stored 2\npong\n"  # the first was stored, and is delivered
+    assert [data for _, _, data in await same(one)] == [b"1", b"3"]
+
+
+# idempotency
+
+
+async def test_one_key_at_three_nodes_at_once_is_stored_once(start: Start) -> None:
+    servers = [await start() for _ in range(3)]
+    subscribers = [join(each.hub, "a") for each in servers]
+    for server in servers:
+        server.engine.held = trio.Event()  # so that none of them knows of the others
+    key = Key(b"k" * 32, b"d" * 32)
+    outcomes: list[int | None] = []
+
+    async def store(server: Server) -> None:
+        outcomes.append(
+            await server.sequencer.keys_in_flight.once(
+                key, lambda: server.hub.store_all([(A, b"1"), (A, b"2")], key=key)
+            )
+        )
+
+    async with trio.open_nursery() as nursery:
+        for server in servers:
+            nursery.start_soon(store, server)
+        await trio.testing.wait_all_tasks_blocked(0.02)
+        for server in servers:
+            server.engine.held.set()
+    assert outcomes == [1, 1, 1]
+    assert await servers[0].hub.store(A, b"3") == 7  # ids of what was left out are not given again
+    assert [(id_, data) for id_, _, data in await same(*servers)] == [
+        (1, b"1"),
+        (2, b"2"),
+        (7, b"3"),
+    ]
+    for server, subscriber in zip(servers, subscribers, strict=True):
+        assert take(subscriber) == b"publish a 1\npublish a 2\npublish a 3\n"
+        assert not await server.node.history.verify()
+
+
+async def test_one_key_for_two_things_at_once_is_a_conflict_for_one(start: Start) -> None:
+    one, two = await start(), await start()
+    for server in (one, two):
+        server.engine.held = trio.Event()
+    outcomes: dict[bytes, int | None] = {}
+
+    async def store(server: Server, data: bytes) -> None:
+        key = Key(b"k" * 32, data * 32)
+        outcomes[data] = await server.sequencer.keys_in_flight.once(
+            key, lambda: server.hub.store_all([(A, data)], key=key)
+        )
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(store, one, b"1")
+        await trio.testing.wait_all_tasks_blocked(0.02)
+        nursery.start_soon(store, two, b"2")
+        await trio.testing.wait_all_tasks_blocked(0.02)
+        one.engine.held.set()
+        two.engine.held.set()
+    assert outcomes == {b"1": 1, b"2": None}
+    assert [data for _, _, data in await same(one, two)] == [b"1"]
+
+
+async def test_keys_are_forgotten_at_all_nodes_at_the_same_place(start: Start) -> None:
+    one, two = await start(), await start()
+    keys = [Key(bytes([n]) * 32, b"d" * 32) for n in range(5)]
+    for key in keys:
+        await one.hub.store_all([(A, b"x")], key=key)
+    assert not await one.sequencer.forget_keys(0.0, 10, 10)
+    assert one.engine.appends == 5  # there was nothing to forget
+    await one.sequencer.forget_keys(0.0, 2, 10)
+    await one.hub.store(A, b"behind")
+    await same(one, two)
+    for server in (one, two):
+        known = [await server.node.history.recall(key.name) for key in keys]
+        assert [each is None for each in known] == [True, True, True, False, False]
+
+
+# a writer's batches
+
+
+async def test_a_batch_is_committed_once_at_all_nodes(start: Start) -> None:
+    one, two = await start(), await start()
+    subscribers = [join(each.hub, "a") for each in (one, two)]
+    publications = [numbers("a", 3_000), numbers("a", 2, framable=False), numbers("b", 4_000)]
+    mark = Mark("", "w", 1)
+    commit, fresh = await one.sequencer.commit(bulk(*publications), mark)
+    assert (commit.first, commit.last, commit.count, fresh) == (1, 7_002, 7_002, True)
+    await same(one, two)
+    assert await two.sequencer.commit(bulk(*publications), mark) == (commit, False)
+    stored = await same(one, two)
+    assert len(stored) == 7_002
+    for subscriber in subscribers:
+        lines: list[bytes] = []
+        while chunk := take(subscriber):
+            lines += chunk.splitlines()
+        assert lines == [b"publish a %d" % n for n in range(3_000)]
+
+
+async def test_a_batch_committed_at_two_nodes_at_once_is_stored_once(start: Start) -> None:
+    one, two = await start(), await start()
+    for server in (one, two):
+        server.engine.held = trio.Event()
+    outcomes = []
+
+    async def commit(server: Server) -> None:
+        outcomes.append(await server.sequencer.commit(bulk(numbers("a", 300)), Mark("", "w", 1)))
+
+    async with trio.open_nursery() as nursery:
+        for server in (one, two):
+            nursery.start_soon(commit, server)
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        for server in (one, two):
+            server.engine.held.set()
+    assert sorted((done.first, fresh) for done, fresh in outcomes) == [(1, False), (1, True)]
+    assert len(await same(one, two)) == 300
+
+
+async def test_a_batch_that_is_not_what_it_says_stops_no_node(start: Start) -> None:
+    one, two = await start(), await start()
+    rows = make_blocks([numbers("a", 3)])
+    with pytest.raises(ValueError, match="another number"):
+        await one.sequencer.commit(Bulk(lambda: iter(rows), 4), Mark("", "w", 1))
+    broken = attrs.evolve(rows[0], body=b"?")
+    with pytest.raises(ValueError, match=r"."):
+        await one.sequencer.commit(Bulk(lambda: iter([broken]), 3), Mark("", "w", 1))
+    assert await two.hub.store(A, b"1") == 1
+    assert len(await same(one, two)) == 1
+
+
+async def test_a_batch_whose_parts_are_not_there_holds_the_node_up_and_says_so(
+    start: Start,
+) -> None:
+    one = await start()
+    entry = encode(StagedBatch("", "w", 1, "nowhere", 2))
+    await one.engine.enter("by hand")
+    await one.engine.append("by hand", 1, entry, 3, one.sequencer.epoch)
+    await until(lambda: not one.sequencer.ready)
+    assert one.sequencer.newest == 0
+
+
+# mirrors
+
+
+async def test_a_mirror_goes_on_where_it_was(start: Start, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/mirror.db"
+    one, two = await start(), await start(url)
+    await one.hub.store(A, b"1")
+    await same(one, two)
+    await two.stop()
+    await one.hub.store(A, b"2")
+    two = await start(url)
+    assert two.node.mirror.offset >= 1
+    assert [data for _, _, data in await same(one, two)] == [b"1", b"2"]
+
+
+async def test_a_node_that_comes_late_gets_all(start: Start) -> None:
+    one = await start()
+    await one.hub.store_all([(A, b"x")] * 5_000)
+    await one.sequencer.commit(bulk(numbers("b", 3_000)), Mark("", "w", 1))
+    two = await start()
+    assert len(await same(one, two)) == 8_000
+    await until(lambda: two.sequencer.ready)
+
+
+async def test_a_mirror_may_be_deleted(start: Start, tmp_path: Path) -> None:
+    path = tmp_path / "mirror.db"
+    one, two = await start(), await start(f"sqlite:///{path}")
+    for n in range(3):
+        await two.hub.store(A, b"%d" % n)
+    await two.stop()
+    for each in tmp_path.glob("mirror.db*"):
+        each.unlink()
+    two = await start(f"sqlite:///{path}")
+    assert len(await same(one, two)) == 3
+
+
+async def test_a_mirror_of_another_log_begins_anew(start: Start, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/mirror.db"
+    async with await open_node("memory://", url) as node:
+        assert node.mirror.offset == 0
+        await node.engine.append(
+            node.name, 1, encode(ForgottenKeys(0.0, 1, 1)), 0, node.standing.epoch
+        )
+        await node.mirror.apply([Arrival(1, 1, 1)])
+    one = await start(url)
+    assert one.node.mirror.offset == 0
+    assert await one.hub.store(A, b"1") == 1
+    assert (await one.node.history.position()).epoch == one.node.standing.epoch
+
+
+async def test_a_history_with_messages_of_its_own_is_no_mirror(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/history.db"
+    async with await open_history(url) as history:
+        await history.append([publication(run("a", "1"))])
+    with pytest.raises(StartupError, match="messages of its own"):
+        await open_node("memory://", url)
+    async with await open_history(url) as history:
+        assert (await history.position()).newest == 1
