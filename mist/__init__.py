@@ -19,6 +19,7 @@ General layout, from the bottom up; a module imports only what stands before it:
     sqlite                      what files in SQLite have in common
     auth/                       tokens and what they grant
     history/                    the durable log of messages
+    engine/                     one log for many servers
     config/                     settings
     archive/, pipeline/         the log as Parquet; jobs on Spark, and its data source `mist`
     sessions/                   one connected peer: dispatch, recovery, sequencer; the hub
