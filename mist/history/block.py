@@ -20,11 +20,12 @@ from mist.history.record import MAX_ID, Packed, Stored
 from mist.history.selection import Selection
 from mist.wire import Entry, TagList
 
-__all__ = ["Block", "FewStored", "PackedPart", "TagLists"]
+__all__ = ["Block", "TagLists"]
 
 _FEW_LISTS: Final = 16  # up to here, lists are compared instead of looked up
 _FEW_RUNS: Final = 64  # up to here, their sizes are added up without estimating them first
-_FEW_IN_PARTS: Final = 64  # up to here, the data of runs is read in pieces
+_FEW_IN_PARTS: Final = 16  # up to here, not all of the data is read for so many runs
+_NEAR: Final = 16_384  # bytes of data that are read at once for runs that are near each other
 _FEW_SCANS: Final = 4  # up to here, the runs of each tag list are searched separately
 _FEW_SUMS: Final = 4  # up to here, where the data of runs starts is added up for each
 _MAX_BYTES: Final = 16 * 1024 * 1024  # of tag lists that are cached, some 14,000
@@ -224,11 +225,11 @@ class Block:
         runs = self._choose(selection, after, upto)
         if not runs:
             return None
-        if len(runs) > _FEW_IN_PARTS:
-            self.complete()
         firsts, counts = self._firsts, self.columns.counts
         skip = max(after + 1 - firsts[runs[0]], 0)
         runs = self._fit(runs, skip + limit, max_bytes)
+        if self._pieces is not None and len(runs) > 1:
+            self._read_ahead(self._pieces, runs)
         messages = sum(pick(counts, runs)) - skip
         end = firsts[runs[-1]] + counts[runs[-1]] - 1
         # Only the first and the last run can be cut.
@@ -244,6 +245,14 @@ class Block:
             _length_of_first(skip, self._data(runs[0])) if skip else 0,
             _length_of_last(beyond, self._data(runs[-1])) if beyond else 0,
         )
+
+    def packed(self, part: Part) -> Packed:
+        """A part of this block to be unpacked later. What has been read in parts is so little
+        that it is unpacked now, and the block is not kept.
+        """
+        if part.count > _STEP_MESSAGES:
+            self.complete()
+        return PackedPart(self, part) if self.is_whole else FewStored(self.stored(part))
 
     def stored(self, part: Part, numbers: Sequence[Numbers] | None = None) -> list[Stored]:
         """A part of this block as publications. O(runs).
@@ -264,6 +273,15 @@ class Block:
             own = [raised(found[0].numbers[0], part.skip), *found[0].numbers[1:]]
             found[0] = attrs.evolve(found[0], numbers=own)
         return found
+
+    def _read_ahead(self, pieces: Pieces, runs: Sequence[int]) -> None:
+        """Read at once what would else be read in many pieces."""
+        if len(runs) > _FEW_IN_PARTS:
+            self.complete()
+            return
+        (start, _), (_, end) = self._bounds([runs[0], runs[-1]])
+        if end - start <= _NEAR:
+            pieces.load(start, end)
 
     def _data(self, run: int) -> bytes:
         (start,), (end,) = self._bounds(range(run, run + 1))
@@ -388,10 +406,9 @@ class Block:
         wanted = self._find(selection, few)
         column = self.columns.run_lists
         many = len(wanted) > _FEW_SCANS
-        if few or many:
-            self.complete()  # and with it, check all columns
-            if len(wanted) == len(self.columns.lists):
-                return range(low, high)
+        if (few or many) and len(wanted) == len(self.columns.lists):
+            self.complete()  # which checks that there are lists with the numbers of all runs
+            return range(low, high)
         if many:
             return [run for run in range(low, high) if column[run] in wanted]
         found = [run for number in wanted for run in places(column, number) if low <= run < high]

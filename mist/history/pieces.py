@@ -65,13 +65,17 @@ class Pieces:
         """
         start, end = wanted.start, wanted.stop
         if not self._begin <= start <= end <= self._begin + len(self._kept):
-            first = start // PIECE
-            self._kept = self._checked(first, -(-end // PIECE))
-            self._begin = first * PIECE
+            self.load(start, end)
         found = self._kept[start - self._begin : end - self._begin]
         if len(found) != end - start:
             raise self._damaged()
         return found
+
+    def load(self, start: int, end: int) -> None:
+        """Read these bytes, for what is asked for next. Raises as indexing."""
+        first = start // PIECE
+        self._kept = self._checked(first, -(-end // PIECE))
+        self._begin = first * PIECE
 
     def all(self) -> bytes:
         """All of it. Raises as indexing."""

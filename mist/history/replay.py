@@ -9,7 +9,7 @@ from contextlib import closing
 from typing import Final
 
 from mist.errors import HistoryDamaged
-from mist.history.block import Block, FewStored, PackedPart
+from mist.history.block import Block
 from mist.history.block_cache import Blocks
 from mist.history.block_store import BlockStore
 from mist.history.channels import numbers_of
@@ -45,12 +45,10 @@ def read_page(
     parts: list[Packed] = []
 
     def take(block: Block, part: Part, _: int, numbers: Sequence[Numbers] | None) -> None:
-        if not packed:
-            stored.extend(block.stored(part, numbers))
-        elif block.is_whole:
-            parts.append(PackedPart(block, part))
+        if packed:
+            parts.append(block.packed(part))
         else:
-            parts.append(FewStored(block.stored(part)))
+            stored.extend(block.stored(part, numbers))
 
     after, complete = _walk(
         store,

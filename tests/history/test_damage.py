@@ -23,8 +23,9 @@ SOME = Selection([frozenset({"a", "t3"})])
 WANTED = {None: set(range(1, COUNT + 1)), SOME: {n for n in range(1, COUNT + 1) if n % 7 == 3}}
 
 
-def publication(n: int, size: int = 850) -> Publication:
-    tag_list = b"a,t%d" % (n % 7)
+def publication(n: int, size: int = 850, own: bool = False) -> Publication:
+    """A message; `own`: with a tag that no other has."""
+    tag_list = b"a,n%d,t%d" % (n, n % 7) if own else b"a,t%d" % (n % 7)
     data = random.Random(n).randbytes(size).hex().encode()
     return Publication.of_runs([(tag_list, record(tag_list, b"%d %b" % (n, data)), 1)], 1000.0 + n)
 
@@ -37,13 +38,17 @@ async def opened(path: Path, *, read_only: bool = False) -> AsyncIterator[Histor
         yield log
 
 
-@pytest.fixture
-async def sound(tmp_path: Path) -> bytes:
-    """The file of a log, closed; what belongs to it in the way of indexes is there."""
+@pytest.fixture(params=[False, True], ids=["few lists", "many lists"])
+async def sound(tmp_path: Path, request: pytest.FixtureRequest) -> bytes:
+    """The file of a log, closed; what belongs to it in the way of indexes is there.
+
+    With many tag lists, its blocks are read in parts where not all messages are wanted.
+    """
     path = tmp_path / "history.db"
     async with opened(path) as log:
         for start in range(1, COUNT + 1, GROUP):
-            await log.append([publication(n) for n in range(start, start + GROUP)])
+            group = range(start, start + GROUP)
+            await log.append([publication(n, own=request.param) for n in group])
         while await log.compact():
             pass
     return path.read_bytes()

@@ -9,11 +9,13 @@ import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from mist.errors import HistoryDamaged
 from mist.history import Durability, History, Publication, Selection, StoredMessage, layout, pieces
 from mist.history import block as block_module
 from mist.history.block import Block, TagLists
+from mist.history.columns import pack
 from mist.history.layout import PIECE, Row, index_size
 from mist.history.opening import open_history
 from mist.history.pieces import OpenRow
@@ -160,6 +162,38 @@ def test_who_wants_much_of_a_block_reads_all_of_it_at_once() -> None:
     assert len(messages_of(block.select(select("a")))) == MESSAGES
     assert len(read) == 1
     assert block.is_whole
+
+
+def test_what_is_unpacked_at_once_is_no_more_than_a_step() -> None:
+    often = 600  # messages of a run
+    runs = [run(f"n{n}", *["x"] * often) for n in range(40)]
+    row = block_of([Publication.of_runs(runs, 1.0)])
+    for asked, steps in ((["n7"], [often]), (["n7", "n8", "n9"], [often, often, often])):
+        block = Block(opened(row), TagLists())
+        part = block.part(select(*asked))
+        assert part is not None
+        packed = block.packed(part)
+        assert packed.count == sum(steps)
+        assert [sum(each.count for each in step) for step in packed.unpack()] == steps
+        assert block.is_whole == (len(steps) > 1)
+
+
+COLUMNS = ("section_runs", "run_lists", "run_counts", "run_sizes", "run_gaps", "section_extras")
+
+
+@small_pieces()
+@given(groups, selections, st.sampled_from(COLUMNS), st.data())
+def test_columns_that_do_not_fit_together_are_damage(
+    group: list[Publication], selection: Selection, name: str, data: Any
+) -> None:
+    row = block_of(group)
+    body = layout.decode_body(row.body)
+    length = body.sections if name.startswith("section") else body.runs
+    values = st.lists(st.integers(0, 300), min_size=length, max_size=length)
+    changed = replace(body, **{name: pack(data.draw(values))})
+    with suppress(HistoryDamaged):
+        crafted = attrs.evolve(row, body=layout.encode_body(changed))
+        Block(opened(crafted), TagLists()).select(selection)
 
 
 def test_little_data_stands_in_the_index() -> None:

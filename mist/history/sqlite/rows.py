@@ -4,6 +4,7 @@ import sqlite3
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from operator import attrgetter
+from types import NoneType
 from typing import Any, Final
 
 import msgspec
@@ -30,6 +31,8 @@ _SELECT_SMALL: Final = (
 _HeadValues = tuple[int, int, int, int, int, int, int]
 _RowValues = tuple[int, int, int, int, int, int, int, int, bytes, bytes]
 _SmallRowValues = tuple[int, int, int, int, int, int, int, int, bytes | None, bytes | None]
+_WHOLE: Final = (*[int] * 8, bytes, bytes)
+_NOT_READ: Final = (*[int] * 8, NoneType, NoneType)
 _decode_heads: Final = msgspec.json.Decoder(list[_HeadValues]).decode
 
 
@@ -70,8 +73,10 @@ def read_rows(
     statement = f"{_SELECT} {which}"
     with translated(), closing(connection.execute(statement, parameters)) as cursor:
         for values in cursor:
-            with checked():
-                *head, checksum, hashes, body = msgspec.convert(values, _RowValues)
+            if tuple(map(type, values)) != _WHOLE:  # quick, unlike `convert`, which tells why
+                with checked():
+                    msgspec.convert(values, _RowValues)
+            *head, checksum, hashes, body = values
             yield Row(Head(*head), hashes, checksum, body)
 
 
@@ -83,8 +88,10 @@ def open_rows(
     values_of = (_SMALL, _SMALL, *parameters)
     with translated(), closing(connection.execute(statement, values_of)) as cursor:
         for values in cursor:
-            with checked():
-                *numbers, checksum, hashes, body = msgspec.convert(values, _SmallRowValues)
+            if tuple(map(type, values)) not in (_WHOLE, _NOT_READ):
+                with checked():
+                    msgspec.convert(values, _SmallRowValues)
+            *numbers, checksum, hashes, body = values
             head = Head(*numbers)
             if body is not None and hashes is not None:
                 yield Row(head, hashes, checksum, body)
