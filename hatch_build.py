@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ class CompilingHook(BuildHookInterface[Any]):
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         root = Path(self.root)
         sources = sorted(root.glob("mist/**/_*.pyx"))
+        if version == "editable":
+            remove_built(sources)  # or what is built no more would go on to be loaded
         if os.environ.get("MIST_PURE", "0") not in ("", "0"):
             self.app.display_warning("mist is built without compiled parts: MIST_PURE is set")
             return
@@ -51,6 +54,15 @@ class CompilingHook(BuildHookInterface[Any]):
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         shutil.rmtree(getattr(self, "_scratch", ""), ignore_errors=True)
+
+
+def remove_built(sources: list[Path]) -> None:
+    """Remove the modules beside their sources that this Python would load.
+
+    Also before others take their place: to write into one that a process has loaded ends it.
+    """
+    for source in sources:
+        source.with_suffix(sysconfig.get_config_var("EXT_SUFFIX")).unlink(missing_ok=True)
 
 
 def compile_all(root: Path, sources: list[Path], scratch: Path) -> dict[Path, Path]:
@@ -86,7 +98,9 @@ if __name__ == "__main__":
     # For development: build in place, without an installation.
     here = Path(__file__).resolve().parent
     with tempfile.TemporaryDirectory() as folder:
-        found = compile_all(here, sorted(here.glob("mist/**/_*.pyx")), Path(folder))
+        every = sorted(here.glob("mist/**/_*.pyx"))
+        found = compile_all(here, every, Path(folder))
+        remove_built(every)
         for each, module in found.items():
             shutil.copy(module, each.parent)
             sys.stdout.write(f"{each.parent.relative_to(here)}/{module.name}\n")
