@@ -14,8 +14,7 @@ after one attempt each, until the engine is back.
 
 import logging
 import secrets
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Final
 
 import attrs
@@ -27,13 +26,11 @@ from mist.engine.entries import ForgottenKeys, Messages, StagedBatch, encode
 from mist.engine.follower import Arrived, Follower
 from mist.engine.node import Node, random_name
 from mist.errors import HistoryUnavailable
-from mist.history import Bulk, Commit
-from mist.history.commits import pack_blocks
-from mist.history.encoding import encode_blocks, takes_long, with_channel_counts
+from mist.history import Commit
 from mist.history.idempotency import KeyUsed
-from mist.history.layout import Row
-from mist.history.mirroring import Applied, Piece
+from mist.history.mirroring import Applied
 from mist.sessions.flush_scheduler import FlushScheduler
+from mist.sessions.pieces import parts_of, pieces_of
 from mist.sessions.sequencer import Sequencer
 from mist.sessions.submission import BulkSubmission, Submission
 
@@ -44,7 +41,6 @@ log = logging.getLogger("mist.engine")
 _TIMEOUT: Final = 10.0  # seconds for which the engine is asked before publishers are refused
 _FIRST_DELAY: Final = 0.02  # seconds between two attempts; then twice as long each time, up to:
 _LAST_DELAY: Final = 0.5
-_PART: Final = 1 << 20  # bytes of a part of a batch, but for its last block
 _REFUSED: Final = "History is unavailable"
 _STOPPED: Final = "the server is stopping"
 
@@ -127,7 +123,7 @@ class NodeSequencer(Sequencer):
 
     async def _store(self, group: list[Submission]) -> None:
         try:
-            pieces, shares = await _pieces(group)
+            pieces, shares = await pieces_of(group)
             body = encode(Messages.of(pieces))
             check_size(body)
         except Exception as error:
@@ -234,7 +230,7 @@ class NodeSequencer(Sequencer):
                 self._settle_bulk(submission)
                 self._settled.notify()
                 return
-            packed = _parts(bulk)
+            packed = parts_of(bulk)
             while (body := await trio.to_thread.run_sync(next, packed, None)) is not None:
                 await self._engine.stage(name, parts, body)
                 parts += 1
@@ -314,55 +310,3 @@ class NodeSequencer(Sequencer):
         finally:
             if submission is not None:
                 self._settle_bulk(submission)
-
-
-async def _pieces(
-    group: Sequence[Submission],
-) -> tuple[list[Piece], list[list[Submission]]]:
-    """A group as pieces of a record, and the submissions of each.
-
-    What has a key is a piece of its own, since it may be left out.
-    """
-    shares: list[list[Submission]] = []
-    for submission in group:
-        if shares and submission.key is None and shares[-1][0].key is None:
-            shares[-1].append(submission)
-        else:
-            shares.append([submission])
-    pieces = []
-    for share in shares:
-        publications = [
-            each
-            for submission in share
-            for each in submission.publications()
-            if each.batch.tag_lists
-        ]
-        # All have the time of their record.
-        encode_all = partial(encode_blocks, publications, [0] * len(publications))
-        if takes_long(publications):
-            rows = await trio.to_thread.run_sync(encode_all)
-        else:
-            rows = encode_all()
-        pieces.append(Piece(rows, sum([each.count for each in share]), share[0].key))
-    return pieces, shares
-
-
-def _parts(bulk: Bulk) -> Iterator[bytes]:
-    """The blocks of a batch, packed, some at a time. Reads files: ask for the next in a thread.
-
-    Raises:
-        ValueError: it is not what it says. What no mirror could apply must not be appended.
-    """
-    rows: list[Row] = []
-    size = count = 0
-    for row in bulk.blocks():
-        rows.append(with_channel_counts(row))
-        size += row.head.size
-        count += row.head.messages
-        if size >= _PART:
-            yield pack_blocks(rows)
-            rows, size = [], 0
-    if count != bulk.count:
-        raise ValueError("another number of messages than was said")
-    if rows:
-        yield pack_blocks(rows)

@@ -1,0 +1,70 @@
+"""What is published as an engine's records have it: groups in pieces, a writer's batch in parts."""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Final
+
+import trio
+
+from mist.history import Bulk
+from mist.history.commits import pack_blocks
+from mist.history.encoding import encode_blocks, takes_long, with_channel_counts
+from mist.history.layout import Row
+from mist.history.mirroring import Piece
+from mist.sessions.submission import Submission
+
+__all__ = ["parts_of", "pieces_of"]
+
+_PART: Final = 1 << 20  # bytes of a part of a batch, but for its last block
+
+
+async def pieces_of(
+    group: Sequence[Submission],
+) -> tuple[list[Piece], list[list[Submission]]]:
+    """A group as pieces of a record, and the submissions of each.
+
+    What has a key is a piece of its own, since it may be left out.
+    """
+    shares: list[list[Submission]] = []
+    for submission in group:
+        if shares and submission.key is None and shares[-1][0].key is None:
+            shares[-1].append(submission)
+        else:
+            shares.append([submission])
+    pieces = []
+    for share in shares:
+        publications = [
+            each
+            for submission in share
+            for each in submission.publications()
+            if each.batch.tag_lists
+        ]
+        # All have the time of their record.
+        encode_all = partial(encode_blocks, publications, [0] * len(publications))
+        if takes_long(publications):
+            rows = await trio.to_thread.run_sync(encode_all)
+        else:
+            rows = encode_all()
+        pieces.append(Piece(rows, sum([each.count for each in share]), share[0].key))
+    return pieces, shares
+
+
+def parts_of(bulk: Bulk) -> Iterator[bytes]:
+    """The blocks of a batch, packed, some at a time. Reads files: ask for the next in a thread.
+
+    Raises:
+        ValueError: it is not what it says. What no mirror could apply must not be appended.
+    """
+    rows: list[Row] = []
+    size = count = 0
+    for row in bulk.blocks():
+        rows.append(with_channel_counts(row))
+        size += row.head.size
+        count += row.head.messages
+        if size >= _PART:
+            yield pack_blocks(rows)
+            rows, size = [], 0
+    if count != bulk.count:
+        raise ValueError("another number of messages than was said")
+    if rows:
+        yield pack_blocks(rows)
