@@ -1,24 +1,38 @@
 """Engines, each kind in turn: a realm of its own for each test, and any number of nodes on it."""
 
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 import pytest
 
 from mist.engine.contract import Engine
 from mist.engine.opening import open_engine
+from mist.history import Durability
+from tests.engine.redis_server import RedisServers
 
 Connect = Callable[[], Awaitable[Engine]]
 
 
-@pytest.fixture(params=["memory"])
-async def connect(request: pytest.FixtureRequest) -> AsyncIterator[Connect]:
+@pytest.fixture(scope="module")
+def redis_servers() -> Iterator[RedisServers]:
+    """Redis servers for all tests of a module: each has a realm of its own."""
+    servers = RedisServers()
+    yield servers
+    servers.close()
+
+
+@pytest.fixture(params=["memory", "redis wheel", "redis system"])
+async def connect(
+    request: pytest.FixtureRequest, redis_servers: RedisServers
+) -> AsyncIterator[Connect]:
     """Another connection to the same realm, each time it is called."""
-    url = f"memory://{secrets.token_hex(4)}"
+    kind, _, which = request.param.partition(" ")
+    name = secrets.token_hex(4)
+    url = redis_servers.get(which).url(name) if kind == "redis" else f"memory://{name}"
     opened: list[Engine] = []
 
     async def connect() -> Engine:
-        opened.append(await open_engine(url))
+        opened.append(await open_engine(url, durability=Durability.PROCESS))
         return opened[-1]
 
     yield connect

@@ -1,0 +1,25 @@
+"""`redis://`, `rediss://`: the log of a realm as a stream in Redis, from version 6.2 on.
+
+    location       what a URL says
+    connection     commands and replies on one stream, with a deadline on every wait
+    pool           connections: reused, opened again with a backoff, refused on a replica
+    fence          whether the log is still the one that it was
+    replies        what errors mean
+    scripts        what Redis does in one step: append, read, trim
+    engine         `RedisEngine`: the contract over them
+    requirements   what a Redis has to be set to
+    opening        looks at that, and makes the engine
+
+Keys of a realm, in one slot of a cluster:
+
+    {mist:REALM}:head            format, epoch, newest id, last offset and its time, what is trimmed
+    {mist:REALM}:log             a stream, whose ids are the offsets; see `scripts`
+    {mist:REALM}:nodes           each node's last serial, and the place it was given
+    {mist:REALM}:staged:BATCH    a batch's parts; these alone expire
+
+Commands are sent and replies read here, over hiredis' parser, and not by a client library. Measured
+with coredis 6.9 on trio, one call at a time: 204 and 218 µs of processor to append and to read a
+record of 200 bytes, against 27 and 25; 353 and 522 against 204 and 58 for 100 kB. Also, a task that
+sends, a task that reads and a deadline that only the waiting caller has were three places where a
+frozen Redis can be waited for; here there is one, and no task.
+"""

@@ -1,0 +1,136 @@
+"""A connection to Redis: commands and replies, with a deadline on every wait.
+
+The one scope of `Connection.call` covers the sending and the replies, so a Redis that is stopped, a
+network that swallows packets and a connection that is open at one end only all end in it. What
+megabytes take is added as they move: a peer that is slow gets time, one that is frozen does not.
+"""
+
+import os
+import socket
+import ssl
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeAlias, cast
+
+import hiredis
+import trio
+
+from mist.engine.contract import EngineUnavailable
+from mist.engine.redis.location import Location
+
+__all__ = ["Command", "Connection", "ConnectionLost", "Reply", "dial"]
+
+Command: TypeAlias = Sequence[bytes | str | int]
+Reply: TypeAlias = "bytes | int | list[Reply] | hiredis.ReplyError | None"
+
+_SENT_AT_ONCE: Final = 1 << 20  # bytes
+_READ_AT_ONCE: Final = 1 << 18  # bytes
+_SLOWEST: Final = 4 << 20  # bytes a second of large values
+_NOT_YET: Final = object()
+
+# Its stub knows only tuples of one.
+_pack: Callable[[tuple[bytes | str | int, ...]], bytes] = cast(Any, hiredis).pack_command
+
+
+class ConnectionLost(Exception):
+    """The other end has closed, or what it sent is not Redis' protocol."""
+
+
+class Connection:
+    """One stream to a Redis. One call at a time.
+
+    Attributes:
+        run: names the process of the server; empty until it is known.
+        checked: when its role was last looked at, by trio's clock.
+    """
+
+    def __init__(self, stream: trio.abc.Stream) -> None:
+        self.run = ""
+        self.checked = 0.0
+        self._stream = stream
+        self._reader = hiredis.Reader(notEnoughData=_NOT_YET)
+
+    async def call(self, commands: Sequence[Command], scope: trio.CancelScope) -> list[Reply]:
+        """Send commands, all at once, and wait for the reply of each.
+
+        Not to be used again where this raises, or is cancelled: replies may be under way.
+
+        Args:
+            scope: has the deadline, which is moved as bytes are.
+
+        Raises:
+            ConnectionLost: see there.
+        """
+        data = b"".join([_pack(tuple(each)) for each in commands])
+        replies: list[Reply] = []
+        try:
+            if len(data) <= _SENT_AT_ONCE:
+                await self._stream.send_all(data)
+            else:
+                await self._send(memoryview(data), scope)
+            while len(replies) < len(commands):
+                reply = self._reader.gets()
+                if reply is not _NOT_YET:
+                    replies.append(reply)
+                    continue
+                some = await self._stream.receive_some(_READ_AT_ONCE)
+                if not some:
+                    raise ConnectionLost("it has closed the connection")
+                scope.deadline += len(some) / _SLOWEST
+                self._reader.feed(bytes(some))
+        except (trio.BrokenResourceError, trio.ClosedResourceError, ssl.SSLError):
+            raise ConnectionLost("the connection is broken") from None
+        except hiredis.ProtocolError:
+            raise ConnectionLost("what it sent is not Redis' protocol") from None
+        return replies
+
+    async def _send(self, data: memoryview, scope: trio.CancelScope) -> None:
+        for start in range(0, len(data), _SENT_AT_ONCE):
+            some = data[start : start + _SENT_AT_ONCE]
+            await self._stream.send_all(some)
+            scope.deadline += len(some) / _SLOWEST
+
+    async def close(self) -> None:
+        """Close at once, without a word to the other end. A checkpoint, also when cancelled."""
+        await trio.aclose_forcefully(self._stream)
+
+
+async def dial(location: Location, context: ssl.SSLContext | None) -> Connection:
+    """Open a connection; the caller has a deadline.
+
+    Args:
+        context: for TLS; None is without.
+
+    Raises:
+        EngineUnavailable: says why not.
+    """
+    try:
+        stream: trio.abc.Stream = await trio.open_tcp_stream(location.host, location.port)
+    except OSError as error:
+        raise EngineUnavailable(
+            f"can't connect to Redis at {location.name}: {_why(error)}"
+        ) from None
+    if context is None:
+        return Connection(stream)
+    secure = trio.SSLStream(stream, context, server_hostname=location.host, https_compatible=True)
+    try:
+        await secure.do_handshake()
+    except BaseException as error:
+        await trio.aclose_forcefully(secure)
+        if isinstance(error, trio.BrokenResourceError | ssl.SSLError | OSError):
+            cause = error.__cause__ if isinstance(error.__cause__, ssl.SSLError) else error
+            why = getattr(cause, "verify_message", "") or "no TLS there"
+            raise EngineUnavailable(f"can't connect to Redis at {location.name}: {why}") from None
+        raise
+    return Connection(secure)
+
+
+def _why(error: OSError) -> str:
+    """In short. Where a name has several addresses, the cause is a group of the errors of each."""
+    cause = error.__cause__
+    while isinstance(cause, BaseExceptionGroup):
+        cause = cause.exceptions[0]
+    if isinstance(cause, OSError):
+        error = cause
+    if isinstance(error, socket.gaierror):
+        return (error.strerror or "no such host").lower()
+    return os.strerror(error.errno).lower() if error.errno else "it can't be reached"

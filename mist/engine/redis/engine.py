@@ -1,0 +1,269 @@
+"""`RedisEngine`: an engine whose log is a stream in Redis; see the package."""
+
+import math
+import secrets
+from collections.abc import Sequence
+from typing import Final
+
+import hiredis
+import trio
+
+from mist.change import Change
+from mist.engine.contract import (
+    Engine,
+    EngineUnavailable,
+    Forked,
+    NotEntered,
+    Placed,
+    Record,
+    Standing,
+    Trimmed,
+    check_size,
+)
+from mist.engine.redis import scripts
+from mist.engine.redis.connection import Reply
+from mist.engine.redis.fence import Fence, Seen
+from mist.engine.redis.location import Location
+from mist.engine.redis.pool import Pool
+from mist.engine.redis.replies import says
+
+__all__ = ["RedisEngine"]
+
+_NODES: Final = 1_000  # known at a time; the longest silent is forgotten first
+_SLICE: Final = 0.5  # seconds that Redis is asked to wait for a record, again and again
+_RECORDS: Final = 500  # read at most in one step of Redis, which does nothing else meanwhile
+_TRIMMED: Final = 1_000  # likewise
+_STAGED: Final = 2 * 86_400  # seconds
+
+
+class RedisEngine(Engine):
+    """See the package. Made by `mist.engine.redis.opening.open_redis`."""
+
+    def __init__(self, location: Location, pool: Pool) -> None:
+        self._realm = location.realm
+        self._pool = pool
+        self._fence = fence = Fence(location, pool)
+        self._keys = (fence.head, fence.log)
+        self._all_keys = (*self._keys, fence.nodes)
+        self._staged = f"{{mist:{location.realm}}}:staged:"
+        self._tail = Seen()  # the last record that was read
+        self._at_end = False  # whether there was none behind that
+        self._waiting = False  # whether a task waits for the next one
+        self._news = Change()  # of that
+
+    # to enter
+
+    async def enter(self, node: str) -> Standing:
+        if not node:
+            raise ValueError("a node has a name")
+        return await self.make(node)
+
+    async def make(self, node: str = "") -> Standing:
+        """Make the realm where it isn't there, and perhaps a node known.
+
+        A log that is known to have lost records begins another epoch, its ids above all of those
+        that this node has seen.
+
+        Raises:
+            EngineUnavailable: also where the realm is of another format, or damaged.
+        """
+        reply = await self._fence.run_anywhere(
+            scripts.ENTER,
+            self._all_keys,
+            node,
+            secrets.token_hex(8),
+            scripts.FORMAT,
+            _NODES,
+            self._fence.lost,
+            self._fence.seen.newest,
+        )
+        match reply:
+            case [bytes(name), int(newest), int(offset), int(trimmed)]:
+                epoch = name.decode()
+            case b"format":
+                raise EngineUnavailable(
+                    f"the realm {self._realm} is one of another version of mist"
+                )
+            case _:
+                raise EngineUnavailable(
+                    f"the realm {self._realm} is damaged: it has a log, but no head"
+                )
+        if epoch != self._fence.epoch:
+            self._fence.enter(epoch)
+            self._tail, self._at_end = Seen(), False
+        return Standing(epoch, newest, offset, trimmed + 1)
+
+    async def standing(self) -> Standing:
+        reply = await self._fence.ask_anywhere(
+            "HMGET", self._fence.head, "epoch", "newest", "offset", "trimmed"
+        )
+        match reply:
+            case [bytes(epoch), bytes(newest), bytes(offset), bytes(trimmed)]:
+                return Standing(epoch.decode(), int(newest), int(offset), int(trimmed) + 1)
+            case _:
+                raise self._fence.forked(self._fence.epoch)
+
+    # to write
+
+    async def append(self, node: str, serial: int, body: bytes, count: int, epoch: str) -> Placed:
+        check_size(body)
+        if count < 0:
+            raise ValueError("a record has no less than no messages")
+        if epoch != self._fence.epoch:
+            await trio.lowlevel.checkpoint()
+            raise Forked
+        seen = self._fence.seen
+        reply = await self._fence.run(
+            scripts.APPEND,
+            self._all_keys,
+            epoch,
+            seen.offset,
+            seen.time,
+            node,
+            serial,
+            count,
+            body,
+        )
+        match reply:
+            case [int(offset), int(first), int(time)]:
+                self._fence.note(epoch, Seen(offset, time, first + count - 1))
+                return Placed(offset, first)
+            case b"unknown":
+                raise NotEntered
+            case _:
+                raise self._fence.forked(epoch)
+
+    async def stage(self, batch: str, part: int, body: bytes) -> None:
+        check_size(body)
+        await self._fence.run_anywhere(scripts.STAGE, (self._staged + batch,), part, body, _STAGED)
+
+    async def staged(self, batch: str, part: int) -> bytes | None:
+        reply = await self._fence.ask_anywhere("HGET", self._staged + batch, part)
+        return reply if isinstance(reply, bytes) else None
+
+    async def discard(self, batch: str) -> None:
+        await self._fence.ask_anywhere("UNLINK", self._staged + batch)
+
+    async def trim(self, upto: int) -> None:
+        done, wanted = 0, 1
+        while done < wanted:
+            reply = await self._fence.run_anywhere(scripts.TRIM, self._keys, upto, _TRIMMED)
+            match reply:
+                case [int(done), int(wanted)]:
+                    pass
+                case _:
+                    raise self._fence.forked(self._fence.epoch)
+
+    # to read
+
+    async def read(
+        self, after: int, *, wait: float = 0.0, max_bytes: int = 4 << 20
+    ) -> Sequence[Record]:
+        give_up = trio.current_time() + wait
+        while True:
+            if wait <= 0 or not (self._at_end and after == self._tail.offset):
+                records = await self._read_now(after, max_bytes)
+                if records:
+                    return records
+            left = give_up - trio.current_time()
+            if left <= 0:
+                return []
+            records = await self._wait(after, min(left, _SLICE))
+            if records:
+                return records
+
+    async def _wait(self, after: int, seconds: float) -> list[Record]:
+        """Wait for news, for a time; what there is may be among what is returned, or not.
+
+        One task at a time asks Redis: any number may wait, and each would need a connection.
+        """
+        if self._waiting:
+            with trio.move_on_after(seconds):
+                await self._news.wait()
+            return []
+        self._waiting = True
+        try:
+            return await self._read_next(after, seconds)
+        finally:
+            self._waiting = False
+            self._news.notify()
+
+    async def _read_now(self, after: int, max_bytes: int) -> list[Record]:
+        """What is there behind an offset."""
+        epoch = self._fence.epoch
+        reply = await self._fence.run(
+            scripts.READ, self._keys, epoch, after, max(max_bytes, 1), _RECORDS
+        )
+        match reply:
+            case [int(oldest)]:
+                raise Trimmed(oldest)
+            case [int(offset), int(time), int(newest)]:
+                # Nothing is behind it: it is the last.
+                if offset == after:
+                    self._move(epoch, Seen(after, time, newest), at_end=True)
+                return []
+            case [int(offset), int(_), int(_), *fields]:
+                return self._follow(epoch, after, fields, offset)
+            case _:
+                raise self._fence.forked(epoch)
+
+    async def _read_next(self, after: int, seconds: float) -> list[Record]:
+        """Wait for the record behind the last one, for a time."""
+        epoch = self._fence.epoch
+        # The second tells, in the same round trip, whether it is still the same log, and whether
+        # there is more in it. One record, since any may be of megabytes.
+        block = math.ceil(seconds * 1000)
+        found, state = await self._fence.call(
+            ("XREAD", "COUNT", 1, "BLOCK", block, "STREAMS", self._fence.log, after),
+            scripts.READ.command(self._keys, epoch, after, 0, 0),
+            wait=seconds,
+        )
+        for each in (found, state):
+            if not (isinstance(each, hiredis.ReplyError) and says(each, "NOSCRIPT")):
+                self._fence.checked(each)
+        offset = -1  # where it did not know the script
+        match state:
+            case [int(offset), int(_), int(_)] | [int(offset)]:
+                pass
+            case bytes():
+                raise self._fence.forked(epoch)
+        match found:
+            case [[_, [[bytes(name), [bytes(header), bytes(body)]]]]]:
+                if not name.startswith(b"%d-" % (after + 1)):
+                    raise Trimmed(int(name.partition(b"-")[0]))
+                return self._follow(epoch, after, [header, body], offset)
+        if after == self._tail.offset:
+            self._at_end = offset == after
+        return []
+
+    def _follow(self, epoch: str, after: int, fields: Sequence[Reply], offset: int) -> list[Record]:
+        """Those records, where each is the next one to that before it, and the first to the tail.
+
+        Args:
+            fields: of each record, the header and the body.
+            offset: of the last one in the log.
+        """
+        known = self._tail.time if self._tail.offset == after else 0
+        records: list[Record] = []
+        for header, body in zip(fields[::2], fields[1::2], strict=True):
+            assert isinstance(header, bytes)
+            assert isinstance(body, bytes)
+            first, count, time, previous, serial, node = header.decode().split(" ", 5)
+            if known and int(previous) != known:
+                raise self._fence.forked(epoch)
+            known = int(time)
+            after += 1
+            records.append(Record(after, int(first), int(count), known, node, int(serial), body))
+        last = records[-1]
+        seen = Seen(after, known, last.first + last.count - 1)
+        self._move(epoch, seen, at_end=after == offset)
+        return records
+
+    def _move(self, epoch: str, tail: Seen, *, at_end: bool) -> None:
+        if epoch == self._fence.epoch:
+            self._tail, self._at_end = tail, at_end
+            self._fence.note(epoch, tail)
+
+    async def close(self) -> None:
+        await self._pool.close()
+        await trio.lowlevel.checkpoint()

@@ -1,0 +1,43 @@
+"""Opening the engine in a Redis."""
+
+import ssl
+
+from mist.engine.contract import EngineUnavailable
+from mist.engine.redis.engine import RedisEngine
+from mist.engine.redis.location import Location
+from mist.engine.redis.pool import Pool
+from mist.engine.redis.requirements import check_server
+from mist.errors import StartupError
+from mist.history import Durability
+
+__all__ = ["open_redis"]
+
+
+async def open_redis(url: str, durability: Durability) -> RedisEngine:
+    """Connect to a Redis, look whether it can be used, and make the realm if it isn't there.
+
+    Raises:
+        StartupError: one line that says why not, without the password.
+    """
+    location = Location.parse(url)
+    pool = Pool(location, _tls_context(location) if location.tls else None)
+    try:
+        await check_server(pool, location, durability)
+        engine = RedisEngine(location, pool)
+        await engine.make()
+    except EngineUnavailable as error:
+        await pool.close()
+        raise StartupError(f"engine: {error}") from None
+    except BaseException:
+        await pool.close()
+        raise
+    return engine
+
+
+def _tls_context(location: Location) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=location.ca or None)
+    except (OSError, ssl.SSLError) as error:
+        raise StartupError(
+            f"engine: {location.ca}: {error.strerror or 'no certificates'}"
+        ) from None

