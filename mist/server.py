@@ -259,7 +259,11 @@ async def open_server(config: Config) -> AsyncIterator[Server]:
         side_tables: SideTables | None = None
         try:
             if config.engine is not None and config.history_url is not None:
-                node = await open_node(config.engine, config.history_url)
+                node = await open_node(
+                    config.engine,
+                    config.history_url,
+                    durability=Durability(config.durability),
+                )
                 history = node.history
             elif config.history_url is not None:
                 history = await open_history(

@@ -8,7 +8,7 @@ import attrs
 from mist.engine.contract import Engine, EngineUnavailable, Standing
 from mist.engine.opening import open_engine
 from mist.errors import StartupError
-from mist.history import History, Mirror
+from mist.history import Durability, History, Mirror
 from mist.history.opening import open_mirror
 
 __all__ = ["Node", "open_node"]
@@ -34,8 +34,10 @@ class Node:
 
     async def close(self) -> None:
         """Close the mirror, and leave the engine."""
-        await self.history.close()
-        await self.engine.close()
+        try:
+            await self.history.close()
+        finally:
+            await self.engine.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -44,17 +46,19 @@ class Node:
         await self.close()
 
 
-async def open_node(url: str, mirror_url: str) -> Node:
+async def open_node(
+    url: str, mirror_url: str, *, durability: Durability = Durability.POWER
+) -> Node:
     """Enter an engine, and open the mirror of its log.
 
     Args:
-        url: of the engine; see `open_engine`.
+        url, durability: of the engine; see `open_engine`.
         mirror_url: see `open_mirror`.
 
     Raises:
         StartupError: one line that says why not.
     """
-    engine = await open_engine(url)
+    engine = await open_engine(url, durability=durability)
     try:
         name = random_name()
         try:

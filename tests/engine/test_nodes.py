@@ -14,7 +14,7 @@ from mist.auth.opening import open_registry
 from mist.engine.entries import ForgottenKeys, StagedBatch, encode
 from mist.engine.node import Node, open_node
 from mist.errors import StartupError
-from mist.history import Bulk, Key, Mark
+from mist.history import Bulk, Durability, Key, Mark
 from mist.history.commits import make_blocks
 from mist.history.mirroring import Arrival
 from mist.history.opening import open_history
@@ -22,6 +22,7 @@ from mist.message import Envelope
 from mist.sessions.hub import Hub
 from mist.sessions.node_sequencer import NodeSequencer
 from tests.engine.flaky import FlakyEngine
+from tests.engine.redis_server import RedisServers
 from tests.history.messages import publication, replay, run
 from tests.sessions.storing import bulk, join, numbers, take
 from tests.waiting import until
@@ -54,15 +55,21 @@ class Server:
 Start = Callable[..., Awaitable[Server]]
 
 
-@pytest.fixture
-async def start(tmp_path: Path, nursery: trio.Nursery) -> AsyncIterator[Start]:
+@pytest.fixture(params=["memory", "redis wheel", "redis system"])
+async def start(
+    request: pytest.FixtureRequest, redis_servers: RedisServers, nursery: trio.Nursery
+) -> AsyncIterator[Start]:
     """Starts another node of the realm, each time it is called."""
+    kind, _, which = request.param.partition(" ")
     realm = secrets.token_hex(4)
+    url = redis_servers.get(which).url(realm) if kind == "redis" else f"memory://{realm}"
 
     async with AsyncExitStack() as stack:
 
         async def start(mirror: str = "memory://", timeout: float = 5.0) -> Server:
-            node = await stack.enter_async_context(await open_node(f"memory://{realm}", mirror))
+            node = await stack.enter_async_context(
+                await open_node(url, mirror, durability=Durability.PROCESS)
+            )
             engine = FlakyEngine(node.engine)
             node = attrs.evolve(node, engine=engine)
             hub = Hub(await open_registry("memory://"))

@@ -1,6 +1,7 @@
-"""A hub over a history, each kind in turn; the third is the mirror of an engine."""
+"""A hub over a history, each kind in turn; the last two are the mirrors of engines."""
 
-from collections.abc import AsyncIterator
+import secrets
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -8,17 +9,31 @@ import trio
 
 from mist.auth.opening import open_registry
 from mist.engine.node import open_node
-from mist.history import History
+from mist.history import Durability, History
 from mist.history.opening import open_history
 from mist.sessions.hub import Hub
+from tests.engine.redis_server import RedisServers
 from tests.sessions.storing import NODES, sequence
 
 
-@pytest.fixture(params=["memory", "sqlite", "engine"])
-async def history(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[History]:
+@pytest.fixture(scope="module")
+def redis_servers() -> Iterator[RedisServers]:
+    """For all tests of a module: each has a realm of its own."""
+    servers = RedisServers()
+    yield servers
+    servers.close()
+
+
+@pytest.fixture(params=["memory", "sqlite", "engine", "redis"])
+async def history(
+    request: pytest.FixtureRequest, tmp_path: Path, redis_servers: RedisServers
+) -> AsyncIterator[History]:
     url = "memory://" if request.param == "memory" else f"sqlite:///{tmp_path}/history.db"
-    if request.param == "engine":
-        async with await open_node("memory://", url) as node:
+    if request.param in ("engine", "redis"):
+        engine = "memory://"
+        if request.param == "redis":
+            engine = redis_servers.get("wheel").url(secrets.token_hex(4))
+        async with await open_node(engine, url, durability=Durability.PROCESS) as node:
             NODES[node.history] = node
             yield node.history
     else:
