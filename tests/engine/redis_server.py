@@ -40,10 +40,11 @@ def free_port() -> int:
     """A port that nobody listens on.
 
     It is below those that the kernel gives out: while a server is down, none of the connections
-    that others make has its port, and none to it is connected to itself.
+    that others make has its port, and none to it is connected to itself. So is the port 10,000
+    above it, which a member of a cluster listens on, too.
     """
     while True:
-        port = random.randrange(12_000, 32_000)
+        port = random.randrange(12_000, 22_000)
         with socket.socket() as sock, suppress(OSError):
             sock.bind((HOST, port))
             return port
