@@ -76,7 +76,7 @@ class Settings:
         repr=lambda url: repr(url and without_password(url)),
         metadata=about(
             kinds.ENGINE,
-            "Engine on which several nodes act as one: memory://NAME, within a process, for tests",
+            "Engine on which several nodes act as one: redis://HOST; memory://NAME for tests",
             hidden=True,
         ),
     )
