@@ -18,4 +18,5 @@ first for all, and nobody gets what is not kept.
     entries     what a record says: messages, a writer's batch, forgotten keys
     opening     finds the member for a URL
     memory      `memory://`: nodes in one process
+    redis/      `redis://`, `rediss://`
 """
