@@ -16,6 +16,7 @@ import trio
 from hypothesis import HealthCheck, settings
 
 from mist.server import Server
+from tests.engine.redis_server import RedisServers
 from tests.processes import Process, serving
 from tests.servers import running
 
@@ -75,6 +76,14 @@ def own_process(tmp_path: Path, serve_options: Sequence[str]) -> Iterator[Proces
     """The same for one test, which may end it. Its data directory is `tmp_path / "data"`."""
     with serving(tmp_path / "data", *serve_options) as process:
         yield process
+
+
+@pytest.fixture(scope="module")
+def redis_servers() -> Iterator[RedisServers]:
+    """Redis servers for all tests of a module: each has a realm of its own."""
+    servers = RedisServers()
+    yield servers
+    servers.close()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -23,6 +23,7 @@ __all__ = [
     "Record",
     "Standing",
     "Trimmed",
+    "check_record",
     "check_size",
 ]
 
@@ -38,6 +39,17 @@ def check_size(body: bytes) -> None:
     """
     if len(body) > MAX_BODY:
         raise ValueError("a body of more bytes than a record may have")
+
+
+def check_record(body: bytes, count: int) -> None:
+    """Check that a record may have this body, and so many messages.
+
+    Raises:
+        ValueError: it may not.
+    """
+    check_size(body)
+    if count < 0:
+        raise ValueError("a record has no less than no messages")
 
 
 class EngineUnavailable(MistError):

@@ -7,7 +7,7 @@ records are read from where the mirror is, so nothing is missed and nothing come
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from itertools import groupby
-from typing import Final
+from typing import Final, TypeAlias
 
 import attrs
 import trio
@@ -29,6 +29,10 @@ _WAIT: Final = 0.5  # seconds, for the next record
 _DELAY: Final = 0.1  # seconds until it is tried again; then twice as long each time, up to:
 _LAST_DELAY: Final = 0.5
 _AT_ONCE: Final = 64  # records applied in one transaction
+
+
+_Step: TypeAlias = Sequence[tuple[Record, Entry]]
+"""Records of one kind that are applied together."""
 
 
 @attrs.frozen
@@ -78,17 +82,15 @@ class Follower:
                 continue
             self._works()
             self.caught_up = self.caught_up or not records
-            for kind, step in steps:
-                arrived = await self._apply(kind, step)
+            for step in steps:
+                arrived = await self._apply(step)
                 for each in arrived:
                     await self._tell(each)
 
-    async def _apply(
-        self, kind: type[Entry], step: Sequence[tuple[Record, Entry]]
-    ) -> list[Arrived]:
+    async def _apply(self, step: _Step) -> list[Arrived]:
         while True:
             try:
-                arrived = await self._apply_once(kind, step)
+                arrived = await self._apply_once(step)
             except (MistError, ValueError) as error:
                 await self._note(error)
             else:
@@ -107,9 +109,7 @@ class Follower:
         await trio.sleep(self._delay)
         self._delay = min(2 * self._delay, _LAST_DELAY)
 
-    async def _apply_once(
-        self, kind: type[Entry], step: Sequence[tuple[Record, Entry]]
-    ) -> list[Arrived]:
+    async def _apply_once(self, step: _Step) -> list[Arrived]:
         ((record, entry), *_) = step
         if isinstance(entry, StagedBatch):
             arrival = BatchArrival(
@@ -146,9 +146,7 @@ class Follower:
         return Bulk(blocks, record.count)
 
 
-def _steps(
-    records: Iterable[Record],
-) -> Iterator[tuple[type[Entry], Sequence[tuple[Record, Entry]]]]:
+def _steps(records: Iterable[Record]) -> Iterator[_Step]:
     """What is applied together: messages, as many as are there; anything else by itself.
 
     Raises:
@@ -159,4 +157,4 @@ def _steps(
         group = list(some)
         size = _AT_ONCE if kind is Messages else 1
         for start in range(0, len(group), size):
-            yield kind, group[start : start + size]
+            yield group[start : start + size]

@@ -25,6 +25,7 @@ from mist.engine.contract import (
     Record,
     Standing,
     Trimmed,
+    check_record,
     check_size,
 )
 
@@ -89,9 +90,7 @@ class MemoryEngine(Engine):
         return await self.standing()
 
     async def append(self, node: str, serial: int, body: bytes, count: int, epoch: str) -> Placed:
-        check_size(body)
-        if count < 0:
-            raise ValueError("a record has no less than no messages")
+        check_record(body, count)
         realm = await self._turn()
         if epoch != realm.epoch:
             raise Forked

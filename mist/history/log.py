@@ -9,23 +9,22 @@ its block store each time, since another process is writing.
 """
 
 from collections.abc import Callable, Collection, Sequence
-from functools import partial, reduce
+from functools import partial
 from itertools import islice
 from typing import Final, TypeVar
 
 import attrs
 import trio
 
-from mist.errors import HistoryUnavailable
 from mist.history import MAX_GROUP, Durability, History, HistoryStatistics
 from mist.history.block_cache import Blocks
 from mist.history.block_store import BlockStore, Change, Executor, Totals
 from mist.history.channels import find_number
-from mist.history.commits import Bulk, Commit, Mark, place_bulk
+from mist.history.commits import Bulk, Commit, Mark
 from mist.history.encoding import encode_blocks, takes_long
 from mist.history.erasing import Erased, Erasure
 from mist.history.inspection import inspect
-from mist.history.layout import MICROSECONDS, Head
+from mist.history.layout import MICROSECONDS
 from mist.history.leaps import Leap, Reading
 from mist.history.log_access import LogAccess
 from mist.history.log_maintenance import LogMaintenance
@@ -34,7 +33,6 @@ from mist.history.mirroring import Mirror, NotAMirror
 from mist.history.numbering import ChannelPosition, channel_key
 from mist.history.part import ColumnPage
 from mist.history.record import (
-    MAX_ID,
     KeyRecord,
     Page,
     Position,
@@ -94,18 +92,11 @@ class Log(History):
                 rows = await trio.to_thread.run_sync(encode_blocks, publications, times)
             metadata = access.metadata
             keys = _key_records(publications, times, metadata.newest)
-            newest = metadata.newest + rows[-1].head.last
-            if newest > MAX_ID:
-                raise HistoryUnavailable("History is at its last id")
+            newest = access.newest_with(rows[-1].head.last)
             placed = [row.moved(metadata.newest) for row in rows]
             await access.write(lambda store: store.append(placed, keys))
             # No await from here on: the metadata follows the block store at once.
-            access.metadata = attrs.evolve(
-                access.metadata,
-                newest=newest,
-                latest=placed[-1].head.newest,
-                above=reduce(Totals.plus, [row.head for row in placed], metadata.above),
-            )
+            access.metadata = access.metadata.extended([row.head for row in placed], newest)
         return placed[0].head.first
 
     async def commit(self, bulk: Bulk, mark: Mark, time: float) -> tuple[Commit, bool]:
@@ -113,28 +104,10 @@ class Log(History):
         access.check_own()
         moment = access.clock.stamp(time)
         async with access.write_lock:
-            known = await self.committed(mark.owner, mark.writer)
-            if known is not None and mark.batch <= known.batch:
+            known = await access.known_commit(mark)
+            if known is not None:
                 return known, False
-            metadata = access.metadata
-            newest = metadata.newest + bulk.count
-            if newest > MAX_ID:
-                raise HistoryUnavailable("History is at its last id")
-            heads: list[Head] = []
-            first, last = (metadata.newest + 1, newest) if bulk.count else (0, 0)
-            commit = Commit(mark.batch, first, last, bulk.count, moment)
-            rows = await access.executor.supply(
-                partial(place_bulk, bulk, metadata.newest, moment, heads)
-            )
-            await access.write(lambda store: store.commit(rows, mark, commit))
-            # No await from here on, as in `append`.
-            access.metadata = attrs.evolve(
-                access.metadata,
-                newest=newest,
-                latest=moment if bulk.count else metadata.latest,
-                above=reduce(Totals.plus, heads, access.metadata.above),
-            )
-        return commit, True
+            return await access.store_bulk(bulk, mark, moment), True
 
     async def mirror(self, epoch: str) -> Mirror:
         access = self._access

@@ -7,6 +7,7 @@ updates the metadata before anything else runs, so that the two never differ.
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TypeVar
 
 import trio
@@ -15,7 +16,10 @@ from mist.errors import HistoryDamaged, HistoryUnavailable
 from mist.history.block_cache import Blocks
 from mist.history.block_store import BlockStore, Executor
 from mist.history.clock import Clock
+from mist.history.commits import Bulk, Commit, Mark, place_bulk
+from mist.history.layout import Head
 from mist.history.log_metadata import LogMetadata
+from mist.history.record import MAX_ID
 from mist.history.selection import Selection
 
 __all__ = ["LogAccess"]
@@ -105,6 +109,37 @@ class LogAccess:
         """Run `work` on the block store that is written. The caller holds `write_lock`."""
         self.check_open()
         return await self._executor.write(work)
+
+    def newest_with(self, count: int) -> int:
+        """The newest id once there are so many more. Raises HistoryUnavailable past the last."""
+        newest = self.metadata.newest + count
+        if newest > MAX_ID:
+            raise HistoryUnavailable("History is at its last id")
+        return newest
+
+    async def known_commit(self, mark: Mark) -> Commit | None:
+        """The writer's last commit, where this batch is that one or an earlier one."""
+        known = await self.read(lambda store: store.committed(mark.owner, mark.writer))
+        return known if known is not None and mark.batch <= known.batch else None
+
+    async def store_bulk(
+        self, bulk: Bulk, mark: Mark, moment: int, offset: int | None = None
+    ) -> Commit:
+        """Store a writer's batch. The caller holds `write_lock`, and knows that it is new.
+
+        Args:
+            moment: its messages' time, microseconds.
+            offset: see `BlockStore.commit`.
+        """
+        before, newest = self.metadata.newest, self.newest_with(bulk.count)
+        first, last = (before + 1, newest) if bulk.count else (0, 0)
+        commit = Commit(mark.batch, first, last, bulk.count, moment)
+        heads: list[Head] = []
+        rows = await self._executor.supply(partial(place_bulk, bulk, before, moment, heads))
+        await self.write(lambda store: store.commit(rows, mark, commit, offset))
+        # No await from here on: the metadata follows the block store at once.
+        self.metadata = self.metadata.extended(heads, newest)
+        return commit
 
     @asynccontextmanager
     async def writing(self) -> AsyncIterator[None]:

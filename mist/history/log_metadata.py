@@ -1,10 +1,13 @@
 """Log metadata: what is known of a log without reading its blocks."""
 
 import secrets
+from collections.abc import Sequence
+from functools import reduce
 
 import attrs
 
 from mist.history.block_store import BlockStore, State, Totals
+from mist.history.layout import Head
 
 __all__ = ["LogMetadata", "first_kept", "random_epoch"]
 
@@ -44,6 +47,21 @@ class LogMetadata:
                 newest, latest = max(newest, last.last), max(latest, last.newest)
             first = first_kept(store, newest)
             return cls(state, tracked, newest, latest, first, store.totals(state.floor))
+
+    def extended(self, heads: Sequence[Head], newest: int) -> "LogMetadata":
+        """The metadata once blocks with these heads, or none, were appended.
+
+        Args:
+            newest: the highest id then; of a mirror, ids up to it may be of nothing.
+        """
+        was_empty = self.first > self.newest
+        return attrs.evolve(
+            self,
+            newest=newest,
+            latest=heads[-1].newest if heads else self.latest,
+            first=newest + 1 if was_empty and not heads else self.first,
+            above=reduce(Totals.plus, heads, self.above),
+        )
 
 
 def first_kept(store: BlockStore, newest: int) -> int:

@@ -9,16 +9,16 @@ mirror: what one of them leaves out, such as a publication whose key is known, n
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial, reduce
+from functools import partial
 from typing import Final
 
 import attrs
 
 from mist.errors import HistoryUnavailable, MistError
-from mist.history.block_store import BlockStore, Totals
-from mist.history.commits import Bulk, Commit, Mark, place_bulk
+from mist.history.block_store import BlockStore
+from mist.history.commits import Bulk, Commit, Mark
 from mist.history.encoding import with_channel_counts
-from mist.history.layout import MICROSECONDS, Head, Row
+from mist.history.layout import MICROSECONDS, Row
 from mist.history.log_access import LogAccess
 from mist.history.record import KEY_SECONDS, MAX_ID, Key, KeyRecord
 
@@ -135,7 +135,9 @@ class Mirror:
             step = _Step(access.metadata.newest, self.offset)
             await access.write(partial(step.apply, arrivals=arrivals))
             # No await from here on: the metadata follows the block store at once.
-            self._advance([row.head for row in step.rows], step.newest, step.offset)
+            heads = [row.head for row in step.rows]
+            access.metadata = access.metadata.extended(heads, step.newest)
+            self.offset = step.offset
         return step.applied
 
     async def apply_batch(self, arrival: BatchArrival) -> tuple[Commit, bool]:
@@ -151,34 +153,17 @@ class Mirror:
         async with access.writing():
             before = access.metadata.newest
             _check_next(arrival, before, self.offset)
-            newest = _raised(before, bulk.count)
-            known = await access.read(lambda store: store.committed(mark.owner, mark.writer))
-            if known is not None and mark.batch <= known.batch:
+            commit = await access.known_commit(mark)
+            is_new = commit is None
+            if commit is None:
+                commit = await access.store_bulk(bulk, mark, arrival.time, arrival.offset)
+            else:
+                newest = access.newest_with(bulk.count)
                 left_out = newest if bulk.count else 0
                 await access.write(lambda store: store.mirror((), (), arrival.offset, left_out))
-                self._advance([], newest, arrival.offset)
-                return known, False
-            heads: list[Head] = []
-            first, last = (before + 1, newest) if bulk.count else (0, 0)
-            commit = Commit(mark.batch, first, last, bulk.count, arrival.time)
-            rows = await access.executor.supply(
-                partial(place_bulk, bulk, before, arrival.time, heads)
-            )
-            await access.write(lambda store: store.commit(rows, mark, commit, arrival.offset))
-            self._advance(heads, newest, arrival.offset)
-        return commit, True
-
-    def _advance(self, heads: Sequence[Head], newest: int, offset: int) -> None:
-        access = self._access
-        metadata = access.metadata
-        access.metadata = attrs.evolve(
-            metadata,
-            newest=newest,
-            latest=heads[-1].newest if heads else metadata.latest,
-            first=newest + 1 if metadata.first > metadata.newest and not heads else metadata.first,
-            above=reduce(Totals.plus, heads, metadata.above),
-        )
-        self.offset = offset
+                access.metadata = access.metadata.extended((), newest)
+            self.offset = arrival.offset
+        return commit, is_new
 
 
 class _Step:

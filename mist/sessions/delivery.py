@@ -159,9 +159,10 @@ class Delivery:
 
         Cancelled, it leaves the rest to those who read the history.
         """
+        tag_lists = TagLists()
         try:
             for row in rows:
-                read = partial(_slices_of, row, TagLists())
+                read = partial(_slices_of, row, tag_lists)
                 if row.head.messages > _FEW:
                     slices = await trio.to_thread.run_sync(read)
                 else:

@@ -228,7 +228,6 @@ class NodeSequencer(Sequencer):
             if known is not None and mark.batch <= known.batch:
                 submission.outcome = known, False
                 self._settle_bulk(submission)
-                self._settled.notify()
                 return
             packed = parts_of(bulk)
             while (body := await trio.to_thread.run_sync(next, packed, None)) is not None:
@@ -241,11 +240,9 @@ class NodeSequencer(Sequencer):
                 self._note_failure(error)
             submission.outcome = error
             self._settle_bulk(submission)
-            self._settled.notify()
             return
         except BaseException:  # cancelled
             self._settle_bulk(submission)
-            self._settled.notify()
             raise
         entry = StagedBatch(mark.owner, mark.writer, mark.batch, name, parts)
         await self._append(_Sent(bulk=submission), encode(entry), bulk.count)
@@ -278,23 +275,23 @@ class NodeSequencer(Sequencer):
 
     async def _deliver_sent(self, sent: _Sent, first: int, applied: Applied) -> None:
         """Deliver and settle what was published here."""
-        waiting = [each for submissions in sent.pieces for each in submissions]
-        waiting.reverse()
+        group = [each for submissions in sent.pieces for each in submissions]
+        settled = 0
         try:
             for place, submissions in enumerate(sent.pieces):
                 known = applied.known.get(place)
                 for submission in submissions:
                     if known is None:
                         await self.delivery.deliver(submission, first)
-                        self._settle(waiting.pop(), first)
+                        self._settle(submission, first)
                     elif submission.key is not None and known.digest == submission.key.digest:
-                        self._settle(waiting.pop(), known.first)
+                        self._settle(submission, known.first)
                     else:
-                        self._settle(waiting.pop(), KeyUsed(known))
+                        self._settle(submission, KeyUsed(known))
+                    settled += 1
                     first += submission.count
         except BaseException:  # cancelled
-            waiting.reverse()
-            self._refuse(waiting, HistoryUnavailable(_STOPPED))
+            self._refuse(group[settled:], HistoryUnavailable(_STOPPED))
             raise
 
     async def _deliver_batch(self, sent: _Sent | None, commit: Commit, fresh: bool) -> None:

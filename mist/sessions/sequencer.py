@@ -328,9 +328,9 @@ class Sequencer:
             submission.outcome = error
         finally:
             self._settle_bulk(submission)
-            self._settled.notify()
 
     def _settle_bulk(self, submission: BulkSubmission) -> None:
         """Have its writer hear the outcome; without one, it hears `HistoryUnavailable`."""
         self._bulks -= 1
         submission.done.set()
+        self._settled.notify()

@@ -1,7 +1,7 @@
 """Engines, each kind in turn: a realm of its own for each test, and any number of nodes on it."""
 
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
@@ -11,14 +11,6 @@ from mist.history import Durability
 from tests.engine.redis_server import RedisServers
 
 Connect = Callable[[], Awaitable[Engine]]
-
-
-@pytest.fixture(scope="module")
-def redis_servers() -> Iterator[RedisServers]:
-    """Redis servers for all tests of a module: each has a realm of its own."""
-    servers = RedisServers()
-    yield servers
-    servers.close()
 
 
 @pytest.fixture(params=["memory", "redis wheel", "redis system"])

@@ -1,7 +1,7 @@
 """A hub over a history, each kind in turn; the last two are the mirrors of engines."""
 
 import secrets
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -14,14 +14,6 @@ from mist.history.opening import open_history
 from mist.sessions.hub import Hub
 from tests.engine.redis_server import RedisServers
 from tests.sessions.storing import NODES, sequence
-
-
-@pytest.fixture(scope="module")
-def redis_servers() -> Iterator[RedisServers]:
-    """For all tests of a module: each has a realm of its own."""
-    servers = RedisServers()
-    yield servers
-    servers.close()
 
 
 @pytest.fixture(params=["memory", "sqlite", "engine", "redis"])

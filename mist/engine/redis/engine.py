@@ -18,6 +18,7 @@ from mist.engine.contract import (
     Record,
     Standing,
     Trimmed,
+    check_record,
     check_size,
 )
 from mist.engine.redis import scripts
@@ -32,7 +33,7 @@ __all__ = ["RedisEngine"]
 _NODES: Final = 1_000  # known at a time; the longest silent is forgotten first
 _SLICE: Final = 0.5  # seconds that Redis is asked to wait for a record, again and again
 _RECORDS: Final = 500  # read at most in one step of Redis, which does nothing else meanwhile
-_TRIMMED: Final = 1_000  # likewise
+_TRIMMED: Final = 1_000  # records let go in one step, for the same reason
 _STAGED: Final = 2 * 86_400  # seconds
 
 
@@ -106,9 +107,7 @@ class RedisEngine(Engine):
     # to write
 
     async def append(self, node: str, serial: int, body: bytes, count: int, epoch: str) -> Placed:
-        check_size(body)
-        if count < 0:
-            raise ValueError("a record has no less than no messages")
+        check_record(body, count)
         if epoch != self._fence.epoch:
             await trio.lowlevel.checkpoint()
             raise Forked

@@ -29,7 +29,7 @@ class Seen:
 
     Attributes:
         time: names it, beside its offset; 0 where it isn't known.
-        newest: the highest id up to it; likewise.
+        newest: the highest id up to it; 0 where it isn't known.
     """
 
     offset: int = 0

@@ -14,6 +14,8 @@ _SCHEMES: Final = {"redis": False, "rediss": True}
 _REALM: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _OPTIONS: Final = ("realm", "timeout", "connect_timeout", "ca")
 _LONGEST: Final = 60.0  # seconds
+_TIMEOUT: Final = 5.0
+_CONNECT_TIMEOUT: Final = 2.0
 
 
 @attrs.frozen
@@ -34,8 +36,8 @@ class Location:
     password: str = attrs.field(default="", repr=False)
     tls: bool = False
     realm: str = "mist"
-    timeout: float = 5.0
-    connect_timeout: float = 2.0
+    timeout: float = _TIMEOUT
+    connect_timeout: float = _CONNECT_TIMEOUT
     ca: str = ""
 
     @property
@@ -77,8 +79,8 @@ class Location:
             password=unquote(parts.password or ""),
             tls=_SCHEMES[parts.scheme],
             realm=realm,
-            timeout=_seconds(options, "timeout", 5.0),
-            connect_timeout=_seconds(options, "connect_timeout", 2.0),
+            timeout=_seconds(options, "timeout", _TIMEOUT),
+            connect_timeout=_seconds(options, "connect_timeout", _CONNECT_TIMEOUT),
             ca=options.get("ca", ""),
         )
 

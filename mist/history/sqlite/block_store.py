@@ -91,10 +91,7 @@ class SqliteBlockStore(BlockStore):
         with translated():
             if keys or len(rows) > 1 or rows[0].tally:
                 with transaction(self._connection):
-                    for row in rows:
-                        self._add(row)
-                    if keys:
-                        insert_keys(self._connection, keys)
+                    self._add_all(rows, keys)
             else:  # the usual case: one statement, and one wait for the interpreter lock
                 insert(self._connection, rows[0])
         self._wal_usage.written += sum([row.head.size for row in rows])
@@ -126,14 +123,17 @@ class SqliteBlockStore(BlockStore):
     ) -> None:
         self._check_file()
         with translated(), transaction(self._connection):
-            for row in rows:
-                self._add(row)
-            if keys:
-                insert_keys(self._connection, keys)
+            self._add_all(rows, keys)
             if left_out:
                 note_left_out(self._connection, left_out)
             put_offset(self._connection, offset)
         self._wal_usage.written += sum([row.head.size for row in rows])
+
+    def _add_all(self, rows: Sequence[Row], keys: Sequence[KeyRecord]) -> None:
+        for row in rows:
+            self._add(row)
+        if keys:
+            insert_keys(self._connection, keys)
 
     def _add(self, row: Row) -> None:
         insert(self._connection, row)
