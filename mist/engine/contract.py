@@ -11,6 +11,7 @@ from typing import Final, Self
 
 import attrs
 
+from mist.engine.members import Members
 from mist.errors import MistError
 
 __all__ = [
@@ -155,6 +156,11 @@ class Engine(ABC):
     Every method raises `EngineUnavailable` once the engine has not answered for so long as it was
     opened with; none waits for longer. Cancelled, what was asked may have been done or not.
     """
+
+    @property
+    @abstractmethod
+    def members(self) -> Members:
+        """The nodes of the realm, their leases, and questions to them."""
 
     @abstractmethod
     async def enter(self, node: str) -> Standing:

@@ -28,6 +28,8 @@ from mist.engine.contract import (
     check_record,
     check_size,
 )
+from mist.engine.members import Members
+from mist.engine.memory_members import Membership, MemoryMembers
 
 __all__ = ["MemoryEngine", "open_memory"]
 
@@ -52,6 +54,7 @@ class _Realm:
     nodes: OrderedDict[str, _Node] = attrs.field(factory=OrderedDict)  # the longest silent first
     staged: dict[str, dict[int, bytes]] = attrs.field(factory=dict)
     changed: Change = attrs.field(factory=Change)
+    membership: Membership = attrs.field(factory=Membership)
 
     @property
     def offset(self) -> int:
@@ -75,6 +78,14 @@ class MemoryEngine(Engine):
         self._realm = realm or _Realm()
         self._clock = clock
         self._closed = False
+        self._members = MemoryMembers(self._membership, clock)
+
+    @property
+    def members(self) -> Members:
+        return self._members
+
+    async def _membership(self) -> Membership:
+        return (await self._turn()).membership
 
     async def _turn(self) -> _Realm:
         await trio.lowlevel.checkpoint()

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import trio
 
 from mist.engine.contract import Engine, EngineUnavailable, Placed, Record, Standing
+from mist.engine.members import Members
 
 __all__ = ["FlakyEngine"]
 
@@ -26,6 +27,10 @@ class FlakyEngine(Engine):
         self.held = trio.Event()
         self.held.set()
         self._engine = engine
+
+    @property
+    def members(self) -> Members:
+        return self._engine.members
 
     async def _check(self) -> None:
         await trio.lowlevel.checkpoint()

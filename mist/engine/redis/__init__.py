@@ -6,6 +6,7 @@
     fence          whether the log is still the one that it was
     replies        what errors mean
     scripts        what Redis does in one step: append, read, trim
+    members        which nodes are there, leases, questions
     engine         `RedisEngine`: the contract over them
     requirements   what a Redis has to be set to
     opening        looks at that, and makes the engine
@@ -15,7 +16,8 @@ Keys of a realm, in one slot of a cluster:
     {mist:REALM}:head            format, epoch, newest id, last offset and its time, what is trimmed
     {mist:REALM}:log             a stream, whose ids are the offsets; see `scripts`
     {mist:REALM}:nodes           each node's last serial, and the place it was given
-    {mist:REALM}:staged:BATCH    a batch's parts; these alone expire
+    {mist:REALM}:staged:BATCH    a batch's parts, which expire
+    {mist:REALM}:members, …      see `members`
 
 Commands are sent and replies read here, over hiredis' parser, and not by a client library. Measured
 with coredis 6.9 on trio, one call at a time: 204 and 218 µs of processor to append and to read a

@@ -21,10 +21,12 @@ from mist.engine.contract import (
     check_record,
     check_size,
 )
+from mist.engine.members import Members
 from mist.engine.redis import scripts
 from mist.engine.redis.connection import Reply
 from mist.engine.redis.fence import Fence, Seen
 from mist.engine.redis.location import Location
+from mist.engine.redis.members import RedisMembers
 from mist.engine.redis.pool import Pool
 from mist.engine.redis.replies import says
 
@@ -51,6 +53,11 @@ class RedisEngine(Engine):
         self._at_end = False  # whether there was none behind that
         self._waiting = False  # whether a task waits for the next one
         self._news = Change()  # of that
+        self._members = RedisMembers(location.realm, fence)
+
+    @property
+    def members(self) -> Members:
+        return self._members
 
     # to enter
 
