@@ -139,6 +139,9 @@ class Record:
         time: when it was appended, by the engine's clock; microseconds, never going back.
         node, serial: who appended it, and which of its records it is.
         body: what it says, see `mist.engine.entries`.
+        tokens: the version of the realm's token registry when it was appended, read in the same
+            step; 0 where the engine holds no tokens. A node that has taken in that version knows of
+            each revocation that had returned by then.
     """
 
     offset: int
@@ -148,6 +151,7 @@ class Record:
     node: str
     serial: int
     body: bytes = attrs.field(repr=False)
+    tokens: int = 0
 
 
 class Engine(ABC):

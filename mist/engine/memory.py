@@ -15,6 +15,7 @@ from weakref import WeakValueDictionary
 import attrs
 import trio
 
+from mist.auth.shared_memory import SharedMemory, shared_memory
 from mist.change import Change
 from mist.engine.contract import (
     Engine,
@@ -53,6 +54,7 @@ class _Realm:
     records: list[Record] = attrs.field(factory=list)
     nodes: OrderedDict[str, _Node] = attrs.field(factory=OrderedDict)  # the longest silent first
     staged: dict[str, dict[int, bytes]] = attrs.field(factory=dict)
+    tokens: SharedMemory = attrs.field(factory=SharedMemory)
     changed: Change = attrs.field(factory=Change)
     membership: Membership = attrs.field(factory=Membership)
 
@@ -113,7 +115,16 @@ class MemoryEngine(Engine):
         realm.time = max(realm.time, round(self._clock() * 1_000_000))
         placed = Placed(realm.offset + 1, realm.newest + 1)
         realm.records.append(
-            Record(placed.offset, placed.first, count, realm.time, node, serial, body)
+            Record(
+                placed.offset,
+                placed.first,
+                count,
+                realm.time,
+                node,
+                serial,
+                body,
+                realm.tokens.number,
+            )
         )
         realm.newest += count
         known.serial, known.placed = serial, placed
@@ -179,5 +190,5 @@ async def open_memory(name: str) -> MemoryEngine:
         return MemoryEngine()
     realm = _REALMS.get(name)
     if realm is None:
-        realm = _REALMS[name] = _Realm()
+        realm = _REALMS[name] = _Realm(tokens=shared_memory(name))
     return MemoryEngine(realm)

@@ -121,7 +121,7 @@ class RedisEngine(Engine):
         seen = self._fence.seen
         reply = await self._fence.run(
             scripts.APPEND,
-            self._all_keys,
+            (*self._all_keys, self._fence.tokens),
             epoch,
             seen.offset,
             seen.time,
@@ -254,12 +254,14 @@ class RedisEngine(Engine):
         for header, body in zip(fields[::2], fields[1::2], strict=True):
             assert isinstance(header, bytes)
             assert isinstance(body, bytes)
-            first, count, time, previous, serial, node = header.decode().split(" ", 5)
+            first, count, time, previous, tokens, serial, node = header.decode().split(" ", 6)
             if known and int(previous) != known:
                 raise self._fence.forked(epoch)
             known = int(time)
             after += 1
-            records.append(Record(after, int(first), int(count), known, node, int(serial), body))
+            records.append(
+                Record(after, int(first), int(count), known, node, int(serial), body, int(tokens))
+            )
         last = records[-1]
         seen = Seen(after, known, last.first + last.count - 1)
         self._move(epoch, seen, at_end=after == offset)

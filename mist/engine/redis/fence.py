@@ -44,12 +44,13 @@ class Fence:
         epoch: of the log.
         seen: the last record that this node has read or appended.
         lost: the epoch, once the log is known to be of another one, or to have lost records.
-        head, log, nodes: keys.
+        head, log, nodes, tokens: keys; the last one is that of the head of the tokens.
     """
 
     def __init__(self, location: Location, pool: Pool) -> None:
         prefix = f"{{mist:{location.realm}}}:"
         self.head, self.log, self.nodes = f"{prefix}head", f"{prefix}log", f"{prefix}nodes"
+        self.tokens = f"{prefix}tokens:head"
         self.epoch = ""
         self.seen = Seen()
         self.lost = ""

@@ -1,9 +1,10 @@
 """What Redis does in one step. All keys of a script are of one realm, and so in one slot.
 
 A record is an entry of the stream with the id `OFFSET-0` and one field, whose name is `FIRST COUNT
-TIME PREVIOUS SERIAL NODE` and whose value is the body. `PREVIOUS` is the time of the record before
-it. Times ascend, so it names one record: a log that has lost some and was continued tells it by the
-first record behind the gap, however the loss came about.
+TIME PREVIOUS TOKENS SERIAL NODE` and whose value is the body. `PREVIOUS` is the time of the record
+before it. Times ascend, so it names one record: a log that has lost some and was continued tells it
+by the first record behind the gap, however the loss came about. `TOKENS` is the version of the
+token registry.
 
 Numbers stay below 2^53, as which Lua has them. They are handed on as numbers, never put together as
 text: that would round times.
@@ -18,7 +19,7 @@ from mist.engine.redis.connection import Command
 
 __all__ = ["APPEND", "ENTER", "FORMAT", "READ", "STAGE", "TRIM", "VERIFY", "Script"]
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """Of the keys and the records; a realm of another one is left alone."""
 
 
@@ -87,7 +88,7 @@ return {head[2], tonumber(head[3]), tonumber(head[4]), tonumber(head[5])}
 
 APPEND: Final = Script.of(
     """
--- head, log, nodes; epoch, seen offset, its time, node, serial, count, body
+-- head, log, nodes, tokens; epoch, seen offset, its time, node, serial, count, body
 local head = redis.call('HMGET', KEYS[1], 'epoch', 'newest', 'offset', 'time')
 if head[1] ~= ARGV[1] then return 'forked' end
 local newest, offset, time = tonumber(head[2]), tonumber(head[3]), tonumber(head[4])
@@ -102,10 +103,11 @@ if serial < tonumber(last) then return 'unknown' end
 if serial == tonumber(last) then return {tonumber(at), tonumber(first), tonumber(when)} end
 local now = redis.call('TIME')
 local next = math.max(time + 1, now[1] * 1000000 + now[2])
+local tokens = redis.call('HGET', KEYS[4], 'version') or '0'
 -- The first write: where Redis refuses one, such as for want of memory, it refuses this.
 redis.call('XADD', KEYS[2], string.format('%.0f-0', offset + 1),
-  string.format('%.0f %s %.0f %.0f %s %s', newest + 1, ARGV[6], next, time, ARGV[5], ARGV[4]),
-  ARGV[7])
+  string.format('%.0f %s %.0f %.0f %s %s %s', newest + 1, ARGV[6], next, time, tokens, ARGV[5],
+    ARGV[4]), ARGV[7])
 redis.call('HSET', KEYS[1], 'newest', newest + tonumber(ARGV[6]), 'offset', offset + 1,
   'time', next)
 redis.call('HSET', KEYS[3], ARGV[4],

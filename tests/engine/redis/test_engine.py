@@ -40,6 +40,19 @@ async def test_keys_are_those_of_the_realm_and_do_not_expire(
     assert redis.ask("HGET", KEYS[0], "epoch").split()[1] == epoch.encode()
 
 
+async def test_records_are_stamped_with_the_version_of_the_tokens(
+    engine: RedisEngine, redis: RedisServer
+) -> None:
+    epoch = await fill(engine, 1)
+    redis.ask("HSET", "{mist:test}:tokens:head", "version", "1795419000123")
+    await engine.append("n", 2, b"2", 1, epoch)
+    redis.ask("HSET", "{mist:test}:tokens:head", "version", "1795419000124")
+    await engine.append("n", 2, b"2", 1, epoch)
+    await engine.append("n", 3, b"3", 1, epoch)
+    stamps = [each.tokens for each in await read_all(engine)]
+    assert stamps == [0, 1795419000123, 1795419000124]
+
+
 async def test_realms_are_apart(open_on: Open) -> None:
     one, other = await open_on(), await open_on(realm="other")
     assert await fill(one, 3) != await fill(other, 1)
