@@ -1,9 +1,9 @@
 """The contract of an engine's members: which nodes are there, leases, questions to all nodes.
 
     members = engine.members
-    await members.beat(node, state)                      # every `BEAT` seconds
+    reply = await members.beat(node, state)              # every `BEAT` seconds
     fence = await members.take("archive", node, 3.0)     # a lease; None where another node has it
-    number = await members.ask(body)                     # each beat of a node returns it
+    number = await members.ask(body)                     # in `reply.questions` of each node
     await members.answer(number, node, body)
     answers = await members.answers(number)
 
@@ -32,6 +32,7 @@ __all__ = [
     "MAX_STATE",
     "OPEN",
     "SHARED",
+    "BeatReply",
     "Member",
     "Members",
     "Question",
@@ -104,6 +105,21 @@ class Question:
     body: bytes
 
 
+@attrs.frozen
+class BeatReply:
+    """What a node learns with its heartbeat.
+
+    Attributes:
+        time: of the engine's clock; Unix seconds.
+        offset: of the last record of the log then; 0 where there is none.
+        questions: those that are open, in ascending order; which the node has answered, too.
+    """
+
+    time: float
+    offset: int
+    questions: Sequence[Question]
+
+
 def check_state(state: bytes) -> None:
     """Check that a beat may have this state.
 
@@ -145,14 +161,11 @@ class Members(ABC):
     # heartbeats
 
     @abstractmethod
-    async def beat(self, node: str, state: bytes) -> Sequence[Question]:
+    async def beat(self, node: str, state: bytes) -> BeatReply:
         """Say that a node is there, and what it says of itself.
 
         Args:
             state: at most `MAX_STATE` bytes; replaces that of the last beat.
-
-        Returns:
-            The open questions, in ascending order; those that the node has answered among them.
 
         Raises:
             ValueError: the state is too large.

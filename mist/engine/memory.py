@@ -127,6 +127,7 @@ class MemoryEngine(Engine):
             )
         )
         realm.newest += count
+        realm.membership.offset = placed.offset
         known.serial, known.placed = serial, placed
         realm.nodes.move_to_end(node)
         realm.changed.notify()

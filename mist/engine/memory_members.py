@@ -10,6 +10,7 @@ from mist.engine.members import (
     MAX_QUESTIONS,
     OPEN,
     SHARED,
+    BeatReply,
     Member,
     Members,
     Question,
@@ -43,6 +44,7 @@ class Membership:
     beats: dict[str, tuple[float, bytes]] = attrs.field(factory=dict)
     leases: dict[str, _Lease] = attrs.field(factory=dict)
     asked: dict[int, _Asked] = attrs.field(factory=dict)
+    offset: int = 0  # of the log's last record
     last_fence: int = 0
     last_question: int = 0
 
@@ -61,16 +63,17 @@ class MemoryMembers(Members):
         self._turn = turn
         self._clock = clock
 
-    async def beat(self, node: str, state: bytes) -> Sequence[Question]:
+    async def beat(self, node: str, state: bytes) -> BeatReply:
         check_state(state)
         shared = await self._turn()
         now = self._clock()
         shared.beats[node] = now, state
-        return [
+        questions = [
             Question(number, each.body)
             for number, each in shared.asked.items()
             if now < each.time + OPEN
         ]
+        return BeatReply(now, shared.offset, questions)
 
     async def all(self) -> Sequence[Member]:
         shared = await self._turn()

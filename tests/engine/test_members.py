@@ -18,6 +18,7 @@ from mist.engine.members import (
     TooManyQuestions,
 )
 from mist.engine.memory import MemoryEngine
+from tests.engine.test_contract import fill
 
 Connect = Callable[[], Awaitable[Engine]]
 
@@ -38,6 +39,11 @@ async def taken(members: Members, name: str, node: str, seconds: float = LONG) -
             if fence is not None:
                 return fence
             await trio.sleep(SHORT)
+
+
+async def asked(members: Members, node: str = "a") -> list[Question]:
+    """The questions that a node hears of with a beat."""
+    return list((await members.beat(node, b"")).questions)
 
 
 # Heartbeats
@@ -76,6 +82,17 @@ async def test_ages_are_those_of_the_last_beats(members: Members) -> None:
     await members.beat("a", b"")
     younger, older = ages(list(await members.all()))
     assert FORGOTTEN > older >= younger >= 0
+
+
+async def test_a_beat_tells_the_time_and_how_far_the_log_is(engine: Engine) -> None:
+    first = await engine.members.beat("a", b"")
+    assert first.offset == 0
+    await fill(engine, 3)
+    second = await engine.members.beat("a", b"")
+    assert second.offset == 3
+    assert 1_600_000_000 < first.time <= second.time
+    (*_, last) = await engine.read(0)
+    assert first.time <= last.time / 1_000_000 <= second.time
 
 
 async def test_one_that_leaves_is_gone_at_once(members: Members) -> None:
@@ -187,10 +204,10 @@ async def test_of_many_that_want_a_lease_one_has_it(connect: Connect) -> None:
 
 async def test_all_nodes_hear_a_question_and_all_hear_the_answers(connect: Connect) -> None:
     one, two = (await connect()).members, (await connect()).members
-    assert list(await one.beat("a", b"")) == []
+    assert await asked(one) == []
     number = await one.ask(STATE)
     for members, node in ((one, "a"), (two, "b")):
-        assert list(await members.beat(node, b"")) == [Question(number, STATE)]
+        assert await asked(members, node) == [Question(number, STATE)]
     assert await one.answers(number) == {}
     await two.answer(number, "b", b"")
     await one.answer(number, "a", bytes(MAX_ANSWER))
@@ -211,14 +228,14 @@ async def test_the_same_question_is_asked_once(connect: Connect) -> None:
     assert await two.ask(b"?") == number
     other = await two.ask(b"another")
     assert other > number
-    assert [each.number for each in await one.beat("a", b"")] == [number, other]
+    assert [each.number for each in await asked(one)] == [number, other]
 
 
 async def test_questions_are_bounded(members: Members) -> None:
     with trio.fail_after(30), pytest.raises(TooManyQuestions):
         number = 0
         while True:
-            assert len(await members.beat("a", b"")) <= MAX_QUESTIONS
+            assert len(await asked(members)) <= MAX_QUESTIONS
             await members.ask(b"%d" % number)
             number += 1
     assert number >= MAX_QUESTIONS
@@ -237,10 +254,10 @@ async def test_a_question_is_heard_and_shared_for_a_while() -> None:
     other = await members.ask(b"?")
     assert other > number
     now += 1.0
-    assert [each.number for each in await members.beat("a", b"")] == [other]
+    assert [each.number for each in await asked(members)] == [other]
     assert await members.answers(number) == {"a": b"!"}
     now += 10.0
-    assert list(await members.beat("a", b"")) == []
+    assert await asked(members) == []
     await members.ask(b"another")
     assert await members.answers(number) == {}
 

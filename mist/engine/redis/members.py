@@ -10,7 +10,7 @@ from that clock, too, and above those before: so they ascend even where a Redis 
 lost the last of them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from mist.engine.contract import EngineUnavailable
@@ -20,6 +20,7 @@ from mist.engine.members import (
     MAX_QUESTIONS,
     OPEN,
     SHARED,
+    BeatReply,
     Member,
     Members,
     Question,
@@ -35,18 +36,19 @@ from mist.engine.redis.scripts import Script
 __all__ = ["RedisMembers"]
 
 _SECOND: Final = 1_000_000  # microseconds
+_NONSENSE: Final = "Redis has answered what it was not asked"
 
 # Each writes what is allowed where memory is full first: what comes after it is allowed then, too.
 # A lease is most wanted there, since what is trimmed is trimmed under one.
 
 _BEAT: Final = Script.of(
     """
--- members, questions; node, state, microseconds for which a question is open
+-- members, questions, head; node, state, microseconds for which a question is open
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 redis.call('HDEL', KEYS[1], ARGV[1])
 redis.call('HSET', KEYS[1], ARGV[1], string.format('%.0f ', now) .. ARGV[2])
-local open = {}
+local open = {now, tonumber(redis.call('HGET', KEYS[3], 'offset') or 0)}
 local all = redis.call('HGETALL', KEYS[2])
 for at = 1, #all, 2 do
   local asked, body = string.match(all[at + 1], '^(%d+) (.*)$')
@@ -177,14 +179,16 @@ class RedisMembers(Members):
         self._questions, self._answers = f"{prefix}questions", f"{prefix}answers:"
         self._fence = fence
 
-    async def beat(self, node: str, state: bytes) -> Sequence[Question]:
+    async def beat(self, node: str, state: bytes) -> BeatReply:
         check_state(state)
-        reply = await self._fence.run_anywhere(
-            _BEAT, (self._members, self._questions), node, state, round(OPEN * _SECOND)
-        )
-        fields = _texts(reply)
-        found = zip(fields[::2], fields[1::2], strict=True)
-        return sorted([Question(int(number), body) for number, body in found], key=_by_number)
+        keys = (self._members, self._questions, self._fence.head)
+        match await self._fence.run_anywhere(_BEAT, keys, node, state, round(OPEN * _SECOND)):
+            case [int(now), int(offset), *fields]:
+                found = _pairs(fields)
+                questions = [Question(int(number), body) for number, body in found]
+                return BeatReply(now / _SECOND, offset, sorted(questions, key=_by_number))
+            case _:
+                raise EngineUnavailable(_NONSENSE)
 
     async def all(self) -> Sequence[Member]:
         reply = await self._fence.run_anywhere(_ALL, (self._members,), round(FORGOTTEN * _SECOND))
@@ -231,15 +235,18 @@ class RedisMembers(Members):
         await self._fence.run_anywhere(_ANSWER, (key,), node, body, round(ANSWERED))
 
     async def answers(self, number: int) -> Mapping[str, bytes]:
-        fields = _texts(await self._fence.ask_anywhere("HGETALL", f"{self._answers}{number}"))
-        return {node.decode(): body for node, body in zip(fields[::2], fields[1::2], strict=True)}
+        fields = await self._fence.ask_anywhere("HGETALL", f"{self._answers}{number}")
+        return {node.decode(): body for node, body in _pairs(fields)}
 
 
 def _by_number(question: Question) -> int:
     return question.number
 
 
-def _texts(reply: Reply) -> list[bytes]:
+def _pairs(reply: Reply) -> Iterator[tuple[bytes, bytes]]:
+    """The fields of a hash, with their values."""
     if not isinstance(reply, list):
-        raise EngineUnavailable("Redis has answered what it was not asked")
-    return [each for each in reply if isinstance(each, bytes)]
+        raise EngineUnavailable(_NONSENSE)
+    for name, value in zip(reply[::2], reply[1::2], strict=True):
+        if isinstance(name, bytes) and isinstance(value, bytes):
+            yield name, value
