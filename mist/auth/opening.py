@@ -5,6 +5,7 @@ from collections.abc import Iterable
 import trio
 
 from mist.auth import Record, TokenStore
+from mist.auth.local import LocalRegistry
 from mist.auth.registry import MAX_TAGS, Registry
 from mist.errors import StartupError
 
@@ -68,4 +69,4 @@ async def open_registry(url: str, *, max_tags: int = MAX_TAGS) -> Registry:
 
     # The last await: no cancellation can separate the open store from its owner.
     store, records = await trio.to_thread.run_sync(read) if member.blocking else read()
-    return Registry(store, records, max_tags=max_tags)
+    return LocalRegistry(store, records, max_tags=max_tags)

@@ -13,8 +13,8 @@ from mist.archive.schema import DELIVERIES, SUBSCRIPTIONS, TABLES, TOKENS
 from mist.archive.segments import read_segment
 from mist.archive.side_tables import SideTables, SideTablesPolicy
 from mist.archive.table import Archive
+from mist.auth.local import LocalRegistry
 from mist.auth.memory import MemoryStore
-from mist.auth.registry import Registry
 from mist.broker.broker import Broker
 from mist.broker.outbox import Outbox, OutboxLimits
 from mist.broker.usage import UsageAccounting
@@ -35,7 +35,7 @@ class Bench:
         start = trio.current_time()
         self.offset = NOON
         self.archive = Archive.create(folder)
-        self.registry = Registry(MemoryStore(), clock=self.now)
+        self.registry = LocalRegistry(MemoryStore(), clock=self.now)
         self.broker = Broker()
         accounts = UsageAccounting(full=100)
         self.broker.observe(accounts)

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from mist.attributes import Attributes
 from mist.auth import Enroll, Record
+from mist.auth.local import LocalRegistry
 from mist.auth.memory import MemoryStore
 from mist.auth.opening import open_registry
-from mist.auth.registry import Registry
 from mist.commands import AddTags, Register, RemoveTags, SetAttributes, Unregister
 from mist.errors import RegistryUnavailable, TokenExists, TokenNotFound, TooManyTags
 from tests.auth.stores import Failing
@@ -120,7 +120,7 @@ async def test_sqlite_registry_is_a_dict_that_lasts(batches, reopenings):
 @given(batches, st.sets(st.integers(0, 5)))
 async def test_registry_is_a_dict_and_its_store_agrees(batches, failures):
     store = Failing(MemoryStore())
-    registry = Registry(store, max_tags=LIMIT)
+    registry = LocalRegistry(store, max_tags=LIMIT)
     mirror = Mirror(registry)
     model = {}
     for number, batch in enumerate(batches):

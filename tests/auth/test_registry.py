@@ -11,9 +11,9 @@ from trio.testing import wait_all_tasks_blocked
 
 from mist.attributes import NO_ATTRIBUTES, Attributes, parse_change
 from mist.auth import Amend, Enroll, Remove
+from mist.auth.local import LocalRegistry
 from mist.auth.memory import MemoryStore
 from mist.auth.opening import open_registry
-from mist.auth.registry import Registry
 from mist.commands import AddTags, Register, RemoveTags, SetAttributes, Unregister
 from mist.errors import (
     InvalidAudience,
@@ -76,7 +76,7 @@ async def test_odd_tokens_are_tokens(registry, token):
 
 
 async def test_digest_depends_on_the_key():
-    first, second = Registry(MemoryStore()), Registry(MemoryStore())
+    first, second = LocalRegistry(MemoryStore()), LocalRegistry(MemoryStore())
     assert (await one(first, Register("t", A))).digest != (
         await one(second, Register("t", A))
     ).digest
@@ -86,7 +86,7 @@ async def test_digest_depends_on_the_key():
 async def test_digest_is_the_hmac_of_the_token(length):
     store = MemoryStore()
     store.key = bytes(range(length))
-    record = await one(Registry(store), Register("tökén", A))
+    record = await one(LocalRegistry(store), Register("tökén", A))
     assert record.digest == hmac.digest(store.key, "tökén".encode(), "sha256")
 
 
@@ -201,8 +201,8 @@ async def test_limit_is_1000_tags(registry):
 
 async def test_token_over_a_lowered_limit_can_lose_tags_but_not_gain():
     store = MemoryStore()
-    await one(Registry(store), Register("t", frozenset("abcd")))
-    registry = Registry(store, store.load(), max_tags=2)
+    await one(LocalRegistry(store), Register("t", frozenset("abcd")))
+    registry = LocalRegistry(store, store.load(), max_tags=2)
     assert isinstance(await one(registry, AddTags("t", frozenset("e"))), TooManyTags)
     assert (await one(registry, AddTags("t", A))).tags == frozenset("abcd")
     assert (await one(registry, RemoveTags("t", A))).tags == frozenset("bcd")
@@ -341,7 +341,7 @@ async def test_id_of_a_token_that_was_registered_anew_means_nothing(registry):
 
 
 async def test_limit_on_tags_holds_by_id_too():
-    registry = Registry(MemoryStore(), max_tags=2)
+    registry = LocalRegistry(MemoryStore(), max_tags=2)
     record = await one(registry, Register("t", A))
     outcome = await one(registry, Amend(record.id, frozenset("bc"), NONE))
     assert isinstance(outcome, TooManyTags)
@@ -440,7 +440,7 @@ async def test_attributes_that_become_too_many_are_refused_and_nothing_is_change
 
 async def test_attributes_are_durable_before_anybody_hears_of_them():
     store = Recording()
-    registry = Registry(store)
+    registry = LocalRegistry(store)
     await one(registry, Register("t", A))
     heard = []
     registry.watch(lambda old, new: heard.append((new, list(store.store.load()))))
@@ -450,7 +450,7 @@ async def test_attributes_are_durable_before_anybody_hears_of_them():
 
 async def test_attributes_that_cannot_be_stored_are_not_set():
     store = Failing(MemoryStore())
-    registry = Registry(store)
+    registry = LocalRegistry(store)
     old = await one(registry, Register("t", A))
     store.full = True
     with pytest.raises(RegistryUnavailable):
@@ -461,7 +461,7 @@ async def test_attributes_that_cannot_be_stored_are_not_set():
 async def test_token_and_attributes_are_in_no_log(caplog):
     caplog.set_level(logging.DEBUG)
     store = Failing(MemoryStore())
-    registry = Registry(store)
+    registry = LocalRegistry(store)
     registry.watch(lambda old, new: 1 / 0)
     given = Attributes(user="s3cret-user")
     await one(registry, Enroll("t0ken", A, given))
@@ -486,7 +486,7 @@ def test_token_is_in_no_repr_of_a_change():
 
 async def test_one_call_is_one_write_of_what_it_comes_to():
     store = Recording()
-    registry = Registry(store)
+    registry = LocalRegistry(store)
     outcomes = await registry.execute(
         [Register("t", A), AddTags("t", B), Register("u", A), Register("v", A), Unregister("v")]
     )
@@ -495,7 +495,7 @@ async def test_one_call_is_one_write_of_what_it_comes_to():
 
 async def test_what_changes_nothing_writes_and_announces_nothing():
     store = Recording()
-    registry = Registry(store)
+    registry = LocalRegistry(store)
     seen = []
     await one(registry, Register("t", A))
     registry.watch(lambda *change: seen.append(change))
@@ -518,7 +518,7 @@ async def test_change_is_stored_before_it_is_known():
             known.append(registry.lookup("t"))
             super().write(changes)
 
-    registry = Registry(Looking(MemoryStore()))
+    registry = LocalRegistry(Looking(MemoryStore()))
     record = await one(registry, Register("t", A))
     await one(registry, Unregister("t"))
     assert known == [None, record]
@@ -526,7 +526,7 @@ async def test_change_is_stored_before_it_is_known():
 
 async def test_failed_write_changes_nothing_and_heals(caplog):
     store = Failing(MemoryStore())
-    registry = Registry(store)
+    registry = LocalRegistry(store)
     seen = []
     record = await one(registry, Register("s3cret", A))
     registry.watch(lambda *change: seen.append(change))
@@ -554,7 +554,7 @@ async def test_error_that_nobody_foresaw_leaves_the_registry_usable():
         def write(self, changes):
             raise ZeroDivisionError
 
-    registry = Registry(Broken(MemoryStore()))
+    registry = LocalRegistry(Broken(MemoryStore()))
     with pytest.raises(ZeroDivisionError):
         await one(registry, Register("t", A))
     assert registry.lookup("t") is None
@@ -563,7 +563,7 @@ async def test_error_that_nobody_foresaw_leaves_the_registry_usable():
 
 async def test_calls_are_carried_out_one_at_a_time():
     store = Recording()
-    registry = Registry(store)
+    registry = LocalRegistry(store)
     outcomes = []
 
     async def work(number):
@@ -587,7 +587,7 @@ async def test_calls_are_carried_out_one_at_a_time():
 
 async def test_slow_write_holds_up_neither_lookups_nor_other_tasks():
     store = Hanging(MemoryStore())
-    registry = Registry(store)
+    registry = LocalRegistry(store)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(registry.execute, [Register("t", A)])
         await store.begun.wait()
@@ -599,7 +599,7 @@ async def test_slow_write_holds_up_neither_lookups_nor_other_tasks():
 async def test_cancellation_while_writing_lets_the_change_take_effect(url):
     async with await open_registry(url) as inner:
         store = Hanging(inner._store)
-        registry = Registry(store)
+        registry = LocalRegistry(store)
         outcomes = []
         with trio.CancelScope() as scope:
             async with trio.open_nursery() as nursery:
@@ -618,7 +618,7 @@ async def test_cancellation_while_writing_lets_the_change_take_effect(url):
 async def test_cancellation_while_waiting_leaves_nothing(url):
     async with await open_registry(url) as inner:
         store = Hanging(inner._store)
-        registry = Registry(store)
+        registry = LocalRegistry(store)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(registry.execute, [Register("t", A)])
             await store.begun.wait()
@@ -656,7 +656,7 @@ async def test_closing_waits_for_the_change_that_is_being_written():
             self.closed = True
 
     store = Closing(MemoryStore())
-    registry = Registry(store)
+    registry = LocalRegistry(store)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(registry.execute, [Register("t", A)])
         await store.begun.wait()

@@ -15,8 +15,8 @@ import trio
 
 from mist.attributes import NO_ATTRIBUTES, Attributes
 from mist.auth import Enroll
+from mist.auth.local import LocalRegistry
 from mist.auth.opening import open_registry, open_store
-from mist.auth.registry import Registry
 from mist.commands import AddTags, Register, RemoveTags, SetAttributes, Unregister
 from mist.errors import RegistryUnavailable, StartupError, TokenExists
 
@@ -384,7 +384,7 @@ async def test_full_disk_changes_nothing_and_heals(url):
     def limit(pages):
         store._connection.execute(f"PRAGMA max_page_count = {pages}").fetchall()
 
-    async with Registry(store) as registry:
+    async with LocalRegistry(store) as registry:
         [before] = await registry.execute([Register("t", A)])
         limit(1)  # SQLite makes that as many as there are
         for _ in range(2):
@@ -403,7 +403,7 @@ async def test_full_disk_changes_nothing_and_heals(url):
 
 async def test_transaction_is_whole_or_not_at_all(url):
     store = open_store(url)
-    async with Registry(store) as registry:
+    async with LocalRegistry(store) as registry:
         one, two = await registry.execute([Register("t", A), Register("u", A)])
         clash = [attrs.evolve(two, digest=digest) for digest in [b"x" * 32, b"y" * 32]]
         with pytest.raises(RegistryUnavailable):  # the same id twice
@@ -416,7 +416,7 @@ async def test_transaction_is_whole_or_not_at_all(url):
 CRASH = """
 import os, signal, sys, trio
 from mist.auth.opening import open_store
-from mist.auth.registry import Registry
+from mist.auth.local import LocalRegistry
 from mist.auth.sqlite import SqliteStore
 from mist.commands import AddTags, Register
 
@@ -434,7 +434,7 @@ class Crashing(SqliteStore):
 crash = False
 async def main():
     global crash
-    registry = Registry(Crashing.open("/" + sys.argv[1]))
+    registry = LocalRegistry(Crashing.open("/" + sys.argv[1]))
     await registry.execute([Register("t", frozenset("a"))])
     print(registry.lookup("t").id, flush=True)
     crash = True

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from mist.attributes import Attributes
 from mist.audience import Audience
+from mist.auth.local import LocalRegistry
 from mist.auth.memory import MemoryStore
-from mist.auth.registry import Registry
 from mist.broker.attribute_index import AttributeIndex, reaches
 from mist.broker.broker import Broker
 from mist.broker.named_subscriptions import NamedSubscription
@@ -474,7 +474,7 @@ def test_the_shortest_list_is_gone_through(audience: str, size: int) -> None:
 
 
 def make_session(limits: HubLimits) -> Session:
-    hub = Hub(Registry(MemoryStore()), hub_limits=limits)
+    hub = Hub(LocalRegistry(MemoryStore()), hub_limits=limits)
     session = Session(hub, PLAIN, lambda notice: b"", transport="tcp")
     hub.sessions.attach(session)
     return session

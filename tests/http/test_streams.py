@@ -13,8 +13,8 @@ import trio
 import trio.lowlevel
 import trio.testing
 
+from mist.auth.local import LocalRegistry
 from mist.auth.memory import MemoryStore
-from mist.auth.registry import Registry
 from mist.commands import AddTags, Register, RemoveTags, Unregister
 from mist.config import Config, Listen
 from mist.errors import HistoryUnavailable
@@ -693,7 +693,7 @@ async def endpoint(hub: Hub, *, stalling: bool = False) -> AsyncIterator[Client]
 async def test_a_quiet_stream_has_a_comment_every_fifteen_seconds(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    hub = Hub(Registry(MemoryStore()))
+    hub = Hub(LocalRegistry(MemoryStore()))
     async with endpoint(hub) as client:
         async with client.stream("GET", "/v1/stream?tags=a") as response:
             events = Events(response)
@@ -710,7 +710,7 @@ async def test_a_quiet_stream_has_a_comment_every_fifteen_seconds(
 async def test_a_stream_that_nobody_reads_any_more_is_given_up(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    hub = Hub(Registry(MemoryStore()))
+    hub = Hub(LocalRegistry(MemoryStore()))
     async with endpoint(hub, stalling=True) as client:
         await client.send_request("GET", "/v1/stream?tags=a")
         await until(lambda: hub.sessions.connected == 1)

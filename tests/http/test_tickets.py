@@ -10,6 +10,7 @@ import trio
 import trio.testing
 
 from mist.auth import Record
+from mist.auth.local import LocalRegistry
 from mist.auth.memory import MemoryStore
 from mist.auth.registry import Registry
 from mist.commands import AddTags, Register, RemoveTags, Unregister
@@ -326,7 +327,7 @@ def made(registry: Registry, token: str = TOKEN) -> Record:
 
 @pytest.fixture
 async def registry() -> Registry:
-    registry = Registry(MemoryStore())
+    registry = LocalRegistry(MemoryStore())
     await registry.execute([Register(TOKEN, A), Register("other", A)])
     return registry
 

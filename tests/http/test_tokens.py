@@ -6,8 +6,8 @@ import msgspec
 import pytest
 import trio
 
+from mist.auth.local import LocalRegistry
 from mist.auth.memory import MemoryStore
-from mist.auth.registry import Registry
 from mist.commands import Register
 from tests.auth.stores import Failing
 from tests.http.client import connect, request
@@ -369,7 +369,7 @@ async def test_more_tags_than_a_token_may_have_are_refused(tmp_path):
 
 async def test_registry_that_cannot_write_is_unavailable_and_heals(server):
     store = Failing(MemoryStore())
-    registry = Registry(store)
+    registry = LocalRegistry(store)
     [record] = await registry.execute([Register("t0ken", frozenset("a"))])
     # All that asks the registry from here on gets this one.
     server.hub.registry._store, server.hub.registry._hmac = store, registry._hmac

@@ -8,8 +8,8 @@ import pytest
 import trio
 import trio.testing
 
+from mist.auth.local import LocalRegistry
 from mist.auth.memory import MemoryStore
-from mist.auth.registry import Registry
 from mist.bench.dialect import masked_frame
 from mist.commands import Register
 from mist.sessions.hub import Hub
@@ -40,7 +40,7 @@ class Steps(trio.abc.Instrument):
 
 @pytest.fixture
 async def hub() -> Hub:
-    hub = Hub(Registry(MemoryStore()))
+    hub = Hub(LocalRegistry(MemoryStore()))
     await hub.registry.execute([Register(TOKEN, frozenset("a"))])
     return hub
 

@@ -4,8 +4,8 @@ import pytest
 import trio
 import trio.testing
 
+from mist.auth.local import LocalRegistry
 from mist.auth.memory import MemoryStore
-from mist.auth.registry import Registry
 from mist.protocols.event_forms import EventForm
 from mist.sessions.hub import Hub
 from mist.sessions.session import Session
@@ -38,7 +38,7 @@ async def watch(hub: Hub, sessions: list[Session], seconds: float) -> list[float
 
 
 async def test_a_few_end_at_once(autojump_clock: trio.testing.MockClock) -> None:
-    hub = Hub(Registry(MemoryStore()))
+    hub = Hub(LocalRegistry(MemoryStore()))
     sessions = arrive(hub, 20)
     assert max(await watch(hub, sessions, 10.0)) < 0.02
     for session in sessions:
@@ -52,7 +52,7 @@ async def test_a_few_end_at_once(autojump_clock: trio.testing.MockClock) -> None
 async def test_many_end_a_thousand_a_second_or_within_half_of_the_time(
     autojump_clock: trio.testing.MockClock, count: int, seconds: float, expected: float
 ) -> None:
-    hub = Hub(Registry(MemoryStore()))
+    hub = Hub(LocalRegistry(MemoryStore()))
     ends = await watch(hub, arrive(hub, count), seconds)
     assert max(ends) <= expected + 0.02
     assert max(ends) >= expected * 0.95
@@ -63,7 +63,7 @@ async def test_many_end_a_thousand_a_second_or_within_half_of_the_time(
 async def test_listeners_stay_until_publishers_have_finished(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    hub = Hub(Registry(MemoryStore()))
+    hub = Hub(LocalRegistry(MemoryStore()))
     listener, publisher = arrive(hub, 2)
     publisher.handling = True
     async with trio.open_nursery() as nursery:
@@ -79,7 +79,7 @@ async def test_listeners_stay_until_publishers_have_finished(
 async def test_a_publisher_that_does_not_finish_ends_before_the_listeners(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    hub = Hub(Registry(MemoryStore()))
+    hub = Hub(LocalRegistry(MemoryStore()))
     listener, publisher = arrive(hub, 2)
     publisher.handling = True
     async with trio.open_nursery() as nursery:
@@ -96,7 +96,7 @@ async def test_a_publisher_that_does_not_finish_ends_before_the_listeners(
 
 
 async def test_none_is_preferred_for_its_age(autojump_clock: trio.testing.MockClock) -> None:
-    hub = Hub(Registry(MemoryStore()))
+    hub = Hub(LocalRegistry(MemoryStore()))
     ends = await watch(hub, arrive(hub, 3_000), 10.0)
     old, young = ends[:1_500], ends[1_500:]
     assert abs(sum(old) / len(old) - sum(young) / len(young)) < 0.5
@@ -104,7 +104,7 @@ async def test_none_is_preferred_for_its_age(autojump_clock: trio.testing.MockCl
 
 
 async def test_who_comes_meanwhile_goes_too(autojump_clock: trio.testing.MockClock) -> None:
-    hub = Hub(Registry(MemoryStore()))
+    hub = Hub(LocalRegistry(MemoryStore()))
     arrive(hub, 1)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(end_sessions, hub, 10.0)

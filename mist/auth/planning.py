@@ -1,0 +1,141 @@
+"""Planning: what changes of tokens come to, before anything is stored or changed."""
+
+import secrets
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, assert_never
+
+import attrs
+
+from mist.attributes import NO_ATTRIBUTES, Attributes
+from mist.auth.changes import Amend, ById, Change, Enroll, Outcome, Remove
+from mist.auth.digests import Digests
+from mist.auth.record import Record
+from mist.commands import AddTags, Register, RemoveTags, SetAttributes, Unregister
+from mist.errors import (
+    CommandError,
+    InvalidAudience,
+    InvalidToken,
+    TokenExists,
+    TokenNotFound,
+    TooManyTags,
+)
+from mist.message import TagSet
+
+__all__ = ["MAX_TAGS", "Planner", "Step", "net_changes"]
+
+MAX_TAGS: Final = 1_000  # tags that one token may have in all
+
+
+@attrs.frozen
+class Step:
+    """One change that changes something."""
+
+    digest: bytes
+    old: Record | None
+    new: Record | None
+
+
+@attrs.frozen
+class Planner:
+    """See the module.
+
+    Attributes:
+        digests: of the registry's tokens.
+        max_tags: most tags that one token may get.
+        clock: the time for `Record.created`, Unix seconds.
+    """
+
+    digests: Digests
+    max_tags: int = MAX_TAGS
+    clock: Callable[[], float] = time.time
+
+    def plan(
+        self,
+        changes: Sequence[Change],
+        records: Mapping[bytes, Record],
+        ids: Mapping[str, bytes],
+    ) -> tuple[list[Outcome], list[Step]]:
+        """Work out changes, in order, each on top of those before it.
+
+        Args:
+            records: by digest, as they are now.
+            ids: digests by the records' ids.
+
+        Returns:
+            an outcome for each change, and the steps of those that change something.
+        """
+        outcomes: list[Outcome] = []
+        steps: list[Step] = []
+        planned: dict[bytes, Record | None] = {}
+        unknown: CommandError
+        for change in changes:
+            if isinstance(change, ById):
+                digest, unknown = ids.get(change.id), TokenNotFound()
+            else:
+                digest, unknown = self.digests.of(change.token), InvalidToken()
+            if digest is None:
+                outcomes.append(unknown)
+                continue
+            old = planned[digest] if digest in planned else records.get(digest)
+            if isinstance(change, ById) and old is not None and old.id != change.id:
+                old = None  # unregistered and registered anew before it
+            outcome = self._outcome(change, digest, old)
+            outcomes.append(outcome)
+            if not isinstance(outcome, CommandError) and outcome != old:
+                planned[digest] = outcome
+                steps.append(Step(digest, old, outcome))
+        return outcomes, steps
+
+    # Errors are returned rather than raised and caught: a raised one keeps its frames, and
+    # they hold the token's text.
+    def _outcome(self, change: Change, digest: bytes, old: Record | None) -> Outcome:
+        match change:
+            case Unregister():
+                return None
+            case Register(tags=tags):
+                return TokenExists() if old is not None else self._new(digest, tags)
+            case Enroll(tags=tags, attributes=given):
+                return TokenExists() if old is not None else self._new(digest, tags, given)
+            case AddTags(tags=tags):
+                return TokenNotFound() if old is None else self._retagged(old, old.tags | tags)
+            case RemoveTags(tags=tags):
+                return TokenNotFound() if old is None else self._retagged(old, old.tags - tags)
+            case SetAttributes(attributes=given, unset=unset):
+                return TokenNotFound() if old is None else _amended(old, given, unset)
+            case Amend(add=add, remove=remove, attributes=given, unset=unset):
+                if old is None:
+                    return TokenNotFound()
+                new = self._retagged(old, (old.tags | add) - remove)
+                return _amended(new, given, unset) if isinstance(new, Record) else new
+            case Remove():
+                return TokenNotFound() if old is None else None
+            case _:
+                assert_never(change)
+
+    def _new(self, digest: bytes, tags: TagSet, attributes: Attributes = NO_ATTRIBUTES) -> Outcome:
+        if len(tags) > self.max_tags:
+            return TooManyTags(self.max_tags)
+        return Record(secrets.token_hex(8), digest, tags, self.clock(), attributes)
+
+    def _retagged(self, old: Record, tags: TagSet) -> Outcome:
+        # Only growth is refused: where the limit was lowered, a token that is over it can
+        # still lose tags, and be given again those it has.
+        if len(tags) > max(self.max_tags, len(old.tags)):
+            return TooManyTags(self.max_tags)
+        return attrs.evolve(old, tags=tags)
+
+
+def _amended(old: Record, given: Attributes, unset: frozenset[str]) -> Outcome:
+    try:
+        return attrs.evolve(old, attributes=old.attributes.amended(given, unset))
+    except InvalidAudience as error:
+        return error.with_traceback(None)
+
+
+def net_changes(
+    steps: Iterable[Step], records: Mapping[bytes, Record]
+) -> dict[bytes, Record | None]:
+    """What steps come to, token by token; nothing for a token that is in the end as it was."""
+    after = {step.digest: step.new for step in steps}  # the last step on a token counts
+    return {digest: record for digest, record in after.items() if record != records.get(digest)}
