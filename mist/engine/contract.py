@@ -16,9 +16,11 @@ from mist.errors import MistError
 
 __all__ = [
     "MAX_BODY",
+    "Ancestor",
     "Engine",
     "EngineUnavailable",
     "Forked",
+    "Known",
     "NotEntered",
     "Placed",
     "Record",
@@ -64,7 +66,7 @@ class EngineUnavailable(MistError):
 
 
 class Forked(MistError):
-    """The log of the engine is another one by now: it has lost what it had acknowledged.
+    """The log is in another epoch by now: it has lost acknowledged records, or may have.
 
     Enter again. What was read up to the fork still holds, see `Standing`.
     """
@@ -99,6 +101,36 @@ class Trimmed(MistError):
 
 
 @attrs.frozen
+class Known:
+    """What a node has of a log, in its mirror.
+
+    Attributes:
+        epoch: of the log.
+        offset: of the last record.
+        newest: the highest id up to it.
+    """
+
+    epoch: str
+    offset: int
+    newest: int
+
+
+@attrs.frozen
+class Ancestor:
+    """An epoch that a log was in before, and how far it is still the same.
+
+    Attributes:
+        epoch: its name.
+        offset: of the last record that both have.
+        newest: the highest id up to it.
+    """
+
+    epoch: str
+    offset: int
+    newest: int
+
+
+@attrs.frozen
 class Standing:
     """Where an engine's log stands.
 
@@ -107,12 +139,22 @@ class Standing:
         newest: the highest id given to a message.
         offset: of the last record; 0 where there is none yet.
         oldest: offset of the first record that is kept; `offset` + 1 where none is.
+        ancestors: the last twenty, oldest first.
     """
 
     epoch: str
     newest: int
     offset: int
     oldest: int
+    ancestors: Sequence[Ancestor] = ()
+
+    def shares(self, known: Known) -> bool:
+        """Whether all that a node has is in this log, too."""
+        if known.epoch == self.epoch:
+            return known.offset <= self.offset
+        return any(
+            each.epoch == known.epoch and known.offset <= each.offset for each in self.ancestors
+        )
 
 
 @attrs.frozen
@@ -138,7 +180,8 @@ class Record:
         count: its messages.
         time: when it was appended, by the engine's clock; microseconds, never going back.
         node, serial: who appended it, and which of its records it is.
-        body: what it says, see `mist.engine.entries`.
+        body: what it says, see `mist.engine.entries`. Empty where the engine appended it: its
+            messages are lost, or there were none of these ids. The first record of an epoch is.
         tokens: the version of the realm's token registry when it was appended, read in the same
             step; 0 where the engine holds no tokens. A node that has taken in that version knows of
             each revocation that had returned by then.
@@ -167,11 +210,17 @@ class Engine(ABC):
         """The nodes of the realm, their leases, and questions to them."""
 
     @abstractmethod
-    async def enter(self, node: str) -> Standing:
+    async def enter(self, node: str, known: Known | None = None) -> Standing:
         """Make a node known, and tell where the log stands.
+
+        An engine that has lost records begins another epoch, as soon as a node tells that it has
+        more. After a failover, or a restart, all members are asked for that before anything is
+        appended. Where one of them does not answer in two seconds, it may have had more. The ids
+        go on above all that are known to have been given.
 
         Args:
             node: a name that no node has had before, such as one with random digits.
+            known: what it has of the log; None is nothing.
         """
 
     @abstractmethod

@@ -18,9 +18,11 @@ import trio
 from mist.auth.shared_memory import SharedMemory, shared_memory
 from mist.change import Change
 from mist.engine.contract import (
+    Ancestor,
     Engine,
     EngineUnavailable,
     Forked,
+    Known,
     NotEntered,
     Placed,
     Record,
@@ -57,10 +59,54 @@ class _Realm:
     tokens: SharedMemory = attrs.field(factory=SharedMemory)
     changed: Change = attrs.field(factory=Change)
     membership: Membership = attrs.field(factory=Membership)
+    ancestors: list[Ancestor] = attrs.field(factory=list)
 
     @property
     def offset(self) -> int:
         return self.trimmed + len(self.records)
+
+    def append(self, node: str, serial: int, body: bytes, count: int, now: float) -> Placed:
+        """Append a record."""
+        self.time = max(self.time, round(now * 1_000_000))
+        placed = Placed(self.offset + 1, self.newest + 1)
+        self.records.append(
+            Record(
+                placed.offset,
+                placed.first,
+                count,
+                self.time,
+                node,
+                serial,
+                body,
+                self.tokens.number,
+            )
+        )
+        self.newest += count
+        self.membership.offset = placed.offset
+        self.changed.notify()
+        return placed
+
+    def lose(self, count: int) -> None:
+        """Lose the last records."""
+        if count:
+            self.newest = self.records[-count].first - 1
+            del self.records[-count:]
+
+    def fork(self, above: int, now: float, epoch: str = "") -> None:
+        """Begin another epoch.
+
+        Args:
+            above: the highest id that was given.
+            epoch: that comes to its end.
+        """
+        own = Ancestor(epoch or self.epoch, self.offset, self.newest)
+        self.ancestors = [
+            Ancestor(each.epoch, min(each.offset, own.offset), min(each.newest, own.newest))
+            for each in self.ancestors
+        ]
+        self.ancestors.append(own)
+        self.epoch = secrets.token_hex(8)
+        self.append("-", 0, b"", max(above - self.newest, 0), now)
 
 
 _REALMS: Final[WeakValueDictionary[str, _Realm]] = WeakValueDictionary()
@@ -80,6 +126,7 @@ class MemoryEngine(Engine):
         self._realm = realm or _Realm()
         self._clock = clock
         self._closed = False
+        self._epoch = ""  # that was entered
         self._members = MemoryMembers(self._membership, clock)
 
     @property
@@ -95,54 +142,55 @@ class MemoryEngine(Engine):
             raise EngineUnavailable
         return self._realm
 
-    async def enter(self, node: str) -> Standing:
+    def lose(self, records: int) -> None:
+        """Have the engine lose its last records, and begin another epoch. For tests of nodes."""
+        above = self._realm.newest
+        self._realm.lose(records)
+        self._realm.fork(above, self._clock())
+
+    async def enter(self, node: str, known: Known | None = None) -> Standing:
         realm = await self._turn()
+        if known is not None:
+            if known.epoch == realm.epoch and known.offset > realm.offset:
+                realm.fork(known.newest, self._clock())
+            elif known.epoch != realm.epoch and not realm.nodes:
+                realm.fork(known.newest, self._clock(), known.epoch)
         realm.nodes.setdefault(node, _Node())
         while len(realm.nodes) > _NODES:
             realm.nodes.popitem(last=False)
-        return await self.standing()
+        self._epoch = realm.epoch
+        return self._standing()
 
     async def append(self, node: str, serial: int, body: bytes, count: int, epoch: str) -> Placed:
         check_record(body, count)
         realm = await self._turn()
-        if epoch != realm.epoch:
-            raise Forked
+        self._check_epoch(epoch)
         known = realm.nodes.get(node)
         if known is None or serial < known.serial:
             raise NotEntered
         if serial == known.serial and known.placed is not None:
             return known.placed
-        realm.time = max(realm.time, round(self._clock() * 1_000_000))
-        placed = Placed(realm.offset + 1, realm.newest + 1)
-        realm.records.append(
-            Record(
-                placed.offset,
-                placed.first,
-                count,
-                realm.time,
-                node,
-                serial,
-                body,
-                realm.tokens.number,
-            )
-        )
-        realm.newest += count
-        realm.membership.offset = placed.offset
+        placed = realm.append(node, serial, body, count, self._clock())
         known.serial, known.placed = serial, placed
         realm.nodes.move_to_end(node)
-        realm.changed.notify()
         return placed
+
+    def _check_epoch(self, epoch: str) -> None:
+        if epoch != self._realm.epoch:
+            raise Forked
 
     async def read(
         self, after: int, *, wait: float = 0.0, max_bytes: int = 4 << 20
     ) -> Sequence[Record]:
         realm = await self._turn()
+        epoch = self._epoch or realm.epoch
         if after == realm.offset and wait > 0:
             with trio.move_on_after(wait):
-                while after == realm.offset and not self._closed:
+                while after == realm.offset and epoch == realm.epoch and not self._closed:
                     await realm.changed.wait()
             if self._closed:
                 raise EngineUnavailable
+        self._check_epoch(epoch)
         if after < realm.trimmed:
             raise Trimmed(realm.trimmed + 1)
         some: list[Record] = []
@@ -155,8 +203,14 @@ class MemoryEngine(Engine):
         return some
 
     async def standing(self) -> Standing:
-        realm = await self._turn()
-        return Standing(realm.epoch, realm.newest, realm.offset, realm.trimmed + 1)
+        await self._turn()
+        return self._standing()
+
+    def _standing(self) -> Standing:
+        realm = self._realm
+        return Standing(
+            realm.epoch, realm.newest, realm.offset, realm.trimmed + 1, tuple(realm.ancestors)
+        )
 
     async def stage(self, batch: str, part: int, body: bytes) -> None:
         check_size(body)

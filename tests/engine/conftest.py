@@ -17,15 +17,17 @@ Connect = Callable[[], Awaitable[Engine]]
 async def connect(
     request: pytest.FixtureRequest, redis_servers: RedisServers
 ) -> AsyncIterator[Connect]:
-    """Another connection to the same realm, each time it is called."""
+    """Another connection to the same realm, each time it is called. It has entered."""
     kind, _, which = request.param.partition(" ")
     name = secrets.token_hex(4)
     url = redis_servers.get(which).url(name) if kind == "redis" else f"memory://{name}"
     opened: list[Engine] = []
 
     async def connect() -> Engine:
-        opened.append(await open_engine(url, durability=Durability.PROCESS))
-        return opened[-1]
+        engine = await open_engine(url, durability=Durability.PROCESS)
+        opened.append(engine)
+        await engine.enter(secrets.token_hex(4))
+        return engine
 
     yield connect
     for engine in opened:

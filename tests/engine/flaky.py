@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import trio
 
-from mist.engine.contract import Engine, EngineUnavailable, Placed, Record, Standing
+from mist.engine.contract import Engine, EngineUnavailable, Known, Placed, Record, Standing
 from mist.engine.members import Members
 
 __all__ = ["FlakyEngine"]
@@ -37,9 +37,9 @@ class FlakyEngine(Engine):
         if self.down:
             raise EngineUnavailable
 
-    async def enter(self, node: str) -> Standing:
+    async def enter(self, node: str, known: Known | None = None) -> Standing:
         await self._check()
-        return await self._engine.enter(node)
+        return await self._engine.enter(node, known)
 
     async def append(self, node: str, serial: int, body: bytes, count: int, epoch: str) -> Placed:
         self.appends += 1

@@ -62,6 +62,7 @@ class RedisServer:
         self.port = free_port()
         self.folder = folder
         self.options = list(options)
+        self.kind = kind
         self._program = find_redis(kind)
         self._popen: subprocess.Popen[bytes] | None = None
 

@@ -8,9 +8,11 @@ import trio.testing
 
 from mist.engine.contract import (
     MAX_BODY,
+    Ancestor,
     Engine,
     EngineUnavailable,
     Forked,
+    Known,
     NotEntered,
     Placed,
     Record,
@@ -228,3 +230,41 @@ async def test_what_names_no_engine_is_told_without_its_password(url: str) -> No
         await open_engine(url)
     assert "secret" not in str(error.value)
     assert "\n" not in str(error.value)
+
+
+# another epoch
+
+
+async def test_a_node_that_has_more_begins_another_epoch(engine: Engine, connect: Connect) -> None:
+    epoch = await fill(engine, 3)
+    other = await connect()
+    standing = await other.enter("more", Known(epoch, 5, 9))
+    assert standing.epoch != epoch
+    assert standing.ancestors == (Ancestor(epoch, 3, 3),)
+    assert (standing.newest, standing.offset) == (9, 4)
+    assert standing.shares(Known(epoch, 3, 3))
+    assert not standing.shares(Known(epoch, 4, 4))
+    assert not standing.shares(Known("unknown", 0, 0))
+    with pytest.raises(Forked):
+        await engine.append("n", 4, b"", 1, epoch)
+    with pytest.raises(Forked):
+        await engine.read(3, wait=30.0)
+    again = await engine.enter("again", Known(epoch, 3, 3))
+    assert again == standing
+    assert await engine.append("again", 1, b"", 1, again.epoch) == Placed(5, 10)
+    records = await read_all(other, 3)
+    assert [(each.offset, each.first, each.count, each.body) for each in records] == [
+        (4, 4, 6, b""),
+        (5, 10, 1, b""),
+    ]
+
+
+async def test_what_a_later_epoch_has_lost_all_before_have(engine: Engine) -> None:
+    first = await fill(engine, 3)
+    standing = await engine.enter("b", Known(first, 5, 5))
+    second = standing.epoch
+    await engine.append("b", 1, b"", 4, second)
+    third = await engine.enter("c", Known(second, 9, 20))
+    assert third.ancestors == (Ancestor(first, 3, 3), Ancestor(second, 5, 9))
+    assert third.shares(Known(first, 3, 3))
+    assert third.shares(Known(second, 5, 9))

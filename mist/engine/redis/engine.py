@@ -3,6 +3,7 @@
 import math
 import secrets
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 import hiredis
@@ -10,9 +11,11 @@ import trio
 
 from mist.change import Change
 from mist.engine.contract import (
+    Ancestor,
     Engine,
     EngineUnavailable,
     Forked,
+    Known,
     NotEntered,
     Placed,
     Record,
@@ -61,53 +64,67 @@ class RedisEngine(Engine):
 
     # to enter
 
-    async def enter(self, node: str) -> Standing:
+    async def enter(self, node: str, known: Known | None = None) -> Standing:
         if not node:
             raise ValueError("a node has a name")
-        return await self.make(node)
+        fence = self._fence
+        if known is not None:
+            fence.claim(known)
+        await self._make(node)
+        fence.node, fence.lost = node, ""
+        with suppress(Forked):  # this enters the other one
+            await fence.confirm(fence.run)
+        standing = await self.standing()
+        if standing.epoch != fence.epoch:
+            fence.enter(standing.epoch)
+            self._tail, self._at_end = Seen(), False
+        return standing
 
-    async def make(self, node: str = "") -> Standing:
-        """Make the realm where it isn't there, and perhaps a node known.
-
-        A log that is known to have lost records begins another epoch, its ids above all of those
-        that this node has seen.
+    async def check(self) -> None:
+        """Look whether the realm can be used, if it is there.
 
         Raises:
-            EngineUnavailable: also where the realm is of another format, or damaged.
+            EngineUnavailable: also where it is of another format, or damaged.
         """
-        reply = await self._fence.run_anywhere(
+        if await self._make():
+            self._fence.enter((await self.standing()).epoch)
+
+    async def _make(self, node: str = "") -> bool:
+        """Make a node known, and the realm where it isn't there; or look whether it is."""
+        fence = self._fence
+        reply = await fence.anywhere(
             scripts.ENTER,
             self._all_keys,
-            node,
-            secrets.token_hex(8),
-            scripts.FORMAT,
-            _NODES,
-            self._fence.lost,
-            self._fence.seen.newest,
+            lambda run: (
+                node,
+                secrets.token_hex(8),
+                scripts.FORMAT,
+                _NODES,
+                run,
+                fence.epoch,
+                fence.seen.newest,
+            ),
         )
-        match reply:
-            case [bytes(name), int(newest), int(offset), int(trimmed)]:
-                epoch = name.decode()
-            case b"format":
-                raise EngineUnavailable(
-                    f"the realm {self._realm} is one of another version of mist"
-                )
-            case _:
-                raise EngineUnavailable(
-                    f"the realm {self._realm} is damaged: it has a log, but no head"
-                )
-        if epoch != self._fence.epoch:
-            self._fence.enter(epoch)
-            self._tail, self._at_end = Seen(), False
-        return Standing(epoch, newest, offset, trimmed + 1)
+        if reply == b"format":
+            raise EngineUnavailable(f"the realm {self._realm} is one of another version of mist")
+        if reply == b"headless":
+            raise EngineUnavailable(
+                f"the realm {self._realm} is damaged: it has a log, but no head"
+            )
+        return reply == b"entered"
 
     async def standing(self) -> Standing:
-        reply = await self._fence.ask_anywhere(
-            "HMGET", self._fence.head, "epoch", "newest", "offset", "trimmed"
-        )
+        fields = ("epoch", "newest", "offset", "trimmed", "ancestors")
+        reply = await self._fence.ask_anywhere("HMGET", self._fence.head, *fields)
         match reply:
-            case [bytes(epoch), bytes(newest), bytes(offset), bytes(trimmed)]:
-                return Standing(epoch.decode(), int(newest), int(offset), int(trimmed) + 1)
+            case [bytes(epoch), bytes(newest), bytes(offset), bytes(trimmed), bytes(ancestors)]:
+                return Standing(
+                    epoch.decode(),
+                    int(newest),
+                    int(offset),
+                    int(trimmed) + 1,
+                    _ancestors(ancestors.decode()),
+                )
             case _:
                 raise self._fence.forked(self._fence.epoch)
 
@@ -118,26 +135,21 @@ class RedisEngine(Engine):
         if epoch != self._fence.epoch:
             await trio.lowlevel.checkpoint()
             raise Forked
-        seen = self._fence.seen
-        reply = await self._fence.run(
-            scripts.APPEND,
-            (*self._all_keys, self._fence.tokens),
-            epoch,
-            seen.offset,
-            seen.time,
-            node,
-            serial,
-            count,
-            body,
-        )
-        match reply:
-            case [int(offset), int(first), int(time)]:
-                self._fence.note(epoch, Seen(offset, time, first + count - 1))
-                return Placed(offset, first)
-            case b"unknown":
-                raise NotEntered
-            case _:
-                raise self._fence.forked(epoch)
+        fence = self._fence
+        while True:
+            seen, run = fence.seen, fence.run
+            own = (epoch, seen.offset, seen.time, node, serial, count, body, run)
+            match await fence.evaluate(scripts.APPEND, (*self._all_keys, fence.tokens), *own):
+                case [int(offset), int(first), int(time)]:
+                    fence.note(epoch, Seen(offset, time, first + count - 1))
+                    return Placed(offset, first)
+                case b"unknown":
+                    raise NotEntered
+                case b"unconfirmed":
+                    # Another process, or one that has taken over the log of another.
+                    await fence.confirm(run)
+                case _:
+                    raise fence.forked(epoch)
 
     async def stage(self, batch: str, part: int, body: bytes) -> None:
         check_size(body)
@@ -197,7 +209,7 @@ class RedisEngine(Engine):
     async def _read_now(self, after: int, max_bytes: int) -> list[Record]:
         """What is there behind an offset."""
         epoch = self._fence.epoch
-        reply = await self._fence.run(
+        reply = await self._fence.evaluate(
             scripts.READ, self._keys, epoch, after, max(max_bytes, 1), _RECORDS
         )
         match reply:
@@ -275,3 +287,16 @@ class RedisEngine(Engine):
     async def close(self) -> None:
         await self._pool.close()
         await trio.lowlevel.checkpoint()
+
+
+def _ancestors(text: str) -> tuple[Ancestor, ...]:
+    """The ancestors of a log, from the head's text: what a later one has lost, all before have."""
+    found: list[Ancestor] = []
+    for each in reversed(text.split(";") if text else ()):
+        epoch, offset, newest = each.split(" ")
+        own = Ancestor(epoch, int(offset), int(newest))
+        if found:
+            last = found[-1]
+            own = Ancestor(epoch, min(own.offset, last.offset), min(own.newest, last.newest))
+        found.append(own)
+    return tuple(reversed(found))

@@ -43,11 +43,15 @@ _NONSENSE: Final = "Redis has answered what it was not asked"
 
 _BEAT: Final = Script.of(
     """
--- members, questions, head; node, state, microseconds for which a question is open
+-- members, questions, head; node, state, microseconds for which a question is open, run
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
-redis.call('HDEL', KEYS[1], ARGV[1])
-redis.call('HSET', KEYS[1], ARGV[1], string.format('%.0f ', now) .. ARGV[2])
+-- Until it is confirmed that this process has the log, beats stay as they were: by them it is known
+-- who has to be asked.
+if redis.call('HGET', KEYS[3], 'run') == ARGV[4] then
+  redis.call('HDEL', KEYS[1], ARGV[1])
+  redis.call('HSET', KEYS[1], ARGV[1], string.format('%.0f ', now) .. ARGV[2])
+end
 local open = {now, tonumber(redis.call('HGET', KEYS[3], 'offset') or 0)}
 local all = redis.call('HGETALL', KEYS[2])
 for at = 1, #all, 2 do
@@ -63,15 +67,16 @@ return open
 
 _ALL: Final = Script.of(
     """
--- members; microseconds after which a node is forgotten
+-- members, head; microseconds after which a node is forgotten, run
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
+local confirmed = redis.call('HGET', KEYS[2], 'run') == ARGV[2] -- as for a beat
 local members = {}
 local all = redis.call('HGETALL', KEYS[1])
 for at = 1, #all, 2 do
   local beat, state = string.match(all[at + 1], '^(%d+) (.*)$')
   if not beat or now - beat > tonumber(ARGV[1]) then
-    redis.call('HDEL', KEYS[1], all[at])
+    if confirmed then redis.call('HDEL', KEYS[1], all[at]) end
   else
     members[#members + 1] = all[at]
     members[#members + 1] = math.max(now - beat, 0)
@@ -182,7 +187,9 @@ class RedisMembers(Members):
     async def beat(self, node: str, state: bytes) -> BeatReply:
         check_state(state)
         keys = (self._members, self._questions, self._fence.head)
-        match await self._fence.run_anywhere(_BEAT, keys, node, state, round(OPEN * _SECOND)):
+        match await self._fence.anywhere(
+            _BEAT, keys, lambda run: (node, state, round(OPEN * _SECOND), run)
+        ):
             case [int(now), int(offset), *fields]:
                 found = _pairs(fields)
                 questions = [Question(int(number), body) for number, body in found]
@@ -191,7 +198,10 @@ class RedisMembers(Members):
                 raise EngineUnavailable(_NONSENSE)
 
     async def all(self) -> Sequence[Member]:
-        reply = await self._fence.run_anywhere(_ALL, (self._members,), round(FORGOTTEN * _SECOND))
+        keys = (self._members, self._fence.head)
+        reply = await self._fence.anywhere(
+            _ALL, keys, lambda run: (round(FORGOTTEN * _SECOND), run)
+        )
         members = []
         fields = reply if isinstance(reply, list) else []
         for node, age, state in zip(fields[::3], fields[1::3], fields[2::3], strict=True):

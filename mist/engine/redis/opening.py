@@ -14,7 +14,7 @@ __all__ = ["open_redis"]
 
 
 async def open_redis(url: str, durability: Durability) -> RedisEngine:
-    """Connect to a Redis, look whether it can be used, and make the realm if it isn't there.
+    """Connect to a Redis, look whether it can be used.
 
     Raises:
         StartupError: one line that says why not, without the password.
@@ -24,7 +24,7 @@ async def open_redis(url: str, durability: Durability) -> RedisEngine:
     try:
         await check_server(pool, location, durability)
         engine = RedisEngine(location, pool)
-        await engine.make()
+        await engine.check()
     except EngineUnavailable as error:
         await pool.close()
         raise StartupError(f"engine: {error}") from None

@@ -17,7 +17,7 @@ import attrs
 
 from mist.engine.redis.connection import Command
 
-__all__ = ["APPEND", "ENTER", "FORMAT", "READ", "STAGE", "TRIM", "VERIFY", "Script"]
+__all__ = ["APPEND", "CONFIRM", "ENTER", "FORMAT", "READ", "STAGE", "TRIM", "Script"]
 
 FORMAT: Final = 2
 """Of the keys and the records; a realm of another one is left alone."""
@@ -49,23 +49,41 @@ class Script:
         return ("EVALSHA", self.digest, len(keys), *keys, *arguments)
 
 
+_FORK: Final = """
+-- Begin another epoch in a log that has lost records. The ids that may have been given to them are
+-- given to nobody again: a record of no body takes them.
+local function fork(offset, newest, time, epoch, above, run)
+  local known = {}
+  for each in string.gmatch(redis.call('HGET', KEYS[1], 'ancestors') or '', '[^;]+') do
+    known[#known + 1] = each
+  end
+  known[#known + 1] = string.format('%s %.0f %.0f', epoch[1], offset, newest)
+  local kept = table.concat(known, ';', math.max(1, #known - 19))
+  local now = redis.call('TIME')
+  local next = math.max(time + 1, now[1] * 1000000 + now[2])
+  above = math.max(above, newest)
+  redis.call('XADD', KEYS[2], string.format('%.0f-0', offset + 1),
+    string.format('%.0f %.0f %.0f %.0f 0 0 -', newest + 1, above - newest, next, time), '')
+  redis.call('HSET', KEYS[1], 'epoch', epoch[2], 'newest', above, 'offset', offset + 1,
+    'time', next, 'run', run, 'ancestors', kept)
+end
+"""
+
 ENTER: Final = Script.of(
-    """
--- head, log, nodes; node or '', a new epoch, format, nodes at most, lost epoch or '', newest seen
-local head = redis.call('HMGET', KEYS[1], 'format', 'epoch', 'newest', 'offset', 'trimmed')
+    _FORK
+    + """
+-- head, log, nodes; node or '', a new epoch, format, nodes at most, run,
+-- of what the node has of the log: its epoch or '', the newest id
+local head = redis.call('HMGET', KEYS[1], 'format', 'epoch')
 if not head[2] then
   if redis.call('EXISTS', KEYS[2]) == 1 then return 'headless' end
+  if ARGV[1] == '' then return 'none' end
   redis.call('HSET', KEYS[1], 'format', ARGV[3], 'epoch', ARGV[2], 'newest', 0, 'offset', 0,
-    'trimmed', 0, 'time', 0)
+    'trimmed', 0, 'time', 0, 'run', ARGV[5], 'ancestors', '')
   redis.call('DEL', KEYS[3])
-  head = {ARGV[3], ARGV[2], 0, 0, 0}
+  if ARGV[6] ~= '' then fork(0, 0, 0, {ARGV[6], ARGV[2]}, tonumber(ARGV[7]), ARGV[5]) end
 elseif head[1] ~= ARGV[3] then
   return 'format'
-elseif head[2] == ARGV[5] then
-  -- It has lost what this node has read. The first that tells begins another epoch.
-  head[2] = ARGV[2]
-  head[3] = math.max(tonumber(head[3]), tonumber(ARGV[6]))
-  redis.call('HSET', KEYS[1], 'epoch', head[2], 'newest', head[3])
 end
 if ARGV[1] ~= '' and redis.call('HEXISTS', KEYS[3], ARGV[1]) == 0 then
   local now = redis.call('TIME')
@@ -82,15 +100,86 @@ if ARGV[1] ~= '' and redis.call('HEXISTS', KEYS[3], ARGV[1]) == 0 then
     redis.call('HDEL', KEYS[3], silent)
   end
 end
-return {head[2], tonumber(head[3]), tonumber(head[4]), tonumber(head[5])}
+return 'entered'
+"""
+)
+
+CONFIRM: Final = Script.of(
+    _FORK
+    + """
+-- head, log, members, votes; run, node; what it has of the log: offset, its time or 0, the newest
+-- id, the epoch; a new epoch; microseconds: for which a beat counts, and votes are waited for
+local head = redis.call('HMGET', KEYS[1], 'epoch', 'offset', 'newest', 'time', 'run', 'trimmed')
+if not head[1] then return 'gone' end
+local epoch, offset, newest = head[1], tonumber(head[2]), tonumber(head[3])
+
+-- Whether the log has a record as a node has it. Of one that was trimmed nothing is known.
+local function has(at, time)
+  if at > offset then return false end
+  if at == 0 or time == '0' or at <= tonumber(head[6]) then return true end
+  local id = string.format('%.0f-0', at)
+  local entry = redis.call('XRANGE', KEYS[2], id, id)[1]
+  return not entry or string.match(entry[2][1], '^%d+ %d+ (%d+)') == time
+end
+
+if head[5] == ARGV[1] then
+  if epoch ~= ARGV[6] then return 'forked' end
+  if has(tonumber(ARGV[3]), ARGV[4]) then return 'same' end
+  fork(offset, newest, tonumber(head[4]), {epoch, ARGV[7]}, tonumber(ARGV[5]), ARGV[1])
+  return 'forked'
+end
+
+-- Another process has the log. All members say what they have of it before anything is appended.
+local now = redis.call('TIME')
+now = now[1] * 1000000 + now[2]
+local since = redis.call('HGET', KEYS[4], 'since ' .. ARGV[1])
+if not since then
+  redis.call('DEL', KEYS[4])
+  since = string.format('%.0f', now)
+  redis.call('HSET', KEYS[4], 'since ' .. ARGV[1], since)
+  -- By its last beat: how long the log was away does not matter.
+  local beats, last = redis.call('HGETALL', KEYS[3]), 0
+  for at = 2, #beats, 2 do
+    last = math.max(last, tonumber(string.match(beats[at], '^%d+')))
+  end
+  for at = 1, #beats, 2 do
+    if tonumber(string.match(beats[at + 1], '^%d+')) > last - tonumber(ARGV[8]) then
+      redis.call('HSET', KEYS[4], 'member ' .. beats[at], '')
+    end
+  end
+end
+redis.call('HSET', KEYS[4], 'member ' .. ARGV[2],
+  string.format('%s %s %s %s', ARGV[3], ARGV[4], ARGV[5], ARGV[6]))
+local votes, missing, same, above = redis.call('HGETALL', KEYS[4]), 0, true, newest
+for at = 1, #votes, 2 do
+  if string.sub(votes[at], 1, 7) == 'member ' then
+    local had, time, highest, of = string.match(votes[at + 1], '^(%d+) (%d+) (%d+) (.*)$')
+    if not had then
+      missing = missing + 1
+    elseif of == epoch then
+      same = same and has(tonumber(had), time)
+      above = math.max(above, tonumber(highest))
+    end
+  end
+end
+if missing > 0 and now - tonumber(since) < tonumber(ARGV[9]) then return missing end
+redis.call('DEL', KEYS[4])
+if same and missing == 0 then
+  redis.call('HSET', KEYS[1], 'run', ARGV[1])
+  return epoch == ARGV[6] and 'same' or 'forked'
+end
+-- What a member that is not there any more had of the log is not known: it may have been more.
+fork(offset, newest, tonumber(head[4]), {epoch, ARGV[7]}, above, ARGV[1])
+return 'forked'
 """
 )
 
 APPEND: Final = Script.of(
     """
--- head, log, nodes, tokens; epoch, seen offset, its time, node, serial, count, body
-local head = redis.call('HMGET', KEYS[1], 'epoch', 'newest', 'offset', 'time')
+-- head, log, nodes, tokens; epoch, seen offset, its time, node, serial, count, body, run
+local head = redis.call('HMGET', KEYS[1], 'epoch', 'newest', 'offset', 'time', 'run')
 if head[1] ~= ARGV[1] then return 'forked' end
+if head[5] ~= ARGV[8] then return 'unconfirmed' end
 local newest, offset, time = tonumber(head[2]), tonumber(head[3]), tonumber(head[4])
 -- The last record that the node knows of has to be there, as it was.
 if offset < tonumber(ARGV[2]) then return 'forked' end
@@ -140,20 +229,6 @@ while at < offset and most > 0 and left > 0 do
   at, most, left = at + 1, most - #entry[2][2], left - 1
 end
 return found
-"""
-)
-
-VERIFY: Final = Script.of(
-    """
--- head, log; epoch, seen offset, its time
-local head = redis.call('HMGET', KEYS[1], 'epoch', 'offset')
-if head[1] ~= ARGV[1] or tonumber(head[2]) < tonumber(ARGV[2]) then return 'forked' end
-local id = string.format('%.0f-0', ARGV[2])
-local entry = redis.call('XRANGE', KEYS[2], id, id)[1]
-if entry and ARGV[3] ~= '0' and string.match(entry[2][1], '^%d+ %d+ (%d+)') ~= ARGV[3] then
-  return 'forked'
-end
-return 'same'
 """
 )
 

@@ -1,5 +1,6 @@
 """A Redis for each test, which may do to it what it likes, and engines on it."""
 
+import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
@@ -25,7 +26,7 @@ def redis(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RedisServe
 
 @pytest.fixture
 async def open_on(redis: RedisServer) -> AsyncIterator[Open]:
-    """Opens an engine, on a port in place of the server's; closed after the test."""
+    """Opens and enters an engine, on a port in place of the server's; closed after the test."""
     opened: list[RedisEngine] = []
 
     async def open_on(port: int = 0, **options: object) -> RedisEngine:
@@ -34,6 +35,7 @@ async def open_on(redis: RedisServer) -> AsyncIterator[Open]:
         engine = await open_engine(url, durability=Durability.PROCESS)
         assert isinstance(engine, RedisEngine)
         opened.append(engine)
+        await engine.enter(secrets.token_hex(4))
         return engine
 
     yield open_on

@@ -7,7 +7,15 @@ import pytest
 import trio
 import trio.testing
 
-from mist.engine.contract import Engine, EngineUnavailable, Forked, NotEntered, Placed, Trimmed
+from mist.engine.contract import (
+    Ancestor,
+    Engine,
+    EngineUnavailable,
+    Forked,
+    NotEntered,
+    Placed,
+    Trimmed,
+)
 from mist.engine.redis.engine import RedisEngine
 from tests.engine.proxy import Proxy
 from tests.engine.redis.conftest import Open
@@ -70,10 +78,11 @@ async def test_the_longest_silent_node_is_forgotten_first(
 ) -> None:
     epoch = (await engine.enter("first")).epoch
     await engine.enter("second")
-    for number in range(998):
+    for number in range(997):  # and the one by which the connection has entered
         await engine.enter(f"n{number}")
     await engine.append("first", 1, b"1", 1, epoch)
-    await engine.enter("one more")
+    for name in ("one more", "and another"):  # that was the longest silent
+        await engine.enter(name)
     assert redis.ask("HLEN", KEYS[2]) == b":1000\r\n"
     with pytest.raises(NotEntered):
         await engine.append("second", 1, b"", 0, epoch)
@@ -183,10 +192,14 @@ async def test_an_emptied_server_is_another_log(
     await forked(engine.standing)
     standing = await engine.enter("again")
     assert standing.epoch != epoch
-    assert (standing.newest, standing.offset) == (0, 0)
+    assert (standing.newest, standing.offset) == (3, 1)  # no id is given twice
+    assert standing.ancestors == (Ancestor(epoch, 0, 0),)
     await forked(lambda: engine.append("again", 1, b"1", 1, epoch))
-    assert await engine.append("again", 1, b"1", 1, standing.epoch) == Placed(1, 1)
-    assert len(await engine.read(0)) == 1
+    assert await engine.append("again", 1, b"1", 1, standing.epoch) == Placed(2, 4)
+    assert [(each.first, each.count, each.body) for each in await engine.read(0)] == [
+        (1, 3, b""),
+        (4, 1, b"1"),
+    ]
 
 
 @pytest.mark.parametrize("written", [0, 2, 20])
@@ -270,8 +283,9 @@ async def test_a_log_that_has_lost_its_end_is_not_gone_on_with(
     await forked(lambda: engine.append("n", 5, b"5", 1, epoch))
     standing = await engine.enter("again")
     assert standing.epoch != epoch
-    assert (standing.newest, standing.offset) == (8, 3)  # no id is given twice
-    assert await engine.append("again", 1, b"1", 1, standing.epoch) == Placed(4, 9)
+    assert (standing.newest, standing.offset) == (8, 4)  # no id is given twice
+    assert standing.ancestors == (Ancestor(epoch, 3, 3),)
+    assert await engine.append("again", 1, b"1", 1, standing.epoch) == Placed(5, 9)
     other = await open_on()
     assert (await other.enter("other")).epoch == standing.epoch
 
@@ -329,6 +343,8 @@ async def test_another_process_is_asked_for_the_last_record_first(
         await other.append("other", serial, b"another", 1, epoch)
     assert (await read_all(other))[3].body == b"another"
     await forked(lambda: engine.append("n", 5, b"5", 1, epoch))
+    await forked(lambda: other.read(0))
+    assert (await other.enter("again")).ancestors == (Ancestor(epoch, 12, 12),)
     assert [each.body for each in await read_all(other)].count(b"5") == 0
 
 
