@@ -16,6 +16,7 @@ import trio
 from hypothesis import HealthCheck, settings
 
 from mist.server import Server
+from tests.engine.postgres_server import PostgresServers
 from tests.engine.redis_server import RedisServers
 from tests.processes import Process, serving
 from tests.servers import running
@@ -82,6 +83,14 @@ def own_process(tmp_path: Path, serve_options: Sequence[str]) -> Iterator[Proces
 def redis_servers() -> Iterator[RedisServers]:
     """Redis servers for all tests of a module: each has a realm of its own."""
     servers = RedisServers()
+    yield servers
+    servers.close()
+
+
+@pytest.fixture(scope="session")
+def postgres_servers() -> Iterator[PostgresServers]:
+    """PostgreSQL servers for all tests of a process: each has a realm of its own."""
+    servers = PostgresServers()
     yield servers
     servers.close()
 

@@ -76,7 +76,8 @@ class Settings:
         repr=lambda url: repr(url and without_password(url)),
         metadata=about(
             kinds.ENGINE,
-            "Engine on which several nodes act as one: redis://HOST; memory://NAME for tests",
+            "Engine on which several nodes act as one: redis://HOST, postgresql://HOST/DATABASE; "
+            "memory://NAME for tests",
             hidden=True,
         ),
     )

@@ -20,4 +20,5 @@ first for all, and nobody gets what is not kept.
     opening     finds the member for a URL
     memory      `memory://`: nodes in one process
     redis/      `redis://`, `rediss://`
+    postgres/   `postgresql://`
 """

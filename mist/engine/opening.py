@@ -11,8 +11,9 @@ async def open_engine(url: str, *, durability: Durability = Durability.POWER) ->
     """Open the engine that `url` names. Close it after use.
 
     Args:
-        url: `memory://`, `memory://NAME`, `redis://[[user]:password@]host[:port][/database]`, or
-            `rediss://` with TLS; these with options, such as `?realm=NAME`.
+        url: `memory://`, `memory://NAME`, `redis://[[user]:password@]host[:port][/database]`,
+            `rediss://` with TLS, or `postgresql://[user[:password]@]host[:port][/database]`; those
+            with options, such as `?realm=NAME`.
         durability: that the engine must be set to, at least. `memory://` has none.
 
     Raises:
@@ -33,6 +34,14 @@ async def open_engine(url: str, *, durability: Durability = Durability.POWER) ->
                     f"engine: {error.name} is missing; pip install 'mist-pubsub[redis]'"
                 ) from error
             return await open_redis(url, durability)
+        case "postgresql" | "postgres":
+            try:
+                from mist.engine.postgres.opening import open_postgres
+            except ImportError as error:  # psycopg; or libpq, without its binary package
+                raise StartupError(
+                    "engine: psycopg is missing; pip install 'mist-pubsub[postgres]'"
+                ) from error
+            return await open_postgres(url, durability)
         case _:
             # Not the whole URL, which may hold a password.
             raise StartupError(

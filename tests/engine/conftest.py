@@ -8,19 +8,35 @@ import pytest
 from mist.engine.contract import Engine
 from mist.engine.opening import open_engine
 from mist.history import Durability
+from tests.engine.postgres_server import PostgresServers
 from tests.engine.redis_server import RedisServers
 
 Connect = Callable[[], Awaitable[Engine]]
 
 
-@pytest.fixture(params=["memory", "redis wheel", "redis system"])
+KINDS = ["memory", "redis wheel", "redis system", "postgres wheel", "postgres system"]
+
+
+def realm_url(
+    kind: str, name: str, redis_servers: RedisServers, postgres_servers: PostgresServers
+) -> str:
+    """The URL of a realm on an engine of some kind, such as those of `KINDS`."""
+    family, _, which = kind.partition(" ")
+    match family:
+        case "redis":
+            return redis_servers.get(which).url(name)
+        case "postgres":
+            return postgres_servers.get(which).url(name)
+        case _:
+            return f"memory://{name}"
+
+
+@pytest.fixture(params=KINDS)
 async def connect(
-    request: pytest.FixtureRequest, redis_servers: RedisServers
+    request: pytest.FixtureRequest, redis_servers: RedisServers, postgres_servers: PostgresServers
 ) -> AsyncIterator[Connect]:
     """Another connection to the same realm, each time it is called. It has entered."""
-    kind, _, which = request.param.partition(" ")
-    name = secrets.token_hex(4)
-    url = redis_servers.get(which).url(name) if kind == "redis" else f"memory://{name}"
+    url = realm_url(request.param, secrets.token_hex(4), redis_servers, postgres_servers)
     opened: list[Engine] = []
 
     async def connect() -> Engine:

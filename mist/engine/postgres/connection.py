@@ -1,0 +1,255 @@
+"""A connection to PostgreSQL: libpq without blocking, on trio, with a deadline on every wait.
+
+libpq (`psycopg.pq`) speaks the protocol and waits for nothing: this module waits for its socket. So
+no thread is held by a server that is stopped, or a network that swallows packets: the one scope of
+a call covers the sending and the reply, and ends both. What megabytes take is added as they move:
+a peer that is slow gets time, one that is frozen does not.
+
+A call that was given up is never canceled at the server: a cancel that meets a commit which waits
+for a synchronous standby has it acknowledged without that standby.
+"""
+
+import array
+import fcntl
+import socket
+import termios
+from collections.abc import Iterator, Sequence
+from typing import Final, TypeAlias
+
+import trio
+from psycopg import OperationalError, pq
+from psycopg.conninfo import make_conninfo
+
+from mist.engine.contract import EngineUnavailable
+from mist.engine.postgres.errors import ConnectionLost, ServerError, connection_error
+from mist.engine.postgres.location import Location
+
+__all__ = ["Connection", "Row", "Value", "dial"]
+
+Value: TypeAlias = "int | str | bytes | bool"
+Row: TypeAlias = "Sequence[int | str | bytes | bool | None]"
+
+_SLOWEST: Final = 4 << 20  # bytes a second of large values
+_SENT_AT_ONCE: Final = 1 << 16  # bytes that a socket takes at least, once it takes any again
+
+_BOOL, _BYTEA, _INT8, _TEXT = 16, 17, 20, 25  # object identifiers of types; `pg_type.dat`
+
+
+class Connection:
+    """A connection that is open. One call at a time.
+
+    Attributes:
+        notified: whether a notification has come since this was last set to False.
+    """
+
+    def __init__(self, pgconn: pq.abc.PGconn) -> None:
+        self.notified = False
+        self._pgconn = pgconn
+
+    async def ask(
+        self, statement: str, values: Sequence[Value], scope: trio.CancelScope
+    ) -> list[Row]:
+        """Have one statement done, in a transaction of its own, and return its rows.
+
+        Not to be used again where this is cancelled, or has raised `ConnectionLost`.
+
+        Args:
+            values: of $1, $2, …
+            scope: has the deadline, which is moved as bytes are.
+
+        Raises:
+            ConnectionLost, ServerError: see there.
+        """
+        encoded = [_encode(each) for each in values]
+        try:
+            self._pgconn.send_query_params(
+                statement.encode(),
+                [value for value, _ in encoded],
+                [kind for _, kind in encoded],
+                [pq.Format.BINARY] * len(values),
+                pq.Format.BINARY,
+            )
+            (result,) = await self._exchange(scope)
+        except OperationalError:
+            raise ConnectionLost("the connection is broken") from None
+        return list(_rows(result))
+
+    async def run(self, script: str, scope: trio.CancelScope) -> None:
+        """Have statements done, all in one transaction, or none.
+
+        Raises:
+            ConnectionLost, ServerError: see there.
+        """
+        try:
+            self._pgconn.send_query(script.encode())
+            await self._exchange(scope)
+        except OperationalError:
+            raise ConnectionLost("the connection is broken") from None
+
+    async def _exchange(self, scope: trio.CancelScope) -> list[pq.abc.PGresult]:
+        """Send what libpq has, and wait for all results."""
+        pgconn = self._pgconn
+        while pgconn.flush():
+            await trio.lowlevel.wait_writable(pgconn.socket)
+            scope.deadline += _SENT_AT_ONCE / _SLOWEST
+        results: list[pq.abc.PGresult] = []
+        error: ServerError | None = None
+        while True:
+            while pgconn.is_busy():
+                await self._receive(scope)
+            result = pgconn.get_result()
+            if result is None:
+                break
+            if result.status == pq.ExecStatus.FATAL_ERROR:
+                error = error or _error(result)
+            results.append(result)
+        self._take_notifications()
+        if pgconn.status == pq.ConnStatus.BAD:
+            raise ConnectionLost(str(error) if error else "it has closed the connection")
+        if error is not None:
+            if error.ends_connection:
+                raise ConnectionLost(str(error))
+            raise error
+        return results
+
+    async def wait(self, seconds: float, scope: trio.CancelScope) -> None:
+        """Wait for a notification, for a time. A checkpoint.
+
+        Raises:
+            ConnectionLost: see there.
+        """
+        self._take_notifications()
+        await trio.lowlevel.checkpoint()
+        with trio.move_on_after(seconds):
+            while not self.notified:
+                try:
+                    await self._receive(scope)
+                except OperationalError:
+                    raise ConnectionLost("it has closed the connection") from None
+                self._take_notifications()
+
+    async def _receive(self, scope: trio.CancelScope) -> None:
+        pgconn = self._pgconn
+        await trio.lowlevel.wait_readable(pgconn.socket)
+        scope.deadline += _readable(pgconn.socket) / _SLOWEST
+        pgconn.consume_input()
+
+    def _take_notifications(self) -> None:
+        # Also where nobody listens: behind a connection pooler, another client may have asked for
+        # them, and libpq keeps them until they are taken.
+        while self._pgconn.notifies() is not None:
+            self.notified = True
+
+    def close(self) -> None:
+        """Close at once, without waiting for the server. Idempotent."""
+        self._pgconn.finish()
+
+
+async def dial(location: Location, scope: trio.CancelScope) -> Connection:
+    """Open a connection.
+
+    Args:
+        scope: has the deadline; each address of the host gets its share of the time.
+
+    Raises:
+        EngineUnavailable: says why not.
+    """
+    try:
+        addresses = await _addresses(location)
+    except OSError as error:
+        why = (error.strerror or "no such host").lower()
+        raise EngineUnavailable(f"can't connect to PostgreSQL at {location.name}: {why}") from None
+    lost: ConnectionLost | None = None
+    for place, address in enumerate(addresses):
+        share = (scope.deadline - trio.current_time()) / (len(addresses) - place)
+        with trio.move_on_after(share):
+            try:
+                return Connection(await _connect(location, address))
+            except ConnectionLost as error:
+                lost = error
+    why = str(lost) if lost else f"no answer in {location.connect_timeout:g} s"
+    raise EngineUnavailable(f"can't connect to PostgreSQL at {location.name}: {why}")
+
+
+async def _addresses(location: Location) -> list[str]:
+    """Those of the host; libpq would wait for its name to be resolved. Empty for a Unix socket."""
+    if location.host.startswith("/"):
+        return [""]
+    found = await trio.socket.getaddrinfo(location.host, location.port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys([str(address[0]) for *_, address in found]))
+
+
+async def _connect(location: Location, address: str) -> pq.abc.PGconn:
+    settings = {
+        "host": location.host,
+        "hostaddr": address,
+        "port": str(location.port),
+        "dbname": location.database,
+        "user": location.user,
+        "password": location.password,
+        "application_name": "mist",
+        "gssencmode": "disable",  # it would wait for other servers
+        **dict(location.tls),
+    }
+    given = {name: value for name, value in settings.items() if value}
+    pgconn = pq.PGconn.connect_start(make_conninfo(**given).encode())
+    try:
+        status = pq.PollingStatus.WRITING  # as libpq wants it before the first poll
+        while status != pq.PollingStatus.OK:
+            if status == pq.PollingStatus.FAILED or pgconn.status == pq.ConnStatus.BAD:
+                raise ConnectionLost(connection_error(pgconn.get_error_message()))  # noqa: TRY301
+            if status == pq.PollingStatus.READING:
+                await trio.lowlevel.wait_readable(pgconn.socket)
+            else:
+                await trio.lowlevel.wait_writable(pgconn.socket)
+            status = pq.PollingStatus(pgconn.connect_poll())
+        pgconn.nonblocking = 1
+    except BaseException as error:
+        pgconn.finish()
+        if isinstance(error, OperationalError):
+            raise ConnectionLost("the connection is broken") from None
+        raise
+    return pgconn
+
+
+def _readable(fileno: int) -> int:
+    """Bytes that may be read at once; 0 where that is not known."""
+    size = array.array("i", [0])
+    fcntl.ioctl(fileno, termios.FIONREAD, size)
+    return size[0]
+
+
+def _encode(value: Value) -> tuple[bytes, int]:
+    """A value in PostgreSQL's binary form, and its type."""
+    match value:
+        case bool():
+            return (b"\1" if value else b"\0"), _BOOL
+        case int():
+            return value.to_bytes(8, "big", signed=True), _INT8
+        case str():
+            return value.encode(), _TEXT
+        case bytes():
+            return value, _BYTEA
+
+
+def _rows(result: pq.abc.PGresult) -> Iterator[Row]:
+    kinds = [result.ftype(column) for column in range(result.nfields)]
+    for row in range(result.ntuples):
+        yield [_decode(result.get_value(row, column), kind) for column, kind in enumerate(kinds)]
+
+
+def _decode(value: bytes | None, kind: int) -> int | str | bytes | bool | None:
+    if value is None or kind == _BYTEA:
+        return value
+    if kind == _INT8:
+        return int.from_bytes(value, "big", signed=True)
+    if kind == _BOOL:
+        return value == b"\1"
+    assert kind == _TEXT, f"no type that mist asks for: {kind}"
+    return value.decode()
+
+
+def _error(result: pq.abc.PGresult) -> ServerError:
+    code = result.error_field(pq.DiagnosticField.SQLSTATE) or b""
+    text = result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or b"it has closed the connection"
+    return ServerError(code.decode(), text.decode("utf-8", "replace"))

@@ -1,0 +1,129 @@
+"""What the URL of a PostgreSQL says."""
+
+import re
+from typing import Final
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import attrs
+
+from mist.errors import StartupError
+
+__all__ = ["Location"]
+
+_SCHEMES: Final = ("postgresql", "postgres")
+_REALM: Final = re.compile(r"[A-Za-z0-9._-]{1,58}")  # with a prefix, an identifier of 63 bytes
+_TLS: Final = ("sslmode", "sslrootcert", "sslcert", "sslkey")
+_OPTIONS: Final = ("realm", "timeout", "connect_timeout", "host", *_TLS)
+_SSL_MODES: Final = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
+_LONGEST: Final = 60.0  # seconds
+_TIMEOUT: Final = 5.0
+_CONNECT_TIMEOUT: Final = 2.0
+
+
+@attrs.frozen
+class Location:
+    """Where a realm is kept, and how long to wait for it.
+
+    Attributes:
+        host: a name, an address, or the directory of a Unix socket.
+        database, user: empty is libpq's default.
+        realm: names the log; several may be in one database.
+        timeout: seconds for a reply; more where megabytes are on the way, see `connection`.
+        connect_timeout: seconds for a connection, up to its first reply.
+        tls: libpq's settings of the same names, such as `sslmode`.
+    """
+
+    host: str
+    port: int = 5432
+    database: str = ""
+    user: str = ""
+    password: str = attrs.field(default="", repr=False)
+    realm: str = "mist"
+    timeout: float = _TIMEOUT
+    connect_timeout: float = _CONNECT_TIMEOUT
+    tls: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Names the server, for messages: no user, no password."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+    @property
+    def schema(self) -> str:
+        """The schema that has the realm's tables."""
+        return f"mist_{self.realm}"
+
+    @classmethod
+    def parse(cls, url: str) -> "Location":
+        """Read `postgresql://[user[:password]@]host[:port][/database][?option=value&…]`.
+
+        A Unix socket is named by an option, as libpq has it: `postgresql:///database?host=/run/…`.
+
+        Raises:
+            StartupError: one line that says why not, without the password.
+        """
+        try:
+            parts = urlsplit(url)
+            port, host = parts.port, parts.hostname or ""
+        except ValueError:
+            raise _wrong("its host or port is not one") from None
+        if parts.scheme not in _SCHEMES:
+            raise _wrong("not postgresql:// or postgres://")
+        if parts.fragment:
+            raise _wrong("a '#' in the user or password is written %23")
+        if "/" in parts.path[1:]:
+            raise _wrong("its path is not the name of a database")
+        options = _options(parts.query)
+        host = host or _socket_directory(options)
+        realm = options.get("realm", "mist")
+        if not _REALM.fullmatch(realm):
+            raise _wrong("a realm is 1 to 58 letters, digits, '.', '_', '-'")
+        if options.get("sslmode", "prefer") not in _SSL_MODES:
+            raise _wrong(f"sslmode is one of {', '.join(_SSL_MODES)}")
+        texts = [unquote(each or "") for each in (parts.path[1:], parts.username, parts.password)]
+        if any("\0" in each for each in (host, *texts, *options.values())):
+            raise _wrong("a NUL byte is in it")
+        return cls(
+            host=host,
+            port=port or 5432,
+            database=texts[0],
+            user=texts[1],
+            password=texts[2],
+            realm=realm,
+            timeout=_seconds(options, "timeout", _TIMEOUT),
+            connect_timeout=_seconds(options, "connect_timeout", _CONNECT_TIMEOUT),
+            tls=tuple([(name, options[name]) for name in _TLS if name in options]),
+        )
+
+
+def _options(query: str) -> dict[str, str]:
+    options: dict[str, str] = {}
+    for name, value in parse_qsl(query, keep_blank_values=True):
+        if name not in _OPTIONS:
+            raise _wrong(f"no such option, there are {', '.join(_OPTIONS)}")
+        if name in options:
+            raise _wrong(f"{name} is given twice")
+        options[name] = value
+    return options
+
+
+def _socket_directory(options: dict[str, str]) -> str:
+    host = options.get("host", "")
+    if not host.startswith("/"):
+        raise _wrong("a host is missing")
+    return host
+
+
+def _seconds(options: dict[str, str], name: str, default: float) -> float:
+    try:
+        seconds = float(options.get(name, default))
+    except ValueError:
+        seconds = 0.0
+    if not 0.01 <= seconds <= _LONGEST:
+        raise _wrong(f"{name} is a number of seconds from 0.01 to {_LONGEST:g}")
+    return seconds
+
+
+def _wrong(why: str) -> StartupError:
+    return StartupError(f"engine: not a URL of PostgreSQL: {why}")
