@@ -24,10 +24,11 @@ from mist.engine.contract import (
     check_record,
     check_size,
 )
+from mist.engine.fence import Seen
 from mist.engine.members import Members
 from mist.engine.redis import scripts
 from mist.engine.redis.connection import Reply
-from mist.engine.redis.fence import Fence, Seen
+from mist.engine.redis.fence import RedisFence
 from mist.engine.redis.location import Location
 from mist.engine.redis.members import RedisMembers
 from mist.engine.redis.pool import Pool
@@ -48,7 +49,7 @@ class RedisEngine(Engine):
     def __init__(self, location: Location, pool: Pool) -> None:
         self._realm = location.realm
         self._pool = pool
-        self._fence = fence = Fence(location, pool)
+        self._fence = fence = RedisFence(location, pool)
         self._keys = (fence.head, fence.log)
         self._all_keys = (*self._keys, fence.nodes)
         self._staged = f"{{mist:{location.realm}}}:staged:"

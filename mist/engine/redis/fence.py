@@ -1,27 +1,18 @@
-"""The fence: what is asked of a log is asked of the one that is known, and of no other.
+"""The fence in Redis: a call is made on a connection to the process that is known to have the log.
 
-A Redis that comes back may have lost what it acknowledged: it was emptied, its file was an older
-one, or a replica that was behind has taken its place. So a node remembers the last record that it
-has read or appended. Before anything else is asked of another process than the last one, `Fence`
-has it confirmed: each member says what it has of the log, and appends are refused until all have.
-The script that counts these votes decides, in one step: the log is still the same, or it has lost
-records and another epoch begins (see `scripts.CONFIRM`). No member leads.
-
-From the moment that a node has voted, what another process still answers does not count.
-
-Once it is known that there is another epoch, nothing is done any more until the node has entered
-again.
+Where another process answers, nothing is asked of it before it is confirmed; see
+`mist.engine.fence` and `scripts.CONFIRM`.
 """
 
 import secrets
 from collections.abc import Callable
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
-import attrs
 import hiredis
 import trio
 
-from mist.engine.contract import EngineUnavailable, Forked, Known
+from mist.engine.contract import EngineUnavailable, Forked
+from mist.engine.fence import ALIVE, VOTES, Fence, Verdict
 from mist.engine.redis import scripts
 from mist.engine.redis.connection import Command, Reply
 from mist.engine.redis.location import Location
@@ -29,78 +20,27 @@ from mist.engine.redis.pool import NewRun, Pool
 from mist.engine.redis.replies import reason, says
 from mist.engine.redis.scripts import Script
 
-__all__ = ["Fence", "Seen"]
-
-_ALIVE: Final = 3_000_000  # microseconds from a member's last beat for which it is taken as alive
-_VOTES: Final = 2_000_000  # microseconds for which votes are waited for
-_ASK_AGAIN: Final = 0.05  # seconds
+__all__ = ["RedisFence"]
 
 _Arguments: TypeAlias = tuple[bytes | str | int, ...]
 
 
-@attrs.frozen
-class Seen:
-    """A record that is known to be in the log.
-
-    Attributes:
-        time: names it, beside its offset; 0 where it isn't known.
-        newest: the highest id up to it; 0 where it isn't known.
-    """
-
-    offset: int = 0
-    time: int = 0
-    newest: int = 0
-
-
-class Fence:
+class RedisFence(Fence):
     """See the module.
 
     Attributes:
-        node: by which this one is known.
-        epoch: of the log.
-        seen: the last record that this node has read or appended.
-        lost: the epoch, once the log is known to be in another one, or to have lost records.
-        run: the process that is known to have the log; empty where none is.
         head, log, nodes, tokens: keys; the last one is that of the head of the tokens.
     """
 
     def __init__(self, location: Location, pool: Pool) -> None:
+        super().__init__()
         prefix = f"{{mist:{location.realm}}}:"
         self.head, self.log, self.nodes = f"{prefix}head", f"{prefix}log", f"{prefix}nodes"
         self.tokens = f"{prefix}tokens:head"
-        self.node = ""
-        self.epoch = ""
-        self.seen = Seen()
-        self.lost = ""
-        self.run = ""
         self._name = location.name
         self._pool = pool
         self._votes = (self.head, self.log, f"{prefix}members", f"{prefix}votes")
         self._last_run = ""
-        self._confirming = trio.Lock()
-
-    def claim(self, known: Known) -> None:
-        """Say what the node has of the log, where that is not known better."""
-        if known.epoch != self.epoch:
-            self.enter(known.epoch)
-        if known.offset > self.seen.offset:
-            self.seen = Seen(known.offset, 0, known.newest)
-
-    def enter(self, epoch: str) -> None:
-        """Go on with the log of this epoch."""
-        if epoch != self.epoch:
-            self.epoch, self.lost, self.seen = epoch, "", Seen()
-
-    def note(self, epoch: str, seen: Seen) -> None:
-        """Remember a record, if it is the last one, and the epoch the same."""
-        if epoch == self.epoch and seen.offset >= self.seen.offset:
-            self.seen = seen
-
-    def forked(self, epoch: str) -> Forked:
-        """What to raise where the log of an epoch is not what it was."""
-        if epoch == self.epoch:
-            self.lost = epoch
-        return Forked()
 
     async def evaluate(
         self, script: Script, keys: tuple[str, ...], *arguments: bytes | str | int
@@ -139,33 +79,9 @@ class Fence:
                 if run == self.run:
                     return replies
 
-    async def confirm(self, run: str) -> None:
-        """Have it confirmed which process has the log, and that it is still the same log.
-
-        Args:
-            run: the process that was taken to have it; nothing is done where that is outdated.
-
-        Raises:
-            EngineUnavailable: there is no answer.
-            Forked: it is another one.
-        """
-        async with self._confirming:
-            if self.lost:
-                raise Forked
-            if run != self.run:
-                return
-            self.run = ""
-            reply = await self._vote()
-            while isinstance(reply, int):  # of so many others, the vote is missing
-                await trio.sleep(_ASK_AGAIN)
-                reply = await self._vote()
-            if reply != b"same":
-                raise self.forked(self.epoch)
-            self.run = self._last_run
-
-    async def _vote(self) -> Reply:
+    async def _vote(self) -> Verdict:
         epoch, seen = self.epoch, self.seen
-        return await self.anywhere(
+        reply = await self.anywhere(
             scripts.CONFIRM,
             self._votes,
             lambda run: (
@@ -174,9 +90,12 @@ class Fence:
                 *(seen.offset, seen.time, seen.newest),
                 epoch,
                 secrets.token_hex(8),
-                *(_ALIVE, _VOTES),
+                *(ALIVE, VOTES),
             ),
         )
+        if isinstance(reply, int):  # so many votes are missing
+            return Verdict("waiting", self._last_run)
+        return Verdict("same" if reply == b"same" else "forked", self._last_run)
 
     async def anywhere(
         self, script: Script, keys: tuple[str, ...], arguments: Callable[[str], _Arguments]

@@ -30,7 +30,7 @@ from mist.engine.members import (
     check_state,
 )
 from mist.engine.redis.connection import Reply
-from mist.engine.redis.fence import Fence
+from mist.engine.redis.fence import RedisFence
 from mist.engine.redis.scripts import Script
 
 __all__ = ["RedisMembers"]
@@ -178,7 +178,7 @@ class RedisMembers(Members):
             known to have lost records: they are what finds out how to go on.
     """
 
-    def __init__(self, realm: str, fence: Fence) -> None:
+    def __init__(self, realm: str, fence: RedisFence) -> None:
         prefix = f"{{mist:{realm}}}:"
         self._members, self._leases = f"{prefix}members", f"{prefix}leases"
         self._questions, self._answers = f"{prefix}questions", f"{prefix}answers:"
