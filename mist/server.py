@@ -43,6 +43,7 @@ from mist.http.open_streams import Streams
 from mist.http.ticket_store import Tickets
 from mist.listening import Listening, bind, reason, tls_context
 from mist.protocols.subjects.info import ServerInfo
+from mist.sessions.close_reason import HISTORY_FORKED
 from mist.sessions.hub import Hub, HubLimits
 from mist.sessions.node_sequencer import NodeSequencer
 from mist.sessions.sequencer import Sequencer
@@ -293,7 +294,12 @@ async def open_server(config: Config) -> AsyncIterator[Server]:
                     hub.sequencer = (
                         await Sequencer.over(hub.broker, history, hub.flush_scheduler)
                         if node is None
-                        else await NodeSequencer.following(hub.broker, node, hub.flush_scheduler)
+                        else await NodeSequencer.following(
+                            hub.broker,
+                            node,
+                            hub.flush_scheduler,
+                            on_epoch=partial(hub.end_subscribers, HISTORY_FORKED),
+                        )
                     )
                 except HistoryUnavailable as error:
                     raise StartupError(f"history: {error}") from error

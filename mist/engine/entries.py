@@ -3,6 +3,7 @@
     Messages        what a group of publishers published, as blocks without ids or times
     StagedBatch     a writer's batch, of which the parts are staged
     ForgottenKeys   idempotency keys that are too old, or too many
+    Void            ids of nothing: an epoch begins, see `mist.engine.contract.Record`
 
 Every mirror does the same with the same records, in the same order. So whether a key was known, or
 a batch was stored before, is so at all nodes, and the engine has no part in it.
@@ -18,7 +19,7 @@ from mist.history.commits import PackedBlock, pack_block, unpack_block
 from mist.history.layout import Row
 from mist.history.mirroring import Piece
 
-__all__ = ["Entry", "ForgottenKeys", "Messages", "StagedBatch", "decode", "encode"]
+__all__ = ["Entry", "ForgottenKeys", "Messages", "StagedBatch", "Void", "decode", "encode"]
 
 
 class _Piece(msgspec.Struct, array_like=True, frozen=True):
@@ -99,9 +100,15 @@ class ForgottenKeys(msgspec.Struct, array_like=True, frozen=True, tag="keys"):
     most_of_owner: int
 
 
-Entry: TypeAlias = Messages | StagedBatch | ForgottenKeys
+class Void(msgspec.Struct, frozen=True):
+    """Ids of nothing."""
 
-_decoder: msgspec.msgpack.Decoder[Entry] = msgspec.msgpack.Decoder(Entry)
+
+Entry: TypeAlias = Messages | StagedBatch | ForgottenKeys | Void
+
+_decoder: msgspec.msgpack.Decoder[Messages | StagedBatch | ForgottenKeys] = msgspec.msgpack.Decoder(
+    Messages | StagedBatch | ForgottenKeys
+)
 
 encode = msgspec.msgpack.Encoder().encode
 """An entry as the body of a record."""
@@ -113,6 +120,8 @@ def decode(body: bytes) -> Entry:
     Raises:
         ValueError: it is none, perhaps one of a later version.
     """
+    if not body:
+        return Void()
     try:
         return _decoder.decode(body)
     except msgspec.MsgspecError as error:

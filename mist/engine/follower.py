@@ -1,7 +1,8 @@
 """Following: what comes from an engine's log is applied to a node's mirror, and told of, in order.
 
 Where the engine doesn't answer, or the mirror can't be written, it is tried again until it works:
-records are read from where the mirror is, so nothing is missed and nothing comes twice.
+records are read from where the mirror is, so nothing is missed and nothing comes twice. Where the
+engine's log is in another epoch, or has trimmed what the mirror lacks, the node enters anew.
 """
 
 import logging
@@ -12,10 +13,11 @@ from typing import Final, TypeAlias
 import attrs
 import trio
 
-from mist.engine.contract import Record
-from mist.engine.entries import Entry, ForgottenKeys, Messages, StagedBatch, decode
+from mist.change import Change
+from mist.engine.contract import Forked, Record, Trimmed
+from mist.engine.entries import Entry, ForgottenKeys, Messages, StagedBatch, Void, decode
 from mist.engine.node import Node
-from mist.errors import MistError
+from mist.errors import HistoryUnavailable, MistError
 from mist.history import Bulk, Commit
 from mist.history.commits import unpack_blocks
 from mist.history.layout import Row
@@ -28,6 +30,7 @@ log = logging.getLogger("mist.engine")
 _WAIT: Final = 0.5  # seconds, for the next record
 _DELAY: Final = 0.1  # seconds until it is tried again; then twice as long each time, up to:
 _LAST_DELAY: Final = 0.5
+_REACH: Final = 3.0  # seconds
 _AT_ONCE: Final = 64  # records applied in one transaction
 
 
@@ -56,15 +59,26 @@ class Follower:
     Args:
         node: whose engine is read, and whose mirror is written.
         tell: called with each record that was applied, in order. What it raises ends `run`.
+        entered: called once the node has entered anew, before anything is applied again.
 
     Attributes:
         failing: why nothing can be applied now; empty while it can.
-        caught_up: whether it has been at the end of the log, since it was made.
+        caught_up: whether it has been at the end of the log, since the node has entered.
     """
 
-    def __init__(self, node: Node, tell: Callable[[Arrived], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        node: Node,
+        tell: Callable[[Arrived], Awaitable[None]],
+        entered: Callable[[], Awaitable[None]],
+    ) -> None:
         self.failing = ""
         self.caught_up = node.mirror.offset >= node.standing.offset
+        self._node = node
+        self._entered = entered
+        self._moved = Change()
+        self._reads = 0  # begun
+        self._at_end = 0  # the last of them that found nothing
         self._engine = node.engine
         self._history = node.history
         self._mirror = node.mirror
@@ -74,18 +88,51 @@ class Follower:
     async def run(self) -> None:
         """Follow until cancelled."""
         while True:
+            self._reads += 1
             try:
                 records = await self._engine.read(self._mirror.offset, wait=_WAIT)
                 steps = list(_steps(records))
+            except (Forked, Trimmed) as error:
+                await self._enter(error)
+                continue
             except (MistError, ValueError) as error:
                 await self._note(error)
                 continue
             self._works()
-            self.caught_up = self.caught_up or not records
+            if not records:
+                self.caught_up, self._at_end = True, self._reads
             for step in steps:
                 arrived = await self._apply(step)
                 for each in arrived:
                     await self._tell(each)
+            self._moved.notify()
+
+    async def _enter(self, error: MistError) -> None:
+        """Enter anew. Nothing that is read of the mirror is known to be right before."""
+        self.caught_up = False
+        log.warning("the node enters anew", extra={"reason": str(error)})
+        while True:
+            try:
+                await self._node.enter()
+            except MistError as problem:
+                await self._note(problem)
+            else:
+                break
+        self._works()
+        await self._entered()
+
+    async def reach(self, id_: int) -> None:
+        """Wait until it is known whether the log has an id.
+
+        Raises:
+            HistoryUnavailable: that takes too long.
+        """
+        asked = self._reads
+        with trio.move_on_after(_REACH):
+            while not self.caught_up or (id_ > self._mirror.newest and self._at_end <= asked):
+                await self._moved.wait()
+            return
+        raise HistoryUnavailable("this node is behind others")
 
     async def _apply(self, step: _Step) -> list[Arrived]:
         while True:
@@ -125,6 +172,7 @@ class Follower:
                 record.first,
                 record.time,
                 entry.pieces() if isinstance(entry, Messages) else (),
+                record.count if isinstance(entry, Void) else 0,
             )
             for record, entry in step
         ]

@@ -185,14 +185,11 @@ class History(ABC):
         """
 
     @abstractmethod
-    async def mirror(self, epoch: str) -> Mirror:
+    async def mirror(self) -> Mirror:
         """Have this log mirror another. Nothing else is appended to it from then on.
 
-        Args:
-            epoch: of the other log; this one's from then on.
-
         Raises:
-            NotAMirror: it has messages of its own, or of another epoch.
+            NotAMirror: it has messages of its own.
         """
 
     @abstractmethod

@@ -143,8 +143,18 @@ class BlockStore(ABC):
         """The epoch of the log that this one mirrors, and how far it is; None where it is none."""
 
     @abstractmethod
-    def begin_mirror(self, epoch: str) -> None:
-        """Have this log, of no message, mirror another from its begin, and take on its epoch."""
+    def begin_mirror(self, epoch: str, offset: int, newest: int) -> None:
+        """Have this log mirror another from a place on, in its epoch, and of what was before have
+        nothing.
+
+        Args:
+            offset: see `mist.history.mirroring`.
+            newest: the highest id up to there. What had these ids counts as trimmed.
+        """
+
+    @abstractmethod
+    def rename_mirror(self, epoch: str) -> None:
+        """Go on as a mirror of the same log, which is in this epoch by now."""
 
     @abstractmethod
     def mirror(

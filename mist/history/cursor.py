@@ -93,6 +93,8 @@ class Cursor:
                 self._pass_over(Lost(error.first, min(error.last, upto)))
                 return False  # these are the last of those behind it
             return True
+        if since.epoch in position.ancestors and position.has(since.after or 0, since.epoch):
+            since = attrs.evolve(since, epoch=position.epoch)
         self.place = since.start(position.epoch, upto)
         if not since.after and since.epoch is None:
             return True  # everything kept was requested

@@ -13,12 +13,11 @@ from functools import partial
 from itertools import islice
 from typing import Final, TypeVar
 
-import attrs
 import trio
 
 from mist.history import MAX_GROUP, Durability, History, HistoryStatistics
 from mist.history.block_cache import Blocks
-from mist.history.block_store import BlockStore, Change, Executor, Totals
+from mist.history.block_store import BlockStore, Executor, Totals
 from mist.history.channels import find_number
 from mist.history.commits import Bulk, Commit, Mark
 from mist.history.encoding import encode_blocks, takes_long
@@ -109,22 +108,15 @@ class Log(History):
                 return known, False
             return await access.store_bulk(bulk, mark, moment), True
 
-    async def mirror(self, epoch: str) -> Mirror:
+    async def mirror(self) -> Mirror:
         access = self._access
         access.check_writable()
         async with access.writing():
             mirrored = await access.read(lambda store: store.mirrored())
-            state = attrs.evolve(access.metadata.state, epoch=epoch)
-            if mirrored is None and not access.metadata.newest:
-                mirrored = epoch, 0
-                await access.write(lambda store: store.begin_mirror(epoch))
-            elif mirrored is None or mirrored[0] != epoch:
-                raise NotAMirror(is_mirror=mirrored is not None)
-            elif access.metadata.state.epoch != epoch:  # after the machine stopped uncleanly
-                await access.write(lambda store: store.change(Change(state=state)))
-            access.metadata = attrs.evolve(access.metadata, state=state)
+            if mirrored is None and access.metadata.newest:
+                raise NotAMirror
             access.is_mirror = True
-        return Mirror(access, mirrored[1])
+        return Mirror(access, *(mirrored or ("", 0)))
 
     async def committed(self, owner: str, writer: str) -> Commit | None:
         return await self._access.read(lambda store: store.committed(owner, writer))
@@ -210,15 +202,21 @@ class Log(History):
         await trio.lowlevel.checkpoint()
         metadata = await self._access.current()
         state = metadata.state
-        return Position(state.epoch, metadata.first, metadata.newest, state.gone, state.trimmed)
+        return Position(
+            state.epoch,
+            metadata.first,
+            metadata.newest,
+            state.gone,
+            state.trimmed,
+            self._access.ancestors,
+        )
 
     async def recovered(
         self, selection: Selection | None, after: int, epoch: str | None = None
     ) -> bool:
-        await trio.lowlevel.checkpoint()
-        metadata = await self._access.current()
-        if epoch not in (None, metadata.state.epoch) or after > metadata.newest:
+        if not (await self.position()).has(after, epoch):
             return False
+        metadata = self._access.metadata
         alternatives = None if selection is None else selection.alternatives
         find_out = partial(recovered, metadata.state, metadata.tracked, alternatives, after)
         if after >= metadata.state.gone:

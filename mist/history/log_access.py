@@ -5,7 +5,7 @@ updates the metadata before anything else runs, so that the two never differ.
 """
 
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TypeVar
@@ -43,6 +43,7 @@ class LogAccess:
         tag_lists: shared by all blocks that are read.
         clock: the log's.
         is_mirror: whether it mirrors another log from now on.
+        ancestors: see `Position`.
         write_lock: held for each change of the block store and of the metadata.
         maintenance_lock: held from planning a step of maintenance until it is carried out.
             Taken before `write_lock`.
@@ -56,6 +57,7 @@ class LogAccess:
         self.write_lock = trio.Lock()
         self.maintenance_lock = trio.Lock()
         self.is_mirror = False
+        self.ancestors: Mapping[str, int] = {}
         self._executor = executor
         self._read_only = read_only
         self._logged_damage: set[int] = set()  # first ids of blocks

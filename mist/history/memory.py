@@ -100,8 +100,14 @@ class MemoryBlockStore(BlockStore):
     def mirrored(self) -> tuple[str, int] | None:
         return self._mirrored
 
-    def begin_mirror(self, epoch: str) -> None:
-        self._mirrored = epoch, 0
+    def begin_mirror(self, epoch: str, offset: int, newest: int) -> None:
+        state = State(epoch, newest, floor=newest, trimmed=newest, untracked=newest)
+        MemoryBlockStore.__init__(self, state)
+        self._mirrored = epoch, offset
+
+    def rename_mirror(self, epoch: str) -> None:
+        assert self._mirrored is not None
+        self._mirrored = epoch, self._mirrored[1]
         self._state = attrs.evolve(self._state, epoch=epoch)
 
     def mirror(

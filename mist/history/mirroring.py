@@ -1,6 +1,7 @@
 """Mirroring: a log whose messages come with their ids, from a log that other servers mirror, too.
 
-    mirror = await history.mirror(epoch)
+    mirror = await history.mirror()
+    await mirror.go_on(epoch)                       # or begin_anew
     applied = await mirror.apply(arrivals)          # of those behind `mirror.offset`
 
 What arrives is applied in the order of that log, each once: how far a mirror is, is stored with
@@ -10,6 +11,7 @@ mirror: what one of them leaves out, such as a publication whose key is known, n
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Final
 
 import attrs
@@ -20,6 +22,7 @@ from mist.history.commits import Bulk, Commit, Mark
 from mist.history.encoding import with_channel_counts
 from mist.history.layout import MICROSECONDS, Row
 from mist.history.log_access import LogAccess
+from mist.history.log_metadata import LogMetadata
 from mist.history.record import KEY_SECONDS, MAX_ID, Key, KeyRecord
 
 __all__ = ["Applied", "Arrival", "BatchArrival", "Mirror", "NotAMirror", "Piece"]
@@ -28,18 +31,10 @@ _KEPT: Final = round(KEY_SECONDS * MICROSECONDS)
 
 
 class NotAMirror(MistError):
-    """A log can't mirror another: it has messages that are not of that one.
-
-    Attributes:
-        is_mirror: whether it is a mirror of a log in another epoch; else the messages are its own.
-    """
+    """A log can't mirror another: it has messages of its own."""
 
     code = "not_a_mirror"
-    message = "The log has other messages"
-
-    def __init__(self, *, is_mirror: bool) -> None:
-        super().__init__()
-        self.is_mirror = is_mirror
+    message = "The log has messages of its own"
 
 
 @attrs.frozen
@@ -66,12 +61,14 @@ class Arrival:
         first: the id of the first message; one more than the last one that was given.
         time: microseconds, not before that of what came before.
         pieces: none where it has no messages.
+        void: so many ids, from `first` on, are given to nothing. It has no pieces then.
     """
 
     offset: int
     first: int
     time: int
     pieces: Sequence[Piece] = ()
+    void: int = 0
 
 
 @attrs.frozen
@@ -107,15 +104,67 @@ class Mirror:
     """A log as a mirror. One at a time for each log; see `History.mirror`.
 
     Attributes:
+        epoch: of the log that is mirrored; empty where nothing was yet.
         offset: of the last arrival that was applied.
 
     Args:
         access: to the log.
     """
 
-    def __init__(self, access: LogAccess, offset: int) -> None:
+    def __init__(self, access: LogAccess, epoch: str, offset: int) -> None:
         self._access = access
+        self.epoch = epoch
         self.offset = offset
+
+    @property
+    def newest(self) -> int:
+        """The highest id up to `offset`."""
+        return self._access.metadata.newest
+
+    async def go_on(self, epoch: str, ancestors: Mapping[str, int] = MappingProxyType({})) -> None:
+        """Go on, since all that is here is in the log that is mirrored.
+
+        Args:
+            epoch: of that log by now.
+            ancestors: see `Position`.
+
+        Raises:
+            HistoryUnavailable: nothing was changed. Ask again.
+        """
+        access = self._access
+        async with access.maintenance_lock, access.writing():
+            state = attrs.evolve(access.metadata.state, epoch=epoch)
+            if epoch != self.epoch or state != access.metadata.state:
+                await access.write(lambda store: store.rename_mirror(epoch))
+            access.metadata = attrs.evolve(access.metadata, state=state)
+            self.epoch, access.ancestors = epoch, ancestors
+
+    async def begin_anew(
+        self,
+        epoch: str,
+        ancestors: Mapping[str, int] = MappingProxyType({}),
+        offset: int = 0,
+        newest: int = 0,
+    ) -> None:
+        """Have nothing, and go on from a place in the log that is mirrored.
+
+        Args:
+            epoch, ancestors: as for `go_on`.
+            offset: of the last arrival before that place.
+            newest: the highest id up to there.
+
+        Raises:
+            HistoryUnavailable: nothing was changed. Ask again.
+        """
+        access = self._access
+        async with access.maintenance_lock, access.writing():
+
+            def work(store: BlockStore) -> LogMetadata:
+                store.begin_mirror(epoch, offset, newest)
+                return LogMetadata.of(store)
+
+            access.metadata = await access.write(work)
+            self.epoch, self.offset, access.ancestors = epoch, offset, ancestors
 
     async def apply(self, arrivals: Sequence[Arrival]) -> list[Applied]:
         """Store what arrived next: all of it, or nothing.
@@ -196,6 +245,8 @@ class _Step:
                 self.newest = _raised(self.newest, piece.count)
                 if record is not None:
                     self._left_out = self.newest
+            if arrival.void:
+                self.newest = self._left_out = _raised(self.newest, arrival.void)
             self.applied.append(Applied(self.rows[begin:], known))
         store.mirror(self.rows, list(self._keys.values()), self.offset, self._left_out)
 

@@ -47,44 +47,27 @@ async def open_history(
             )
 
 
-async def open_mirror(url: str, epoch: str) -> tuple[History, Mirror]:
-    """Open the log that `url` names as a mirror of another; one of a former epoch begins anew.
+async def open_mirror(url: str) -> tuple[History, Mirror]:
+    """Open the log that `url` names as a mirror of another.
 
-    It survives a crash of the server, and where it doesn't survive one of the machine it begins
-    anew: what was acknowledged is kept elsewhere.
+    It survives a crash of the server, and where it doesn't survive one of the machine it is
+    behind: what was acknowledged is kept elsewhere.
 
     Args:
         url: as for `open_history`.
-        epoch: of the log that it mirrors.
 
     Raises:
         StartupError: as for `open_history`; or it has messages of its own.
     """
-    for _ in range(2):
-        history = await open_history(url, durability=Durability.PROCESS)
-        try:
-            return history, await history.mirror(epoch)
-        except NotAMirror as error:
+    history = await open_history(url, durability=Durability.PROCESS)
+    try:
+        return history, await history.mirror()
+    except BaseException as error:
+        with trio.CancelScope(shield=True):
             await history.close()
-            if not error.is_mirror:
-                raise StartupError(
-                    "history: it has messages of its own, which an engine doesn't; name another "
-                    "file for the mirror"
-                ) from None
-            await _remove(url)
-        except BaseException:
-            with trio.CancelScope(shield=True):
-                await history.close()
-            raise
-    raise StartupError("history: another server uses the mirror")
-
-
-async def _remove(url: str) -> None:
-    """Remove a mirror's files; one that is in memory has none."""
-    scheme, _, location = url.partition("://")
-    if scheme.lower() == "sqlite":
-        from mist.history.sqlite.database import LOG
-
-        path = LOG.locate(location)
-        for suffix in ("", "-wal", "-shm"):
-            await trio.Path(f"{path}{suffix}").unlink(missing_ok=True)
+        if isinstance(error, NotAMirror):
+            raise StartupError(
+                "history: it has messages of its own, which an engine doesn't; name another file "
+                "for the mirror"
+            ) from None
+        raise

@@ -253,6 +253,8 @@ class Position:
         newest: the highest id ever given; 0 before the first.
         trimmed: the highest id that retention or an erasure has removed; 0 before the first.
         expired: the highest id that retention has removed.
+        ancestors: of a log that mirrors another, the epochs that it was in before: the highest id
+            up to which each was as this one is.
     """
 
     epoch: str
@@ -260,6 +262,12 @@ class Position:
     newest: int
     trimmed: int
     expired: int = 0
+    ancestors: Mapping[str, int] = attrs.field(factory=dict)
+
+    def has(self, id_: int, epoch: str | None) -> bool:
+        """Whether an id of an epoch is one of this log; of None, which is any."""
+        highest = self.newest if epoch in (None, self.epoch) else self.ancestors.get(epoch or "")
+        return highest is not None and id_ <= min(highest, self.newest)
 
 
 @attrs.frozen

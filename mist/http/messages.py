@@ -270,6 +270,7 @@ def _check_publishing(record: Record, tag_sets: Iterable[TagSet]) -> Iterator[No
 async def _read(
     sequencer: Sequencer, selection: Selection | None, since: Since, limit: int, caller: Caller
 ) -> MessagePage:
+    await sequencer.reach(since)
     cursor, newest = Cursor(sequencer.history), sequencer.newest
     recovered = await cursor.begin(since, selection, newest)
     messages: list[Message] = []

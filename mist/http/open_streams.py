@@ -48,9 +48,9 @@ class Streams:
     """
 
     def __init__(self, hub: Hub, *, most_of_token: int, heartbeat_seconds: float = 15.0) -> None:
-        epoch = None if hub.sequencer is None else hub.sequencer.epoch
-        self._chunked = ChunkedEventForm(epoch)
-        self._unchunked = EventForm(epoch)
+        self._epoch = None if hub.sequencer is None else hub.sequencer.epoch
+        self._chunked = ChunkedEventForm(self._epoch)
+        self._unchunked = EventForm(self._epoch)
         self._hub = hub
         self._most_of_token = most_of_token
         self._heartbeat_seconds = heartbeat_seconds
@@ -83,6 +83,10 @@ class Streams:
 
         HTTP/1.0 knows no chunks.
         """
+        epoch = None if self._hub.sequencer is None else self._hub.sequencer.epoch
+        if epoch != self._epoch:
+            self._epoch = epoch
+            self._chunked, self._unchunked = ChunkedEventForm(epoch), EventForm(epoch)
         return self._unchunked if http_version == "1.0" else self._chunked
 
     def add(self, session: Session, form: EventForm) -> None:

@@ -59,6 +59,8 @@ class Search:
 
     async def begin(self, since: Since | None) -> None:
         """Determine the place to start from."""
+        if since is not None:
+            await self._sequencer.reach(since)
         start = self._sequencer.newest
         if since is None:
             self._cursor.place = start

@@ -4,7 +4,7 @@ from typing import Final
 
 import attrs
 
-__all__ = ["DISCONNECTED", "HISTORY_LOST", "INTERNAL_ERROR", "CloseReason"]
+__all__ = ["DISCONNECTED", "HISTORY_FORKED", "HISTORY_LOST", "INTERNAL_ERROR", "CloseReason"]
 
 
 @attrs.frozen
@@ -28,6 +28,10 @@ the end of its input."""
 
 HISTORY_LOST: Final = CloseReason(1011, "history is unavailable")
 """The session was being replayed from the history, which can't be read any more."""
+
+HISTORY_FORKED: Final = CloseReason(1012, "the history has another epoch")
+"""Messages that were acknowledged are lost, perhaps some that the peer has. It is to come back with
+its position, and hears."""
 
 INTERNAL_ERROR: Final = CloseReason(1011, "internal error")
 """What should be sent to the peer can't be told any more; the server's log says why."""

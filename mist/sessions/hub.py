@@ -28,6 +28,7 @@ from mist.history.idempotency import KeysInMemory
 from mist.message import Limits
 from mist.sessions.client_filters import ClientFilters
 from mist.sessions.client_ids import Clients
+from mist.sessions.close_reason import CloseReason
 from mist.sessions.flush_scheduler import FlushScheduler
 from mist.sessions.inside import InsidePublisher
 from mist.sessions.sequencer import Sequencer
@@ -42,6 +43,7 @@ __all__ = ["Hub", "HubLimits", "HubStatistics"]
 
 log = logging.getLogger("mist.hub")
 
+_ENDED_AT_ONCE: Final = 50  # sessions
 _LAG_STEP: Final = 0.1  # seconds; a loop that stands still for longer is always noticed
 
 
@@ -167,6 +169,15 @@ class Hub(InsidePublisher):
         self.flush_scheduler.flush()
 
     # housekeeping
+
+    async def end_subscribers(self, reason: CloseReason) -> None:
+        """End every session that has subscribed; those that only publish stay."""
+        for number, session in enumerate(self.sessions):
+            if len(session.subscriptions):
+                session.end(reason)
+            if number % _ENDED_AT_ONCE == _ENDED_AT_ONCE - 1:
+                await trio.lowlevel.checkpoint()
+        self.flush_scheduler.flush()
 
     def note_dropping(self, name: str, outbox: Outbox) -> None:
         """A session's outbox has begun to drop; `report_drops` logs it with the rest."""

@@ -14,13 +14,14 @@ after one attempt each, until the engine is back.
 
 import logging
 import secrets
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 import attrs
 import trio
 
 from mist.broker.broker import Broker
+from mist.commands import Since
 from mist.engine.contract import EngineUnavailable, Forked, NotEntered, check_size
 from mist.engine.entries import ForgottenKeys, Messages, StagedBatch, encode
 from mist.engine.follower import Arrived, Follower
@@ -65,6 +66,8 @@ class NodeSequencer(Sequencer):
         broker, scheduler, newest: as for a `Sequencer`.
         node: which this server is.
         timeout: seconds; see the module.
+        on_epoch: called when the log is in another epoch, or the mirror has begun anew, before
+            anything more is delivered.
     """
 
     def __init__(
@@ -75,17 +78,20 @@ class NodeSequencer(Sequencer):
         *,
         newest: int,
         timeout: float = _TIMEOUT,
+        on_epoch: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint,
     ) -> None:
         epoch = node.standing.epoch
         super().__init__(broker, node.history, scheduler, epoch=epoch, newest=newest)
         self._engine = node.engine
         self._timeout = timeout
-        self._node = node.name
+        self._on_epoch = on_epoch
+        self._node = node
+        self._name = node.name
         self._serial = 0
         self._sent: dict[int, _Sent] = {}
         self._appending = trio.Lock()
         self._unanswered_since: float | None = None
-        self._follower = Follower(node, self._arrived)
+        self._follower = Follower(node, self._arrived, self._entered)
 
     @classmethod
     async def following(
@@ -95,6 +101,7 @@ class NodeSequencer(Sequencer):
         scheduler: FlushScheduler | None = None,
         *,
         timeout: float = _TIMEOUT,
+        on_epoch: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint,
     ) -> "NodeSequencer":
         """A sequencer that goes on where the mirror stands.
 
@@ -102,7 +109,7 @@ class NodeSequencer(Sequencer):
             HistoryUnavailable: the mirror can't be read.
         """
         newest = (await node.history.position()).newest
-        return cls(broker, node, scheduler, newest=newest, timeout=timeout)
+        return cls(broker, node, scheduler, newest=newest, timeout=timeout, on_epoch=on_epoch)
 
     @property
     def ready(self) -> bool:
@@ -176,7 +183,7 @@ class NodeSequencer(Sequencer):
         delay = _FIRST_DELAY
         while True:
             try:
-                await self._engine.append(self._node, serial, body, count, self.epoch)
+                await self._engine.append(self._name, serial, body, count, self.epoch)
             except EngineUnavailable:
                 now = trio.current_time()
                 if self._unanswered_since is None:
@@ -198,7 +205,7 @@ class NodeSequencer(Sequencer):
             self._note_failure(HistoryUnavailable(str(error)))
         else:
             if standing.epoch == self.epoch:
-                self._node, self._serial = name, 0
+                self._name, self._serial = name, 0
 
     def _refuse_upto(self, serial: int) -> None:
         """Refuse what was sent, up to a record. Some of it may have been stored, and be back later:
@@ -254,11 +261,24 @@ class NodeSequencer(Sequencer):
         await self._append(_Sent(), encode(ForgottenKeys(before, most, most_of_owner)), 0)
         return False
 
+    async def reach(self, since: Since) -> None:
+        await self._follower.reach(since.after or 0)
+
     # and back
+
+    async def _entered(self) -> None:
+        """Go on where the log does, perhaps in another epoch. What was on its way is refused: some
+        of it may have been stored, and comes back as what others have published.
+        """
+        self._refuse_upto(self._serial)
+        self._name, self._serial = self._node.name, 0
+        self.epoch = self._node.standing.epoch
+        self.delivery.newest = self._node.mirror.newest
+        await self._on_epoch()
 
     async def _arrived(self, arrived: Arrived) -> None:
         record = arrived.record
-        sent = self._sent.pop(record.serial, None) if record.node == self._node else None
+        sent = self._sent.pop(record.serial, None) if record.node == self._name else None
         if arrived.applied is not None:
             if sent is None:
                 await self.delivery.deliver_rows(arrived.applied.rows)

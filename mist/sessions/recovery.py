@@ -129,6 +129,7 @@ class Recovery(Replayer):
                 session has missed some and has to end.
         """
         async with self._turn:
+            await self._sequencer.reach(since)
             await self._sequencer.delivery.between()
             wanted = frozenset(subscribe())
             # From here on without an await: what is delivered live and what is replayed meet

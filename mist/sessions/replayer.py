@@ -74,6 +74,7 @@ class Replayer:
         """
         async with self._turn:
             selection = Selection.asked([tags])
+            await self._sequencer.reach(since)
             upto = self._sequencer.newest
             cursor = Cursor(self._sequencer.history)
             recovered = await cursor.begin(since, selection, upto)

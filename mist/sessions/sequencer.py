@@ -29,6 +29,7 @@ import trio
 
 from mist.broker.broker import Broker
 from mist.change import Change
+from mist.commands import Since
 from mist.errors import HistoryUnavailable, MistError
 from mist.history import MAX_GROUP, Bulk, Commit, History, Mark
 from mist.history.idempotency import KeysInFlight
@@ -156,6 +157,13 @@ class Sequencer:
     async def forget_keys(self, before: float, most: int, most_of_owner: int) -> bool:
         """See `History.forget_keys`."""
         return await self.history.forget_keys(before, most, most_of_owner)
+
+    async def reach(self, since: Since) -> None:
+        """Wait until it is known whether the history has what a place says; see `mist.engine`.
+
+        Raises:
+            HistoryUnavailable: that takes too long.
+        """
 
     async def settled(self) -> None:
         """Wait until all that has been submitted is stored and delivered, or refused.

@@ -2,12 +2,23 @@
 
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from functools import partial
 
 import pytest
+import trio
+import trio.testing
 
+from mist.auth.opening import open_registry
 from mist.engine.contract import Engine
+from mist.engine.node import open_node
 from mist.engine.opening import open_engine
 from mist.history import Durability
+from mist.sessions.close_reason import HISTORY_FORKED
+from mist.sessions.hub import Hub
+from mist.sessions.node_sequencer import NodeSequencer
+from tests.engine.flaky import FlakyEngine
+from tests.engine.nodes import Server, Start
 from tests.engine.postgres_server import PostgresServers
 from tests.engine.redis_server import RedisServers
 
@@ -53,3 +64,37 @@ async def connect(
 @pytest.fixture
 async def engine(connect: Connect) -> Engine:
     return await connect()
+
+
+@pytest.fixture(params=["memory", "redis wheel", "redis system", "postgres system"])
+async def start(
+    request: pytest.FixtureRequest,
+    redis_servers: RedisServers,
+    postgres_servers: PostgresServers,
+    nursery: trio.Nursery,
+) -> AsyncIterator[Start]:
+    """Starts another node of the realm, each time it is called."""
+    url = realm_url(request.param, secrets.token_hex(4), redis_servers, postgres_servers)
+    async with AsyncExitStack() as stack:
+
+        async def start(mirror: str = "memory://", timeout: float = 5.0) -> Server:
+            node = await stack.enter_async_context(
+                await open_node(url, mirror, durability=Durability.PROCESS)
+            )
+            node.engine = engine = FlakyEngine(node.engine)
+            hub = Hub(await open_registry("memory://"))
+            await nursery.start(hub.turns.run)
+            hub.sequencer = sequencer = await NodeSequencer.following(
+                hub.broker,
+                node,
+                hub.flush_scheduler,
+                timeout=timeout,
+                on_epoch=partial(hub.end_subscribers, HISTORY_FORKED),
+            )
+            server = Server(node, engine, hub, sequencer)
+            nursery.start_soon(server.run)
+            await trio.testing.wait_all_tasks_blocked()
+            return server
+
+        yield start
+        nursery.cancel_scope.cancel()

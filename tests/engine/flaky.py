@@ -6,6 +6,7 @@ import trio
 
 from mist.engine.contract import Engine, EngineUnavailable, Known, Placed, Record, Standing
 from mist.engine.members import Members
+from mist.engine.memory import MemoryEngine
 
 __all__ = ["FlakyEngine"]
 
@@ -17,13 +18,14 @@ class FlakyEngine(Engine):
         lose_requests, lose_replies: how many of the next appends don't get there, or of which the
             answer doesn't get back.
         down: whether nothing gets there.
+        deaf: whether nothing is read.
         held: while it isn't set, reads wait.
         appends: tried so far.
     """
 
     def __init__(self, engine: Engine) -> None:
         self.lose_requests = self.lose_replies = self.appends = 0
-        self.down = False
+        self.down = self.deaf = False
         self.held = trio.Event()
         self.held.set()
         self._engine = engine
@@ -61,6 +63,8 @@ class FlakyEngine(Engine):
         records = await self._engine.read(after, wait=wait, max_bytes=max_bytes)
         await self.held.wait()
         await self._check()
+        if self.deaf:
+            raise EngineUnavailable
         return records
 
     async def standing(self) -> Standing:
@@ -85,3 +89,8 @@ class FlakyEngine(Engine):
 
     async def close(self) -> None:
         await self._engine.close()
+
+    def lose(self, records: int) -> None:
+        """Have the engine lose its last records; it has to be one in memory."""
+        assert isinstance(self._engine, MemoryEngine)
+        self._engine.lose(records)

@@ -1,8 +1,5 @@
 """Nodes of one realm: what is published at one is stored and delivered at all, alike."""
 
-import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack
 from pathlib import Path
 
 import attrs
@@ -10,90 +7,20 @@ import pytest
 import trio
 import trio.testing
 
-from mist.auth.opening import open_registry
 from mist.engine.entries import ForgottenKeys, StagedBatch, encode
-from mist.engine.node import Node, open_node
+from mist.engine.node import open_node
 from mist.errors import StartupError
-from mist.history import Bulk, Durability, Key, Mark
+from mist.history import Bulk, Key, Mark
 from mist.history.commits import make_blocks
 from mist.history.mirroring import Arrival
 from mist.history.opening import open_history
 from mist.message import Envelope
-from mist.sessions.hub import Hub
-from mist.sessions.node_sequencer import NodeSequencer
-from tests.engine.flaky import FlakyEngine
-from tests.engine.redis_server import RedisServers
+from tests.engine.nodes import Server, Start, same
 from tests.history.messages import publication, replay, run
 from tests.sessions.storing import bulk, join, numbers, take
 from tests.waiting import until
 
 A = frozenset("a")
-
-
-@attrs.define(eq=False)
-class Server:
-    """A node, with a hub over it."""
-
-    node: Node
-    engine: FlakyEngine
-    hub: Hub
-    sequencer: NodeSequencer
-    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
-    ended: trio.Event = attrs.field(factory=trio.Event)
-
-    async def run(self) -> None:
-        with self.scope:
-            await self.sequencer.run()
-        self.ended.set()
-
-    async def stop(self) -> None:
-        self.scope.cancel()
-        await self.ended.wait()
-        await self.node.close()
-
-
-Start = Callable[..., Awaitable[Server]]
-
-
-@pytest.fixture(params=["memory", "redis wheel", "redis system"])
-async def start(
-    request: pytest.FixtureRequest, redis_servers: RedisServers, nursery: trio.Nursery
-) -> AsyncIterator[Start]:
-    """Starts another node of the realm, each time it is called."""
-    kind, _, which = request.param.partition(" ")
-    realm = secrets.token_hex(4)
-    url = redis_servers.get(which).url(realm) if kind == "redis" else f"memory://{realm}"
-
-    async with AsyncExitStack() as stack:
-
-        async def start(mirror: str = "memory://", timeout: float = 5.0) -> Server:
-            node = await stack.enter_async_context(
-                await open_node(url, mirror, durability=Durability.PROCESS)
-            )
-            engine = FlakyEngine(node.engine)
-            node = attrs.evolve(node, engine=engine)
-            hub = Hub(await open_registry("memory://"))
-            await nursery.start(hub.turns.run)
-            hub.sequencer = sequencer = await NodeSequencer.following(
-                hub.broker, node, hub.flush_scheduler, timeout=timeout
-            )
-            server = Server(node, engine, hub, sequencer)
-            nursery.start_soon(server.run)
-            await trio.testing.wait_all_tasks_blocked()
-            return server
-
-        yield start
-        nursery.cancel_scope.cancel()
-
-
-async def same(*servers: Server) -> list[tuple[int, float, bytes]]:
-    """What all of them have stored, once all have the same."""
-    await until(lambda: len({server.sequencer.newest for server in servers}) == 1)
-    logs = [await replay(server.node.history) for server in servers]
-    assert all(log == logs[0] for log in logs)
-    positions = [await server.node.history.position() for server in servers]
-    assert len({(each.epoch, each.newest) for each in positions}) == 1
-    return [(each.id, each.time, each.data) for each in logs[0]]
 
 
 async def test_what_is_published_at_one_is_delivered_at_all_with_the_same_ids(
@@ -398,7 +325,8 @@ async def test_a_mirror_of_another_log_begins_anew(start: Start, tmp_path: Path)
         )
         await node.mirror.apply([Arrival(1, 1, 1)])
     one = await start(url)
-    assert one.node.mirror.offset == 0
+    assert one.node.mirror.offset <= 1  # at which the log says that it had others before
+    assert await replay(one.node.history) == []
     assert await one.hub.store(A, b"1") == 1
     assert (await one.node.history.position()).epoch == one.node.standing.epoch
 

@@ -48,6 +48,7 @@ from mist.history.sqlite.mirroring import (
     note_left_out,
     put_offset,
     read_mirrored,
+    rename_mirror,
 )
 from mist.history.sqlite.rows import checked, fetch, insert, open_rows, read_heads, read_rows
 from mist.history.sqlite.search import condition, find, settled
@@ -113,10 +114,15 @@ class SqliteBlockStore(BlockStore):
     def mirrored(self) -> tuple[str, int] | None:
         return read_mirrored(self._connection)
 
-    def begin_mirror(self, epoch: str) -> None:
+    def begin_mirror(self, epoch: str, offset: int, newest: int) -> None:
         self._check_file()
         with translated(), transaction(self._connection):
-            begin_mirror(self._connection, epoch)
+            begin_mirror(self._connection, epoch, offset, newest)
+
+    def rename_mirror(self, epoch: str) -> None:
+        self._check_file()
+        with translated(), transaction(self._connection):
+            rename_mirror(self._connection, epoch)
 
     def mirror(
         self, rows: Sequence[Row], keys: Sequence[KeyRecord], offset: int, left_out: int

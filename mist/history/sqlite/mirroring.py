@@ -11,10 +11,10 @@ import msgspec
 from mist.history.sqlite.gaps import note_skipped
 from mist.history.sqlite.rows import checked, fetch
 
-__all__ = ["begin_mirror", "note_left_out", "put_offset", "read_mirrored"]
+__all__ = ["begin_mirror", "note_left_out", "put_offset", "read_mirrored", "rename_mirror"]
 
 _TABLE: Final = """
-    CREATE TABLE mirror (
+    CREATE TABLE IF NOT EXISTS mirror (
         id INTEGER PRIMARY KEY CHECK (id = 1),
         epoch TEXT NOT NULL,         -- of the log that is mirrored
         offset INTEGER NOT NULL      -- of the last of what was applied
@@ -22,14 +22,34 @@ _TABLE: Final = """
 """
 
 
-def begin_mirror(connection: sqlite3.Connection, epoch: str) -> None:
+# All that is known of messages.
+_TABLES: Final = (
+    *("block", "segment", "directory", "key", "writer", "erasure", "channel", "numbering"),
+    "tracked",
+)
+
+
+def begin_mirror(connection: sqlite3.Connection, epoch: str, offset: int, newest: int) -> None:
     """See `BlockStore.begin_mirror`. Part of a transaction, as the others.
 
     Raises:
         sqlite3.Error: untranslated.
     """
+    for table in _TABLES:
+        connection.execute(f"DELETE FROM {table}")  # noqa: S608
     connection.execute(_TABLE)
-    connection.execute("INSERT INTO mirror VALUES (1, ?, 0)", (epoch,))
+    connection.execute("INSERT OR REPLACE INTO mirror VALUES (1, ?, ?)", (epoch, offset))
+    connection.execute(
+        "UPDATE log SET epoch = ?1, newest = ?2, latest = 0, floor = ?2, trimmed = ?2, "
+        "untracked = ?2, patterns = ''",
+        (epoch, newest),
+    )
+    note_skipped(connection, newest)
+
+
+def rename_mirror(connection: sqlite3.Connection, epoch: str) -> None:
+    """See `BlockStore.rename_mirror`."""
+    connection.execute("UPDATE mirror SET epoch = ?", (epoch,))
     connection.execute("UPDATE log SET epoch = ?", (epoch,))
 
 
