@@ -13,7 +13,7 @@ from typing import Final
 from mist.errors import StartupError
 from mist.sqlite import sync_directory
 
-__all__ = ["KEY_LENGTH", "create_key", "read_key", "warn_if_open"]
+__all__ = ["KEY_LENGTH", "create_key", "make_key_file", "read_key", "read_key_file", "warn_if_open"]
 
 KEY_LENGTH: Final = 32  # bytes, as many as SHA-256 gives
 
@@ -34,6 +34,43 @@ def read_key(path: Path) -> bytes:
     if len(key) != KEY_LENGTH:
         raise StartupError(f"token registry: {path} is not a key file of {KEY_LENGTH} bytes")
     return key
+
+
+def read_key_file(path: Path) -> bytes:
+    """The key in a file that several servers have. It is never made here: a server with a key of
+    its own would know none of the tokens.
+
+    Raises:
+        StartupError: one line that says why not.
+    """
+    try:
+        return read_key(path)
+    except FileNotFoundError:
+        raise StartupError(
+            f"token registry: key file {path} is missing; put the one of the other servers there, "
+            f"or make the first one: mist token key {path}"
+        ) from None
+    except OSError as error:
+        raise StartupError(f"token registry: key file {path}: {error.strerror}") from error
+
+
+def make_key_file(path: Path) -> None:
+    """Make a key for servers that share their tokens, durably. Only its owner can read it.
+
+    Raises:
+        FileExistsError: there is one, which is left as it is.
+        OSError: it can't be written.
+    """
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(secrets.token_bytes(KEY_LENGTH))
+            file.flush()
+            os.fsync(file.fileno())
+        sync_directory(path.parent)
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
 
 
 def create_key(path: Path) -> bytes:

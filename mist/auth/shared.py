@@ -40,7 +40,8 @@ __all__ = [
 ]
 
 KEPT_CHANGES: Final = 50_000
-"""Changes of tokens that a store keeps for `SharedStore.news`, at least."""
+"""Changes of tokens that a store keeps for `SharedStore.news`: a version that so many have come
+behind is still known, and one that more have may be forgotten."""
 
 Changes: TypeAlias = Mapping[bytes, bytes | None]
 """New values by the digests of tokens, 32 bytes; None where a token is removed."""
@@ -153,14 +154,13 @@ class SharedStore(ABC):
     async def news(self, after: Version, *, wait: float = 0.0) -> Sequence[Update]:
         """What was written behind a version: each write once, in order, none left out.
 
-        It reflects every write that had returned before this call, but for those that follow in
-        the next call where there are many.
+        Every write that had returned before this call is among them.
 
         Args:
             wait: for so many seconds, where there is none yet.
 
         Returns:
-            The next ones; none where none came in time.
+            All there are; none where none came in time.
 
         Raises:
             ForgottenVersion: see there.

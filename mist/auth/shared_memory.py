@@ -13,6 +13,7 @@ from weakref import WeakValueDictionary
 import attrs
 import trio
 
+from mist.auth.key import KEY_LENGTH
 from mist.auth.shared import (
     KEPT_CHANGES,
     Changes,
@@ -35,10 +36,12 @@ class SharedMemory:
     """What the stores of one name share.
 
     Attributes:
+        key: for servers that have no key file.
         log: the write that made the version, and those before it that are kept.
         number: that of the version; 0 where no server has entered.
     """
 
+    key: bytes = attrs.field(factory=lambda: secrets.token_bytes(KEY_LENGTH), repr=False)
     fingerprint: bytes = b""
     values: dict[bytes, bytes] = attrs.field(factory=dict)
     log: list[Update] = attrs.field(factory=list)
@@ -61,9 +64,14 @@ def shared_memory(name: str) -> SharedMemory:
 
 
 class SharedMemoryStore(SharedStore):
-    """See the module."""
+    """See the module.
+
+    Attributes:
+        key: of these tokens, for servers without a key file.
+    """
 
     def __init__(self, memory: SharedMemory) -> None:
+        self.key = memory.key
         self._memory = memory
         self._closed = False
 
@@ -108,7 +116,7 @@ class SharedMemoryStore(SharedStore):
         kept = 0
         for place in reversed(range(1, len(log))):
             kept += len(log[place].changes)
-            if kept > KEPT_CHANGES and place < len(log) - 1:
+            if kept > KEPT_CHANGES:
                 del log[:place]
                 return
 

@@ -38,6 +38,13 @@ async def one(registry, change):
     return outcome
 
 
+def announced(registry):
+    """What a registry announces."""
+    seen = []
+    registry.watch(lambda old, new: seen.append((old, new)))
+    return seen
+
+
 # lookup
 
 
@@ -208,8 +215,9 @@ async def test_token_over_a_lowered_limit_can_lose_tags_but_not_gain():
     assert (await one(registry, RemoveTags("t", A))).tags == frozenset("bcd")
 
 
-async def test_changes_of_one_call_build_on_each_other(registry, seen):
-    outcomes = await registry.execute(
+async def test_changes_of_one_call_build_on_each_other(local):
+    seen = announced(local)
+    outcomes = await local.execute(
         [
             AddTags("t", A),
             Register("t", A),
@@ -226,7 +234,7 @@ async def test_changes_of_one_call_build_on_each_other(registry, seen):
         *("TokenNotFound", "Record", "TokenExists", "Record", "Record", "NoneType"),
         *("TokenNotFound", "Record"),
     ]
-    assert registry.lookup("t") is outcomes[-1]
+    assert local.lookup("t") is outcomes[-1]
     assert seen == [
         (outcomes[1], outcomes[3]),
         (outcomes[3], outcomes[4]),
@@ -234,16 +242,17 @@ async def test_changes_of_one_call_build_on_each_other(registry, seen):
     ]
 
 
-async def test_tag_taken_and_given_back_in_one_call_is_announced_as_taken(registry, seen):
-    old = await one(registry, Register("t", AB))
-    taken, given = await registry.execute([RemoveTags("t", A), AddTags("t", A)])
+async def test_tag_taken_and_given_back_in_one_call_is_announced_as_taken(local):
+    seen = announced(local)
+    old = await one(local, Register("t", AB))
+    taken, given = await local.execute([RemoveTags("t", A), AddTags("t", A)])
     assert seen == [(old, taken), (taken, given)]
 
 
-async def test_watchers_find_the_registry_changed(registry):
+async def test_watchers_find_the_registry_changed(local):
     found = []
-    registry.watch(lambda old, new: found.append((new, registry.lookup("t"))))
-    await registry.execute([Register("t", A), AddTags("t", B), Unregister("t")])
+    local.watch(lambda old, new: found.append((new, local.lookup("t"))))
+    await local.execute([Register("t", A), AddTags("t", B), Unregister("t")])
     assert [new for new, _ in found] == [known for _, known in found]
     assert len(found) == 2
 
@@ -265,10 +274,10 @@ async def test_failing_watcher_is_logged_and_stops_nothing(registry, caplog):
     assert "s3cret-t0ken" not in caplog.text
 
 
-async def test_statistics_count_what_took_effect(registry):
-    await registry.execute([Register("t", A), Register("t", A), AddTags("t", B)])
-    await registry.execute([Register("u", A), Unregister("t"), Unregister("t")])
-    assert attrs.astuple(registry.statistics()) == (1, 4, 0)
+async def test_statistics_count_what_took_effect(local):
+    await local.execute([Register("t", A), Register("t", A), AddTags("t", B)])
+    await local.execute([Register("u", A), Unregister("t"), Unregister("t")])
+    assert attrs.astuple(local.statistics()) == (1, 4, 0)
 
 
 # by id

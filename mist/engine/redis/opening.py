@@ -10,7 +10,7 @@ from mist.engine.redis.requirements import check_server
 from mist.errors import StartupError
 from mist.history import Durability
 
-__all__ = ["open_redis"]
+__all__ = ["open_redis", "tls_context"]
 
 
 async def open_redis(url: str, durability: Durability) -> RedisEngine:
@@ -20,7 +20,7 @@ async def open_redis(url: str, durability: Durability) -> RedisEngine:
         StartupError: one line that says why not, without the password.
     """
     location = Location.parse(url)
-    pool = Pool(location, _tls_context(location) if location.tls else None)
+    pool = Pool(location, tls_context(location))
     try:
         await check_server(pool, location, durability)
         engine = RedisEngine(location, pool)
@@ -34,7 +34,14 @@ async def open_redis(url: str, durability: Durability) -> RedisEngine:
     return engine
 
 
-def _tls_context(location: Location) -> ssl.SSLContext:
+def tls_context(location: Location) -> ssl.SSLContext | None:
+    """For the connections to a Redis; None where they are without TLS.
+
+    Raises:
+        StartupError: there are no certificates in the file that it names.
+    """
+    if not location.tls:
+        return None
     try:
         return ssl.create_default_context(cafile=location.ca or None)
     except (OSError, ssl.SSLError) as error:
