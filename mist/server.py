@@ -27,12 +27,13 @@ import trio
 
 from mist import collector
 from mist.archive import Archive, ArchiveError
-from mist.auth.opening import open_registry
+from mist.auth.registry import Registry
 from mist.broker.outbox import OutboxLimits, SlowConsumer
 from mist.broker.projection import COMPILED
 from mist.broker.usage import UsageAccounting
 from mist.config import Config
 from mist.engine.node import Node, open_node
+from mist.engine.tokens import open_tokens
 from mist.errors import HistoryUnavailable, MistError, StartupError
 from mist.history import Durability, History
 from mist.history.maintenance import run_maintenance
@@ -104,6 +105,7 @@ class Server:
             background.start_soon(self.hub.flush_scheduler.run)
             background.start_soon(self.hub.report_drops)
             background.start_soon(self._streams.watch)
+            background.start_soon(self.hub.registry.run)
             sequencer = self.hub.sequencer
             if sequencer is not None:
                 background.start_soon(sequencer.run)
@@ -253,7 +255,7 @@ async def open_server(config: Config) -> AsyncIterator[Server]:
     with _locked_folder(config):
         context = tls_context(config)
         listening: list[Listening] = []
-        registry = await open_registry(config.tokens_url, max_tags=config.max_tags_per_token)
+        registry: Registry | None = None
         history: History | None = None
         node: Node | None = None
         sealer: Sealer | None = None
@@ -270,6 +272,12 @@ async def open_server(config: Config) -> AsyncIterator[Server]:
                 history = await open_history(
                     config.history_url, durability=Durability(config.durability)
                 )
+            registry = await open_tokens(
+                config.tokens_url,
+                key_file=config.token_key_file,
+                max_tags=config.max_tags_per_token,
+                durability=Durability(config.durability),
+            )
             for listen in config.listen:
                 listening.append(await bind(listen, context))
             hub = Hub(
@@ -298,6 +306,7 @@ async def open_server(config: Config) -> AsyncIterator[Server]:
                             hub.broker,
                             node,
                             hub.flush_scheduler,
+                            registry=registry,
                             on_epoch=partial(hub.end_subscribers, HISTORY_FORKED),
                         )
                     )
@@ -316,7 +325,8 @@ async def open_server(config: Config) -> AsyncIterator[Server]:
                     await history.close()
                 for each in listening:
                     each.close()
-                await registry.aclose()
+                if registry is not None:
+                    await registry.aclose()
 
 
 async def serve(config: Config, announce: Callable[[str], None] = lambda url: None) -> None:

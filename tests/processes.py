@@ -13,6 +13,7 @@ from typing import IO
 
 import attrs
 
+from mist.auth.key import make_key_file
 from tests.servers import port_of
 
 LISTEN = ("--listen", "tcp://127.0.0.1:0", "--listen", "ws://127.0.0.1:0")
@@ -75,6 +76,14 @@ def serving(
         finally:
             if popen.poll() is None:
                 popen.kill()
+
+
+def token_key(folder: Path) -> Path:
+    """A key file of a token registry that servers share, made where it is missing."""
+    path = folder / "token.key"
+    if not path.exists():
+        make_key_file(path)
+    return path
 
 
 def dial(url: str) -> socket.socket:

@@ -3,10 +3,12 @@
 import base64
 import secrets
 import sys
+from pathlib import Path
 
 import click
 
-from mist.cli.common import Server, client_command
+from mist.cli.common import USAGE, Server, client_command, fail
+from mist.cli.paths import LocalPath
 from mist.message import format_tags
 
 __all__ = ["token"]
@@ -24,7 +26,8 @@ Examples:
   mist token new 'order:*,news'
   mist token unset news "$TOKEN"
   mist token set-attr "$TOKEN" user=7 groups=staff,beta --unset plan
-  mist token unregister - < token.txt"""
+  mist token unregister - < token.txt
+  mist token key /etc/mist/token.key"""
 )
 def token() -> None:
     """Create, change and revoke tokens.
@@ -129,6 +132,23 @@ def _pair(text: str) -> tuple[str, object]:
     if not equals:
         raise click.UsageError("an attribute is given as KEY=VALUE")
     return name, value.split(",") if name == "groups" else value
+
+
+@token.command()
+@click.argument("file", type=LocalPath())
+def key(file: Path) -> None:
+    """Make the key of a token registry that servers share.
+
+    FILE is given to each of these servers, see --token-key-file of mist serve. It must not exist.
+    """
+    from mist.auth.key import make_key_file
+
+    try:
+        make_key_file(file)
+    except FileExistsError:
+        fail(f"{file}: there is a file, which is left as it is", USAGE)
+    except OSError as error:
+        fail(f"{file}: {error.strerror}", USAGE)
 
 
 @token.command("tags")

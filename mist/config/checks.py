@@ -9,6 +9,7 @@ from typing import Final
 
 from mist.config import kinds
 from mist.config.addresses import Listen
+from mist.config.places import is_network, place_of
 from mist.config.settings import Settings
 from mist.errors import ConfigError
 
@@ -74,6 +75,7 @@ def find_conflicts(settings: Settings, *, has_secret: bool) -> Iterator[Conflict
         yield ConflictError(("archive", "history"), "an archive is made of the history: keep one")
     if settings.engine is not None and settings.history_url is None:
         yield ConflictError(("engine", "history"), "a node needs a history, to mirror the engine's")
+    yield from _token_conflicts(settings)
     if settings.max_line <= settings.max_data:
         problem = f"max_line {settings.max_line} must be more than max_data {settings.max_data}"
         yield ConflictError(("max_line", "max_data"), problem)
@@ -104,6 +106,23 @@ def _listen_conflicts(settings: Settings, *, has_secret: bool) -> Iterator[Confl
             "listen on loopback, or give --secret-file or MIST_SECRET, or accept that anyone "
             "may publish and register tokens with --insecure",
         )
+
+
+def _token_conflicts(settings: Settings) -> Iterator[ConflictError]:
+    engine, tokens, key = settings.engine, settings.tokens_url, settings.token_key_file
+    # Without a network, nodes are in one process, such as that of a test.
+    if engine is not None and is_network(engine) and place_of(engine) != place_of(tokens):
+        problem = "nodes keep their tokens with their log: leave tokens out, or name the same realm"
+        yield ConflictError(("tokens", "engine"), problem)
+    if is_network(tokens) and key is None:
+        problem = (
+            "servers that share their tokens need the same key: give --token-key-file FILE; "
+            "mist token key FILE makes one"
+        )
+        yield ConflictError(("engine" if settings.tokens is None else "tokens",), problem)
+    if key is not None and not settings.shares_tokens:
+        problem = "only a token registry that servers share has a key file of its own"
+        yield ConflictError(("token_key_file", "tokens"), problem)
 
 
 def _tls_conflicts(settings: Settings) -> Iterator[ConflictError]:

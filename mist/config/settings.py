@@ -13,6 +13,7 @@ from mist.config import kinds
 from mist.config.addresses import Listen
 from mist.config.kinds import Network, without_password
 from mist.config.options import about
+from mist.config.places import shares
 from mist.history.retention import Policy, Rule
 from mist.message import (
     MAX_DATA,
@@ -58,8 +59,16 @@ class Settings:
         repr=lambda url: repr(url and without_password(url)),
         metadata=about(
             kinds.URL,
-            "Token registry: sqlite:///FILE, or memory:// to lose it on exit",
-            default_text="tokens.db in the data directory",
+            "Token registry: sqlite:///FILE; redis://HOST, which servers may share; or memory:// "
+            "to lose it on exit",
+            default_text="the engine's, else tokens.db in the data directory",
+        ),
+    )
+    token_key_file: Path | None = attrs.field(
+        default=None,
+        metadata=about(
+            kinds.path(),
+            "Key of a shared token registry, the same at all its servers; mist token key makes one",
         ),
     )
     history: str | None = attrs.field(
@@ -336,7 +345,12 @@ class Settings:
 
         What follows the third slash is the path, as it is: four slashes begin an absolute one.
         """
-        return self.tokens or f"sqlite:///{self.data / 'tokens.db'}"
+        return self.tokens or self.engine or f"sqlite:///{self.data / 'tokens.db'}"
+
+    @property
+    def shares_tokens(self) -> bool:
+        """Whether other servers may have the same token registry."""
+        return shares(self.tokens_url)
 
     @property
     def history_url(self) -> str | None:

@@ -60,6 +60,10 @@ class Follower:
         node: whose engine is read, and whose mirror is written.
         tell: called with each record that was applied, in order. What it raises ends `run`.
         entered: called once the node has entered anew, before anything is applied again.
+        reach: called with the version of the tokens that a record is stamped with, before it is
+            applied; returns once this server knows of each revocation up to it. So nothing that
+            was published after a revocation had returned is delivered or replayed to whom it
+            concerns. None is without.
 
     Attributes:
         failing: why nothing can be applied now; empty while it can.
@@ -71,6 +75,7 @@ class Follower:
         node: Node,
         tell: Callable[[Arrived], Awaitable[None]],
         entered: Callable[[], Awaitable[None]],
+        reach: Callable[[int], Awaitable[None]] | None = None,
     ) -> None:
         self.failing = ""
         self.caught_up = node.mirror.offset >= node.standing.offset
@@ -83,6 +88,7 @@ class Follower:
         self._history = node.history
         self._mirror = node.mirror
         self._tell = tell
+        self._reach = reach
         self._delay = _DELAY
 
     async def run(self) -> None:
@@ -158,6 +164,8 @@ class Follower:
 
     async def _apply_once(self, step: _Step) -> list[Arrived]:
         ((record, entry), *_) = step
+        if self._reach is not None:
+            await self._reach(max([record.tokens for record, _ in step]))
         if isinstance(entry, StagedBatch):
             arrival = BatchArrival(
                 record.offset, record.first, record.time, self._bulk(record, entry), entry.mark

@@ -144,6 +144,7 @@ class Access:
         return _unauthorized(detail)
 
     async def _client(self, token: str, delay: float) -> Caller:
+        await self._hub.registry.refresh(_text(token))
         record = self._record(token)
         if record is None:
             raise await self.refusal("token", "no such token")

@@ -19,6 +19,7 @@ from mist.transports.handshake import PATH
 
 __all__ = ["OPERATIONS", "routes", "websocket_url"]
 
+_SILENCE: Final = 3.0  # seconds without contact to the token registry
 _REMEMBERED: Final = 5.0  # seconds after a failure, for which the server is not ready
 
 
@@ -57,6 +58,8 @@ def routes(context: Context) -> Sequence[BaseRoute]:
     async def ready(request: Request) -> Response:
         if context.is_draining():
             raise Problem(503, "draining", "the server is shutting down", {"Retry-After": "1"})
+        if context.hub.registry.silence > _SILENCE:
+            raise Problem(503, "registry_unavailable", "the token registry can't be reached")
         sequencer = context.hub.sequencer
         if sequencer is not None and _is_failing(sequencer):
             raise Problem(503, "history_unavailable", "the history can't be written")
@@ -103,7 +106,10 @@ OPERATIONS: Final[Operations] = {
         "get": Operation(
             summary="Readiness",
             answers={200: Answer("The server is ready.", Health, {"status": "ready"})},
-            problems={503: "It is shutting down, or its history can't be written."},
+            problems={
+                503: "It is shutting down, its history can't be written, or its token registry "
+                "can't be reached."
+            },
         )
     },
     "/v1/endpoints": {

@@ -62,6 +62,7 @@ class Tickets:
         most: int = _MOST,
         most_of_token: int = _MOST_OF_TOKEN,
     ) -> None:
+        self._registry = registry
         self._key = secrets.token_bytes(32)
         self._clock = clock
         self._most = most
@@ -101,7 +102,12 @@ class Tickets:
         Returns:
             Its token's record, as of now; None where it is not valid. As for
             `Registry.lookup`, act on it without an await.
+
+        Raises:
+            RegistryUnavailable: the token may have been revoked since, elsewhere; the ticket stays
+                valid. See `Registry.check_contact`.
         """
+        self._registry.check_contact()
         digest = self._digest(ticket)
         found = self._tickets.get(digest)
         # As with tokens: the dict's comparison leaks nothing, since the key is secret; the one

@@ -150,6 +150,7 @@ def routes(context: Context) -> Sequence[BaseRoute]:
         if request.method == "PUT":
             return await make(request)
         paging = Paging.of(request, _ID)
+        await registry.sync()
         found = registry.page(paging.limit + 1, paging.after or "")
         page, more = found[: paging.limit], found[paging.limit :]
         following = page[-1].id if more else None
@@ -178,6 +179,7 @@ def routes(context: Context) -> Sequence[BaseRoute]:
                 await execute(Remove(name))
                 return Response(status_code=204, headers={"Cache-Control": "no-store"})
             case _:
+                await registry.sync()
                 record = registry.find(name)
                 if record is None:
                     raise Problem(404, "token_not_found", "Token not found")

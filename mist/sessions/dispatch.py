@@ -257,8 +257,10 @@ class CommandSession(PublishingSession):
             case Register() | Unregister() | AddTags() | RemoveTags() | SetAttributes():
                 self._changes.append(command)
             case ShowTags(token=token):
+                await self.hub.registry.sync()
                 return Tags(self.hub.registry.tags(token))
             case ShowAttributes(token=token):
+                await self.hub.registry.sync()
                 return TokenAttributes(self.hub.registry.attributes(token))
             case _:
                 assert_never(command)
@@ -277,6 +279,7 @@ class CommandSession(PublishingSession):
         if command.since is None:
             self.subscribe_all(command.alternatives)
             return Done()
+        self._check_contact()
         await self.resume(
             command.alternatives,
             command.since,
@@ -287,6 +290,7 @@ class CommandSession(PublishingSession):
         return None
 
     async def _fetch(self, command: Fetch) -> Reply:
+        self._check_contact()
         await self.fetch(
             command.tags,
             command.since,
@@ -294,6 +298,15 @@ class CommandSession(PublishingSession):
             lambda answer: self._answer(command, answer),
         )
         return CaughtUp()
+
+    def _check_contact(self) -> None:
+        """Check that a token which replays is not one that may have been revoked elsewhere.
+
+        Raises:
+            RegistryUnavailable: it may have been.
+        """
+        if self.record is not None:
+            self.hub.registry.check_contact()
 
     def _newest(self) -> Reply:
         if self.hub.sequencer is None:
@@ -329,6 +342,7 @@ class CommandSession(PublishingSession):
             self.mark_authenticated()
             return Done()
         if self._credential is not Credential.SECRET:
+            await self.hub.registry.refresh(command.credential)
             # Lookup and adoption without an await between: a revocation comes before both or
             # finds the session attached.
             record = self.hub.registry.lookup(command.credential)

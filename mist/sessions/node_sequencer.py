@@ -20,6 +20,7 @@ from typing import Final
 import attrs
 import trio
 
+from mist.auth.registry import Registry
 from mist.broker.broker import Broker
 from mist.commands import Since
 from mist.engine.contract import EngineUnavailable, Forked, NotEntered, check_size
@@ -65,6 +66,7 @@ class NodeSequencer(Sequencer):
     Args:
         broker, scheduler, newest: as for a `Sequencer`.
         node: which this server is.
+        registry: has to know of the revocations that a record comes behind; None is without.
         timeout: seconds; see the module.
         on_epoch: called when the log is in another epoch, or the mirror has begun anew, before
             anything more is delivered.
@@ -77,6 +79,7 @@ class NodeSequencer(Sequencer):
         scheduler: FlushScheduler | None = None,
         *,
         newest: int,
+        registry: Registry | None = None,
         timeout: float = _TIMEOUT,
         on_epoch: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint,
     ) -> None:
@@ -91,7 +94,8 @@ class NodeSequencer(Sequencer):
         self._sent: dict[int, _Sent] = {}
         self._appending = trio.Lock()
         self._unanswered_since: float | None = None
-        self._follower = Follower(node, self._arrived, self._entered)
+        reach = None if registry is None else registry.reach
+        self._follower = Follower(node, self._arrived, self._entered, reach)
 
     @classmethod
     async def following(
@@ -100,6 +104,7 @@ class NodeSequencer(Sequencer):
         node: Node,
         scheduler: FlushScheduler | None = None,
         *,
+        registry: Registry | None = None,
         timeout: float = _TIMEOUT,
         on_epoch: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint,
     ) -> "NodeSequencer":
@@ -109,7 +114,15 @@ class NodeSequencer(Sequencer):
             HistoryUnavailable: the mirror can't be read.
         """
         newest = (await node.history.position()).newest
-        return cls(broker, node, scheduler, newest=newest, timeout=timeout, on_epoch=on_epoch)
+        return cls(
+            broker,
+            node,
+            scheduler,
+            newest=newest,
+            registry=registry,
+            timeout=timeout,
+            on_epoch=on_epoch,
+        )
 
     @property
     def ready(self) -> bool:

@@ -80,6 +80,7 @@ FORBIDDEN_USER: Final = Refusal(403, 4403, "the token is another user's")
 CLIENT_TAKEN: Final = Refusal(409, 4409, "client id is taken")
 FORBIDDEN_ORIGIN: Final = Refusal(403, 4403, "origin not allowed")
 TOO_MANY: Final = Refusal(429, 4429, "too many connections")
+UNAVAILABLE: Final = Refusal(503, 1013, "token registry is unavailable")  # "try again later"
 OTHER_VERSION: Final = Refusal(426, 4400, "expected version 13 of the WebSocket protocol")
 
 
@@ -251,6 +252,8 @@ def refusal_head(status: int) -> bytes:
     headers = [(b"Connection", b"close"), (b"Content-Length", b"0"), *SAFEGUARDS]
     if status == TOO_MANY.status:
         headers.append((b"Retry-After", b"5"))
+    if status == UNAVAILABLE.status:
+        headers.append((b"Retry-After", b"1"))
     if status == OTHER_VERSION.status:
         headers.append((b"Sec-WebSocket-Version", _VERSION))
         headers.append((b"Upgrade", b"websocket"))

@@ -20,7 +20,7 @@ import attrs
 import trio
 
 from mist.auth import Record
-from mist.errors import ClientTaken, InvalidAudience
+from mist.errors import ClientTaken, InvalidAudience, RegistryUnavailable
 from mist.protocols.frames import FrameProtocol
 from mist.protocols.json.frames import JsonFrameProtocol
 from mist.protocols.rfc6455 import close_frame, ping_frame
@@ -187,7 +187,7 @@ class WebSocketTransport(Transport):
                     if head is None:
                         head, early = await self._read_head(connection)
                     if head is not None:
-                        status = self._answer(session, head, refusal, early=early)
+                        status = await self._answer(session, head, refusal, early=early)
                         head = None  # its headers would be kept as long as the session, 2 KB
                 except BadRequest as error:
                     status = _refuse(session, Refusal(error.status, 4400, "bad request"))
@@ -235,7 +235,7 @@ class WebSocketTransport(Transport):
                 return head, reader.buffered > 0
         return None, False
 
-    def _answer(
+    async def _answer(
         self,
         session: CommandSession,
         head: RequestHead,
@@ -243,7 +243,7 @@ class WebSocketTransport(Transport):
         *,
         early: bool,
     ) -> int:
-        """Accept or refuse, and queue the answer. The session is attached before an await.
+        """Accept or refuse, and queue the answer. From the look at the token on there is no await.
 
         Args:
             refusal: why it is refused whatever it says.
@@ -262,6 +262,11 @@ class WebSocketTransport(Transport):
         )
         if offer.subprotocol == handshake.JSON:
             session.set_protocol(JsonFrameProtocol(self._hub.limits, unauthenticated=True))
+        if refusal is None and offer.token is not None:
+            try:
+                await self._hub.registry.refresh(offer.token)
+            except RegistryUnavailable:
+                refusal = handshake.UNAVAILABLE
         refusal = refusal or self._judge(session, offer)
         if refusal is not None and (offer.subprotocol is None or refusal is handshake.NOT_FOUND):
             return _refuse(session, refusal)
@@ -281,7 +286,10 @@ class WebSocketTransport(Transport):
 
     def _judge(self, session: CommandSession, offer: Offer) -> Refusal | None:
         """Look an offer over; a good token is adopted, and its absence put off to a frame."""
-        refusal = self._look_over(session, offer)
+        try:
+            refusal = self._look_over(session, offer)
+        except RegistryUnavailable:
+            return handshake.UNAVAILABLE
         if refusal is None and offer.client is not None:
             try:
                 session.set_client_id(offer.client)

@@ -34,6 +34,7 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "listen": ("tcp://127.0.0.1:7", (Listen("tcp", "127.0.0.1", 7),)),
     "data": ("/var/lib/mist", Path("/var/lib/mist")),
     "tokens": ("memory://", "memory://"),
+    "token_key_file": ("token.key", Path("token.key")),
     "history": ("sqlite:///history.db", "sqlite:///history.db"),
     "engine": ("memory://realm", "memory://realm"),
     "archive": ("archive", Path("archive")),
@@ -92,6 +93,7 @@ TLS = {"listen": ("tcps://127.0.0.1:7",)}
 COMPANIONS: dict[str, dict[str, object]] = {
     "tls_cert": {**TLS, "tls_key": "key.pem"},
     "tls_key": {**TLS, "tls_cert": "cert.pem"},
+    "token_key_file": {"tokens": "memory://name"},
 }
 
 SETTINGS = [option for option in OPTIONS if option is not CONFIG_FILE]
@@ -537,7 +539,62 @@ def test_a_secret_is_never_shown() -> None:
         assert config.secret_bytes == SECRET.encode()
         assert SECRET not in repr(config)
         assert SECRET not in " ".join(config.warnings)
-    assert SECRET not in repr(load({"tokens": f"postgres://mist:{SECRET}@db/mist"}))
+    shared = {"tokens": f"postgres://mist:{SECRET}@db/mist", "token_key_file": "token.key"}
+    assert SECRET not in repr(load(shared))
+
+
+@pytest.mark.parametrize(
+    ("engine", "tokens"),
+    [
+        ("redis://h", ""),
+        ("redis://h", "redis://h:6379/0?realm=mist&timeout=1"),
+        ("redis://user:password@h/0", "redis://other@H"),
+        ("rediss://h/2?realm=r", "rediss://h/2?realm=r"),
+        ("postgresql://h/db", "postgresql://h:5432/db"),
+        ("memory://a", "memory://"),
+        ("memory://", "sqlite:///tokens.db"),
+    ],
+)
+def test_nodes_keep_their_tokens_with_their_log(engine: str, tokens: str) -> None:
+    flags: dict[str, object] = {"engine": engine, **({"tokens": tokens} if tokens else {})}
+    if not engine.startswith("memory"):
+        line = refusal(flags)
+        option = "--tokens" if tokens else "--engine"
+        assert line.startswith(f"{option}: servers that share their tokens need the same key: ")
+        assert "--token-key-file FILE; mist token key FILE makes one" in line
+        flags["token_key_file"] = "token.key"
+    assert load(flags).tokens_url == (tokens or engine)
+
+
+@pytest.mark.parametrize(
+    "tokens",
+    [
+        "sqlite:///tokens.db",
+        "memory://",
+        "redis://other",
+        "redis://h:6380",
+        "redis://h/1",
+        "redis://h?realm=other",
+        "rediss://h",
+        "postgresql://h",
+    ],
+)
+def test_tokens_apart_from_the_log_of_nodes_are_refused(tokens: str) -> None:
+    flags = {"engine": f"redis://:{SECRET}@h", "tokens": tokens, "token_key_file": "token.key"}
+    assert "nodes keep their tokens with their log" in refusal(flags)
+
+
+@pytest.mark.parametrize("tokens", ["", "sqlite:///tokens.db", "memory://"])
+def test_a_key_file_is_for_tokens_that_are_shared(tokens: str) -> None:
+    flags = {"token_key_file": "token.key", **({"tokens": tokens} if tokens else {})}
+    assert "only a token registry that servers share" in refusal(flags)
+    assert not Config().shares_tokens
+
+
+def test_tokens_may_be_shared_without_an_engine() -> None:
+    config = load({"tokens": "redis://h", "token_key_file": "token.key"})
+    assert config.shares_tokens
+    assert config.history_url == "sqlite:///mist-data/history.db"
 
 
 def test_only_a_secret_given_as_a_flag_warns() -> None:

@@ -229,6 +229,9 @@ class CountedRuns:
         self.runs.append(len(changes))
         return await self._registry.execute(changes)
 
+    async def sync(self) -> None:
+        await self._registry.sync()
+
     def tags(self, token: str) -> TagSet:
         return self._registry.tags(token)
 

@@ -15,7 +15,7 @@ from random import Random
 import pytest
 
 from tests.engine.redis_server import RedisServer
-from tests.processes import Process, dial, mist, serving
+from tests.processes import Process, dial, mist, serving, token_key
 from tests.system.test_durability import read_back, store_until_the_end
 
 
@@ -41,6 +41,7 @@ class Realm:
         self.stored: dict[int, str] = {}
         self.repeated: list[int] = []
         self._folder = folder
+        self._key = token_key(folder)
         self._redis = redis
         self._running: dict[int, tuple[ExitStack, Process]] = {}
         self._writers: list[threading.Thread] = []
@@ -49,7 +50,7 @@ class Realm:
     def start(self, number: int) -> str:
         """Start a node; the URL of its line protocol."""
         stack = ExitStack()
-        options = ("--engine", self._redis.url(), "--tokens", "memory://")
+        options = ("--engine", self._redis.url(), "--token-key-file", str(self._key))
         node = stack.enter_context(serving(self._folder / f"node{number}", *options))
         self._running[number] = stack, node
         return node.urls[0]
@@ -155,7 +156,8 @@ def test_what_is_published_at_one_is_heard_at_the_others(realm: Realm) -> None:
 def test_a_redis_that_is_not_there_is_told_in_one_line(tmp_path: Path, redis: RedisServer) -> None:
     redis.kill()
     url = redis.url().replace("redis://", "redis://user:correct-horse@")
-    run = mist("serve", "--data", str(tmp_path / "d"), "--engine", url)
+    options = ("--engine", url, "--token-key-file", str(token_key(tmp_path)))
+    run = mist("serve", "--data", str(tmp_path / "d"), *options)
     assert run.returncode == 2
     assert re.fullmatch(r"mist serve: engine: can't connect to Redis at [^\n]*\n", run.stderr)
     assert "correct-horse" not in run.stderr + run.stdout
@@ -165,7 +167,8 @@ def test_a_redis_that_keeps_less_than_is_asked_for_is_refused(tmp_path: Path) ->
     folder = tmp_path / "redis"
     folder.mkdir()
     with RedisServer(folder, "wheel", "--appendfsync", "everysec") as redis:
-        run = mist("serve", "--data", str(tmp_path / "d"), "--engine", redis.url())
+        options = ("--engine", redis.url(), "--token-key-file", str(token_key(tmp_path)))
+        run = mist("serve", "--data", str(tmp_path / "d"), *options)
     assert run.returncode == 2
     assert "appendfsync everysec" in run.stderr
     assert run.stderr.count("\n") == 1
