@@ -42,7 +42,7 @@ def find_postgres(kind: str) -> Path:
     pytest.skip(missing)
 
 
-def _user() -> str | None:
+def server_user() -> str | None:
     """Who runs the server: it refuses to run as root."""
     if os.geteuid() != 0:
         return None
@@ -66,9 +66,13 @@ class PostgresServer:
     Args:
         kind: one of `KINDS`.
         options: settings, as `name=value`; these come after those that tests usually want.
+        primary: whose standby it is.
     """
 
-    def __init__(self, kind: str = "wheel", *options: str) -> None:
+    def __init__(
+        self, kind: str = "wheel", *options: str, primary: "PostgresServer | None" = None
+    ) -> None:
+        self.kind = kind
         self.port = free_port()
         self.options = list(options)
         self._programs = find_postgres(kind)
@@ -76,10 +80,13 @@ class PostgresServer:
         self.data = Path(self._folder.name) / "data"
         self._popen: subprocess.Popen[bytes] | None = None
         self._give(Path(self._folder.name))
-        self._initialize()
+        if primary is None:
+            self._initialize()
+        else:
+            self._copy(primary)
 
     def _give(self, folder: Path) -> None:
-        user = _user()
+        user = server_user()
         if user is not None:
             shutil.chown(folder, user)
 
@@ -91,9 +98,30 @@ class PostgresServer:
             "--encoding", "UTF8", "--locale", "C", "--auth-host", "scram-sha-256",
             "--auth-local", "trust", "--pwfile", str(password))  # fmt: skip
 
+    def _copy(self, primary: "PostgresServer") -> None:
+        self._run("pg_basebackup", "--pgdata", str(self.data), "--no-sync", "--checkpoint", "fast",
+            "--write-recovery-conf", "--host", primary.socket, "--port", str(primary.port),
+            "--username", "postgres")  # fmt: skip
+
     def _run(self, program: str, *arguments: str) -> None:
         command = [str(self._programs / program), *arguments]
-        subprocess.run(command, check=True, capture_output=True, user=_user(), cwd="/")
+        subprocess.run(command, check=True, capture_output=True, user=server_user(), cwd="/")
+
+    @property
+    def socket(self) -> str:
+        """The directory of its Unix socket."""
+        return self._folder.name
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file of its data that none but its user may read."""
+        path = self.data / name
+        path.write_bytes(content)
+        path.chmod(0o600)
+        self._give(path)
+
+    @property
+    def runs(self) -> bool:
+        return self._popen is not None and self._popen.poll() is None
 
     def url(self, realm: str = "test", **options: object) -> str:
         query = "".join([f"&{name}={value}" for name, value in options.items()])
@@ -116,7 +144,7 @@ class PostgresServer:
             command,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            user=_user(),
+            user=server_user(),
             cwd="/",
             process_group=0,
         )
@@ -152,7 +180,7 @@ class PostgresServer:
 
     def kill(self) -> None:
         """As a crash does it: all its processes at once."""
-        if self._popen is None or self._popen.poll() is not None:
+        if self._popen is None or not self.runs:
             return
         processes = self._processes()
         for each in processes:
@@ -165,7 +193,7 @@ class PostgresServer:
 
     def stop(self) -> None:
         """Have it end at once; it takes its shared memory with it."""
-        if self._popen is not None and self._popen.poll() is None:
+        if self._popen is not None and self.runs:
             self._popen.send_signal(signal.SIGQUIT)
             self._popen.wait(20)
 

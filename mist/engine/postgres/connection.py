@@ -30,7 +30,6 @@ Value: TypeAlias = "int | str | bytes | bool"
 Row: TypeAlias = "Sequence[int | str | bytes | bool | None]"
 
 _SLOWEST: Final = 4 << 20  # bytes a second of large values
-_SENT_AT_ONCE: Final = 1 << 16  # bytes that a socket takes at least, once it takes any again
 
 _BOOL, _BYTEA, _INT8, _TEXT = 16, 17, 20, 25  # object identifiers of types; `pg_type.dat`
 
@@ -91,7 +90,9 @@ class Connection:
         pgconn = self._pgconn
         while pgconn.flush():
             await trio.lowlevel.wait_writable(pgconn.socket)
-            scope.deadline += _SENT_AT_ONCE / _SLOWEST
+            # The kernel says so once a third of its buffer is free: half of what is in it has gone.
+            scope.deadline += _queued(pgconn.socket, termios.TIOCOUTQ) / 2 / _SLOWEST
+        scope.deadline += _queued(pgconn.socket, termios.TIOCOUTQ) / _SLOWEST
         results: list[pq.abc.PGresult] = []
         error: ServerError | None = None
         while True:
@@ -131,7 +132,7 @@ class Connection:
     async def _receive(self, scope: trio.CancelScope) -> None:
         pgconn = self._pgconn
         await trio.lowlevel.wait_readable(pgconn.socket)
-        scope.deadline += _readable(pgconn.socket) / _SLOWEST
+        scope.deadline += _queued(pgconn.socket, termios.FIONREAD) / _SLOWEST
         pgconn.consume_input()
 
     def _take_notifications(self) -> None:
@@ -212,10 +213,10 @@ async def _connect(location: Location, address: str) -> pq.abc.PGconn:
     return pgconn
 
 
-def _readable(fileno: int) -> int:
-    """Bytes that may be read at once; 0 where that is not known."""
+def _queued(fileno: int, which: int) -> int:
+    """Bytes that a socket's buffer has, to be sent or to be read."""
     size = array.array("i", [0])
-    fcntl.ioctl(fileno, termios.FIONREAD, size)
+    fcntl.ioctl(fileno, which, size)
     return size[0]
 
 

@@ -14,7 +14,7 @@ from mist.engine.postgres.pool import Pool
 from mist.errors import StartupError
 from mist.history import Durability
 
-__all__ = ["check_server"]
+__all__ = ["check_server", "problem_of"]
 
 _OLDEST: Final = 13  # the oldest that is maintained, or was not long ago
 
@@ -43,15 +43,41 @@ async def check_server(pool: Pool, location: Location, durability: Durability) -
         raise StartupError(f"engine: {error}") from None
     except ServerError as error:
         raise StartupError(f"engine: {where}: {error}") from None
-    fsync, full_pages, read_only, isolation = [str(each) for each in settings]
-    problem = (
-        _wrong_version(str(version))
-        or ("is a standby; name its primary" if standby else "")
-        or _loses(fsync, full_pages, durability)
-        or _wrong_defaults(read_only, isolation)
+    fsync, full_page_writes, read_only, isolation = [str(each) for each in settings]
+    problem = problem_of(
+        str(version),
+        standby=standby is True,
+        fsync=fsync,
+        full_page_writes=full_page_writes,
+        read_only=read_only,
+        isolation=isolation,
+        durability=durability,
     )
     if problem:
         raise StartupError(f"engine: {where} {problem}")
+
+
+def problem_of(
+    version: str,
+    *,
+    standby: bool,
+    fsync: str,
+    full_page_writes: str,
+    read_only: str,
+    isolation: str,
+    durability: Durability,
+) -> str:
+    """Why a server that is set so can't be the engine; empty where it can.
+
+    Args:
+        read_only, isolation: the defaults of transactions.
+    """
+    return (
+        _wrong_version(version)
+        or ("is a standby; name its primary" if standby else "")
+        or _loses(fsync, full_page_writes, durability)
+        or _wrong_defaults(read_only, isolation)
+    )
 
 
 def _wrong_version(version: str) -> str:

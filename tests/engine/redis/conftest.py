@@ -10,12 +10,11 @@ import trio
 from mist.engine.opening import open_engine
 from mist.engine.redis.engine import RedisEngine
 from mist.history import Durability
+from tests.engine.outages import QUICK
 from tests.engine.proxy import Proxy
 from tests.engine.redis_server import HOST, KINDS, RedisServer
 
 Open = Callable[..., Awaitable[RedisEngine]]
-
-QUICK = {"timeout": 0.5, "connect_timeout": 0.3}  # seconds, where a test waits for them
 
 
 @pytest.fixture(params=KINDS)

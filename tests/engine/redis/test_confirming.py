@@ -10,8 +10,9 @@ import trio
 
 from mist.engine.contract import Ancestor, EngineUnavailable, Forked, Known, Placed
 from mist.engine.redis.engine import RedisEngine
+from tests.engine.outages import QUICK
 from tests.engine.proxy import Proxy
-from tests.engine.redis.conftest import QUICK, Open
+from tests.engine.redis.conftest import Open
 from tests.engine.redis_server import RedisServer
 from tests.engine.test_contract import fill, read_all
 from tests.waiting import until
