@@ -37,6 +37,7 @@ from mist.history import Durability
 __all__ = ["RedisTokens", "open_redis_tokens"]
 
 _TIMEOUT: Final = 2.0  # seconds for a reply, at most: nobody logs in while one is missing
+_CONNECT_TIMEOUT: Final = 1.0
 _SCANNED: Final = 500  # tokens loaded in one step of Redis, which does nothing else meanwhile
 _NEWS: Final = 1 << 20  # bytes of changes read in one step
 _LOADS: Final = 3  # attempts, where so much is written that the first ones can't be completed
@@ -246,7 +247,11 @@ async def open_redis_tokens(url: str, durability: Durability) -> RedisTokens:
     """
     try:
         location = Location.parse(url)
-        location = attrs.evolve(location, timeout=min(location.timeout, _TIMEOUT))
+        location = attrs.evolve(
+            location,
+            timeout=min(location.timeout, _TIMEOUT),
+            connect_timeout=min(location.connect_timeout, _CONNECT_TIMEOUT),
+        )
         pool = Pool(location, tls_context(location))
         try:
             await check_server(pool, location, durability)
