@@ -67,6 +67,7 @@ class Follower:
 
     Attributes:
         failing: why nothing can be applied now; empty while it can.
+        failed: told of each time that nothing could be applied.
         caught_up: whether it has been at the end of the log, since the node has entered.
     """
 
@@ -78,6 +79,7 @@ class Follower:
         reach: Callable[[int], Awaitable[None]] | None = None,
     ) -> None:
         self.failing = ""
+        self.failed = Change()
         self.caught_up = node.mirror.offset >= node.standing.offset
         self._node = node
         self._entered = entered
@@ -159,6 +161,7 @@ class Follower:
         if not self.failing:
             log.warning("the engine can't be followed", extra={"reason": str(error)})
         self.failing = str(error)
+        self.failed.notify()
         await trio.sleep(self._delay)
         self._delay = min(2 * self._delay, _LAST_DELAY)
 

@@ -13,6 +13,7 @@ after one attempt each, until the engine is back.
 """
 
 import logging
+import math
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
@@ -54,10 +55,12 @@ class _Sent:
     Attributes:
         pieces: the submissions of each piece.
         bulk: a writer's batch, in their place.
+        stored: when the engine had it, by trio's clock.
     """
 
     pieces: Sequence[Sequence[Submission]] = ()
     bulk: BulkSubmission | None = None
+    stored: float = math.inf
 
 
 class NodeSequencer(Sequencer):
@@ -131,7 +134,18 @@ class NodeSequencer(Sequencer):
     async def _work(self) -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._follower.run)
+            nursery.start_soon(self._refuse_overdue)
             await super()._work()
+
+    async def _refuse_overdue(self) -> None:
+        """Refuse what is stored and can't be applied here, such as without the tokens, in time."""
+        while True:
+            await self._follower.failed.wait()
+            stored_before = trio.current_time() - self._timeout
+            overdue = [serial for serial, sent in self._sent.items() if sent.stored < stored_before]
+            if overdue:
+                self._note_failure(HistoryUnavailable(self._follower.failing))
+                self._refuse_upto(overdue[-1])
 
     def _stop(self) -> None:
         super()._stop()
@@ -186,6 +200,7 @@ class NodeSequencer(Sequencer):
             if isinstance(error, NotEntered):
                 await self._enter_again()
         else:
+            sent.stored = trio.current_time()
             self._unanswered_since = None
             self.failing = False
         finally:

@@ -10,6 +10,7 @@ import trio
 import trio.testing
 
 from mist.auth.opening import open_registry
+from mist.auth.registry import Registry
 from mist.engine.contract import Engine
 from mist.engine.node import open_node
 from mist.engine.opening import open_engine
@@ -67,27 +68,32 @@ async def engine(connect: Connect) -> Engine:
 
 
 @pytest.fixture(params=["memory", "redis wheel", "redis system", "postgres system"])
-async def start(
-    request: pytest.FixtureRequest,
-    redis_servers: RedisServers,
-    postgres_servers: PostgresServers,
-    nursery: trio.Nursery,
-) -> AsyncIterator[Start]:
+def realm(
+    request: pytest.FixtureRequest, redis_servers: RedisServers, postgres_servers: PostgresServers
+) -> str:
+    """The URL of a new realm."""
+    return realm_url(request.param, secrets.token_hex(4), redis_servers, postgres_servers)
+
+
+@pytest.fixture
+async def start(realm: str, nursery: trio.Nursery) -> AsyncIterator[Start]:
     """Starts another node of the realm, each time it is called."""
-    url = realm_url(request.param, secrets.token_hex(4), redis_servers, postgres_servers)
     async with AsyncExitStack() as stack:
 
-        async def start(mirror: str = "memory://", timeout: float = 5.0) -> Server:
+        async def start(
+            mirror: str = "memory://", timeout: float = 5.0, registry: Registry | None = None
+        ) -> Server:
             node = await stack.enter_async_context(
-                await open_node(url, mirror, durability=Durability.PROCESS)
+                await open_node(realm, mirror, durability=Durability.PROCESS)
             )
             node.engine = engine = FlakyEngine(node.engine)
-            hub = Hub(await open_registry("memory://"))
+            hub = Hub(registry or await open_registry("memory://"))
             await nursery.start(hub.turns.run)
             hub.sequencer = sequencer = await NodeSequencer.following(
                 hub.broker,
                 node,
                 hub.flush_scheduler,
+                registry=hub.registry,
                 timeout=timeout,
                 on_epoch=partial(hub.end_subscribers, HISTORY_FORKED),
             )
