@@ -246,3 +246,20 @@ def test_help_has_examples_and_exit_codes() -> None:
 def test_the_version_is_the_packages() -> None:
     code = "compiled" if COMPILED else "pure Python"
     assert mist("--version").stdout == f"mist, version {__version__} ({code})\n"
+
+
+def test_a_key_of_shared_tokens_is_made_once(tmp_path: Path) -> None:
+    path = tmp_path / "token.key"
+    done = mist("token", "key", str(path))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    key = path.read_bytes()
+    assert len(key) == 32
+    assert path.stat().st_mode & 0o777 == 0o600
+    done = mist("token", "key", str(path))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"mist token key: {path}: there is a file, which is left as it is\n"
+    assert path.read_bytes() == key
+    done = mist("token", "key", str(tmp_path / "none" / "token.key"))
+    assert done.returncode == 2
+    assert done.stderr.endswith("No such file or directory\n")
+    assert done.stderr.count("\n") == 1
