@@ -17,6 +17,7 @@ Members, by URL; `mist.engine.tokens` finds them:
 
     memory://NAME                       servers in one process; for tests
     redis://…, rediss://…               `mist.engine.redis.tokens`
+    postgresql://…                      `mist.engine.postgres.tokens`
 """
 
 from abc import ABC, abstractmethod

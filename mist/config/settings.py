@@ -59,8 +59,8 @@ class Settings:
         repr=lambda url: repr(url and without_password(url)),
         metadata=about(
             kinds.URL,
-            "Token registry: sqlite:///FILE; redis://HOST, which servers may share; or memory:// "
-            "to lose it on exit",
+            "Token registry: sqlite:///FILE; redis://HOST or postgresql://HOST/DATABASE, which "
+            "servers may share; or memory:// to lose it on exit",
             default_text="the engine's, else tokens.db in the data directory",
         ),
     )

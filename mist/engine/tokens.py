@@ -40,6 +40,14 @@ async def open_shared_store(
                     f"token registry: {error.name} is missing; pip install 'mist-pubsub[redis]'"
                 ) from error
             return await open_redis_tokens(url, durability)
+        case "postgresql" | "postgres":
+            try:
+                from mist.engine.postgres.tokens import open_postgres_tokens
+            except ImportError as error:  # psycopg; or libpq, without its binary package
+                raise StartupError(
+                    "token registry: psycopg is missing; pip install 'mist-pubsub[postgres]'"
+                ) from error
+            return await open_postgres_tokens(url, durability)
         case _:
             return None
 
@@ -54,7 +62,7 @@ async def open_tokens(
     """Open a registry with all that its store holds. Close it with `aclose`.
 
     Args:
-        url: of a shared store: `memory://NAME`, `redis://…`, `rediss://…` as for an engine; or
+        url: of a shared store: `memory://NAME`, `redis://…`, `postgresql://…` as for an engine; or
             else as for `open_registry`.
         key_file: that all servers of a shared store have; `memory://NAME` does without.
         max_tags: most tags that one token may get.

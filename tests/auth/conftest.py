@@ -4,6 +4,7 @@ import pytest
 
 from mist.auth.opening import open_registry
 from mist.engine.tokens import open_tokens
+from tests.engine.conftest import KINDS, realm_url
 
 
 def url_of(kind, folder):
@@ -40,9 +41,7 @@ def seen(registry):
     return seen
 
 
-@pytest.fixture(params=["memory", "redis wheel", "redis system"])
-def shared_url(request, redis_servers):
+@pytest.fixture(params=KINDS)
+def shared_url(request, redis_servers, postgres_servers):
     """The URL of a store that servers share, for each member of the family."""
-    kind, _, which = request.param.partition(" ")
-    name = secrets.token_hex(4)
-    return redis_servers.get(which).url(name) if kind == "redis" else f"memory://{name}"
+    return realm_url(request.param, secrets.token_hex(4), redis_servers, postgres_servers)

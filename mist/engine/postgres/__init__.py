@@ -5,10 +5,12 @@
     errors         what the server's errors mean
     pool           connections: reused, opened again with a backoff
     schema         the tables of a realm, and how they are made
-    functions      what PostgreSQL does in one step: append, read, trim
+    function       what PostgreSQL does in one step: functions, made in the schema
+    log_functions, epoch_functions, token_functions
     database       a realm's schema: statements in it, and the making of it
     fence          whether the log is still the one that it was
     members        which nodes are there, leases, questions
+    tokens         tokens that servers share
     engine         `PostgresEngine`: the contract over them
     requirements   what a PostgreSQL has to be set to
     opening        looks at that, and makes the engine

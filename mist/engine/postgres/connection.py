@@ -12,6 +12,7 @@ for a synchronous standby has it acknowledged without that standby.
 import array
 import fcntl
 import socket
+import struct
 import termios
 from collections.abc import Iterator, Sequence
 from typing import Final, TypeAlias
@@ -26,12 +27,14 @@ from mist.engine.postgres.location import Location
 
 __all__ = ["Connection", "Row", "Value", "dial"]
 
-Value: TypeAlias = "int | str | bytes | bool"
-Row: TypeAlias = "Sequence[int | str | bytes | bool | None]"
+Value: TypeAlias = "int | str | bytes | bool | Sequence[bytes | None]"
+Row: TypeAlias = "Sequence[int | str | bytes | bool | list[bytes | None] | None]"
 
 _SLOWEST: Final = 4 << 20  # bytes a second of large values
 
-_BOOL, _BYTEA, _INT8, _TEXT = 16, 17, 20, 25  # object identifiers of types; `pg_type.dat`
+# Object identifiers of types; see `pg_type.dat`.
+_BOOL, _BYTEA, _INT8, _TEXT, _BYTEAS = 16, 17, 20, 25, 1001
+_ARRAY: Final = struct.Struct(">iiIii")  # dimensions, whether it has NULL, type, length, first
 
 
 class Connection:
@@ -231,6 +234,27 @@ def _encode(value: Value) -> tuple[bytes, int]:
             return value.encode(), _TEXT
         case bytes():
             return value, _BYTEA
+        case _:
+            return _pack(value), _BYTEAS
+
+
+def _pack(values: Sequence[bytes | None]) -> bytes:
+    """An array of bytes; see `array_recv` in PostgreSQL's source."""
+    parts = [_ARRAY.pack(1, None in values, _BYTEA, len(values), 1)]
+    for each in values:
+        parts += [b"\xff\xff\xff\xff"] if each is None else [len(each).to_bytes(4, "big"), each]
+    return b"".join(parts)
+
+
+def _unpack(value: bytes) -> list[bytes | None]:
+    values: list[bytes | None] = []
+    at = _ARRAY.size  # of an empty one, that is behind its end
+    while at < len(value):
+        length = int.from_bytes(value[at : at + 4], "big", signed=True)
+        at += 4
+        values.append(None if length < 0 else value[at : at + length])
+        at += max(length, 0)
+    return values
 
 
 def _rows(result: pq.abc.PGresult) -> Iterator[Row]:
@@ -239,13 +263,15 @@ def _rows(result: pq.abc.PGresult) -> Iterator[Row]:
         yield [_decode(result.get_value(row, column), kind) for column, kind in enumerate(kinds)]
 
 
-def _decode(value: bytes | None, kind: int) -> int | str | bytes | bool | None:
+def _decode(value: bytes | None, kind: int) -> int | str | bytes | bool | list[bytes | None] | None:
     if value is None or kind == _BYTEA:
         return value
     if kind == _INT8:
         return int.from_bytes(value, "big", signed=True)
     if kind == _BOOL:
         return value == b"\1"
+    if kind == _BYTEAS:
+        return _unpack(value)
     assert kind == _TEXT, f"no type that mist asks for: {kind}"
     return value.decode()
 

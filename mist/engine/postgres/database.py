@@ -3,10 +3,10 @@
 from mist.engine.contract import EngineUnavailable
 from mist.engine.postgres.connection import Row, Value
 from mist.engine.postgres.errors import ServerError
-from mist.engine.postgres.functions import FUNCTIONS, Function
+from mist.engine.postgres.function import Function
 from mist.engine.postgres.location import Location
 from mist.engine.postgres.pool import Pool
-from mist.engine.postgres.schema import FIND_MISSING, FORMAT, make_script, quoted
+from mist.engine.postgres.schema import FIND_MISSING, FORMAT, FUNCTIONS, make_script, quoted
 
 __all__ = ["Database"]
 
@@ -21,17 +21,16 @@ class Database:
 
     Attributes:
         realm: its name.
-        channel: of its notifications.
+        pool: of connections.
     """
 
     def __init__(self, location: Location, pool: Pool, *, durable: bool) -> None:
         self.realm = location.realm
-        self.channel = location.schema
         self.pool = pool
+        self._location = location
         self._name = location.name
         self._schema = quoted(location.schema)
         self._durable = durable
-        self._timeout = location.timeout
 
     @property
     def terms(self) -> tuple[bool, str]:
@@ -40,7 +39,7 @@ class Database:
         A lock is waited for half as long as an answer is: nothing waits at the server whose caller
         has gone.
         """
-        return self._durable, str(max(round(self._timeout * 500), 1))
+        return self._durable, str(max(round(self._location.timeout * 500), 1))
 
     async def make(self) -> None:
         """Make what is missing of the realm.
@@ -73,7 +72,7 @@ class Database:
         return EngineUnavailable(f"the realm {self.realm} is damaged: it has tables, but no head")
 
     async def _make(self) -> None:
-        script = make_script(self.channel)
+        script = make_script(self._location)
         try:
             await self.pool.call(lambda connection, scope: connection.run(script, scope))
         except ServerError as error:

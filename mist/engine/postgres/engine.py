@@ -23,8 +23,8 @@ from mist.engine.contract import (
 )
 from mist.engine.fence import Seen
 from mist.engine.members import Members
-from mist.engine.postgres import functions
-from mist.engine.postgres.connection import Connection, Row
+from mist.engine.postgres import epoch_functions, log_functions
+from mist.engine.postgres.connection import Row
 from mist.engine.postgres.database import Database
 from mist.engine.postgres.errors import ServerError
 from mist.engine.postgres.fence import PostgresFence
@@ -85,7 +85,7 @@ class PostgresEngine(Engine):
         """Make a node known, and the realm where it isn't there."""
         fence = self._fence
         own = (node.encode(), secrets.token_hex(8), _NODES, fence.epoch, fence.seen.newest)
-        enter = functions.ENTER.call
+        enter = epoch_functions.ENTER.call
         try:
             rows = await self._database.ask(enter, *own, *self._database.terms)
         except ServerError as error:
@@ -124,7 +124,7 @@ class PostgresEngine(Engine):
             await trio.lowlevel.checkpoint()
             raise Forked
         own = (node.encode(), serial, count, body, *self._database.terms)
-        ((outcome, *placed),) = await self._fence.evaluate(functions.APPEND, epoch, *own)
+        ((outcome, *placed),) = await self._fence.evaluate(log_functions.APPEND, epoch, *own)
         match outcome, placed:
             case "placed", [int(offset), int(first), int(time)]:
                 self._fence.note(epoch, Seen(offset, time, first + count - 1))
@@ -135,7 +135,7 @@ class PostgresEngine(Engine):
     async def stage(self, batch: str, part: int, body: bytes) -> None:
         check_size(body)
         await self._database.ask_anywhere(
-            functions.STAGE.call, batch.encode(), part, body, _STAGED, *self._database.terms
+            log_functions.STAGE.call, batch.encode(), part, body, _STAGED, *self._database.terms
         )
 
     async def staged(self, batch: str, part: int) -> bytes | None:
@@ -155,7 +155,7 @@ class PostgresEngine(Engine):
 
     async def trim(self, upto: int) -> None:
         try:
-            ((done,),) = await self._database.call(functions.TRIM, upto, *self._database.terms)
+            ((done,),) = await self._database.call(log_functions.TRIM, upto, *self._database.terms)
             if not done:
                 raise self._fence.forked(self._fence.epoch)
             await self._drop_segments()
@@ -170,7 +170,7 @@ class PostgresEngine(Engine):
         dropped: object = True
         while dropped:
             try:
-                ((dropped,),) = await self._database.call(functions.DROP, durable, _DROP_WAIT)
+                ((dropped,),) = await self._database.call(log_functions.DROP, durable, _DROP_WAIT)
             except ServerError as error:
                 if error.code != _LOCKED:
                     raise
@@ -213,17 +213,14 @@ class PostgresEngine(Engine):
     async def _read_now(self, after: int, max_bytes: int) -> list[Record]:
         """What is there behind an offset."""
         epoch = self._fence.epoch
-        rows = await self._fence.evaluate(functions.READ, epoch, after, max(max_bytes, 1), _RECORDS)
+        rows = await self._fence.evaluate(
+            log_functions.READ, epoch, after, max(max_bytes, 1), _RECORDS
+        )
         return self._found(epoch, after, rows)
 
     async def _read_next(self, after: int, max_bytes: int, seconds: float) -> list[Record]:
         """Wait to be notified, for a time, then read."""
-
-        async def wait(connection: Connection, scope: trio.CancelScope) -> None:
-            await connection.wait(seconds, scope)
-            connection.notified = False
-
-        await self._database.pool.call(wait, wait=seconds, listening=True)
+        await self._database.pool.wait(seconds)
         return await self._read_now(after, max_bytes)
 
     def _found(self, epoch: str, after: int, rows: Sequence[Row]) -> list[Record]:
@@ -241,7 +238,9 @@ class PostgresEngine(Engine):
         records = self._follow(epoch, after, [row[5:] for row in rows[1:]])
         if not records:
             # Others than `trim` have removed some.
-            raise Trimmed(int(rows[1][5] or 0) if len(rows) > 1 else last + 1)
+            oldest = rows[1][5] if len(rows) > 1 else last + 1
+            assert isinstance(oldest, int)
+            raise Trimmed(oldest)
         tail = records[-1]
         seen = Seen(tail.offset, tail.time, tail.first + tail.count - 1)
         self._move(epoch, seen, at_end=tail.offset == last)

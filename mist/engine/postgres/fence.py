@@ -12,8 +12,9 @@ from mist.engine.contract import EngineUnavailable, Forked
 from mist.engine.fence import ALIVE, VOTES, Fence, Verdict
 from mist.engine.postgres.connection import Row, Value
 from mist.engine.postgres.database import Database
+from mist.engine.postgres.epoch_functions import CONFIRM
 from mist.engine.postgres.errors import ServerError
-from mist.engine.postgres.functions import CONFIRM, Function
+from mist.engine.postgres.function import Function
 
 __all__ = ["PostgresFence"]
 

@@ -11,7 +11,7 @@ from mist.errors import StartupError
 __all__ = ["Location"]
 
 _SCHEMES: Final = ("postgresql", "postgres")
-_REALM: Final = re.compile(r"[A-Za-z0-9._-]{1,58}")  # with a prefix, an identifier of 63 bytes
+_REALM: Final = re.compile(r"[A-Za-z0-9._-]{1,50}")  # in an identifier of 63 bytes at most
 _TLS: Final = ("sslmode", "sslrootcert", "sslcert", "sslkey")
 _OPTIONS: Final = ("realm", "timeout", "connect_timeout", "host", *_TLS)
 _SSL_MODES: Final = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
@@ -54,6 +54,11 @@ class Location:
         """The schema that has the realm's tables."""
         return f"mist_{self.realm}"
 
+    @property
+    def token_channel(self) -> str:
+        """Where servers are notified of changed tokens."""
+        return f"mist_{self.realm}.tokens"
+
     @classmethod
     def parse(cls, url: str) -> "Location":
         """Read `postgresql://[user[:password]@]host[:port][/database][?option=value&…]`.
@@ -78,7 +83,7 @@ class Location:
         host = host or _socket_directory(options)
         realm = options.get("realm", "mist")
         if not _REALM.fullmatch(realm):
-            raise _wrong("a realm is 1 to 58 letters, digits, '.', '_', '-'")
+            raise _wrong("a realm is 1 to 50 letters, digits, '.', '_', '-'")
         if options.get("sslmode", "prefer") not in _SSL_MODES:
             raise _wrong(f"sslmode is one of {', '.join(_SSL_MODES)}")
         texts = [unquote(each or "") for each in (parts.path[1:], parts.username, parts.password)]

@@ -33,9 +33,9 @@ from mist.engine.members import (
     check_state,
 )
 from mist.engine.postgres.connection import Row
-from mist.engine.postgres.functions import ASK, fill
+from mist.engine.postgres.function import Function, fill
 
-__all__ = ["PostgresMembers"]
+__all__ = ["MEMBER_FUNCTIONS", "PostgresMembers"]
 
 _SECOND: Final = 1_000_000  # microseconds
 _NONSENSE: Final = "PostgreSQL has answered what it was not asked"
@@ -77,6 +77,30 @@ UPDATE {schema}.lease SET holder = '', ends = 0 WHERE name = $1 AND holder = $2
 _HOLDS: Final = fill("""
 SELECT EXISTS (SELECT FROM {schema}.lease WHERE name = $1 AND fence = $2 AND {NOW} < ends)
 """)
+
+_ASK: Final = Function(
+    "ask",
+    "p_body bytea, p_shared bigint, p_open bigint, p_kept bigint, p_most bigint, OUT asked bigint",
+    5,
+    """
+DECLARE
+  now bigint;
+BEGIN
+  LOCK TABLE {schema}.question IN SHARE ROW EXCLUSIVE MODE;
+  now := {NOW};
+  DELETE FROM {schema}.question AS q WHERE now >= q.asked + p_open;
+  DELETE FROM {schema}.answer AS a WHERE a.number < now - p_kept;
+  SELECT max(q.number) INTO asked FROM {schema}.question AS q
+    WHERE q.body = p_body AND now < q.asked + p_shared;
+  IF asked IS NULL AND (SELECT count(*) FROM {schema}.question) < p_most THEN
+    SELECT greatest(now, max(q.number) + 1) INTO asked FROM {schema}.question AS q;
+    INSERT INTO {schema}.question VALUES (asked, now, p_body);
+  END IF;
+END
+""",
+)
+
+MEMBER_FUNCTIONS: Final = (_ASK,)
 
 _ANSWER: Final = """
 INSERT INTO {schema}.answer VALUES ($1, $2, $3)
@@ -143,7 +167,7 @@ class PostgresMembers(Members):
     async def ask(self, body: bytes) -> int:
         check_question(body)
         rows = await self._ask(
-            ASK.call,
+            _ASK.call,
             body,
             round(SHARED * _SECOND),
             round(OPEN * _SECOND),

@@ -19,7 +19,7 @@ async def open_postgres(url: str, durability: Durability) -> PostgresEngine:
         StartupError: one line that says why not, without the password.
     """
     location = Location.parse(url)
-    pool = Pool(location)
+    pool = Pool(location, location.schema)
     try:
         await check_server(pool, location, durability)
         durable = durability is not Durability.NOTHING

@@ -30,9 +30,14 @@ Work = Callable[[Connection, trio.CancelScope], Awaitable[T]]
 
 
 class Pool:
-    """See the module."""
+    """See the module.
 
-    def __init__(self, location: Location) -> None:
+    Args:
+        channel: of the notifications.
+    """
+
+    def __init__(self, location: Location, channel: str) -> None:
+        self._channel = channel
         self._location = location
         self._idle: list[Connection] = []
         self._listening: Connection | None = None  # where it is idle
@@ -70,6 +75,22 @@ class Pool:
         raise EngineUnavailable(
             f"no answer from PostgreSQL at {self._location.name} in {self._location.timeout:g} s"
         )
+
+    async def wait(self, seconds: float) -> None:
+        """Wait for a notification, for a time. By one task at a time.
+
+        Raises:
+            EngineUnavailable: as `call`.
+        """
+
+        async def wait(connection: Connection, scope: trio.CancelScope) -> None:
+            await connection.wait(seconds, scope)
+            connection.notified = False
+
+        try:
+            await self.call(wait, wait=seconds, listening=True)
+        except ServerError as error:
+            raise self._unavailable(str(error)) from None
 
     async def ask(self, statement: str, *values: Value) -> list[Row]:
         """Have a statement done, and return its rows; see `Connection.ask`.
@@ -144,7 +165,7 @@ class Pool:
         connection = await dial(self._location, scope)
         if listening:
             try:
-                await connection.run(f'LISTEN "{self._location.schema}"', scope)
+                await connection.run(f'LISTEN "{self._channel}"', scope)
             except BaseException:
                 connection.close()
                 raise

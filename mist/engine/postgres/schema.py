@@ -7,7 +7,7 @@
     staged      parts of batches, which expire
     ancestor    the epochs that the log was in before
     vote        what the members have of the log, while it is confirmed that it is still the same
-    token_head  the version of the token registry
+    token_head, token, token_change     see `tokens`
     member, lease, question, answer     see `members`
 
 A segment is a table of its own, so that trimming is dropping tables, and costs the same for a
@@ -21,12 +21,18 @@ Names that nodes choose are bytes, so that the encoding of the database does not
 import hashlib
 from typing import Final
 
-from mist.engine.postgres.functions import FUNCTIONS
+from mist.engine.postgres.epoch_functions import EPOCH_FUNCTIONS
+from mist.engine.postgres.location import Location
+from mist.engine.postgres.log_functions import LOG_FUNCTIONS
+from mist.engine.postgres.members import MEMBER_FUNCTIONS
+from mist.engine.postgres.token_functions import TOKEN_FUNCTIONS
 
-__all__ = ["FIND_MISSING", "FORMAT", "make_script", "quoted"]
+__all__ = ["FIND_MISSING", "FORMAT", "FUNCTIONS", "make_script", "quoted"]
 
 FORMAT: Final = 1
 """Of the tables and the records; a realm of another one is left alone."""
+
+FUNCTIONS: Final = (*LOG_FUNCTIONS, *EPOCH_FUNCTIONS, *MEMBER_FUNCTIONS, *TOKEN_FUNCTIONS)
 
 _TABLES: Final = """
 CREATE TABLE {schema}.head (
@@ -75,7 +81,18 @@ ALTER TABLE {schema}.staged ALTER COLUMN body SET STORAGE EXTERNAL;
 CREATE INDEX ON {schema}.staged (expires);
 CREATE TABLE {schema}.token_head (
   one boolean PRIMARY KEY DEFAULT true CHECK (one),
-  version bigint NOT NULL
+  fingerprint bytea NOT NULL,
+  version bigint NOT NULL,
+  write text NOT NULL,
+  changes bigint NOT NULL
+) WITH (fillfactor = 10);
+CREATE TABLE {schema}.token (digest bytea PRIMARY KEY, value bytea NOT NULL);
+CREATE TABLE {schema}.token_change (
+  version bigint PRIMARY KEY,
+  write text NOT NULL,
+  changes bigint NOT NULL,  -- of tokens, up to this one
+  digests bytea[] NOT NULL,
+  changed bytea[] NOT NULL  -- to these values; NULL where a token is removed
 );
 CREATE TABLE {schema}.ancestor (
   number bigint PRIMARY KEY,
@@ -153,15 +170,16 @@ def quoted(schema: str) -> str:
     return f'"{schema}"'
 
 
-def make_script(schema: str) -> str:
-    """Statements that make what is missing, one node at a time."""
+def make_script(location: Location) -> str:
+    """Statements that make what is missing, one server at a time."""
+    schema = location.schema
     identifier = quoted(schema)
     tables = _TABLES.format(schema=identifier, format=FORMAT)
     functions = [
         _MAKE_FUNCTION.format(
             schema_text=f"'{identifier}'",
             name=each.name,
-            source=_in_schema(each.source, schema),
+            source=_placed(each.source, location),
         )
         for each in FUNCTIONS
     ]
@@ -175,8 +193,10 @@ def make_script(schema: str) -> str:
     )
 
 
-def _in_schema(statement: str, schema: str) -> str:
-    return statement.replace("{schema}", quoted(schema)).replace("{channel}", schema)
+def _placed(statement: str, location: Location) -> str:
+    statement = statement.replace("{schema}", quoted(location.schema))
+    statement = statement.replace("{channel}", location.schema)
+    return statement.replace("{token_channel}", location.token_channel)
 
 
 def _lock(schema: str) -> int:

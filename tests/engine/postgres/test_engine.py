@@ -16,6 +16,8 @@ from mist.engine.contract import (
     Trimmed,
 )
 from mist.engine.postgres.engine import PostgresEngine
+from mist.engine.postgres.tokens import open_postgres_tokens
+from mist.history import Durability
 from tests.engine.postgres.conftest import Open
 from tests.engine.postgres.snapshot import Snapshot
 from tests.engine.postgres_server import PostgresServer
@@ -120,6 +122,21 @@ async def test_parts_expire_after_two_days(
     await engine.stage("another", 0, b"")
     assert await engine.staged("old", 0) is None
     assert await engine.staged("young", 0) == b"young"
+
+
+async def test_records_are_stamped_with_the_version_of_the_tokens(
+    engine: PostgresEngine, postgres: PostgresServer, realm: str
+) -> None:
+    epoch = await fill(engine, 1)
+    store = await open_postgres_tokens(postgres.url(realm), Durability.POWER)
+    await store.enter(b"k" * 32)
+    before = (await store.load()).version
+    await engine.append("n", 2, b"2", 1, epoch)
+    after = await store.write({b"d" * 32: b"value"}, before, "e" * 32)
+    await engine.append("n", 3, b"3", 1, epoch)
+    await store.aclose()
+    stamps = [each.tokens for each in await read_all(engine)]
+    assert stamps == [0, before.number, after.number]
 
 
 # How much of it is asked for
