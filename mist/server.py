@@ -15,6 +15,7 @@ import fcntl
 import os
 import secrets
 import signal
+import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -47,6 +48,8 @@ from mist.protocols.subjects.info import ServerInfo
 from mist.sessions.close_reason import HISTORY_FORKED
 from mist.sessions.hub import Hub, HubLimits
 from mist.sessions.node_sequencer import NodeSequencer
+from mist.sessions.node_state import describe
+from mist.sessions.nodes import Nodes, NodeState
 from mist.sessions.sequencer import Sequencer
 from mist.transports.connection_limiter import ConnectionLimiter
 from mist.transports.graceful_shutdown import end_sessions
@@ -79,6 +82,8 @@ class Server:
         self._listening = listening
         self._accepting = trio.CancelScope()
         self._started = time.time()
+        self._began = time.monotonic()
+        self._name = config.node or _default_name(listening)
         self._id = secrets.token_hex(16)
         self._limiter = ConnectionLimiter(
             config.max_connections, config.max_connections_per_address, config.trusted_proxies
@@ -86,6 +91,15 @@ class Server:
         self._http: list[HttpTransport] = []
         self._tickets = Tickets(hub.registry)
         self._streams = Streams(hub, most_of_token=config.max_connections_per_address)
+
+    def describe(self) -> NodeState:
+        """What it says of itself, to operators and to other nodes."""
+        return describe(
+            self.hub,
+            name=self._name,
+            advertise=self._config.advertise,
+            uptime=time.monotonic() - self._began,
+        )
 
     @property
     def urls(self) -> list[str]:
@@ -109,6 +123,8 @@ class Server:
             sequencer = self.hub.sequencer
             if sequencer is not None:
                 background.start_soon(sequencer.run)
+                if self.hub.nodes is not None:
+                    await background.start(self.hub.nodes.run)
                 sealer = self.hub.sealer
                 sealed = None if sealer is None else lambda: sealer.sealed
                 background.start_soon(
@@ -178,6 +194,7 @@ class Server:
             self._started,
             self._tickets,
             self._streams,
+            self.describe,
         )
         return Site(context, self._limiter, config.server_names)
 
@@ -312,7 +329,10 @@ async def open_server(config: Config) -> AsyncIterator[Server]:
                     )
                 except HistoryUnavailable as error:
                     raise StartupError(f"history: {error}") from error
-            yield Server(config, hub, listening)
+            server = Server(config, hub, listening)
+            if node is not None and isinstance(hub.sequencer, NodeSequencer):
+                hub.nodes = Nodes(node, hub.sequencer, hub.broker, server.describe)
+            yield server
         finally:
             with trio.CancelScope(shield=True):
                 if side_tables is not None:
@@ -372,6 +392,12 @@ async def _obey(signals: AsyncIterator[int], server: Server, scope: trio.CancelS
 
 
 # What a server holds on to
+
+
+def _default_name(listening: list[Listening]) -> str:
+    """A node's name where it is given none: the machine's, and a port."""
+    ports = [each.listen.port for each in listening if each.listen.port]
+    return ":".join([socket.gethostname()[:64] or "node", *map(str, ports[:1])])
 
 
 async def _open_archive(config: Config, folder: Path, history: History) -> "Sealer":

@@ -177,6 +177,11 @@ class Registry(ABC):
     # other servers; there are none unless a member says otherwise
 
     @property
+    def number(self) -> int:
+        """Of the version that it has of what servers share; 0 where they share nothing."""
+        return 0
+
+    @property
     def silence(self) -> float:
         """Seconds for which it has not been known what other servers change."""
         return 0.0

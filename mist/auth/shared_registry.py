@@ -129,6 +129,10 @@ class SharedRegistry(Registry):
     # how far behind it is
 
     @property
+    def number(self) -> int:
+        return self._version.number
+
+    @property
     def silence(self) -> float:
         return max(0.0, trio.current_time() - self._contact)
 

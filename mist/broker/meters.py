@@ -73,6 +73,7 @@ class Meters:
             a history of the first message of each group that was stored together.
         match: the index's answer for a tag list that was not known; each eighth.
         commit: until a group of messages is in the history.
+        append: until a group of messages is in the log of the engine, where there is one.
         loop_lag: how much later than due something is done.
         lag: the most of the last second.
     """
@@ -84,6 +85,7 @@ class Meters:
         self.publish_to_write = Histogram((*_MICROSECONDS, *_MILLISECONDS, *_SECONDS), clock)
         self.match = Histogram((1e-6, 2.5e-6, 5e-6, *_MICROSECONDS, *_MILLISECONDS[:5]), clock, 8)
         self.commit = Histogram((*_MICROSECONDS[3:], *_MILLISECONDS, *_SECONDS), clock)
+        self.append = Histogram((*_MICROSECONDS[3:], *_MILLISECONDS, *_SECONDS), clock)
         self.loop_lag = Histogram((*_MICROSECONDS[3:], *_MILLISECONDS, *_SECONDS))
         self._recent: list[float] = []
 
@@ -103,4 +105,5 @@ class Meters:
         yield "publish_to_write", self.publish_to_write
         yield "match", self.match
         yield "commit", self.commit
+        yield "append", self.append
         yield "loop_lag", self.loop_lag

@@ -38,6 +38,7 @@ def _show_version(ctx: click.Context, _option: click.Parameter, asked: bool) -> 
         "ping": ("mist.cli.messages:ping", "Check that the server responds."),
         "list": ("mist.cli.messages:list_tags", "List all tags with subscriptions."),
         "who": ("mist.cli.messages:who", "Count connections."),
+        "nodes": ("mist.cli.nodes:nodes", "List the nodes that act as one server."),
         "token": ("mist.cli.token:token", "Create, change and revoke tokens."),
         "history": ("mist.cli.history:history", "Inspect and maintain the message history."),
         "bench": ("mist.cli.bench:bench", "Measure mist on this machine."),

@@ -22,11 +22,13 @@ from mist.config.addresses import SCHEMES, Listen, parse_host, parse_origin
 from mist.history.retention import Rule
 
 __all__ = [
+    "ADVERTISE",
     "HISTORY",
     "HOST",
     "KEEP",
     "LISTEN",
     "NETWORK",
+    "NODE",
     "ORIGIN",
     "SECRET",
     "SWITCH",
@@ -48,12 +50,14 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 _MAX_SIZE: Final = 1 << 40  # bytes; far above any use, to catch typing errors
 _MAX_COUNT: Final = 1_000_000_000
 _MAX_SECONDS: Final = 31_536_000.0  # a year
+_MAX_PUBLIC_URL: Final = 512  # characters
 _MAX_SECRET: Final = 255  # bytes: as for a token, since `auth` carries either
 
 _DIGITS = r"[0-9]{1,15}(?:_[0-9]{1,15}){0,5}"
 _COUNT = re.compile(_DIGITS)
 _SIZE = re.compile(rf"({_DIGITS}) ?(b|kib|mib|gib)?", re.IGNORECASE)
 _SECONDS = re.compile(rf"({_DIGITS}(?:\.[0-9]{{1,9}})?) ?(ms|s|m|h|d)?")
+_NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,63}")
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://[^\s\0]*")
 
 # Only powers of 1024: whether KB means 1000 or 1024 is disputed.
@@ -183,6 +187,18 @@ def _parse_url(text: str) -> str:
     return text
 
 
+def _parse_public_url(text: str) -> str:
+    if len(text) > _MAX_PUBLIC_URL or "@" in _parse_url(text):
+        raise ValueError
+    return text
+
+
+def _parse_node_name(text: str) -> str:
+    if not _NODE.fullmatch(text):
+        raise ValueError
+    return text
+
+
 def without_password(url: str) -> str:
     """`url` with what stands before an `@` hidden: `postgres://u:p@db/x` → `***@db/x`."""
     return re.sub(r"^.*@", "***@", url, flags=re.DOTALL)
@@ -261,6 +277,10 @@ HISTORY: Final = Kind(
     lambda text: text if text == "none" else _parse_url(text),
 )
 ENGINE: Final = Kind("URL", "a URL, as memory://name", _parse_url)
+NODE: Final = Kind("NAME", "1 to 64 letters, digits, '.', '_', ':', '-', as eu-1", _parse_node_name)
+ADVERTISE: Final = Kind(
+    "URL", "a URL without a user or password, as https://eu-1.example", _parse_public_url
+)
 KEEP: Final = Kind(
     "TAG=LIMIT",
     "a tag, or the beginning of tags and *, and a number of messages or an age, as room:*=100",

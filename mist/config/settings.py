@@ -90,6 +90,23 @@ class Settings:
             hidden=True,
         ),
     )
+    node: str | None = attrs.field(
+        default=None,
+        metadata=about(
+            kinds.NODE,
+            "Name of this node, as operators see it",
+            default_text="the host name and a port",
+            hidden=True,
+        ),
+    )
+    advertise: str | None = attrs.field(
+        default=None,
+        metadata=about(
+            kinds.ADVERTISE,
+            "URL at which this node is reached, shown to operators",
+            hidden=True,
+        ),
+    )
     archive: Path | None = attrs.field(
         default=None,
         metadata=about(

@@ -17,6 +17,8 @@ first for all, and nobody gets what is not kept.
     contract    `Engine`, its records, what goes wrong
     fence       whether the log is still the one that it was, whichever process has it
     members     which nodes are there; leases, questions to all nodes
+    beats       a node's heartbeats, and questions from and to the others
+    lag         by how much a node is behind
     entries     what a record says: messages, a writer's batch, forgotten keys
     opening     finds the member for a URL
     memory      `memory://`: nodes in one process

@@ -16,6 +16,7 @@ import trio
 from mist.change import Change
 from mist.engine.contract import Forked, Record, Trimmed
 from mist.engine.entries import Entry, ForgottenKeys, Messages, StagedBatch, Void, decode
+from mist.engine.lag import Lag
 from mist.engine.node import Node
 from mist.errors import HistoryUnavailable, MistError
 from mist.history import Bulk, Commit
@@ -69,6 +70,7 @@ class Follower:
         failing: why nothing can be applied now; empty while it can.
         failed: told of each time that nothing could be applied.
         caught_up: whether it has been at the end of the log, since the node has entered.
+        lag: by how much it is behind; heartbeats are noted by others.
     """
 
     def __init__(
@@ -81,6 +83,7 @@ class Follower:
         self.failing = ""
         self.failed = Change()
         self.caught_up = node.mirror.offset >= node.standing.offset
+        self.lag = Lag(node.mirror.offset)
         self._node = node
         self._entered = entered
         self._moved = Change()
@@ -113,6 +116,7 @@ class Follower:
                 arrived = await self._apply(step)
                 for each in arrived:
                     await self._tell(each)
+                    self.lag.note_applied(each.record)
             self._moved.notify()
 
     async def _enter(self, error: MistError) -> None:
@@ -126,6 +130,7 @@ class Follower:
                 await self._note(problem)
             else:
                 break
+        self.lag = Lag(self._mirror.offset)
         self._works()
         await self._entered()
 

@@ -15,7 +15,7 @@ harm: nodes beat again, take leases again, and a question without answers is ask
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 import attrs
@@ -237,5 +237,9 @@ class Members(ABC):
         """
 
     @abstractmethod
-    async def answers(self, number: int) -> Mapping[str, bytes]:
-        """The answers to a question so far, by node. None once they are forgotten."""
+    async def answers(self, number: int, known: Collection[str] = ()) -> Mapping[str, bytes]:
+        """The answers to a question so far, by node. None once they are forgotten.
+
+        Args:
+            known: nodes whose answers are not wanted any more.
+        """

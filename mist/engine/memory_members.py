@@ -1,6 +1,6 @@
 """The members of a realm of `memory://`; see `mist.engine.memory`."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 import attrs
 
@@ -136,7 +136,8 @@ class MemoryMembers(Members):
         if asked is not None:
             asked.answers[node] = body
 
-    async def answers(self, number: int) -> Mapping[str, bytes]:
+    async def answers(self, number: int, known: Collection[str] = ()) -> Mapping[str, bytes]:
         shared = await self._turn()
         asked = shared.asked.get(number)
-        return {} if asked is None else dict(asked.answers)
+        answers = {} if asked is None else asked.answers
+        return {node: body for node, body in answers.items() if node not in known}

@@ -9,6 +9,7 @@ from mist.http.access import Access
 from mist.http.open_streams import Streams
 from mist.http.ticket_store import Tickets
 from mist.sessions.hub import Hub
+from mist.sessions.nodes import NodeState
 
 __all__ = ["Context"]
 
@@ -26,6 +27,7 @@ class Context:
         started: when it started, Unix seconds.
         tickets: issued by any listener, accepted by all.
         streams: open on any listener.
+        describe: what the server says of itself.
     """
 
     hub: Hub
@@ -36,3 +38,4 @@ class Context:
     started: float
     tickets: Tickets
     streams: Streams
+    describe: Callable[[], NodeState]

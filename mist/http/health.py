@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Final
 
 import msgspec
-import trio
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
@@ -14,13 +13,10 @@ from mist.http.bodies import answer
 from mist.http.context import Context
 from mist.http.openapi import Answer, Operation, Operations
 from mist.http.problems import Problem
-from mist.sessions.sequencer import Sequencer
+from mist.sessions.readiness import not_ready
 from mist.transports.handshake import PATH
 
 __all__ = ["OPERATIONS", "routes", "websocket_url"]
-
-_SILENCE: Final = 3.0  # seconds without contact to the token registry
-_REMEMBERED: Final = 5.0  # seconds after a failure, for which the server is not ready
 
 
 class Health(msgspec.Struct, frozen=True):
@@ -43,12 +39,6 @@ class Endpoints(msgspec.Struct, frozen=True):
     history: bool
 
 
-def _is_failing(sequencer: Sequencer) -> bool:
-    # Only a publish can find that the disk has space again, and a load balancer sends none to a
-    # server that is not ready.
-    return sequencer.failing and trio.current_time() - sequencer.failed_at < _REMEMBERED
-
-
 def routes(context: Context) -> Sequence[BaseRoute]:
     """`/healthz`, `/readyz`, `/v1/endpoints`."""
 
@@ -56,15 +46,10 @@ def routes(context: Context) -> Sequence[BaseRoute]:
         return answer(Health("alive"))
 
     async def ready(request: Request) -> Response:
-        if context.is_draining():
-            raise Problem(503, "draining", "the server is shutting down", {"Retry-After": "1"})
-        if context.hub.registry.silence > _SILENCE:
-            raise Problem(503, "registry_unavailable", "the token registry can't be reached")
-        sequencer = context.hub.sequencer
-        if sequencer is not None and _is_failing(sequencer):
-            raise Problem(503, "history_unavailable", "the history can't be written")
-        if sequencer is not None and not sequencer.ready:
-            raise Problem(503, "catching_up", "it is behind other nodes", {"Retry-After": "1"})
+        reason = not_ready(context.hub)
+        if reason is not None:
+            headers = {"Retry-After": "1"} if reason.passes else {}
+            raise Problem(503, reason.code, reason.detail, headers)
         return answer(Health("ready"))
 
     async def endpoints(request: Request) -> Response:
@@ -107,8 +92,8 @@ OPERATIONS: Final[Operations] = {
             summary="Readiness",
             answers={200: Answer("The server is ready.", Health, {"status": "ready"})},
             problems={
-                503: "It is shutting down, its history can't be written, or its token registry "
-                "can't be reached."
+                503: "It is shutting down, its token registry can't be reached, its history "
+                "can't be written, or it is behind the other nodes of its engine."
             },
         )
     },

@@ -115,6 +115,7 @@ class _Collector(Collector):
         yield from self._of_connections(self.session_aggregates)
         yield from self._of_messages(self.session_aggregates)
         yield from self._of_history()
+        yield from self._of_engine()
         yield from self._of_archive()
         yield _histogram(
             "mist_event_loop_lag_seconds",
@@ -234,6 +235,24 @@ class _Collector(Collector):
             "mist_history_commit_seconds",
             "Group commit: storing one group of messages.",
             self._hub.meters.commit,
+        )
+
+    def _of_engine(self) -> Iterator[Metric]:
+        nodes, sequencer = self._hub.nodes, self._hub.sequencer
+        if nodes is None or sequencer is None:
+            return
+        yield GaugeMetricFamily(
+            "mist_engine_members", "Nodes that act as one, this one among them.", nodes.known
+        )
+        yield GaugeMetricFamily(
+            "mist_engine_lag_seconds",
+            "By how much this node is behind the engine's log, by the engine's clock.",
+            sequencer.lag,
+        )
+        yield _histogram(
+            "mist_engine_append_seconds",
+            "Appending one record to the engine's log, retries included.",
+            self._hub.meters.append,
         )
 
     def _of_archive(self) -> Iterator[Metric]:

@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from mist.engine.contract import EngineUnavailable
 from mist.errors import HistoryUnavailable, MistError
 from mist.http.answers import WholeResponse
 
@@ -54,6 +55,8 @@ _STATUS: Final = {
     "history_unavailable": 503,
     "history_damaged": 503,
     "registry_unavailable": 503,
+    "engine_unavailable": 503,
+    "too_many_questions": 503,
 }
 
 # Of errors that starlette raises: unknown route, unknown method.
@@ -109,7 +112,8 @@ def problem_of(error: MistError) -> Problem:
     status = _STATUS.get(error.code, 400)
     headers = {"Retry-After": "1"} if status == 503 else {}
     # What it says beyond its message is for the operator.
-    detail = error.message if isinstance(error, HistoryUnavailable) else str(error)
+    private = isinstance(error, HistoryUnavailable | EngineUnavailable)
+    detail = error.message if private else str(error)
     return Problem(status, error.code, detail, headers)
 
 

@@ -10,6 +10,7 @@ the token registry are collected, so that a run of them waits for the disk once.
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from enum import Enum
 from typing import Final, assert_never
 
@@ -46,6 +47,8 @@ from mist.commands import (
     UnsubscribeNamed,
     Who,
 )
+from mist.engine.contract import EngineUnavailable
+from mist.engine.members import TooManyQuestions
 from mist.errors import (
     CommandError,
     HistoryOff,
@@ -67,7 +70,13 @@ from mist.replies import (
 )
 from mist.sessions.close_reason import DISCONNECTED, CloseReason
 from mist.sessions.hub import Hub
-from mist.sessions.listing import Listing, list_subscriptions, list_tags
+from mist.sessions.listing import (
+    Listing,
+    collect_tags,
+    list_sorted,
+    list_subscriptions,
+    list_tags,
+)
 from mist.sessions.publishing import PublishingSession
 
 __all__ = ["CommandSession", "Credential"]
@@ -248,9 +257,9 @@ class CommandSession(PublishingSession):
             case ListTags() | Who() if self.outbox.attributes.site:
                 raise NotAllowed
             case ListTags():
-                await self._list(list_tags(self.hub.broker, self.outbox, self.protocol, command))
+                await self._list(await self._all_tags(command))
             case Who():
-                return Connections(self.hub.sessions.connected, self.hub.sessions.lifetime)
+                return await self._count_sessions()
             # Right: administers the token registry.
             case _ if not self._administers:
                 raise NotAllowed
@@ -322,6 +331,22 @@ class CommandSession(PublishingSession):
     def _reshape(self) -> None:
         """Have deliveries come in the form that the protocol has now."""
         self.hub.broker.reshape(self.outbox, self.protocol.form, self.subscriptions)
+
+    async def _count_sessions(self) -> Connections:
+        if self.hub.nodes is not None:
+            return Connections(*await self.hub.nodes.count_sessions())
+        return Connections(self.hub.sessions.connected, self.hub.sessions.lifetime)
+
+    async def _all_tags(self, command: ListTags) -> Listing:
+        """Every tag that anyone is subscribed to: at all nodes, where there are several.
+
+        Of this one alone where the engine doesn't answer.
+        """
+        if self.hub.nodes is not None:
+            with suppress(EngineUnavailable, TooManyQuestions):
+                tags = await collect_tags(self.hub.nodes, self.outbox)
+                return list_sorted(tags, self.protocol, command)
+        return list_tags(self.hub.broker, self.outbox, self.protocol, command)
 
     async def _list(self, listing: Listing) -> None:
         """Queue a list as the reply; where it doesn't fit, the session ends."""

@@ -31,6 +31,7 @@ from mist.sessions.client_ids import Clients
 from mist.sessions.close_reason import CloseReason
 from mist.sessions.flush_scheduler import FlushScheduler
 from mist.sessions.inside import InsidePublisher
+from mist.sessions.nodes import Nodes
 from mist.sessions.sequencer import Sequencer
 from mist.sessions.session_table import SessionTable
 from mist.turns import Turns
@@ -106,6 +107,7 @@ class Hub(InsidePublisher):
             commands, and sessions that end need no cleanup.
         sequencer: the way through the history; None where there is none. Set before the
             first session.
+        nodes: those of the engine; None where there is none. Set likewise.
         sealer: what moves the history into the archive; None where there is none.
         side_tables: keeps the archive's other tables; None likewise.
         keys_in_memory: idempotency keys, where there is no history.
@@ -138,6 +140,7 @@ class Hub(InsidePublisher):
         self.sessions = SessionTable(self.hub_limits.unauthenticated)
         self.ending = False
         self.sequencer: Sequencer | None = None
+        self.nodes: Nodes | None = None
         self.sealer: Sealer | None = None
         self.side_tables: SideTables | None = None
         self.keys_in_memory = KeysInMemory()

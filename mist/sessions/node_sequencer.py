@@ -27,6 +27,7 @@ from mist.commands import Since
 from mist.engine.contract import EngineUnavailable, Forked, NotEntered, check_size
 from mist.engine.entries import ForgottenKeys, Messages, StagedBatch, encode
 from mist.engine.follower import Arrived, Follower
+from mist.engine.members import BeatReply
 from mist.engine.node import Node, random_name
 from mist.errors import HistoryUnavailable
 from mist.history import Commit
@@ -44,6 +45,7 @@ log = logging.getLogger("mist.engine")
 _TIMEOUT: Final = 10.0  # seconds for which the engine is asked before publishers are refused
 _FIRST_DELAY: Final = 0.02  # seconds between two attempts; then twice as long each time, up to:
 _LAST_DELAY: Final = 0.5
+_BEHIND: Final = 10.0  # seconds behind the log, above which a node is not ready
 _REFUSED: Final = "History is unavailable"
 _STOPPED: Final = "the server is stopping"
 
@@ -129,7 +131,16 @@ class NodeSequencer(Sequencer):
 
     @property
     def ready(self) -> bool:
-        return self._follower.caught_up and not self._follower.failing
+        follower = self._follower
+        return follower.caught_up and not follower.failing and self.lag <= _BEHIND
+
+    @property
+    def lag(self) -> float:
+        return self._follower.lag.seconds
+
+    def note_beat(self, reply: BeatReply) -> None:
+        """The engine has answered a heartbeat of this node."""
+        self._follower.lag.note_beat(reply)
 
     async def _work(self) -> None:
         async with trio.open_nursery() as nursery:
@@ -191,6 +202,8 @@ class NodeSequencer(Sequencer):
         self._serial += 1
         serial = self._serial
         self._sent[serial] = sent
+        meters = self.broker.meters
+        began = 0.0 if meters is None else meters.append.begin()
         try:
             await self._insist(serial, body, count)
         except (EngineUnavailable, Forked, NotEntered) as error:
@@ -203,6 +216,8 @@ class NodeSequencer(Sequencer):
             sent.stored = trio.current_time()
             self._unanswered_since = None
             self.failing = False
+            if meters is not None:
+                meters.append.end(began)
         finally:
             self._appending.release()
 

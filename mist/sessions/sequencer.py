@@ -113,6 +113,11 @@ class Sequencer:
         return True
 
     @property
+    def lag(self) -> float:
+        """Seconds that it is behind what was published at other servers."""
+        return 0.0
+
+    @property
     def congested(self) -> bool:
         """Whether so much is in flight that a publisher should wait until its own is settled."""
         return self._size > _CONGESTED

@@ -66,6 +66,7 @@ class SessionTable:
 
     Attributes:
         accepted, refused: sessions and connections, by transport.
+        connections: sessions attached now, by transport.
         close_codes: sessions that ended, by code.
         gone_messages, gone_bytes: delivered to sessions that are gone, by transport.
     """
@@ -73,6 +74,7 @@ class SessionTable:
     def __init__(self, unauthenticated: int) -> None:
         self.accepted: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
+        self.connections: Counter[str] = Counter()
         self.close_codes: Counter[int] = Counter()
         self.gone_messages: Counter[str] = Counter()
         self.gone_bytes: Counter[str] = Counter()
@@ -121,6 +123,7 @@ class SessionTable:
         if session not in self._attached:
             self._attached[session] = None
             self.accepted[session.transport] += 1
+            self.connections[session.transport] += 1
         if session.record is not None:
             self._by_token.setdefault(session.record.id, {})[session] = None
 
@@ -138,6 +141,7 @@ class SessionTable:
         if session not in self._attached:
             return
         del self._attached[session]
+        self.connections[session.transport] -= 1
         self.detach_token(session)
         outbox = session.outbox
         self.gone_messages[session.transport] += outbox.sent_messages

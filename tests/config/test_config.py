@@ -37,6 +37,8 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "token_key_file": ("token.key", Path("token.key")),
     "history": ("sqlite:///history.db", "sqlite:///history.db"),
     "engine": ("memory://realm", "memory://realm"),
+    "node": ("eu-1:1445", "eu-1:1445"),
+    "advertise": ("https://eu-1.example/mist", "https://eu-1.example/mist"),
     "archive": ("archive", Path("archive")),
     "durability": ("process", "process"),
     "keep_age": ("30d", 2_592_000.0),
@@ -159,7 +161,7 @@ def test_an_option_can_be_shown_in_a_table(option: Option) -> None:
 @pytest.mark.parametrize("option", SETTINGS, ids=named)
 def test_a_default_is_what_config_has_and_its_text_means_it(option: Option) -> None:
     assert getattr(Config(), option.field) == option.default
-    if option.name in ("tokens", "history", "allow_origin", "max_line"):
+    if option.name in ("tokens", "history", "node", "allow_origin", "max_line"):
         return  # made out from other settings, and described in words
     if not option.default_text:
         assert option.default in (None, ())

@@ -213,6 +213,7 @@ async def test_all_nodes_hear_a_question_and_all_hear_the_answers(connect: Conne
     await one.answer(number, "a", bytes(MAX_ANSWER))
     for members in (one, two):
         assert await members.answers(number) == {"a": bytes(MAX_ANSWER), "b": b""}
+        assert await members.answers(number, {"a", "unknown"}) == {"b": b""}
 
 
 async def test_the_last_answer_of_a_node_counts(members: Members) -> None:

@@ -24,6 +24,7 @@ from mist.http.open_streams import Streams
 from mist.http.ticket_store import Tickets
 from mist.server import Server
 from mist.sessions.hub import Hub
+from mist.sessions.nodes import NodeState
 from mist.transports.connection_limiter import ConnectionLimiter
 from mist.transports.handshake import Origins
 from tests.http.client import Client, connect, request, stalled_connection
@@ -675,6 +676,7 @@ async def endpoint(hub: Hub, *, stalling: bool = False) -> AsyncIterator[Client]
         started=0.0,
         tickets=Tickets(hub.registry),
         streams=streams,
+        describe=NodeState,
     )
     limiter = ConnectionLimiter()
     app = Site(context, limiter, ()).behind(Origins(loopback=True))

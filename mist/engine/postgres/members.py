@@ -13,7 +13,7 @@ Until it is confirmed that a process has the log, beats stay as they were: by th
 has to be asked.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from mist.engine.contract import EngineUnavailable
@@ -107,7 +107,11 @@ INSERT INTO {schema}.answer VALUES ($1, $2, $3)
   ON CONFLICT (number, node) DO UPDATE SET body = EXCLUDED.body
 """
 
-_ANSWERS: Final = "SELECT node, body FROM {schema}.answer WHERE number = $1"
+# Nodes in hexadecimal, joined by commas: their names may have any characters.
+_ANSWERS: Final = """
+SELECT node, body FROM {schema}.answer
+  WHERE number = $1 AND encode(node, 'hex') <> ALL (string_to_array($2, ','))
+"""
 
 
 class PostgresMembers(Members):
@@ -184,9 +188,10 @@ class PostgresMembers(Members):
         check_answer(body)
         await self._ask(_ANSWER, number, node.encode(), body)
 
-    async def answers(self, number: int) -> Mapping[str, bytes]:
+    async def answers(self, number: int, known: Collection[str] = ()) -> Mapping[str, bytes]:
+        hexed = [each.encode().hex() for each in known]
         answers = {}
-        for row in await self._ask(_ANSWERS, number):
+        for row in await self._ask(_ANSWERS, number, ",".join(hexed)):
             match row:
                 case [bytes(node), bytes(body)]:
                     answers[node.decode()] = body

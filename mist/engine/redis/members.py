@@ -10,7 +10,7 @@ from that clock, too, and above those before: so they ascend even where a Redis 
 lost the last of them.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 from mist.engine.contract import EngineUnavailable
@@ -170,6 +170,23 @@ return 1
 )
 
 
+_ANSWERS: Final = Script.of(
+    """
+-- answers; nodes that are known
+local known = {}
+for at = 1, #ARGV do known[ARGV[at]] = true end
+local answers = {}
+for _, node in ipairs(redis.call('HKEYS', KEYS[1])) do
+  if not known[node] then
+    answers[#answers + 1] = node
+    answers[#answers + 1] = redis.call('HGET', KEYS[1], node)
+  end
+end
+return answers
+"""
+)
+
+
 class RedisMembers(Members):
     """See the module.
 
@@ -244,8 +261,8 @@ class RedisMembers(Members):
         key = f"{self._answers}{number}"
         await self._fence.run_anywhere(_ANSWER, (key,), node, body, round(ANSWERED))
 
-    async def answers(self, number: int) -> Mapping[str, bytes]:
-        fields = await self._fence.ask_anywhere("HGETALL", f"{self._answers}{number}")
+    async def answers(self, number: int, known: Collection[str] = ()) -> Mapping[str, bytes]:
+        fields = await self._fence.run_anywhere(_ANSWERS, (f"{self._answers}{number}",), *known)
         return {node.decode(): body for node, body in _pairs(fields)}
 
 

@@ -1,0 +1,169 @@
+"""The nodes of an engine, as each of them knows the others.
+
+A node says with each heartbeat what it is and how it does (`NodeState`). One that is not heard of
+for a while is listed as silent, and forgotten later.
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Final
+
+import attrs
+import msgspec
+import trio
+
+from mist.broker.broker import Broker
+from mist.engine.beats import SILENT, Beats
+from mist.engine.contract import EngineUnavailable
+from mist.engine.members import Member
+from mist.engine.node import Node
+from mist.sessions.node_sequencer import NodeSequencer
+from mist.sessions.questions import answer_question
+
+__all__ = ["KnownNode", "NodeState", "Nodes"]
+
+_WAIT: Final = 1.0  # seconds for which a session's command waits for the engine
+
+
+class NodeState(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a node says of itself.
+
+    Nodes of several versions hear each other: fields have defaults, and none changes its meaning.
+
+    Attributes:
+        name: for people, see `--node`.
+        advertise: the URL at which clients reach it; None where it is not known.
+        uptime: seconds.
+        not_ready: why it is not ready, a code of `NotReady`; empty where it is.
+        lag: seconds that it is behind the engine's log.
+        offset: of the last record that it has applied.
+        newest: the highest id that it has delivered.
+        registry: version of its tokens.
+        sessions: connected now.
+        lifetime: sessions since its start.
+        tag_sets: distinct ones that its sessions are subscribed to.
+        connections: sessions now, by transport.
+    """
+
+    name: str = ""
+    version: str = ""
+    advertise: str | None = None
+    uptime: float = 0.0
+    not_ready: str = ""
+    lag: float = 0.0
+    offset: int = 0
+    newest: int = 0
+    registry: int = 0
+    sessions: int = 0
+    lifetime: int = 0
+    tag_sets: int = 0
+    connections: dict[str, int] = msgspec.field(default_factory=dict)
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(NodeState).decode
+
+
+@attrs.frozen
+class KnownNode:
+    """A node, as another one knows it.
+
+    Attributes:
+        id: the name under which it has entered the engine, which is another one after a restart.
+        age: seconds since its last heartbeat, by the engine's clock.
+        is_self: whether it is the one that says so.
+    """
+
+    id: str
+    state: NodeState
+    age: float
+    is_self: bool
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether it has died, is cut off from the engine, or stands still."""
+        return self.age > SILENT
+
+
+class Nodes:
+    """See the module.
+
+    Args:
+        node, sequencer: this server's.
+        broker: answers what other nodes ask.
+        describe: this server as it is now; the offset is filled in.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        sequencer: NodeSequencer,
+        broker: Broker,
+        describe: Callable[[], NodeState],
+    ) -> None:
+        self._mirror = node.mirror
+        self._broker = broker
+        self._describe = describe
+        self._beats = Beats(
+            node.engine.members,
+            lambda: node.name,
+            lambda: _encode(self._state()),
+            self._answer,
+            sequencer.note_beat,
+        )
+
+    @property
+    def known(self) -> int:
+        """How many nodes there were at the last look, this one among them."""
+        return self._beats.size
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Beat until cancelled; see `Beats.run`."""
+        await self._beats.run(task_status=task_status)
+
+    def _state(self) -> NodeState:
+        return msgspec.structs.replace(self._describe(), offset=self._mirror.offset)
+
+    async def _answer(self, question: bytes) -> bytes | None:
+        return await answer_question(self._broker, question)
+
+    async def all(self) -> list[KnownNode]:
+        """All nodes, sorted by name; this one as it is now, the others at most a second old.
+
+        Raises:
+            EngineUnavailable: it doesn't answer.
+        """
+        known = [self._know(each) for each in await self._beats.members()]
+        this = KnownNode(self._beats.node, self._state(), 0.0, is_self=True)
+        nodes = [this, *[each for each in known if not each.is_self]]
+        return sorted(nodes, key=lambda each: (each.state.name, each.id))
+
+    def _know(self, member: Member) -> KnownNode:
+        try:
+            state = _decode(member.state)
+        except msgspec.MsgspecError:
+            state = NodeState(name=member.node)
+        return KnownNode(member.node, state, member.age, is_self=member.node == self._beats.node)
+
+    async def count_sessions(self) -> tuple[int, int]:
+        """Sessions now, and since the start, of all nodes that are not silent.
+
+        Of this one alone where the engine doesn't answer.
+        """
+        nodes = [KnownNode(self._beats.node, self._describe(), 0.0, is_self=True)]
+        with trio.move_on_after(_WAIT), suppress(EngineUnavailable):
+            nodes = await self.all()
+        heard = [each.state for each in nodes if not each.is_silent]
+        return sum([each.sessions for each in heard]), sum([each.lifetime for each in heard])
+
+    async def ask(self, question: bytes) -> tuple[Mapping[str, bytes], list[KnownNode]]:
+        """Ask all nodes; see `Beats.ask`.
+
+        Returns:
+            Answers by node, and the nodes that have not answered.
+
+        Raises:
+            EngineUnavailable, TooManyQuestions: see there.
+        """
+        answers = await self._beats.ask(question)
+        return answers.answers, [self._know(each) for each in answers.missing]
