@@ -22,8 +22,18 @@ from tests.processes import LISTEN, dial, mist, serving
 BATCH = 200  # stores in flight at a time
 
 
-def store_until_the_end(url: str, name: str, stored: dict[int, str], repeated: list[int]) -> None:
-    """Store messages as fast as they are acknowledged; what was acknowledged goes to `stored`."""
+def store_until_the_end(
+    url: str,
+    name: str,
+    stored: dict[int, str],
+    repeated: list[int],
+    refused: list[str] | None = None,
+) -> None:
+    """Store messages as fast as they are acknowledged; what was acknowledged goes to `stored`.
+
+    Args:
+        refused: gets what was refused, which may have been stored; None where nothing may be.
+    """
     number = 0
     with dial(url) as sock, sock.makefile("rb") as replies:
         try:
@@ -35,6 +45,9 @@ def store_until_the_end(url: str, name: str, stored: dict[int, str], repeated: l
                     line = replies.readline()
                     if not line.endswith(b"\n"):
                         return
+                    if refused is not None and line == b"error History is unavailable\n":
+                        refused.append(text)
+                        continue
                     id_ = int(line.removeprefix(b"stored "))
                     if id_ in stored:
                         repeated.append(id_)

@@ -40,6 +40,7 @@ class Realm:
         self.nodes = range(nodes)
         self.stored: dict[int, str] = {}
         self.repeated: list[int] = []
+        self.refused: list[str] = []
         self._folder = folder
         self._key = token_key(folder)
         self._redis = redis
@@ -59,7 +60,10 @@ class Realm:
         """Have somebody publish at a node until it ends."""
         self._runs += 1
         _, node = self._running[number]
-        arguments = node.urls[0], f"r{self._runs}n{number}", self.stored, self.repeated
+        name = f"r{self._runs}n{number}"
+        # Where a node died with the engine, nobody knows what it had of the log: another epoch
+        # begins, and what is under way is refused.
+        arguments = node.urls[0], name, self.stored, self.repeated, self.refused
         self._writers.append(threading.Thread(target=store_until_the_end, args=arguments))
         self._writers[-1].start()
 

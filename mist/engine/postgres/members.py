@@ -9,8 +9,8 @@ Times are microseconds of the server's clock. Fences and numbers of questions ar
 clock, too, and above those before: so they ascend even where the server has lost the last of them.
 It does where it crashes: tables other than that of heartbeats are not logged.
 
-Until it is confirmed that a process has the log, beats stay as they were: by them it is known who
-has to be asked.
+Until it is confirmed that a process has the log, beats stay as they were, and nobody is
+forgotten or leaves: by them it is known who has to vote.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -58,7 +58,9 @@ _ALL: Final = fill("""
 SELECT name, greatest({NOW} - beat, 0), state FROM {schema}.member WHERE {NOW} - beat <= $1
 """)
 
-_LEAVE: Final = "DELETE FROM {schema}.member WHERE name = $1"
+_LEAVE: Final = fill("""
+DELETE FROM {schema}.member USING {schema}.head AS h WHERE h.run = {RUN} AND name = $1
+""")
 
 _TAKE: Final = fill("""
 INSERT INTO {schema}.lease AS l VALUES ($1, {NOW}, {NOW} + $3, $2)

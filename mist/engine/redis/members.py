@@ -87,6 +87,14 @@ return members
 """
 )
 
+_LEAVE: Final = Script.of(
+    """
+-- members, head; node, run
+if redis.call('HGET', KEYS[2], 'run') == ARGV[2] then redis.call('HDEL', KEYS[1], ARGV[1]) end
+return 1
+"""
+)
+
 _TAKE: Final = Script.of(
     """
 -- leases; name, node, microseconds
@@ -228,7 +236,8 @@ class RedisMembers(Members):
         return sorted(members, key=lambda each: each.node)
 
     async def leave(self, node: str) -> None:
-        await self._fence.ask_anywhere("HDEL", self._members, node)
+        keys = (self._members, self._fence.head)
+        await self._fence.anywhere(_LEAVE, keys, lambda run: (node, run))
 
     async def take(self, name: str, node: str, seconds: float) -> int | None:
         reply = await self._fence.run_anywhere(

@@ -10,8 +10,8 @@ from mist.engine.contract import EngineUnavailable
 from mist.engine.redis.engine import RedisEngine
 from tests.engine.redis_server import RedisServer
 
-MEMBERS, LEASES, QUESTIONS = (
-    f"{{mist:test}}:{each}" for each in ("members", "leases", "questions")
+HEAD, MEMBERS, LEASES, QUESTIONS = (
+    f"{{mist:test}}:{each}" for each in ("head", "members", "leases", "questions")
 )
 
 
@@ -133,3 +133,23 @@ async def test_realms_have_members_of_their_own(
     assert await one.take("x", "n", 60.0) is not None
     assert list(await other.all()) == []
     assert await other.take("x", "m", 60.0) is not None
+
+
+async def test_beats_stay_as_they_were_until_it_is_confirmed_which_process_has_the_log(
+    engine: RedisEngine, redis: RedisServer
+) -> None:
+    await engine.enter("n")
+    await engine.members.beat("n", b"1")
+    redis.ask("HSET", MEMBERS, "other", f"{now(redis) - 60_000_000} state")
+    before = redis.ask("HGETALL", MEMBERS)
+    run = redis.ask("HGET", HEAD, "run").split()[1].decode()
+    redis.ask("HSET", HEAD, "run", "that of another process")
+    await engine.members.beat("n", b"2")
+    await engine.members.leave("n")
+    assert [each.state for each in await engine.members.all()] == [b"1"]
+    assert redis.ask("HGETALL", MEMBERS) == before
+    redis.ask("HSET", HEAD, "run", run)
+    await engine.members.beat("n", b"2")
+    assert [each.state for each in await engine.members.all()] == [b"2"]
+    await engine.members.leave("n")
+    assert redis.ask("HLEN", MEMBERS) == b":0\r\n"
