@@ -12,7 +12,7 @@ from tests.waiting import until
 
 A = frozenset("a")
 
-pytestmark = pytest.mark.parametrize("start", ["memory"], indirect=True)
+pytestmark = pytest.mark.parametrize("realm", ["memory"], indirect=True)
 
 
 async def published(server: Server, *texts: bytes) -> None:
