@@ -51,8 +51,9 @@ class BrokerStatistics:
     Attributes:
         published: messages accepted.
         published_by_peers: those of them that came over a session.
+        relayed: messages that other servers have accepted, see `mist.engine`.
         rejected: messages refused for their tags.
-        unmatched: messages that nobody was subscribed to.
+        unmatched: messages accepted here that nobody was subscribed to here.
         matched: deliveries that were due: messages, times those who were to get each.
         replayed: messages that sessions were given from the history, beside those due.
         tag_sets: distinct tag sets subscribed to now.
@@ -65,6 +66,7 @@ class BrokerStatistics:
 
     published: int
     published_by_peers: int
+    relayed: int
     rejected: int
     unmatched: int
     matched: int
@@ -152,6 +154,7 @@ class Broker(Subscriptions):
         *,
         first: int | None = None,
         slices: Sequence[Slice] = (),
+        relayed: bool = False,
     ) -> Iterable[int | None]:
         """As `publish`, in steps; all of it is done when there is none left.
 
@@ -161,13 +164,14 @@ class Broker(Subscriptions):
 
         Args:
             slices: what was found when it was validated.
+            relayed: whether another server has accepted it, and counts it.
 
         Returns:
             The steps. Each is the number of messages that everyone has been given by then, the
             last one of all that were accepted; or None where some have been given a message and
             others have not. Nearly always there is but one, and it has been done.
         """
-        return self._walks.walk(batch, source, on_error, first, slices)
+        return self._walks.walk(batch, source, on_error, first, slices, relayed=relayed)
 
     def validate(self, batch: Batch) -> Generator[Accepted | Rejected | None, None, None]:
         """Check a batch's tag lists before it is stored; see `Matcher.validate`."""
@@ -238,10 +242,11 @@ class Broker(Subscriptions):
         """A frozen copy of the counts."""
         walks = self._walks
         return BrokerStatistics(
-            published=walks.published,
-            published_by_peers=walks.published - walks.published_inside,
+            published=walks.own.published,
+            published_by_peers=walks.own.published - walks.published_inside,
+            relayed=walks.relayed.published,
             rejected=walks.rejected,
-            unmatched=walks.unmatched,
+            unmatched=walks.own.unmatched,
             matched=self._fan_out.matched,
             replayed=self._fan_out.replayed,
             tag_sets=len(self._directory),

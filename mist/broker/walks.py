@@ -35,6 +35,21 @@ def ignore(error: CommandError) -> None:
     """Nobody is told of a tag list that breaks the rules."""
 
 
+class Tally:
+    """Counts of messages.
+
+    Attributes:
+        published: accepted.
+        unmatched: those of them that nobody was subscribed to.
+    """
+
+    __slots__ = ("published", "unmatched")
+
+    def __init__(self) -> None:
+        self.published = 0
+        self.unmatched = 0
+
+
 class Walks:
     """See the module. Of one broker.
 
@@ -44,10 +59,10 @@ class Walks:
         tag_rates: counts tags, where given.
 
     Attributes:
-        published: messages accepted.
-        published_inside: those of them that came over no session.
+        own: of what was published at this server.
+        relayed: of what other servers have published.
+        published_inside: messages of this server's that came over no session.
         rejected: messages refused for their tags.
-        unmatched: messages that nobody was subscribed to.
     """
 
     def __init__(
@@ -60,10 +75,10 @@ class Walks:
         fan_out: FanOut,
         tag_rates: TagRates | None,
     ) -> None:
-        self.published = 0
+        self.own = Tally()
+        self.relayed = Tally()
         self.published_inside = 0
         self.rejected = 0
-        self.unmatched = 0
         self._matches = matches
         self._resolver = resolver
         self._preparations = preparations
@@ -80,27 +95,30 @@ class Walks:
         on_error: OnError,
         first: int | None,
         slices: Sequence[Slice],
+        *,
+        relayed: bool = False,
     ) -> Iterable[int | None]:
         """Queue a batch's messages for everyone they match; see `Broker.publish_in_steps`."""
+        tally = self.relayed if relayed else self.own
         skip = None if source is None or source.echo else source
         envelope = batch.envelope
         if envelope is not None and envelope.audience is not None:
-            steps = self._publish_targeted(envelope.audience, batch, skip, on_error, first)
-            return self._counted(steps, batch, source)
+            steps = self._publish_targeted(envelope.audience, batch, skip, on_error, first, tally)
+            return self._counted(steps, batch, source, tally)
         # Many batches are cached and go to one destination whole: then nothing is done for each
         # message.
-        accepted, left = self._publish_whole(batch, skip, first)
+        accepted, left = self._publish_whole(batch, skip, first, tally)
         if left is not None:
-            return self._counted(_ending_with(accepted, left), batch, source)
+            return self._counted(_ending_with(accepted, left), batch, source, tally)
         if accepted:
-            self._count(batch, accepted, source)
+            self._count(batch, accepted, source, tally)
             return (accepted,)
         return self._counted(
-            self._publish_runs(batch, skip, on_error, first, slices), batch, source
+            self._publish_runs(batch, skip, on_error, first, slices, tally), batch, source, tally
         )
 
     def _counted(
-        self, steps: Iterable[int | None], batch: Batch, source: Outbox | None
+        self, steps: Iterable[int | None], batch: Batch, source: Outbox | None, tally: Tally
     ) -> Iterator[int | None]:
         accepted = 0
         try:
@@ -108,17 +126,17 @@ class Walks:
                 accepted = accepted if done is None else done
                 yield done
         finally:  # also where nobody asks for the rest
-            self._count(batch, accepted, source)
+            self._count(batch, accepted, source, tally)
 
-    def _count(self, batch: Batch, accepted: int, source: Outbox | None) -> None:
-        self.published += accepted
-        if source is None:
+    def _count(self, batch: Batch, accepted: int, source: Outbox | None, tally: Tally) -> None:
+        tally.published += accepted
+        if source is None and tally is self.own:
             self.published_inside += accepted
         if accepted and self._tag_rates is not None:
             self._tag_rates.count(batch)
 
     def _publish_whole(
-        self, batch: Batch, skip: Outbox | None, first: int | None
+        self, batch: Batch, skip: Outbox | None, first: int | None, tally: Tally
     ) -> tuple[int, Iterator[None] | None]:
         """Deliver a batch whose matches are cached and have one destination.
 
@@ -153,7 +171,7 @@ class Walks:
         count = batch.count
         left = None
         if common is self._nobody:
-            self.unmatched += count
+            tally.unmatched += count
         elif common is not None:
             portion = _Whole(batch, count, matches, canonical)
             left = self._fan_out.deliver(common, portion, skip, first)
@@ -166,6 +184,7 @@ class Walks:
         on_error: OnError,
         first: int | None,
         slices: Sequence[Slice],
+        tally: Tally,
     ) -> Iterator[int | None]:
         """Deliver a batch run by run, those that follow each other to one destination joined."""
         deliver, resolver, joiner = self._fan_out.deliver, self._resolver, self._joiner
@@ -192,7 +211,7 @@ class Walks:
                     self._reject(recipients, count, on_error)
                     continue
                 if portion is None:
-                    self.unmatched += count
+                    tally.unmatched += count
                 else:
                     start = None if first is None else first + accepted
                     left = deliver(recipients, portion, skip, start)
@@ -209,6 +228,7 @@ class Walks:
         skip: Outbox | None,
         on_error: OnError,
         first: int | None,
+        tally: Tally,
     ) -> Iterator[int | None]:
         """Deliver a batch run by run to those of its recipients whom an audience admits.
 
@@ -224,7 +244,7 @@ class Walks:
                 continue
             recipients = resolve(match, audience)
             if recipients is nobody:
-                self.unmatched += count
+                tally.unmatched += count
             else:
                 if match.written is not None:
                     wire = match.rewrite(match.written, wire, count)

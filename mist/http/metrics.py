@@ -244,6 +244,11 @@ class _Collector(Collector):
         yield GaugeMetricFamily(
             "mist_engine_members", "Nodes that act as one, this one among them.", nodes.known
         )
+        yield CounterMetricFamily(
+            "mist_engine_messages",
+            "Messages that other nodes have accepted.",
+            self._hub.broker.statistics().relayed,
+        )
         yield GaugeMetricFamily(
             "mist_engine_lag_seconds",
             "By how much this node is behind the engine's log, by the engine's clock.",

@@ -91,6 +91,7 @@ class Stats(msgspec.Struct, frozen=True):
         uptime: seconds.
         published, rejected, unmatched: messages accepted, refused for their tags, and
             accepted and unmatched by any subscription.
+        relayed: messages that other nodes of the engine have accepted.
         matched: deliveries due: messages, times those who were subscribed to each.
         replayed: messages given to sessions from the history, beside those.
         delivered, delivered_bytes: wholly handed to the kernel, of all connections.
@@ -115,6 +116,7 @@ class Stats(msgspec.Struct, frozen=True):
     uptime: float
     version: str
     published: int
+    relayed: int
     matched: int
     replayed: int
     delivered: int
@@ -154,6 +156,7 @@ def routes(context: Context) -> Sequence[BaseRoute]:
                 uptime=now - context.started,
                 version=__version__,
                 published=broker.published,
+                relayed=broker.relayed,
                 matched=broker.matched,
                 replayed=broker.replayed,
                 queued=session_aggregates.queued,

@@ -108,12 +108,16 @@ class Delivery:
         first: int,
         count: int,
         slices: Sequence[Slice] = (),
+        *,
+        relayed: bool = False,
     ) -> None:
         """Publish a batch of so many messages, in turns."""
         if self._scheduler.crowded:
             await self._scheduler.rest(self._account)
         try:
-            steps = self._broker.publish_in_steps(batch, source, first=first, slices=slices)
+            steps = self._broker.publish_in_steps(
+                batch, source, first=first, slices=slices, relayed=relayed
+            )
             if not isinstance(steps, tuple):  # which is done, as nearly always
                 await self._scheduler.work(self._told(steps, first, count), self._account)
         except Exception as error:
@@ -155,7 +159,7 @@ class Delivery:
             await self.deliver_stored(commit.last)
 
     async def deliver_rows(self, rows: Sequence[Row]) -> None:
-        """Publish blocks that were stored, as they are.
+        """Publish blocks that others have published, as they were stored.
 
         Cancelled, it leaves the rest to those who read the history.
         """
@@ -167,13 +171,17 @@ class Delivery:
                     slices = await trio.to_thread.run_sync(read)
                 else:
                     slices = read()
-                await self._publish_slices(slices)
+                await self._publish_slices(slices, relayed=True)
         except HistoryUnavailable as error:
             log.warning("a block that was stored can't be read", extra={"reason": str(error)})
-            await self.deliver_stored(rows[-1].head.last)
+            await self.deliver_stored(rows[-1].head.last, relayed=True)
 
-    async def deliver_stored(self, upto: int) -> None:
-        """Publish everything from `newest` to `upto` as the history has it."""
+    async def deliver_stored(self, upto: int, *, relayed: bool = False) -> None:
+        """Publish everything from `newest` to `upto` as the history has it.
+
+        Args:
+            relayed: whether others have published it.
+        """
         while self.newest < upto:
             try:
                 page = await self._history.read(after=self.newest, upto=upto, max_bytes=_PAGE)
@@ -183,13 +191,14 @@ class Delivery:
                 )
                 self._broker.note_unreadable(upto - self.newest)
                 break
-            await self._publish_slices([piece for each in page.stored for piece in _cut(each)])
+            pieces = [piece for each in page.stored for piece in _cut(each)]
+            await self._publish_slices(pieces, relayed=relayed)
             self.newest = page.after
         self.newest = upto
 
-    async def _publish_slices(self, slices: list[_Slice]) -> None:
+    async def _publish_slices(self, slices: list[_Slice], *, relayed: bool = False) -> None:
         for batch, first, last in slices:
-            await self._publish(batch, None, first, last - first + 1)
+            await self._publish(batch, None, first, last - first + 1, relayed=relayed)
         self.flush()
         await trio.lowlevel.checkpoint()
 

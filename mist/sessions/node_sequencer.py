@@ -362,7 +362,7 @@ class NodeSequencer(Sequencer):
         try:
             if fresh and commit.count:
                 if submission is None:
-                    await self.delivery.deliver_stored(commit.last)
+                    await self.delivery.deliver_stored(commit.last, relayed=True)
                 else:
                     await self.delivery.deliver_bulk(submission.bulk, commit)
             if submission is not None:

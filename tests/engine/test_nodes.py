@@ -40,6 +40,24 @@ async def test_what_is_published_at_one_is_delivered_at_all_with_the_same_ids(
     assert [data for _, _, data in await same(one, two)] == [b"1", b"2", b"3", b"4", b"two\nlines"]
 
 
+async def test_a_node_counts_what_is_published_at_it_apart_from_what_others_publish(
+    start: Start,
+) -> None:
+    one, two = await start(), await start()
+    subscriber = join(two.hub, "a")
+    publisher = join(one.hub)
+    await publisher.receive(b"publish a 1\npublish b 2\npublish a* 3\n")
+    await one.hub.store_all([(A, b"4"), (frozenset("b"), b"5")])
+    await one.sequencer.commit(bulk(numbers("a", 1), numbers("b", 1)), Mark("", "w", 1))
+    await same(one, two)
+    ours, theirs = [each.hub.broker.statistics() for each in (one, two)]
+    assert (ours.published, ours.published_by_peers, ours.relayed) == (6, 2, 0)
+    assert (ours.rejected, ours.unmatched) == (1, 6)
+    assert (theirs.published, theirs.published_by_peers, theirs.relayed) == (0, 0, 6)
+    assert (theirs.rejected, theirs.unmatched, theirs.matched) == (0, 0, 3)
+    assert len(take(subscriber).splitlines()) == 3
+
+
 async def test_many_publishers_at_many_nodes_come_in_one_order(start: Start) -> None:
     servers = [await start() for _ in range(3)]
     subscribers = [join(each.hub, "a") for each in servers]
