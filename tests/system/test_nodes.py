@@ -1,4 +1,4 @@
-"""Nodes on one Redis, as processes: killed in turns, the Redis too, and started again.
+"""Nodes on one engine, as processes: killed in turns, the engine too, and started again.
 
 pytest tests/system/test_nodes.py --slow -s -k sixty     kills one of them sixty times; prints its
                                                          figures
@@ -11,20 +11,29 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from random import Random
+from typing import TypeAlias
 
 import pytest
 
+from tests.engine.postgres_server import PostgresServer
 from tests.engine.redis_server import RedisServer
 from tests.processes import Process, dial, mist, serving, token_key
 from tests.system.test_durability import read_back, store_until_the_end
 
+EngineServer: TypeAlias = RedisServer | PostgresServer
 
-@pytest.fixture
-def redis(tmp_path: Path) -> Iterator[RedisServer]:
-    folder = tmp_path / "redis"
-    folder.mkdir()
-    with RedisServer(folder, "wheel", "--appendfsync", "always") as server:
-        yield server
+
+@pytest.fixture(params=["redis", "postgres"])
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[EngineServer]:
+    """The server that has the log; it acknowledges what is on its disk."""
+    if request.param == "postgres":
+        with PostgresServer("system") as server:
+            yield server
+    else:
+        folder = tmp_path / "redis"
+        folder.mkdir()
+        with RedisServer(folder, "wheel", "--appendfsync", "always") as server:
+            yield server
 
 
 class Realm:
@@ -32,18 +41,18 @@ class Realm:
 
     Args:
         folder: where they have their data.
-        redis: their engine.
+        engine: of theirs.
         nodes: how many they are; numbered from 0 on.
     """
 
-    def __init__(self, folder: Path, redis: RedisServer, nodes: int) -> None:
+    def __init__(self, folder: Path, engine: EngineServer, nodes: int) -> None:
         self.nodes = range(nodes)
         self.stored: dict[int, str] = {}
         self.repeated: list[int] = []
         self.refused: list[str] = []
         self._folder = folder
         self._key = token_key(folder)
-        self._redis = redis
+        self._engine = engine
         self._running: dict[int, tuple[ExitStack, Process]] = {}
         self._writers: list[threading.Thread] = []
         self._runs = 0
@@ -51,7 +60,7 @@ class Realm:
     def start(self, number: int) -> str:
         """Start a node; the URL of its line protocol."""
         stack = ExitStack()
-        options = ("--engine", self._redis.url(), "--token-key-file", str(self._key))
+        options = ("--engine", self._engine.url(), "--token-key-file", str(self._key))
         node = stack.enter_context(serving(self._folder / f"node{number}", *options))
         self._running[number] = stack, node
         return node.urls[0]
@@ -88,13 +97,13 @@ class Realm:
 
 
 @pytest.fixture
-def realm(tmp_path: Path, redis: RedisServer, request: pytest.FixtureRequest) -> Iterator[Realm]:
-    realm = Realm(tmp_path, redis, getattr(request, "param", 2))
+def realm(tmp_path: Path, engine: EngineServer, request: pytest.FixtureRequest) -> Iterator[Realm]:
+    realm = Realm(tmp_path, engine, getattr(request, "param", 2))
     yield realm
     realm.close()
 
 
-def kill_in_turns(realm: Realm, redis: RedisServer, kills: int) -> None:
+def kill_in_turns(realm: Realm, engine: EngineServer, kills: int) -> None:
     """Kill nodes, and the engine each third time, while others publish."""
     random = Random(kills)
     for number in realm.nodes:
@@ -103,9 +112,9 @@ def kill_in_turns(realm: Realm, redis: RedisServer, kills: int) -> None:
     for kill in range(1, kills + 1):
         realm.until_stored(random.randrange(200, 1_500))
         if kill % 3 == 0:
-            redis.kill()
+            engine.kill()
             time.sleep(random.random() / 2)
-            redis.start()
+            engine.start()
             continue
         number = random.choice(realm.nodes)
         realm.kill(number)
@@ -128,19 +137,22 @@ def check(realm: Realm) -> None:
     assert realm.stored.items() <= dict(longest).items()
 
 
-def test_nodes_and_their_redis_are_killed_and_nothing_is_lost_or_twice(
-    realm: Realm, redis: RedisServer
+def test_nodes_and_their_engine_are_killed_and_nothing_is_lost_or_twice(
+    realm: Realm, engine: EngineServer
 ) -> None:
-    kill_in_turns(realm, redis, 3)
+    kill_in_turns(realm, engine, 3)
     check(realm)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("realm", [3], indirect=True)
-def test_sixty_kills_lose_nothing(realm: Realm, redis: RedisServer) -> None:
-    kill_in_turns(realm, redis, 60)
+def test_sixty_kills_lose_nothing(realm: Realm, engine: EngineServer) -> None:
+    kill_in_turns(realm, engine, 60)
     check(realm)
-    print(f"\n60 kills, 20 of them of Redis; {len(realm.stored)} messages acknowledged, none lost")
+    print(
+        f"\n60 kills, 20 of them of the engine; {len(realm.stored)} messages acknowledged, "
+        "none lost"
+    )
 
 
 def test_what_is_published_at_one_is_heard_at_the_others(realm: Realm) -> None:
@@ -157,13 +169,16 @@ def test_what_is_published_at_one_is_heard_at_the_others(realm: Realm) -> None:
         assert publisher.makefile("rb").readline() == b"stored 2\n"
 
 
-def test_a_redis_that_is_not_there_is_told_in_one_line(tmp_path: Path, redis: RedisServer) -> None:
-    redis.kill()
-    url = redis.url().replace("redis://", "redis://user:correct-horse@")
+def test_an_engine_that_is_not_there_is_told_in_one_line(
+    tmp_path: Path, engine: EngineServer
+) -> None:
+    engine.kill()
+    scheme, _, location = engine.url().partition("://")
+    url = f"{scheme}://user:correct-horse@{location.rpartition('@')[2]}"
     options = ("--engine", url, "--token-key-file", str(token_key(tmp_path)))
     run = mist("serve", "--data", str(tmp_path / "d"), *options)
     assert run.returncode == 2
-    assert re.fullmatch(r"mist serve: engine: can't connect to Redis at [^\n]*\n", run.stderr)
+    assert re.fullmatch(r"mist serve: engine: can't connect to \w+ at [^\n]*\n", run.stderr)
     assert "correct-horse" not in run.stderr + run.stdout
 
 
