@@ -20,6 +20,7 @@ class Proxy:
         port: where it listens, once it runs.
         to: the port that it forwards to.
         delay: seconds for which each piece is held, on either way.
+        delayed: on connections only on which these bytes have been sent; on all where it is empty.
         frozen: nothing is forwarded, nor is anything closed; it is once this is over.
         losing_requests, losing_replies: these are thrown away.
         connections: so many were opened.
@@ -29,11 +30,13 @@ class Proxy:
     to: int
     port: int = 0
     delay: float = 0.0
+    delayed: bytes = b""
     frozen: bool = False
     losing_requests: bool = False
     losing_replies: bool = False
     connections: int = 0
     received: int = 0
+    _marked: set[int] = attrs.field(factory=set)  # connections on which `delayed` was sent
     _forgotten: int = 0  # connections up to this one are open at their ends only
     _changed: Change = attrs.field(factory=Change)
     _streams: set[trio.SocketStream] = attrs.field(factory=set)
@@ -72,7 +75,10 @@ class Proxy:
         replies = source.socket.getpeername()[1] == self.to
         try:
             async for some in source:
-                await trio.sleep(self.delay)
+                if not replies and self.delayed and self.delayed in some:
+                    self._marked.add(number)
+                if not self.delayed or number in self._marked:
+                    await trio.sleep(self.delay)
                 while self.frozen:
                     await self._changed.wait()
                 if replies:
