@@ -39,7 +39,7 @@ log = logging.getLogger("mist.engine")
 SILENT: Final = 2.0
 """Seconds without a heartbeat after which a node is taken for dead or cut off."""
 
-_LISTED: Final = 8  # heartbeats from one look at the members to the next
+_LISTED: Final = 16  # heartbeats from one look at the members to the next
 _FRESH: Final = 1.0  # seconds for which a list of members is kept
 _WAIT: Final = 1.0  # seconds for which answers are waited for
 _LOOK: Final = 0.05  # seconds between two looks at the answers

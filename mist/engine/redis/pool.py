@@ -77,8 +77,16 @@ class Pool:
         with trio.move_on_after(self._location.timeout + wait) as scope:
             self._calls.add(scope)
             try:
-                async with self._slots:
+                # With `async with` each call would be a pass of the event loop more: a fifth of
+                # what an idle node costs.
+                try:
+                    self._slots.acquire_nowait()
+                except trio.WouldBlock:
+                    await self._slots.acquire()
+                try:
                     return await self._call(commands, run, scope)
+                finally:
+                    self._slots.release()
             finally:
                 self._calls.discard(scope)
         if self._closed:
