@@ -107,6 +107,7 @@ class Stats(msgspec.Struct, frozen=True):
         loop_lag: event loop lag in seconds, the maximum of the last second.
         cpu_seconds: of the process.
         resident_bytes: of the process, now.
+        nodes: of the engine, this one among them; None where there is no engine.
         history: None where there is none.
         slowest: the connections with the most bytes queued, at most 20.
         top_tags: the most frequent, at most 20.
@@ -133,6 +134,7 @@ class Stats(msgspec.Struct, frozen=True):
     loop_lag: float
     cpu_seconds: float
     resident_bytes: int
+    nodes: int | None
     history: HistoryState | None
     slowest: list[Connection]
     top_tags: list[TopTag]
@@ -173,6 +175,7 @@ def routes(context: Context) -> Sequence[BaseRoute]:
                 loop_lag=hub.meters.lag,
                 cpu_seconds=time.process_time(),
                 resident_bytes=resident_bytes(),
+                nodes=None if hub.nodes is None else hub.nodes.known,
                 history=history,
                 slowest=[describe_session(each) for each in session_aggregates.slowest],
                 top_tags=_top_tags(hub),

@@ -71,6 +71,9 @@ FAKE = """
   window.fails = null;
   window.fetch = async (path) => {
     const headers = new Headers();
+    if (path === "/v1/nodes" && window.nodes) {
+      return {ok: true, status: 200, headers, json: async () => window.nodes};
+    }
     if (path !== "/v1/stats") return {ok: false, status: 404, headers, json: async () => ({})};
     window.looks += 1;
     if (window.fails) throw new TypeError(window.fails);
@@ -598,8 +601,29 @@ async def key(page: Page, name: str) -> None:
         await page.call("Input.dispatchKeyEvent", type=kind, key=name, code=name)
 
 
-BUSY = """
+# A node; `more` says what is different about it.
+NODES = """
+window.node = (name, more = {}) => ({
+  id: name, name, here: false, status: "ready", reason: null, age: 0.1, version: "1.2.3",
+  advertise: null, uptime: 90061, lag: 0, offset: 12, newest: 1234567, registry: 0, sessions: 2,
+  lifetime: 9, tag_sets: 3, connections: {tcp: 2}, ...more});
+window.show = (...nodes) => {
+  window.more.nodes = nodes.length;
+  window.nodes = {engine: true, nodes};
+  return advance(1.25);
+};
+"""
+BUSY = (
+    NODES
+    + """
+window.nodes = {engine: true, nodes: [
+  node("a-very-long-name-of-a-node-".repeat(3), {here: true, uptime: 1e8, newest: 9e15,
+    advertise: `https://${"very-long-".repeat(20)}.example`, sessions: 2e9, tag_sets: 2e9}),
+  node("behind", {status: "not_ready", reason: "catching_up", lag: 86400}),
+  node("dead", {status: "silent", age: 9.5}),
+]};
 window.more = {
+  nodes: 3,
   connections: {tcp: 9000, ws: 1000}, dropped: {full: 12, unframable: 3, "something-new": 1},
   rejected: 4, unmatched: 5, published: 3e9, delivered: 4e12, delivered_bytes: 5e14,
   history: {epoch: "0123456789abcdef", first: 123456789012, newest: 223456789012,
@@ -613,6 +637,82 @@ window.more = {
 };
 advance(5)
 """
+)
+
+
+ROWS = "#nodes tbody tr:not([hidden])"
+
+
+async def rows(page: Page) -> list[list[str]]:
+    """What a person reads in the table of nodes, by cells."""
+    cells = (
+        f"[...document.querySelectorAll('{ROWS}')].filter((row) => row.checkVisibility())"
+        ".map((row) => [...row.cells].map((cell) => cell.innerText))"
+    )
+    return list(await page.evaluate(cells))
+
+
+async def test_a_server_without_an_engine_shows_no_nodes(faked: Page) -> None:
+    assert not await faked.evaluate("document.getElementById('nodes-card').checkVisibility()")
+
+
+async def test_nodes_are_listed_and_what_is_wrong_with_them(faked: Page) -> None:
+    await faked.evaluate(NODES)
+    await faked.evaluate("show(node('n1', {here: true, advertise: 'https://n1.example'}))")
+    assert await faked.text("#nodes-count") == "one node"
+    (only,) = await rows(faked)
+    assert only[0].split("\n") == ["n1", "this one · https://n1.example"]
+    assert only[1:] == ["ready", "0.0 s", "1,234,567", "2", "3", "1 d 1 h", "1.2.3"]
+    await faked.evaluate(
+        "show(node('n1', {here: true}),"
+        " node('n2', {status: 'not_ready', reason: 'catching_up', lag: 12.4}),"
+        " node('n3', {status: 'silent', age: 4.2}))"
+    )
+    assert await faked.text("#nodes-count") == "3 nodes, 2 not ready"
+    found = await rows(faked)
+    assert [each[0] for each in found] == ["n1\nthis one", "n2", "n3"]
+    assert [each[1] for each in found] == ["ready", "catching up", "silent for 4 s"]
+    assert [each[2] for each in found] == ["0.0 s", "12 s", "0.0 s"]
+    states = await faked.evaluate(
+        f"[...document.querySelectorAll('{ROWS} .badge')].map((each) => each.dataset.state)"
+    )
+    assert states == ["good", "warn", "bad"]
+    await faked.evaluate("show(node('n1', {here: true}))")
+    assert len(await rows(faked)) == 1
+
+
+async def test_an_engine_that_does_not_answer_is_told(faked: Page) -> None:
+    await faked.evaluate(NODES)
+    await faked.evaluate("show(node('n1'), node('n2'))")
+    await faked.evaluate("window.nodes = null; advance(2)")
+    assert "does not answer" in await faked.text("#nodes-empty")
+    assert await rows(faked) == []
+    await faked.evaluate("show(node('n1'))")
+    assert len(await rows(faked)) == 1
+    assert not await faked.evaluate("document.getElementById('nodes-empty').checkVisibility()")
+
+
+async def test_a_node_s_markup_is_text(faked: Page) -> None:
+    await faked.evaluate(NODES)
+    await faked.evaluate(f"show(node({json.dumps(MARKUP)}, {{advertise: {json.dumps(MARKUP)}}}))")
+    assert (await rows(faked))[0][0] == f"{MARKUP}\n{MARKUP}"
+    assert (
+        await faked.evaluate("document.querySelectorAll('#board img, #board script').length") == 0
+    )
+
+
+async def test_real_nodes_are_listed(opened: Open, tmp_path: Path) -> None:
+    settings = SETTINGS | {"engine": "memory://dashboard"}
+    async with (
+        running(tmp_path / "1", **settings, node="n1") as one,
+        running(tmp_path / "2", **settings, node="n2"),
+        opened(one) as page,
+    ):
+        await page.until(f"document.querySelectorAll('{ROWS}').length === 2")
+        assert [each[:2] for each in await rows(page)] == [
+            ["n1\nthis one", "ready"],
+            ["n2", "ready"],
+        ]
 
 
 @pytest.mark.parametrize("width", [360, 320])

@@ -6,6 +6,7 @@
  *     poller     polling with backoff
  *     recorder   time series of the last minutes: rates computed from totals
  *     tiles, plot, tables    views of them
+ *     nodes      the other servers of an engine
  *     gate       the sign-in form
  *     publish, subscribe, events    the forms to try it
  *     dom, format    the document, and number formats
@@ -15,6 +16,7 @@ import {Api} from "./api.js";
 import {byId, element, prose, setHidden, setText} from "./dom.js";
 import {compact, duration, milliseconds} from "./format.js";
 import {Gate} from "./gate.js";
+import {Nodes} from "./nodes.js";
 import {Cursor, Plot} from "./plot.js";
 import {Poller} from "./poller.js";
 import {Publish} from "./publish.js";
@@ -26,6 +28,7 @@ import {Tiles} from "./tiles.js";
 const DRAIN_TIMEOUT = 15_000; // milliseconds that a server may take to shut down
 const LIST_PERIOD = 5000; // milliseconds between requests for the lists
 const LIST_LIMIT = 10;
+const NODES_PERIOD = 1000; // milliseconds between requests for the nodes
 
 const PLOTS = [
   {title: "Published", unit: "messages per second", least: 5, format: compact, series: [
@@ -52,6 +55,7 @@ class Dashboard {
   #tables = new Tables();
   #connections = new Connections();
   #subscriptions = new Subscriptions();
+  #nodes = new Nodes();
   #gate = new Gate(this.#api, (stats) => this.#opened(stats));
   #poller = new Poller(() => this.#api.get("/v1/stats"), {
     taken: (stats) => this.#taken(stats),
@@ -63,6 +67,7 @@ class Dashboard {
   });
   #stats = null;
   #listed = -LIST_PERIOD; // when the lists were last requested
+  #asked = -NODES_PERIOD; // when the nodes were
   #drawing = 0;
   #drainStart = -DRAIN_TIMEOUT; // when the server announced its shutdown
 
@@ -136,6 +141,7 @@ class Dashboard {
     if (this.#recorder.take(stats, clockNow())) this.#drainStart = -DRAIN_TIMEOUT; // it has restarted
     this.#draw();
     this.#list();
+    this.#askNodes();
     if (this.#isDraining) return;
     this.#show("live");
     this.#note(stats.published ? "" : "Nothing has been published since the start. Try `mist publish demo hello`, or the form below:", "Try it");
@@ -187,6 +193,16 @@ class Dashboard {
       this.#tables.show(stats, this.#recorder);
       this.#subscribe.history = Boolean(stats.history);
     });
+  }
+
+  /** Refresh the nodes; nothing where there is no engine. */
+  #askNodes() {
+    const present = typeof this.#stats.nodes === "number";
+    this.#nodes.present = present;
+    if (!present || performance.now() - this.#asked < NODES_PERIOD) return;
+    this.#asked = performance.now();
+    this.#api.get("/v1/nodes")
+      .then((found) => this.#nodes.show(found), () => this.#nodes.showMissing());
   }
 
   /** Refresh the lists, which are requested separately and less often. */
