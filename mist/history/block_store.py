@@ -153,7 +153,7 @@ class BlockStore(ABC):
         """
 
     @abstractmethod
-    def rename_mirror(self, epoch: str) -> None:
+    def rename_mirror(self, epoch: str, offset: int) -> None:
         """Go on as a mirror of the same log, which is in this epoch by now."""
 
     @abstractmethod
@@ -165,6 +165,35 @@ class BlockStore(ABC):
         Args:
             offset: see `mist.history.mirroring`.
             left_out: the highest id that was given and is not stored; 0 where none is.
+        """
+
+    @abstractmethod
+    def keys(self, after: int, limit: int) -> Sequence[KeyRecord]:
+        """The first `limit` keys whose `KeyRecord.first` is above `after`, ascending."""
+
+    @abstractmethod
+    def commits(self) -> Sequence[tuple[str, str, Commit]]:
+        """The last commits of all writers, with their owners and names."""
+
+    @abstractmethod
+    def all_channels(self, after: str, limit: int) -> Sequence[tuple[str, ChannelPosition]]:
+        """The positions of the first `limit` channels whose key is above `after`, ascending."""
+
+    @abstractmethod
+    def restore(
+        self,
+        state: State | None,
+        tracked: Mapping[str, int],
+        rows: Sequence[Row],
+        keys: Sequence[KeyRecord],
+        commits: Sequence[tuple[str, str, Commit]],
+        channels: Sequence[tuple[str, ChannelPosition]],
+    ) -> None:
+        """Add a part of what another log has; see `mist.history.checkpoints`.
+
+        Args:
+            state: without an epoch; None leaves what there is.
+            rows: with their numbers.
         """
 
     @abstractmethod
@@ -329,6 +358,13 @@ class Executor(ABC):
         Args:
             long: whether it may take too long for the event loop.
             scan: whether it reads whole blocks. Those take turns.
+        """
+
+    @abstractmethod
+    async def read_frozen(self, work: Callable[[BlockStore], T]) -> T:
+        """Run `work` in a thread, on a block store that stays as it is now, however long it takes.
+
+        Its keys, commits and channels may be read, too.
         """
 
     @abstractmethod

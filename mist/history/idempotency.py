@@ -93,6 +93,17 @@ class KeyRecords:
         self._records[record.name] = record
         self._by_owner.setdefault(record.name[:OWNER_BYTES], {})[record.name] = None
 
+    def copy(self) -> "KeyRecords":
+        """A copy."""
+        copy = KeyRecords()
+        copy._records = self._records.copy()
+        copy._by_owner = {owner: names.copy() for owner, names in self._by_owner.items()}
+        return copy
+
+    def above(self, first: int, limit: int) -> list[KeyRecord]:
+        """The first `limit` records whose `first` is higher. O(records)."""
+        return list(islice((each for each in self._records.values() if each.first > first), limit))
+
     def get(self, name: bytes) -> KeyRecord | None:
         """The one with that name."""
         return self._records.get(name)

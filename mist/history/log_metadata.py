@@ -7,6 +7,7 @@ from functools import reduce
 import attrs
 
 from mist.history.block_store import BlockStore, State, Totals
+from mist.history.checkpoints import newest_of
 from mist.history.layout import Head
 
 __all__ = ["LogMetadata", "first_kept", "random_epoch"]
@@ -41,10 +42,7 @@ class LogMetadata:
         """The metadata of what a block store holds. O(blocks)."""
         with store.snapshot():
             state, tracked = store.load()
-            last = store.last()
-            newest, latest = state.newest, state.latest
-            if last is not None:
-                newest, latest = max(newest, last.last), max(latest, last.newest)
+            newest, latest = newest_of(store)
             first = first_kept(store, newest)
             return cls(state, tracked, newest, latest, first, store.totals(state.floor))
 

@@ -6,8 +6,9 @@ objects, and what is read is what was written.
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from heapq import nsmallest
 from typing import Final, TypeVar
 
 import attrs
@@ -62,6 +63,14 @@ class MemoryBlockStore(BlockStore):
         self._commits: dict[tuple[str, str], Commit] = {}  # the longest idle first
         self._mirrored: tuple[str, int] | None = None
 
+    def frozen(self) -> "MemoryBlockStore":
+        """A copy of everything, to be read by another thread. O(blocks, keys)."""
+        copy = self.copy()
+        copy._keys = self._keys.copy()
+        copy._commits = self._commits.copy()
+        copy._mirrored = self._mirrored
+        return copy
+
     def copy(self) -> "MemoryBlockStore":
         """A copy of everything but the keys, to be read by another thread. O(blocks)."""
         copy = MemoryBlockStore(self._state)
@@ -105,9 +114,8 @@ class MemoryBlockStore(BlockStore):
         MemoryBlockStore.__init__(self, state)
         self._mirrored = epoch, offset
 
-    def rename_mirror(self, epoch: str) -> None:
-        assert self._mirrored is not None
-        self._mirrored = epoch, self._mirrored[1]
+    def rename_mirror(self, epoch: str, offset: int) -> None:
+        self._mirrored = epoch, offset
         self._state = attrs.evolve(self._state, epoch=epoch)
 
     def mirror(
@@ -161,6 +169,32 @@ class MemoryBlockStore(BlockStore):
 
     def forget(self, upto: int, owner: bytes = b"") -> None:
         self._keys.forget(upto, owner)
+
+    def keys(self, after: int, limit: int) -> Sequence[KeyRecord]:
+        return self._keys.above(after, limit)
+
+    def commits(self) -> Sequence[tuple[str, str, Commit]]:
+        return [(owner, writer, commit) for (owner, writer), commit in self._commits.items()]
+
+    def all_channels(self, after: str, limit: int) -> Sequence[tuple[str, ChannelPosition]]:
+        keys = nsmallest(limit, [key for key in self._channels if key > after])
+        return [(key, self._channels[key]) for key in keys]
+
+    def restore(
+        self,
+        state: State | None,
+        tracked: Mapping[str, int],
+        rows: Sequence[Row],
+        keys: Sequence[KeyRecord],
+        commits: Sequence[tuple[str, str, Commit]],
+        channels: Sequence[tuple[str, ChannelPosition]],
+    ) -> None:
+        if state is not None:
+            self._state = attrs.evolve(state, epoch=self._state.epoch)
+        self._tracked.update(tracked)
+        self.append(rows, keys)
+        self._commits.update({(owner, writer): commit for owner, writer, commit in commits})
+        self._channels.update(channels)
 
     def change(self, change: Change) -> None:
         for first in change.remove:
@@ -251,6 +285,10 @@ class _Inline(Executor):
             return await trio.to_thread.run_sync(work, copy, limiter=self._reading)
         await trio.lowlevel.checkpoint()
         return work(self._store)
+
+    async def read_frozen(self, work: Callable[[BlockStore], T]) -> T:
+        copy = self._store.frozen()
+        return await trio.to_thread.run_sync(work, copy, limiter=self._reading)
 
     async def supply(self, make: Callable[[], Iterable[Row]]) -> Iterable[Row]:
         return await trio.to_thread.run_sync(lambda: list(make()), limiter=self._reading)

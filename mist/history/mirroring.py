@@ -9,7 +9,7 @@ the messages. So it may be stopped at any time, and be behind. It does the same 
 mirror: what one of them leaves out, such as a publication whose key is known, none of them has.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Final
@@ -18,6 +18,7 @@ import attrs
 
 from mist.errors import HistoryUnavailable, MistError
 from mist.history.block_store import BlockStore
+from mist.history.checkpoints import dump, newest_of, restore
 from mist.history.commits import Bulk, Commit, Mark
 from mist.history.encoding import with_channel_counts
 from mist.history.layout import MICROSECONDS, Row
@@ -135,7 +136,7 @@ class Mirror:
         async with access.maintenance_lock, access.writing():
             state = attrs.evolve(access.metadata.state, epoch=epoch)
             if epoch != self.epoch or state != access.metadata.state:
-                await access.write(lambda store: store.rename_mirror(epoch))
+                await access.write(lambda store: store.rename_mirror(epoch, self.offset))
             access.metadata = attrs.evolve(access.metadata, state=state)
             self.epoch, access.ancestors = epoch, ancestors
 
@@ -161,6 +162,60 @@ class Mirror:
 
             def work(store: BlockStore) -> LogMetadata:
                 store.begin_mirror(epoch, offset, newest)
+                return LogMetadata.of(store)
+
+            access.metadata = await access.write(work)
+            self.epoch, self.offset, access.ancestors = epoch, offset, ancestors
+
+    async def dump(self, take: Callable[[bytes], None]) -> tuple[str, int, int]:
+        """Hand over all that is here now, in parts, so that another mirror may begin with it.
+
+        Args:
+            take: called in a thread with each part, in order. What it raises is passed on.
+
+        Returns:
+            The epoch, the offset and the newest id of what that is.
+
+        Raises:
+            HistoryDamaged, HistoryUnavailable: it can't be read.
+        """
+
+        def work(store: BlockStore) -> tuple[str, int, int]:
+            for part in dump(store):
+                take(part)
+            epoch, offset = store.mirrored() or ("", 0)
+            newest, _ = newest_of(store)
+            return epoch, offset, newest
+
+        return await self._access.executor.read_frozen(work)
+
+    async def restore(
+        self,
+        epoch: str,
+        ancestors: Mapping[str, int],
+        offset: int,
+        part: Callable[[], Awaitable[bytes | None]],
+    ) -> None:
+        """Have what another mirror has handed over, and go on from there.
+
+        Args:
+            epoch, ancestors: as for `go_on`.
+            offset: of the other mirror.
+            part: the next part, each time it is called; None behind the last one. What it raises
+                is passed on.
+
+        Raises:
+            HistoryUnavailable, ValueError: it can't be stored, or isn't what `dump` made.
+        """
+        await self.begin_anew("")
+        access = self._access
+        while (body := await part()) is not None:
+            async with access.writing():
+                await access.write(partial(restore, part=body))
+        async with access.maintenance_lock, access.writing():
+
+            def work(store: BlockStore) -> LogMetadata:
+                store.rename_mirror(epoch, offset)
                 return LogMetadata.of(store)
 
             access.metadata = await access.write(work)

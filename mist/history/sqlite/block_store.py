@@ -2,7 +2,15 @@
 
 import os
 import sqlite3
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import closing, contextmanager, suppress
 from functools import reduce
 from itertools import takewhile
@@ -23,9 +31,16 @@ from mist.history.numbering import ChannelPosition
 from mist.history.pieces import AnyRow
 from mist.history.record import MAX_ID, KeyRecord, Problem
 from mist.history.selection import Selection
-from mist.history.sqlite.channels import add, put_numbers, read_channels, read_numbers
+from mist.history.sqlite.channels import (
+    add,
+    channels_above,
+    put_channels,
+    put_numbers,
+    read_channels,
+    read_numbers,
+)
 from mist.history.sqlite.clock import put_clock_record, read_clock_record
-from mist.history.sqlite.commits import put_commit, read_commit
+from mist.history.sqlite.commits import put_commit, read_commit, read_commits
 from mist.history.sqlite.damage import (
     damaged_pages,
     read_down,
@@ -39,6 +54,7 @@ from mist.history.sqlite.idempotency import (
     crowding_keys,
     forget_keys,
     insert_keys,
+    keys_above,
     outdated_keys,
     read_key,
 )
@@ -119,10 +135,10 @@ class SqliteBlockStore(BlockStore):
         with translated(), transaction(self._connection):
             begin_mirror(self._connection, epoch, offset, newest)
 
-    def rename_mirror(self, epoch: str) -> None:
+    def rename_mirror(self, epoch: str, offset: int) -> None:
         self._check_file()
         with translated(), transaction(self._connection):
-            rename_mirror(self._connection, epoch)
+            rename_mirror(self._connection, epoch, offset)
 
     def mirror(
         self, rows: Sequence[Row], keys: Sequence[KeyRecord], offset: int, left_out: int
@@ -163,31 +179,76 @@ class SqliteBlockStore(BlockStore):
                         (_json(change.remove),),
                     )
             for row in change.put:
-                insert(self._connection, row)
-                if row.numbers is not None:
-                    put_numbers(self._connection, row.head.first, row.numbers)
+                self._put(row)
             if change.forget:
                 execute("DELETE FROM tracked")
             if change.tracked:
-                execute(
-                    "INSERT INTO tracked (tag, id) "
-                    "SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') "
-                    "FROM json_each(?) WHERE TRUE "
-                    "ON CONFLICT (tag) DO UPDATE SET id = excluded.id",
-                    (_json(list(change.tracked.items())),),
-                )
+                self._put_tracked(change.tracked)
             if change.state is not None:
-                state = change.state
-                *numbers, patterns, erased = attrs.astuple(state)
-                execute(
-                    "UPDATE log SET epoch = ?, newest = ?, latest = ?, floor = ?, trimmed = ?, "
-                    "untracked = ?, patterns = ?",
-                    (*numbers, "\n".join(patterns)),
-                )
+                execute("UPDATE log SET epoch = ?", (change.state.epoch,))
+                self._put_state(change.state)
                 if change.skipped:
                     note_skipped(self._connection, change.skipped)
-                if erased:
-                    execute("INSERT OR REPLACE INTO erasure (id, upto) VALUES (1, ?)", (erased,))
+
+    def keys(self, after: int, limit: int) -> Sequence[KeyRecord]:
+        return keys_above(self._connection, after, limit)
+
+    def commits(self) -> Sequence[tuple[str, str, Commit]]:
+        return read_commits(self._connection)
+
+    def all_channels(self, after: str, limit: int) -> Sequence[tuple[str, ChannelPosition]]:
+        return channels_above(self._connection, after, limit)
+
+    def restore(
+        self,
+        state: State | None,
+        tracked: Mapping[str, int],
+        rows: Sequence[Row],
+        keys: Sequence[KeyRecord],
+        commits: Sequence[tuple[str, str, Commit]],
+        channels: Sequence[tuple[str, ChannelPosition]],
+    ) -> None:
+        self._check_file()
+        with translated(), transaction(self._connection):
+            if state is not None:
+                self._put_state(state)
+                note_skipped(self._connection, state.newest)
+            self._put_tracked(tracked)
+            for row in rows:
+                self._put(row)
+            insert_keys(self._connection, keys)
+            for owner, writer, commit in commits:
+                put_commit(self._connection, Mark(owner, writer, commit.batch), commit)
+            put_channels(self._connection, channels)
+        self._wal_usage.written += sum([row.head.size for row in rows])
+
+    def _put(self, row: Row) -> None:
+        insert(self._connection, row)
+        if row.numbers is not None:
+            put_numbers(self._connection, row.head.first, row.numbers)
+
+    def _put_tracked(self, tracked: Mapping[str, int]) -> None:
+        # Passed as one parameter: an append is waiting, and statements add up.
+        self._connection.execute(
+            "INSERT INTO tracked (tag, id) "
+            "SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') "
+            "FROM json_each(?) WHERE TRUE "
+            "ON CONFLICT (tag) DO UPDATE SET id = excluded.id",
+            (_json(list(tracked.items())),),
+        )
+
+    def _put_state(self, state: State) -> None:
+        """All of it but the epoch."""
+        _, *numbers, patterns, erased = attrs.astuple(state)
+        self._connection.execute(
+            "UPDATE log SET newest = ?, latest = ?, floor = ?, trimmed = ?, untracked = ?, "
+            "patterns = ?",
+            (*numbers, "\n".join(patterns)),
+        )
+        if erased:
+            self._connection.execute(
+                "INSERT OR REPLACE INTO erasure (id, upto) VALUES (1, ?)", (erased,)
+            )
 
     @contextmanager
     def _wiping(self, wipe: bool) -> Iterator[None]:

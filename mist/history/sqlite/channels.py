@@ -9,6 +9,7 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Final
 
+import attrs
 import msgspec
 
 from mist.history.encoding import with_channel_counts
@@ -22,7 +23,15 @@ from mist.history.numbering import (
 )
 from mist.history.sqlite.rows import checked, fetch
 
-__all__ = ["add", "number_all", "put_numbers", "read_channels", "read_numbers"]
+__all__ = [
+    "add",
+    "channels_above",
+    "number_all",
+    "put_channels",
+    "put_numbers",
+    "read_channels",
+    "read_numbers",
+]
 
 _READ: Final = (
     "SELECT json_group_array(json_array(name, json_array(last, id, time, floor, age))) "
@@ -68,6 +77,28 @@ def add(connection: sqlite3.Connection, head: Head, tally: ChannelCounts) -> Non
         values.append((key, *advanced(last, floor, added, head.first, head.newest)))
     connection.execute(_WRITE, (_encode(values).decode(),))
     put_numbers(connection, head.first, pack_befores(numbers))
+
+
+def channels_above(
+    connection: sqlite3.Connection, key: str, limit: int
+) -> list[tuple[str, ChannelPosition]]:
+    """See `BlockStore.all_channels`."""
+    rows = fetch(
+        connection,
+        "SELECT name, last, id, time, floor, age FROM channel WHERE name > ? ORDER BY name LIMIT ?",
+        (key, limit),
+    )
+    with checked():
+        found = msgspec.convert([(each[0], each[1:]) for each in rows], list[tuple[str, _Values]])
+    return [(name, ChannelPosition(*values)) for name, values in found]
+
+
+def put_channels(
+    connection: sqlite3.Connection, channels: Sequence[tuple[str, ChannelPosition]]
+) -> None:
+    """Store positions of channels by their keys. Part of a transaction; raises as `add`."""
+    values = [(key, attrs.astuple(position)) for key, position in channels]
+    connection.execute(_WRITE, (_encode([(key, *each) for key, each in values]).decode(),))
 
 
 def put_numbers(connection: sqlite3.Connection, first: int, numbers: bytes) -> None:

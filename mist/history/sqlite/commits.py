@@ -9,7 +9,7 @@ import msgspec
 from mist.history.commits import MAX_WRITERS, Commit, Mark
 from mist.history.sqlite.rows import checked, fetch
 
-__all__ = ["put_commit", "read_commit"]
+__all__ = ["put_commit", "read_commit", "read_commits"]
 
 _CommitValues = tuple[int, int, int, int, int]
 
@@ -36,6 +36,14 @@ def put_commit(connection: sqlite3.Connection, mark: Mark, commit: Commit) -> No
     ).fetchall()
     if known > MAX_WRITERS:
         connection.execute(_FORGET_IDLE, (mark.owner, MAX_WRITERS))
+
+
+def read_commits(connection: sqlite3.Connection) -> list[tuple[str, str, Commit]]:
+    """See `BlockStore.commits`."""
+    rows = fetch(connection, "SELECT owner, writer, batch, first, last, messages, time FROM writer")
+    with checked():
+        found = msgspec.convert(rows, list[tuple[str, str, int, int, int, int, int]])
+    return [(owner, writer, Commit(*values)) for owner, writer, *values in found]
 
 
 def read_commit(connection: sqlite3.Connection, owner: str, writer: str) -> Commit | None:

@@ -10,7 +10,7 @@ from mist.history.idempotency import OWNER_BYTES
 from mist.history.record import KeyRecord
 from mist.history.sqlite.rows import checked, fetch
 
-__all__ = ["crowding_keys", "forget_keys", "insert_keys", "outdated_keys", "read_key"]
+__all__ = ["crowding_keys", "forget_keys", "insert_keys", "keys_above", "outdated_keys", "read_key"]
 
 _AT_ONCE: Final = 1_000  # of a statement, which takes 32,766 parameters
 
@@ -38,6 +38,17 @@ def read_key(connection: sqlite3.Connection, name: bytes) -> KeyRecord | None:
     with checked():
         found = msgspec.convert(rows, list[_KeyValues])
     return KeyRecord(*found[0]) if found else None
+
+
+def keys_above(connection: sqlite3.Connection, first: int, limit: int) -> list[KeyRecord]:
+    """See `BlockStore.keys`."""
+    rows = fetch(
+        connection,
+        "SELECT first, time, name, digest FROM key WHERE first > ? ORDER BY first LIMIT ?",
+        (first, limit),
+    )
+    with checked():
+        return [KeyRecord(*each) for each in msgspec.convert(rows, list[_KeyValues])]
 
 
 def outdated_keys(connection: sqlite3.Connection, before: int, most: int, step: int) -> int:

@@ -47,9 +47,9 @@ def begin_mirror(connection: sqlite3.Connection, epoch: str, offset: int, newest
     note_skipped(connection, newest)
 
 
-def rename_mirror(connection: sqlite3.Connection, epoch: str) -> None:
+def rename_mirror(connection: sqlite3.Connection, epoch: str, offset: int) -> None:
     """See `BlockStore.rename_mirror`."""
-    connection.execute("UPDATE mirror SET epoch = ?", (epoch,))
+    connection.execute("UPDATE mirror SET epoch = ?, offset = ?", (epoch, offset))
     connection.execute("UPDATE log SET epoch = ?", (epoch,))
 
 

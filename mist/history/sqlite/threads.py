@@ -71,6 +71,13 @@ class Threads(Executor):
         limiter = self._scanning if scan else self._reading
         return await trio.to_thread.run_sync(run, limiter=limiter)
 
+    async def read_frozen(self, work: Callable[[BlockStore], T]) -> T:
+        def frozen(store: BlockStore) -> T:
+            with store.snapshot():
+                return work(store)
+
+        return await self.read(frozen)
+
     async def supply(self, make: Callable[[], Iterable[Row]]) -> Iterable[Row]:
         await trio.lowlevel.checkpoint()
         return make()  # lazily, in the thread that writes
