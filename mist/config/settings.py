@@ -107,6 +107,14 @@ class Settings:
             hidden=True,
         ),
     )
+    checkpoint_bytes: int = attrs.field(
+        default=64 * _MIB,
+        metadata=about(
+            kinds.size(),
+            "With an engine: bytes published, at least, before its log is trimmed to a checkpoint",
+            hidden=True,
+        ),
+    )
     archive: Path | None = attrs.field(
         default=None,
         metadata=about(

@@ -17,6 +17,7 @@ from mist.errors import MistError
 __all__ = [
     "MAX_BODY",
     "Ancestor",
+    "Checkpoint",
     "Engine",
     "EngineUnavailable",
     "Forked",
@@ -131,6 +132,38 @@ class Ancestor:
 
 
 @attrs.frozen
+class Checkpoint:
+    """All that a mirror had, in parts that are staged: what a new mirror begins with.
+
+    Attributes:
+        name: of the batch under which they are staged.
+        parts: how many, numbered from 0 on.
+        offset, newest: of the last record that it has, and the highest id up to it.
+        size: bytes of the parts.
+        time, appended: see `Standing`, shortly before it was made.
+    """
+
+    name: str
+    parts: int
+    offset: int
+    newest: int
+    size: int
+    time: int
+    appended: int
+
+    def __str__(self) -> str:
+        return " ".join(map(str, attrs.astuple(self)))
+
+    @classmethod
+    def parse(cls, text: str) -> "Checkpoint | None":
+        """What `str` gave; None of an empty text."""
+        if not text:
+            return None
+        name, *numbers = text.split(" ")
+        return cls(name, *map(int, numbers))
+
+
+@attrs.frozen
 class Standing:
     """Where an engine's log stands.
 
@@ -140,6 +173,9 @@ class Standing:
         offset: of the last record; 0 where there is none yet.
         oldest: offset of the first record that is kept; `offset` + 1 where none is.
         ancestors: the last twenty, oldest first.
+        time: of the last record, as it has it; 0 where there was none yet.
+        appended: bytes of all bodies that were ever appended.
+        checkpoint: the last one.
     """
 
     epoch: str
@@ -147,6 +183,9 @@ class Standing:
     offset: int
     oldest: int
     ancestors: Sequence[Ancestor] = ()
+    time: int = 0
+    appended: int = 0
+    checkpoint: Checkpoint | None = None
 
     def shares(self, known: Known) -> bool:
         """Whether all that a node has is in this log, too."""
@@ -283,6 +322,23 @@ class Engine(ABC):
     @abstractmethod
     async def discard(self, batch: str) -> None:
         """Forget all parts of a batch, if there are any."""
+
+    @abstractmethod
+    async def checkpoint(self, checkpoint: Checkpoint, epoch: str) -> bool:
+        """Let new mirrors begin with this checkpoint, if no other has as many records.
+
+        Its parts last from now on. Those of the one before are kept for some minutes.
+
+        Args:
+            checkpoint: its parts are staged.
+            epoch: in which it was made.
+
+        Returns:
+            Whether they will.
+
+        Raises:
+            Forked: the log is in another one.
+        """
 
     @abstractmethod
     async def trim(self, upto: int) -> None:

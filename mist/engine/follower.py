@@ -126,7 +126,7 @@ class Follower:
         while True:
             try:
                 await self._node.enter()
-            except MistError as problem:
+            except (MistError, ValueError) as problem:
                 await self._note(problem)
             else:
                 break

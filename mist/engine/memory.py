@@ -19,6 +19,7 @@ from mist.auth.shared_memory import SharedMemory, shared_memory
 from mist.change import Change
 from mist.engine.contract import (
     Ancestor,
+    Checkpoint,
     Engine,
     EngineUnavailable,
     Forked,
@@ -60,6 +61,8 @@ class _Realm:
     changed: Change = attrs.field(factory=Change)
     membership: Membership = attrs.field(factory=Membership)
     ancestors: list[Ancestor] = attrs.field(factory=list)
+    appended: int = 0
+    checkpoint: Checkpoint | None = None
 
     @property
     def offset(self) -> int:
@@ -82,6 +85,7 @@ class _Realm:
             )
         )
         self.newest += count
+        self.appended += len(body)
         self.membership.offset = placed.offset
         self.changed.notify()
         return placed
@@ -209,7 +213,14 @@ class MemoryEngine(Engine):
     def _standing(self) -> Standing:
         realm = self._realm
         return Standing(
-            realm.epoch, realm.newest, realm.offset, realm.trimmed + 1, tuple(realm.ancestors)
+            realm.epoch,
+            realm.newest,
+            realm.offset,
+            realm.trimmed + 1,
+            tuple(realm.ancestors),
+            realm.time,
+            realm.appended,
+            realm.checkpoint,
         )
 
     async def stage(self, batch: str, part: int, body: bytes) -> None:
@@ -224,6 +235,17 @@ class MemoryEngine(Engine):
     async def discard(self, batch: str) -> None:
         realm = await self._turn()
         realm.staged.pop(batch, None)
+
+    async def checkpoint(self, checkpoint: Checkpoint, epoch: str) -> bool:
+        realm = await self._turn()
+        self._check_epoch(epoch)
+        known = realm.checkpoint
+        if known is not None and known.offset >= checkpoint.offset:
+            return False
+        if known is not None:
+            realm.staged.pop(known.name, None)
+        realm.checkpoint = checkpoint
+        return True
 
     async def trim(self, upto: int) -> None:
         realm = await self._turn()

@@ -6,7 +6,14 @@ from typing import Final, Self
 
 import attrs
 
-from mist.engine.contract import Engine, EngineUnavailable, Known, Standing, Trimmed
+from mist.engine.contract import (
+    Checkpoint,
+    Engine,
+    EngineUnavailable,
+    Known,
+    Standing,
+    Trimmed,
+)
 from mist.engine.opening import open_engine
 from mist.errors import HistoryUnavailable, MistError, StartupError
 from mist.history import Durability, History, Mirror
@@ -17,6 +24,10 @@ __all__ = ["Node", "open_node", "random_name"]
 log = logging.getLogger("mist.engine")
 
 _TRIES: Final = 5  # to begin at a place that is trimmed meanwhile
+
+
+class _Replaced(Exception):
+    """Parts of a checkpoint are gone, since there is another one."""
 
 
 @attrs.define(eq=False)
@@ -50,41 +61,70 @@ class Node:
 
         Raises:
             EngineUnavailable, HistoryUnavailable: ask again.
+            ValueError: the checkpoint is damaged.
         """
         mirror = self.mirror
         known = Known(mirror.epoch, mirror.offset, mirror.newest) if mirror.epoch else None
         name = random_name()
         standing = await self.engine.enter(name, known)
-        ancestors = {each.epoch: each.newest for each in standing.ancestors}
         if known is None:
-            await mirror.begin_anew(standing.epoch, ancestors, *await self._oldest(standing))
+            await self._begin(standing)
         elif not standing.shares(known):
-            lost = known.newest - ancestors.get(known.epoch, 0)
+            lost = known.newest - _ancestors(standing).get(known.epoch, 0)
             log.error("the engine has lost messages", extra={"epoch": standing.epoch, "lost": lost})
-            await mirror.begin_anew(standing.epoch, ancestors, *await self._oldest(standing))
             self.lost += lost
+            await self._begin(standing)
         elif known.offset + 1 < standing.oldest:
             log.error("the engine has trimmed what this node has not read yet")
-            await mirror.begin_anew(standing.epoch, ancestors, *await self._oldest(standing))
             self.overtaken += 1
+            await self._begin(standing)
         else:
-            await mirror.go_on(standing.epoch, ancestors)
+            await mirror.go_on(standing.epoch, _ancestors(standing))
         self.name, self.standing = name, standing
 
-    async def _oldest(self, standing: Standing) -> tuple[int, int]:
-        """The offset before the first record that is kept, and the highest id up to there."""
+    async def _begin(self, standing: Standing) -> None:
+        """Have what the last checkpoint has, or else nothing, and go on from there."""
         for _ in range(_TRIES):
-            if standing.oldest == 1:
-                return 0, 0
-            if standing.oldest > standing.offset:
-                return standing.offset, standing.newest
+            checkpoint = standing.checkpoint
             try:
-                records = await self.engine.read(standing.oldest - 1, max_bytes=1)
-            except Trimmed:
+                if checkpoint is None or checkpoint.offset + 1 < standing.oldest:
+                    place = await self._oldest(standing)
+                    await self.mirror.begin_anew(standing.epoch, _ancestors(standing), *place)
+                else:
+                    await self._restore(standing, checkpoint)
+            except (Trimmed, _Replaced):
                 standing = await self.engine.standing()
             else:
-                return standing.oldest - 1, records[0].first - 1
+                return
         raise EngineUnavailable("the engine trims its log all the time")
+
+    async def _restore(self, standing: Standing, checkpoint: Checkpoint) -> None:
+        log.info("the mirror begins with a checkpoint", extra={"bytes": checkpoint.size})
+        following = iter(range(checkpoint.parts))
+
+        async def part() -> bytes | None:
+            number = next(following, None)
+            if number is None:
+                return None
+            body = await self.engine.staged(checkpoint.name, number)
+            if body is None:
+                raise _Replaced
+            return body
+
+        await self.mirror.restore(standing.epoch, _ancestors(standing), checkpoint.offset, part)
+
+    async def _oldest(self, standing: Standing) -> tuple[int, int]:
+        """The offset before the first record that is kept, and the highest id up to there.
+
+        Raises:
+            Trimmed: it is not kept any more.
+        """
+        if standing.oldest == 1:
+            return 0, 0
+        if standing.oldest > standing.offset:
+            return standing.offset, standing.newest
+        records = await self.engine.read(standing.oldest - 1, max_bytes=1)
+        return standing.oldest - 1, records[0].first - 1
 
     async def close(self) -> None:
         """Close the mirror, and leave the engine."""
@@ -125,10 +165,14 @@ async def open_node(
         await node.close()
         if isinstance(error, HistoryUnavailable):
             raise StartupError(f"history: {error}") from error
-        if isinstance(error, MistError) and not isinstance(error, StartupError):
+        if isinstance(error, MistError | ValueError) and not isinstance(error, StartupError):
             raise StartupError(f"engine: {error}") from error
         raise
     return node
+
+
+def _ancestors(standing: Standing) -> dict[str, int]:
+    return {each.epoch: each.newest for each in standing.ancestors}
 
 
 def random_name() -> str:

@@ -39,6 +39,7 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "engine": ("memory://realm", "memory://realm"),
     "node": ("eu-1:1445", "eu-1:1445"),
     "advertise": ("https://eu-1.example/mist", "https://eu-1.example/mist"),
+    "checkpoint_bytes": ("1MiB", 1 << 20),
     "archive": ("archive", Path("archive")),
     "durability": ("process", "process"),
     "keep_age": ("30d", 2_592_000.0),

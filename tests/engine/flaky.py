@@ -4,7 +4,15 @@ from collections.abc import Sequence
 
 import trio
 
-from mist.engine.contract import Engine, EngineUnavailable, Known, Placed, Record, Standing
+from mist.engine.contract import (
+    Checkpoint,
+    Engine,
+    EngineUnavailable,
+    Known,
+    Placed,
+    Record,
+    Standing,
+)
 from mist.engine.members import Members
 from mist.engine.memory import MemoryEngine
 
@@ -82,6 +90,10 @@ class FlakyEngine(Engine):
     async def discard(self, batch: str) -> None:
         await self._check()
         await self._engine.discard(batch)
+
+    async def checkpoint(self, checkpoint: Checkpoint, epoch: str) -> bool:
+        await self._check()
+        return await self._engine.checkpoint(checkpoint, epoch)
 
     async def trim(self, upto: int) -> None:
         await self._check()

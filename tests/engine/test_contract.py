@@ -9,6 +9,7 @@ import trio.testing
 from mist.engine.contract import (
     MAX_BODY,
     Ancestor,
+    Checkpoint,
     Engine,
     EngineUnavailable,
     Forked,
@@ -268,3 +269,35 @@ async def test_what_a_later_epoch_has_lost_all_before_have(engine: Engine) -> No
     assert third.ancestors == (Ancestor(first, 3, 3), Ancestor(second, 5, 9))
     assert third.shares(Known(first, 3, 3))
     assert third.shares(Known(second, 5, 9))
+
+
+# checkpoints
+
+
+async def test_new_mirrors_begin_with_the_checkpoint_that_has_most(
+    engine: Engine, connect: Connect
+) -> None:
+    epoch = await fill(engine, 5)
+    other = await connect()
+    standing = await other.standing()
+    assert (standing.checkpoint, standing.appended) == (None, 5)
+    assert standing.time == (await read_all(engine))[-1].time
+    one = Checkpoint("one", 2, 3, 3, 1_000_000, 7, 3)
+    assert await engine.checkpoint(one, epoch)
+    assert (await other.standing()).checkpoint == one
+    assert not await other.checkpoint(Checkpoint("same", 1, 3, 3, 1, 7, 4), epoch)
+    assert not await other.checkpoint(Checkpoint("older", 1, 2, 2, 1, 7, 4), epoch)
+    assert (await other.standing()).checkpoint == one
+    later = Checkpoint("later", 1, 5, 5, 7, 9, 5)
+    assert await other.checkpoint(later, epoch)
+    assert (await engine.enter("new")).checkpoint == later
+
+
+async def test_a_checkpoint_of_another_epoch_is_refused(engine: Engine) -> None:
+    epoch = await fill(engine, 3)
+    await engine.checkpoint(Checkpoint("one", 2, 3, 3, 1, 7, 3), epoch)
+    standing = await engine.enter("more", Known(epoch, 5, 5))
+    assert standing.checkpoint is not None
+    assert standing.checkpoint.name == "one"
+    with pytest.raises(Forked):
+        await engine.checkpoint(Checkpoint("two", 2, 4, 4, 1, 7, 3), epoch)

@@ -10,6 +10,7 @@ import trio
 from mist.change import Change
 from mist.engine.contract import (
     Ancestor,
+    Checkpoint,
     Engine,
     Forked,
     Known,
@@ -37,13 +38,14 @@ _POLL: Final = 0.25  # seconds after which it is looked whether there is more, n
 _RECORDS: Final = 500  # read at most at a time
 _DROP_WAIT: Final = "100"  # milliseconds for a table's lock, for which others wait behind
 _STAGED: Final = 2 * 86_400  # seconds
+_REPLACED: Final = 600  # seconds for which parts of a checkpoint are kept that is replaced
 _LOCKED: Final = "55P03"  # SQLSTATE
 
 _STANDING: Final = """
 SELECT h.epoch, h.newest, h."offset", h.trimmed, coalesce((
   SELECT string_agg(format('%s %s %s', a.epoch, a."offset", a.newest), ';' ORDER BY a.number)
   FROM {schema}.ancestor AS a
-), '') FROM {schema}.head AS h
+), ''), h.time, h.appended, h.checkpoint FROM {schema}.head AS h
 """
 
 
@@ -111,8 +113,28 @@ class PostgresEngine(Engine):
         except ServerError as error:
             raise self._fence.failed(error, self._fence.epoch) from None
         match rows:
-            case [[str(epoch), int(newest), int(offset), int(trimmed), str(ancestors)]]:
-                return Standing(epoch, newest, offset, trimmed + 1, _ancestors(ancestors))
+            case [
+                [
+                    str(epoch),
+                    int(newest),
+                    int(offset),
+                    int(trimmed),
+                    str(ancestors),
+                    int(time),
+                    int(appended),
+                    str(checkpoint),
+                ]
+            ]:
+                return Standing(
+                    epoch,
+                    newest,
+                    offset,
+                    trimmed + 1,
+                    _ancestors(ancestors),
+                    time,
+                    appended,
+                    Checkpoint.parse(checkpoint),
+                )
             case _:
                 raise self._fence.forked(self._fence.epoch)
 
@@ -152,6 +174,11 @@ class PostgresEngine(Engine):
         await self._database.ask_anywhere(
             "DELETE FROM {schema}.staged WHERE batch = $1", batch.encode()
         )
+
+    async def checkpoint(self, checkpoint: Checkpoint, epoch: str) -> bool:
+        own = (checkpoint.offset, str(checkpoint), _REPLACED, *self._database.terms)
+        ((outcome,),) = await self._fence.evaluate(log_functions.CHECKPOINT, epoch, *own)
+        return outcome == "made"
 
     async def trim(self, upto: int) -> None:
         try:

@@ -12,7 +12,7 @@ from typing import Final
 
 from mist.engine.postgres.function import BEGIN_PARAMETERS, Function
 
-__all__ = ["APPEND", "DROP", "LOG_FUNCTIONS", "PUT", "READ", "STAGE", "TRIM"]
+__all__ = ["APPEND", "CHECKPOINT", "DROP", "LOG_FUNCTIONS", "PUT", "READ", "STAGE", "TRIM"]
 
 _SEGMENT_RECORDS: Final = 100_000
 _SEGMENT_BYTES: Final = 256 * 1024 * 1024
@@ -62,7 +62,8 @@ BEGIN
   ) USING place, first_id, p_count, at, head.time,
     coalesce((SELECT t.version FROM {schema}.token_head AS t), 0), p_serial, p_node, p_body;
   UPDATE {schema}.head AS h SET newest = head.newest + p_count, "offset" = place, time = at,
-    segment = head.segment, filled = head.filled + octet_length(p_body);
+    segment = head.segment, filled = head.filled + octet_length(p_body),
+    appended = head.appended + octet_length(p_body);
   PERFORM pg_notify('{channel}', '');
 END
 """.replace("{SEGMENT_RECORDS}", str(_SEGMENT_RECORDS)).replace(
@@ -105,6 +106,34 @@ BEGIN
 END
 """.replace("{FENCE}", _FENCE),
     uses=(PUT,),
+)
+
+CHECKPOINT: Final = Function(
+    "checkpoint",
+    f"{_FENCE_PARAMETERS}, p_offset bigint, p_checkpoint text, p_seconds bigint, "
+    f"{BEGIN_PARAMETERS}, OUT outcome text",
+    9,
+    """
+DECLARE
+  head {schema}.head%ROWTYPE;
+BEGIN
+  {BEGIN}
+  SELECT * INTO head FROM {schema}.head FOR NO KEY UPDATE;
+  {FENCE}
+  IF outcome IS NOT NULL THEN
+    RETURN;
+  END IF;
+  outcome := 'older';
+  IF head.checkpoint_offset < p_offset THEN
+    UPDATE {schema}.head AS h SET checkpoint = p_checkpoint, checkpoint_offset = p_offset;
+    UPDATE {schema}.staged SET expires = 'infinity'
+      WHERE batch = convert_to(split_part(p_checkpoint, ' ', 1), 'UTF8');
+    UPDATE {schema}.staged SET expires = clock_timestamp() + p_seconds * interval '1 second'
+      WHERE batch = convert_to(split_part(head.checkpoint, ' ', 1), 'UTF8');
+    outcome := 'made';
+  END IF;
+END
+""".replace("{FENCE}", _FENCE),
 )
 
 READ: Final = Function(
@@ -208,4 +237,4 @@ END
 """,
 )
 
-LOG_FUNCTIONS: Final = (PUT, APPEND, READ, TRIM, DROP, STAGE)
+LOG_FUNCTIONS: Final = (PUT, APPEND, CHECKPOINT, READ, TRIM, DROP, STAGE)

@@ -45,7 +45,10 @@ CREATE TABLE {schema}.head (
   time bigint NOT NULL DEFAULT 0,
   trimmed bigint NOT NULL DEFAULT 0,
   segment bigint NOT NULL DEFAULT 1,  -- the one that is written
-  filled bigint NOT NULL DEFAULT 0  -- bytes of bodies in it
+  filled bigint NOT NULL DEFAULT 0,  -- bytes of bodies in it
+  appended bigint NOT NULL DEFAULT 0,  -- bytes of all bodies
+  checkpoint text NOT NULL DEFAULT '',  -- the last one
+  checkpoint_offset bigint NOT NULL DEFAULT -1
 ) WITH (fillfactor = 10);  -- so that the next version of the row has room on its page
 CREATE TABLE {schema}.segment (first bigint PRIMARY KEY);
 CREATE TABLE {schema}.record (  -- empty: what segments are like

@@ -12,6 +12,7 @@ import trio
 from mist.change import Change
 from mist.engine.contract import (
     Ancestor,
+    Checkpoint,
     Engine,
     EngineUnavailable,
     Forked,
@@ -41,6 +42,7 @@ _SLICE: Final = 0.5  # seconds that Redis is asked to wait for a record, again a
 _RECORDS: Final = 500  # read at most in one step of Redis, which does nothing else meanwhile
 _TRIMMED: Final = 1_000  # records let go in one step, for the same reason
 _STAGED: Final = 2 * 86_400  # seconds
+_REPLACED: Final = 600  # seconds for which parts of a checkpoint are kept that is replaced
 
 
 class RedisEngine(Engine):
@@ -116,15 +118,22 @@ class RedisEngine(Engine):
 
     async def standing(self) -> Standing:
         fields = ("epoch", "newest", "offset", "trimmed", "ancestors")
-        reply = await self._fence.ask_anywhere("HMGET", self._fence.head, *fields)
+        later = ("time", "appended", "checkpoint")
+        reply = await self._fence.ask_anywhere("HMGET", self._fence.head, *fields, *later)
         match reply:
-            case [bytes(epoch), bytes(newest), bytes(offset), bytes(trimmed), bytes(ancestors)]:
+            case [*values] if all(isinstance(each, bytes) for each in values):
+                epoch, newest, offset, trimmed, ancestors, time, appended, checkpoint = [
+                    each.decode() for each in values if isinstance(each, bytes)
+                ]
                 return Standing(
-                    epoch.decode(),
+                    epoch,
                     int(newest),
                     int(offset),
                     int(trimmed) + 1,
-                    _ancestors(ancestors.decode()),
+                    _ancestors(ancestors),
+                    int(time),
+                    int(appended),
+                    Checkpoint.parse(checkpoint),
                 )
             case _:
                 raise self._fence.forked(self._fence.epoch)
@@ -162,6 +171,25 @@ class RedisEngine(Engine):
 
     async def discard(self, batch: str) -> None:
         await self._fence.ask_anywhere("UNLINK", self._staged + batch)
+
+    async def checkpoint(self, checkpoint: Checkpoint, epoch: str) -> bool:
+        fence = self._fence
+        before = ""
+        while True:
+            run = fence.run
+            own = (epoch, run, checkpoint.offset, str(checkpoint), before, _REPLACED)
+            # All keys of a script are named to it.
+            names = (checkpoint.name, before.partition(" ")[0])
+            keys = (fence.head, *[self._staged + each for each in names])
+            match await fence.evaluate(scripts.CHECKPOINT, keys, *own):
+                case int(done):
+                    return done == 1
+                case b"unconfirmed":
+                    await fence.confirm(run)
+                case b"forked":
+                    raise fence.forked(epoch)
+                case bytes(another):
+                    before = another.decode()
 
     async def trim(self, upto: int) -> None:
         done, wanted = 0, 1

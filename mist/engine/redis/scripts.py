@@ -17,7 +17,7 @@ import attrs
 
 from mist.engine.redis.connection import Command
 
-__all__ = ["APPEND", "CONFIRM", "ENTER", "FORMAT", "READ", "STAGE", "TRIM", "Script"]
+__all__ = ["APPEND", "CHECKPOINT", "CONFIRM", "ENTER", "FORMAT", "READ", "STAGE", "TRIM", "Script"]
 
 FORMAT: Final = 2
 """Of the keys and the records; a realm of another one is left alone."""
@@ -79,7 +79,7 @@ if not head[2] then
   if redis.call('EXISTS', KEYS[2]) == 1 then return 'headless' end
   if ARGV[1] == '' then return 'none' end
   redis.call('HSET', KEYS[1], 'format', ARGV[3], 'epoch', ARGV[2], 'newest', 0, 'offset', 0,
-    'trimmed', 0, 'time', 0, 'run', ARGV[5], 'ancestors', '')
+    'trimmed', 0, 'time', 0, 'run', ARGV[5], 'ancestors', '', 'appended', 0, 'checkpoint', '')
   redis.call('DEL', KEYS[3])
   if ARGV[6] ~= '' then fork(0, 0, 0, {ARGV[6], ARGV[2]}, tonumber(ARGV[7]), ARGV[5]) end
 elseif head[1] ~= ARGV[3] then
@@ -177,7 +177,7 @@ return 'forked'
 APPEND: Final = Script.of(
     """
 -- head, log, nodes, tokens; epoch, seen offset, its time, node, serial, count, body, run
-local head = redis.call('HMGET', KEYS[1], 'epoch', 'newest', 'offset', 'time', 'run')
+local head = redis.call('HMGET', KEYS[1], 'epoch', 'newest', 'offset', 'time', 'run', 'appended')
 if head[1] ~= ARGV[1] then return 'forked' end
 if head[5] ~= ARGV[8] then return 'unconfirmed' end
 local newest, offset, time = tonumber(head[2]), tonumber(head[3]), tonumber(head[4])
@@ -198,7 +198,7 @@ redis.call('XADD', KEYS[2], string.format('%.0f-0', offset + 1),
   string.format('%.0f %s %.0f %.0f %s %s %s', newest + 1, ARGV[6], next, time, tokens, ARGV[5],
     ARGV[4]), ARGV[7])
 redis.call('HSET', KEYS[1], 'newest', newest + tonumber(ARGV[6]), 'offset', offset + 1,
-  'time', next)
+  'time', next, 'appended', tonumber(head[6]) + #ARGV[7])
 redis.call('HSET', KEYS[3], ARGV[4],
   string.format('%s %.0f %.0f %.0f', ARGV[5], offset + 1, newest + 1, next))
 return {offset + 1, newest + 1, next}
@@ -246,6 +246,22 @@ if step > trimmed then
   redis.call('HSET', KEYS[1], 'trimmed', step)
 end
 return {step, upto}
+"""
+)
+
+CHECKPOINT: Final = Script.of(
+    """
+-- head, staged, staged of the one before; epoch, run, offset, checkpoint, the one before, seconds
+local head = redis.call('HMGET', KEYS[1], 'epoch', 'run', 'checkpoint')
+if head[1] ~= ARGV[1] then return 'forked' end
+if head[2] ~= ARGV[2] then return 'unconfirmed' end
+if head[3] ~= ARGV[5] then return head[3] end
+local known = string.match(head[3], '^%S+ %d+ (%d+)')
+if known and tonumber(known) >= tonumber(ARGV[3]) then return 0 end
+redis.call('HSET', KEYS[1], 'checkpoint', ARGV[4])
+redis.call('PERSIST', KEYS[2])
+redis.call('EXPIRE', KEYS[3], ARGV[6])
+return 1
 """
 )
 

@@ -9,6 +9,7 @@ import trio.testing
 
 from mist.engine.contract import (
     Ancestor,
+    Checkpoint,
     Engine,
     EngineUnavailable,
     Forked,
@@ -59,6 +60,19 @@ async def test_records_are_stamped_with_the_version_of_the_tokens(
     await engine.append("n", 3, b"3", 1, epoch)
     stamps = [each.tokens for each in await read_all(engine)]
     assert stamps == [0, 1795419000123, 1795419000124]
+
+
+async def test_parts_of_a_checkpoint_last_until_it_is_replaced(
+    engine: RedisEngine, redis: RedisServer
+) -> None:
+    epoch = await fill(engine, 5)
+    for offset, name in enumerate(("one", "two", "three"), 1):
+        await engine.stage(name, 0, b"part")
+        assert await engine.checkpoint(Checkpoint(name, 1, offset, offset, 4, 1, 1), epoch)
+    found = [redis.ask("TTL", f"{{mist:test}}:staged:{name}") for name in ("one", "two", "three")]
+    assert 300 < int(found[0][1:]) <= 600
+    assert 300 < int(found[1][1:]) <= 600
+    assert found[2] == b":-1\r\n"
 
 
 async def test_realms_are_apart(open_on: Open) -> None:
