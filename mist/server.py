@@ -331,7 +331,13 @@ async def open_server(config: Config) -> AsyncIterator[Server]:
                     raise StartupError(f"history: {error}") from error
             server = Server(config, hub, listening)
             if node is not None and isinstance(hub.sequencer, NodeSequencer):
-                hub.nodes = Nodes(node, hub.sequencer, hub.broker, server.describe)
+                hub.nodes = Nodes(
+                    node,
+                    hub.sequencer,
+                    hub.broker,
+                    server.describe,
+                    checkpoint_bytes=config.checkpoint_bytes,
+                )
             yield server
         finally:
             with trio.CancelScope(shield=True):

@@ -14,6 +14,7 @@ import trio
 
 from mist.broker.broker import Broker
 from mist.engine.beats import SILENT, Beats
+from mist.engine.checkpointing import LEAST, Checkpointer
 from mist.engine.contract import EngineUnavailable
 from mist.engine.members import Member
 from mist.engine.node import Node
@@ -92,6 +93,7 @@ class Nodes:
         node, sequencer: this server's.
         broker: answers what other nodes ask.
         describe: this server as it is now; the offset is filled in.
+        checkpoint_bytes: see `mist.engine.checkpointing.LEAST`.
     """
 
     def __init__(
@@ -100,8 +102,11 @@ class Nodes:
         sequencer: NodeSequencer,
         broker: Broker,
         describe: Callable[[], NodeState],
+        *,
+        checkpoint_bytes: int = LEAST,
     ) -> None:
         self._mirror = node.mirror
+        self._checkpointer = Checkpointer(node, least=checkpoint_bytes)
         self._broker = broker
         self._describe = describe
         self._beats = Beats(
@@ -118,8 +123,11 @@ class Nodes:
         return self._beats.size
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Beat until cancelled; see `Beats.run`."""
-        await self._beats.run(task_status=task_status)
+        """Beat, and see to the engine's log, until cancelled; see `Beats` and `Checkpointer`."""
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self._beats.run)
+            nursery.start_soon(self._checkpointer.run)
+            task_status.started()
 
     def _state(self) -> NodeState:
         return msgspec.structs.replace(self._describe(), offset=self._mirror.offset)

@@ -14,7 +14,10 @@ from random import Random
 from typing import TypeAlias
 
 import pytest
+import trio
 
+from mist.engine.contract import Standing
+from mist.engine.opening import open_engine
 from tests.engine.postgres_server import PostgresServer
 from tests.engine.redis_server import RedisServer
 from tests.processes import Process, dial, mist, serving, token_key
@@ -61,6 +64,7 @@ class Realm:
         """Start a node; the URL of its line protocol."""
         stack = ExitStack()
         options = ("--engine", self._engine.url(), "--token-key-file", str(self._key))
+        options += ("--checkpoint-bytes", "64KiB")  # so that there are some in a short time
         node = stack.enter_context(serving(self._folder / f"node{number}", *options))
         self._running[number] = stack, node
         return node.urls[0]
@@ -81,6 +85,11 @@ class Realm:
         stack, node = self._running.pop(number)
         node.popen.kill()
         stack.close()
+
+    def forget(self, number: int) -> None:
+        """Remove the mirror of a node that doesn't run."""
+        for path in (self._folder / f"node{number}").glob("mirror.db*"):
+            path.unlink()
 
     def until_stored(self, more: int) -> None:
         """Wait until so many more messages are acknowledged."""
@@ -118,6 +127,8 @@ def kill_in_turns(realm: Realm, engine: EngineServer, kills: int) -> None:
             continue
         number = random.choice(realm.nodes)
         realm.kill(number)
+        if kill % 5 == 0:
+            realm.forget(number)
         realm.start(number)
         realm.write(number)
     realm.until_stored(1_000)
@@ -149,10 +160,17 @@ def test_nodes_and_their_engine_are_killed_and_nothing_is_lost_or_twice(
 def test_sixty_kills_lose_nothing(realm: Realm, engine: EngineServer) -> None:
     kill_in_turns(realm, engine, 60)
     check(realm)
+    standing = trio.run(standing_of, engine.url())
+    assert standing.oldest > 1
     print(
         f"\n60 kills, 20 of them of the engine; {len(realm.stored)} messages acknowledged, "
-        "none lost"
+        f"none lost; of {standing.offset} records {standing.oldest - 1} were trimmed"
     )
+
+
+async def standing_of(url: str) -> Standing:
+    async with await open_engine(url) as engine:
+        return await engine.standing()
 
 
 def test_what_is_published_at_one_is_heard_at_the_others(realm: Realm) -> None:

@@ -10,7 +10,6 @@ import trio
 
 from mist.engine.contract import Ancestor, EngineUnavailable, Forked, Known, Placed
 from mist.engine.redis.engine import RedisEngine
-from tests.engine.outages import QUICK
 from tests.engine.proxy import Proxy
 from tests.engine.redis.conftest import Open
 from tests.engine.redis_server import RedisServer
@@ -238,7 +237,7 @@ async def test_of_all_at_once_nobody_is_left_waiting(open_on: Open, redis: Redis
 
 
 async def test_without_an_answer_a_vote_ends(open_on: Open, redis: RedisServer) -> None:
-    engine = await open_on(**QUICK)
+    engine = await open_on()
     epoch = await fill(engine, 1)
     redis.kill()
     with trio.fail_after(10), pytest.raises(EngineUnavailable):
