@@ -17,6 +17,13 @@ from tests.engine.test_contract import fill, read_all
 from tests.waiting import until
 
 
+@pytest.fixture(autouse=True)
+def durable(redis: RedisServer) -> None:
+    """What it has acknowledged is in its file, also where a sync takes long."""
+    redis.options += ["--appendfsync", "always"]
+    redis.ask("CONFIG", "SET", "appendfsync", "always")
+
+
 async def beating(open_on: Open, *names: str) -> list[RedisEngine]:
     """Members that have beaten once, by their connections."""
     engines = []
