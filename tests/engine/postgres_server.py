@@ -135,6 +135,7 @@ class PostgresServer:
             "shared_buffers=16MB",
             "dynamic_shared_memory_type=mmap",
             "max_wal_size=256MB",
+            "recovery_init_sync_method=syncfs",  # not each of the files of many realms
             *self.options,
         ]
         command = [str(self._programs / "postgres"), "-D", str(self.data)]

@@ -23,6 +23,13 @@ _KEPT: Final = 4  # connections that nobody uses
 _FIRST_DELAY: Final = 0.02  # seconds until a connection is tried again; then twice as long, up to:
 _LAST_DELAY: Final = 0.5
 
+# So that a server does not keep the other ends of connections that a network has swallowed: after
+# some, it would take no more.
+_KEEPALIVE: Final = """
+SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 4;
+SET tcp_user_timeout = 30000;
+"""
+
 T = TypeVar("T")
 
 Work = Callable[[Connection, trio.CancelScope], Awaitable[T]]
@@ -163,13 +170,13 @@ class Pool:
 
     async def _connect(self, scope: trio.CancelScope, *, listening: bool) -> Connection:
         connection = await dial(self._location, scope)
-        if listening:
-            try:
-                await connection.run(f'LISTEN "{self._channel}"', scope)
-            except BaseException:
-                connection.close()
-                raise
-            connection.notified = True  # of what came before
+        script = _KEEPALIVE + (f'LISTEN "{self._channel}";' if listening else "")
+        try:
+            await connection.run(script, scope)
+        except BaseException:
+            connection.close()
+            raise
+        connection.notified = True  # of what came before
         return connection
 
     def _unavailable(self, why: str) -> EngineUnavailable:

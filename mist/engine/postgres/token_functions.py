@@ -8,7 +8,7 @@ __all__ = ["ENTER_TOKENS", "READ_TOKENS", "TOKEN_FUNCTIONS", "WRITE_TOKENS"]
 
 ENTER_TOKENS: Final = Function(
     "enter_tokens",
-    f"p_fingerprint bytea, p_write text, {BEGIN_PARAMETERS}, OUT same boolean",
+    f"p_fingerprint bytea, p_write text, {BEGIN_PARAMETERS}, OUT outcome text",
     4,
     """
 DECLARE
@@ -18,9 +18,13 @@ BEGIN
   INSERT INTO {schema}.token_head VALUES (true, p_fingerprint, first, p_write, 0)
     ON CONFLICT DO NOTHING;
   IF FOUND THEN
+    IF EXISTS (SELECT FROM {schema}.token) OR EXISTS (SELECT FROM {schema}.token_change) THEN
+      RAISE EXCEPTION 'the tokens are damaged: they have no head';
+    END IF;
     INSERT INTO {schema}.token_change VALUES (first, p_write, 0, '{}', '{}');
   END IF;
-  SELECT h.fingerprint = p_fingerprint INTO same FROM {schema}.token_head AS h;
+  SELECT CASE WHEN h.fingerprint = p_fingerprint THEN 'entered' ELSE 'key' END INTO outcome
+    FROM {schema}.token_head AS h;
 END
 """,
 )

@@ -58,7 +58,7 @@ class PostgresTokens(SharedStore):
             await self._database.make()
         own = (fingerprint, secrets.token_hex(16))
         rows = await self._ask(ENTER_TOKENS.call, *own, *self._database.terms)
-        if rows[0][0] is not True:
+        if rows[0][0] == "key":
             raise WrongKey
 
     async def load(self) -> Snapshot:

@@ -72,6 +72,7 @@ async def engine(open_on: Open) -> PostgresEngine:
 @pytest.fixture
 async def quick(open_on: Open) -> PostgresEngine:
     """An engine that does not wait for long."""
+    await open_on()  # makes the realm, which takes its time
     return await open_on(**QUICK)
 
 

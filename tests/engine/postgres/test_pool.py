@@ -1,7 +1,9 @@
 """A PostgreSQL that fails: calls end in time, and go on once it is back; nothing is lost."""
 
 import os
+from contextlib import ExitStack
 
+import psycopg
 import pytest
 import trio
 import trio.testing
@@ -34,6 +36,7 @@ async def test_a_stopped_server_keeps_nobody_waiting(
 
 
 async def test_a_network_that_swallows_keeps_nobody_waiting(open_on: Open, proxy: Proxy) -> None:
+    await open_on()
     engine = await open_on(proxy.port, **QUICK)
     epoch = await fill(engine, 2)
     with proxy.freeze():
@@ -61,6 +64,7 @@ async def test_a_wait_is_ended_by_a_server_that_stops_in_it(
 
 
 async def test_a_lost_reply_is_no_lost_record(open_on: Open, proxy: Proxy) -> None:
+    await open_on()
     engine = await open_on(proxy.port, **QUICK)
     epoch = await fill(engine, 1)
     with proxy.lose_replies():
@@ -75,6 +79,7 @@ async def test_a_lost_reply_is_no_lost_record(open_on: Open, proxy: Proxy) -> No
 
 
 async def test_a_slow_network_is_waited_for(open_on: Open, proxy: Proxy) -> None:
+    direct = await open_on()
     engine = await open_on(proxy.port, timeout=1)
     epoch = await fill(engine, 2)
     body = os.urandom(12 << 20)
@@ -82,7 +87,7 @@ async def test_a_slow_network_is_waited_for(open_on: Open, proxy: Proxy) -> None
     began = trio.current_time()
     await engine.append("n", 3, body, 1, epoch)
     assert trio.current_time() - began > 1  # longer than what is small may take
-    assert [each.body for each in await read_all(engine)] == [b"1", b"2", body]
+    assert [each.body for each in await read_all(direct)] == [b"1", b"2", body]
 
 
 async def test_connections_that_are_cut_are_not_noticed(
@@ -155,6 +160,7 @@ async def test_a_cancelled_call_leaves_nothing_to_the_next(engine: PostgresEngin
 async def test_connections_that_are_open_at_one_end_are_not_tried_one_by_one(
     open_on: Open, proxy: Proxy
 ) -> None:
+    await open_on()
     engine = await open_on(proxy.port, **QUICK)
     epoch = await fill(engine, 2)
     async with trio.open_nursery() as nursery:
@@ -207,3 +213,44 @@ async def test_many_tasks_may_wait(open_on: Open, proxy: Proxy) -> None:
             assert proxy.connections <= 2
             await engine.append("n", 2, b"2", 1, epoch)
     assert got == [2] * 200
+
+
+async def test_the_server_ends_what_a_network_has_swallowed(
+    engine: PostgresEngine, postgres: PostgresServer
+) -> None:
+    await fill(engine, 1)
+    await engine.read(1, wait=0.01)
+    settings = ("idle", "interval", "count")
+    names = [f"current_setting('tcp_keepalives_{each}')" for each in settings]
+    for listening in (False, True):
+        rows = await engine._database.pool.call(
+            lambda connection, scope: connection.ask(f"SELECT {', '.join(names)}", (), scope),
+            listening=listening,
+        )
+        assert [list(each) for each in rows] == [["10", "5", "4"]]
+
+
+async def test_a_connection_that_an_administrator_ends_is_not_noticed(
+    engine: PostgresEngine, postgres: PostgresServer
+) -> None:
+    epoch = await fill(engine, 1)
+    for serial in range(2, 6):
+        postgres.ask(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'mist'"
+        )
+        assert await engine.append("n", serial, b"", 0, epoch) == Placed(serial, 2)
+
+
+async def test_a_server_with_too_many_connections_is_told(
+    open_on: Open, postgres: PostgresServer
+) -> None:
+    await open_on()
+    engine = await open_on(**QUICK)
+    epoch = await fill(engine, 1)
+    engine._database.pool._drop()
+    with ExitStack() as stack:
+        with pytest.raises(psycopg.OperationalError):
+            while True:
+                stack.enter_context(postgres.connect())
+        assert "too many clients" in await refused(lambda: engine.append("n", 2, b"", 0, epoch))
+    await answered(lambda: engine.append("n", 2, b"", 0, epoch))
