@@ -141,7 +141,11 @@ class SharedRegistry(Registry):
             raise RegistryUnavailable
 
     async def refresh(self, token: str) -> None:
-        self.check_contact()
+        if self._failing:
+            self.check_contact()
+        if self.silence > MAX_SILENCE:
+            # This server may have stood still itself, or the store be slow: that is soon known.
+            await self.sync()
         digest = self._hmac.of(token)
         known = None if digest is None else self._records.get(digest)
         if digest is None or (known is not None and known.tags):

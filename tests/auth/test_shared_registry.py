@@ -357,6 +357,18 @@ async def test_without_contact_for_a_second_nobody_is_let_in(
     assert [each.message for each in caplog.records] == ["the token registry can't be followed"]
 
 
+async def test_a_server_that_stood_still_itself_asks_before_it_refuses(
+    autojump_clock: MockClock, realm: Realm
+) -> None:
+    server = await realm.server(follows=False)
+    await server.one(Register("t", A))
+    server.registry._contact -= 10
+    with pytest.raises(RegistryUnavailable):
+        server.registry.lookup("t")
+    await server.registry.refresh("t")
+    assert server.registry.lookup("t") is not None
+
+
 async def test_an_answer_that_was_long_on_its_way_is_no_contact(
     autojump_clock: MockClock,
     realm: Realm,
