@@ -289,6 +289,7 @@ async def open_server(config: Config) -> AsyncIterator[Server]:
                 history = await open_history(
                     config.history_url, durability=Durability(config.durability)
                 )
+            # Behind the node: what a checkpoint has brought is not older than the tokens then are.
             registry = await open_tokens(
                 config.tokens_url,
                 key_file=config.token_key_file,

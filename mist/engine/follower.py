@@ -6,7 +6,9 @@ engine's log is in another epoch, or has trimmed what the mirror lacks, the node
 """
 
 import logging
+import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import groupby
 from typing import Final, TypeAlias
 
@@ -123,16 +125,22 @@ class Follower:
         """Enter anew. Nothing that is read of the mirror is known to be right before."""
         self.caught_up = False
         log.warning("the node enters anew", extra={"reason": str(error)})
-        while True:
-            try:
-                await self._node.enter()
-            except (MistError, ValueError) as problem:
-                await self._note(problem)
-            else:
-                break
+        await self._insist(self._node.enter)
+        if self._reach is not None:
+            # What a checkpoint has brought bears no stamps: the newest version there is will do.
+            await self._insist(partial(self._reach, sys.maxsize))
         self.lag = Lag(self._mirror.offset)
         self._works()
         await self._entered()
+
+    async def _insist(self, call: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            try:
+                await call()
+            except (MistError, ValueError) as problem:
+                await self._note(problem)
+            else:
+                return
 
     async def reach(self, id_: int) -> None:
         """Wait until it is known whether the log has an id.

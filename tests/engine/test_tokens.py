@@ -9,6 +9,7 @@ import trio.testing
 
 from mist.auth.shared_registry import SharedRegistry
 from mist.commands import AddTags, Register, RemoveTags, Unregister
+from mist.engine.checkpointing import Checkpointer
 from mist.engine.tokens import open_shared_store
 from mist.errors import HistoryUnavailable
 from mist.history import Durability
@@ -18,9 +19,6 @@ from tests.engine.nodes import Server, Start
 from tests.history.messages import replay
 from tests.sessions.storing import join, take
 from tests.waiting import until
-
-KINDS = ["memory", "redis wheel", "redis system"]
-pytestmark = pytest.mark.parametrize("realm", KINDS, indirect=True)
 
 A, AB = frozenset("a"), frozenset("ab")
 KEY = b"k" * 32
@@ -112,6 +110,24 @@ async def test_a_tag_that_is_taken_is_gone_before_what_comes_behind(
     lines = take(session).splitlines()
     assert b"publish b 2" in lines
     assert b"publish a 1" not in lines
+
+
+async def test_what_comes_by_a_checkpoint_is_behind_revocations_too(
+    start_member: StartMember,
+) -> None:
+    one, two = await start_member(), await start_member(follows=False)
+    await one.registry.execute([Register("t", A)])
+    await two.registry.sync()
+    await one.server.hub.store_all([(A, b"1"), (A, b"2")])
+    await arrived(two, 2)
+    two.server.engine.deaf = True
+    await one.registry.execute([Unregister("t")])
+    await one.server.hub.store_all([(A, b"3"), (A, b"4")])
+    assert await Checkpointer(one.server.node, least=1).step()
+    await one.server.engine.trim((await one.server.engine.standing()).offset)
+    two.server.engine.deaf = False
+    await until(lambda: two.server.sequencer.ready and two.server.sequencer.newest == 4)
+    assert two.registry.lookup("t") is None
 
 
 async def test_where_nothing_is_revoked_nothing_is_asked(start_member: StartMember) -> None:
