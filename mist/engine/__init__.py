@@ -19,6 +19,7 @@ first for all, and nobody gets what is not kept.
     fence       whether the log is still the one that it was, whichever process has it
     members     which nodes are there; leases, questions to all nodes
     beats       a node's heartbeats, and questions from and to the others
+    leases      what one node does at a time
     lag         by how much a node is behind
     entries     what a record says: messages, a writer's batch, forgotten keys
     opening     finds the member for a URL

@@ -190,7 +190,7 @@ class Members(ABC):
 
         At any time one node at most holds the lease of a name, by the engine's clock. A holder that
         was stopped may still take itself for it: what must not be done under a lease that has
-        ended is checked at the engine, see `holds` and `Engine.trim`.
+        ended is checked where it is done, see `holds`. `mist.engine.leases` does the rest.
 
         Returns:
             The fence: a number that ascends with every change of the holder and stays the same
