@@ -68,6 +68,7 @@ _WITH_BODY: Final = {
 _WITH_CREDENTIALS: Final = {
     401: "No credential, or an invalid one.",
     403: "The credential does not allow this.",
+    503: "The token registry, which servers share, can't be reached.",
 }
 
 
