@@ -4,8 +4,8 @@ A value is a seal and then a JSON array. The seal is an HMAC under a key that is
 of the tokens, of the digest and the array. So a value that is damaged, was made by another
 program, or was copied from one token to another is told from a record, and grants nothing.
 
-A seal doesn't tell the age of a value: who can write to the store can put back an earlier one of the
-same token, and so undo its revocation.
+A seal doesn't tell the age of a value: who can write to the store can put back an earlier one of
+the same token, and so undo its revocation.
 """
 
 import hmac

@@ -188,14 +188,17 @@ class SharedRegistry(Registry):
     # what others have written
 
     async def _take_in_news(self, wait: float = 0.0) -> None:
-        after, asked = self._version, trio.current_time()
-        if not wait:
-            self._asked = asked
-        try:
-            updates = await self._store.news(after, wait=wait)
-        except ForgottenVersion:
-            await self._load(after)
-            return
+        while True:
+            after, asked = self._version, trio.current_time()
+            if not wait:
+                self._asked = asked
+            try:
+                updates = await self._store.news(after, wait=wait)
+            except ForgottenVersion:
+                # What is loaded may be older than this call, where another task has begun it.
+                await self._load(after)
+            else:
+                break
         await self._take_in(after, updates)
         self._contact = max(self._contact, asked)
 

@@ -16,7 +16,7 @@ from mist.attributes import Attributes
 from mist.auth import Enroll, Record, Remove
 from mist.auth.changes import Change, Outcome
 from mist.auth.key import make_key_file
-from mist.auth.shared import Update, Version
+from mist.auth.shared import Snapshot, Update, Version
 from mist.auth.shared_memory import SharedMemory, SharedMemoryStore
 from mist.auth.shared_registry import MAX_SILENCE, SharedRegistry
 from mist.commands import AddTags, Register, RemoveTags, Unregister
@@ -507,6 +507,48 @@ async def test_where_changes_are_forgotten_the_differences_are_announced(
     assert two.registry.page(9) == one.registry.page(9)
     assert two.registry.version == one.registry.version
     assert "loaded anew" in caplog.text
+
+
+class SlowlyLoaded(SharedMemoryStore):
+    """Loads what it has now, and hands it over when it is let go on."""
+
+    def __init__(self, memory: SharedMemory) -> None:
+        super().__init__(memory)
+        self.go_on = trio.Event()
+        self.go_on.set()
+
+    async def load(self) -> Snapshot:
+        snapshot = await super().load()
+        await self.go_on.wait()
+        return snapshot
+
+
+async def test_what_is_revoked_while_it_loads_is_taken_in_by_who_asks(
+    autojump_clock: MockClock, realm: Realm, nursery: trio.Nursery
+) -> None:
+    one = await realm.server()
+    await one.one(Register("t", A))
+    store = SlowlyLoaded(realm.memory)
+    flaky = FlakyStore(store)
+    registry = await SharedRegistry.open(flaky, KEY)
+    store.go_on = trio.Event()
+    await one.one(Register("u", A))
+    del realm.memory.log[:-1]
+    nursery.start_soon(registry.run)
+    await settled()
+    await one.one(Unregister("t"))
+    found: list[Record | None] = []
+
+    async def ask() -> None:
+        await registry.sync()
+        found.append(registry.lookup("t"))
+
+    nursery.start_soon(ask)
+    await settled()
+    flaky.deaf = True
+    store.go_on.set()
+    await until(lambda: found)
+    assert found == [None]
 
 
 async def test_another_registry_in_its_place_is_loaded(
