@@ -1,6 +1,8 @@
 """Tokens and what they grant: the registry, its records, and the contract of its stores.
 
-    Registry        the tokens of a server, in memory; see `registry`
+    Registry        the tokens of a server, in memory; see `registry`. Its members: `local`, over a
+                    `TokenStore`, and `shared_registry`, over a store that servers share; see
+                    `shared`
     Record, Grant   one registered token; what its tags allow
     Change          a change of one token; see `changes`
     TokenStore      the contract of what makes a registry durable. Its members, by URL:

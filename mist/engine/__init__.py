@@ -23,6 +23,7 @@ first for all, and nobody gets what is not kept.
     lag         by how much a node is behind
     entries     what a record says: messages, a writer's batch, forgotten keys
     opening     finds the member for a URL
+    tokens      finds the member for the URL of a token registry, shared or not
     memory      `memory://`: nodes in one process
     redis/      `redis://`, `rediss://`
     postgres/   `postgresql://`

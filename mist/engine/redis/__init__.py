@@ -10,6 +10,7 @@
     engine         `RedisEngine`: the contract over them
     requirements   what a Redis has to be set to
     opening        looks at that, and makes the engine
+    tokens         tokens that servers share; `token_scripts` says how they are kept
 
 Keys of a realm, in one slot of a cluster:
 
@@ -18,6 +19,7 @@ Keys of a realm, in one slot of a cluster:
     {mist:REALM}:nodes           each node's last serial, and the place it was given
     {mist:REALM}:staged:BATCH    a batch's parts, which expire
     {mist:REALM}:members, …      see `members`
+    {mist:REALM}:tokens, …       see `token_scripts`
 
 Commands are sent and replies read here, over hiredis' parser, and not by a client library. Measured
 with coredis 6.9 on trio, one call at a time: 204 and 218 µs of processor to append and to read a

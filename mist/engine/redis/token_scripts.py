@@ -40,7 +40,7 @@ return 'known'
 
 WRITE: Final = Script.of(
     """
--- head, tokens, log; version, its write, name of this one, changes kept, changes
+-- head, tokens, log; version, its write, name of this one, changes kept, how many, changes
 local head = redis.call('HMGET', KEYS[1], 'version', 'write', 'changes')
 if not head[1] then return 'gone' end
 local version = string.format('%.0f', ARGV[1] + 1)
@@ -50,22 +50,15 @@ if head[1] ~= ARGV[1] or head[2] ~= ARGV[2] then
   if entry and string.match(entry[2][1], '^%x+') == ARGV[3] then return 'written' end
   return 'stale'
 end
-local set, gone, changes, at = {}, {}, tonumber(head[3]), 1
-local body = ARGV[5]
+local set, gone, changes, at = {}, {}, head[3] + ARGV[5], 1
+local body = ARGV[6]
 local function flush()
   if #set > 0 then redis.call('HSET', KEYS[2], unpack(set)) end
   if #gone > 0 then redis.call('HDEL', KEYS[2], unpack(gone)) end
   set, gone = {}, {}
 end
 -- The first write: where Redis refuses one, such as for want of memory, it refuses this.
-local total = 0
-local place = 1
-while place <= #body do
-  place = place + 36 + struct.unpack('>I4', body, place + 32)
-  total = total + 1
-end
-redis.call('XADD', KEYS[3], version .. '-0', string.format('%s %.0f', ARGV[3], changes + total),
-  body)
+redis.call('XADD', KEYS[3], version .. '-0', string.format('%s %.0f', ARGV[3], changes), body)
 while at <= #body do
   local digest, length = struct.unpack('>c32I4', body, at)
   at = at + 36
@@ -79,7 +72,6 @@ while at <= #body do
   if #set + #gone > 2000 then flush() end
 end
 flush()
-changes = changes + total
 redis.call('HSET', KEYS[1], 'version', version, 'write', ARGV[3],
   'changes', string.format('%.0f', changes))
 -- A few at a time, since one may be of megabytes. Each write leaves fewer, down to those to keep.

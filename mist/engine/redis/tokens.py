@@ -118,6 +118,7 @@ class RedisTokens(SharedStore):
             after.write,
             name,
             KEPT_CHANGES,
+            len(changes),
             _pack(changes),
         )
         match reply:
