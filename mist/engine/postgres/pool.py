@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 
 import trio
 
+from mist.change import Change
 from mist.engine.contract import EngineUnavailable
 from mist.engine.postgres.connection import Connection, Row, Value, dial
 from mist.engine.postgres.errors import ConnectionLost, ServerError
@@ -48,6 +49,8 @@ class Pool:
         self._location = location
         self._idle: list[Connection] = []
         self._listening: Connection | None = None  # where it is idle
+        self._waiting = False  # whether a task waits for a notification
+        self._notified = Change()
         self._slots = trio.Semaphore(_MOST)
         self._calls: set[trio.CancelScope] = set()
         self._generation = 0  # grows as connections are dropped: what was opened before is not kept
@@ -84,7 +87,7 @@ class Pool:
         )
 
     async def wait(self, seconds: float) -> None:
-        """Wait for a notification, for a time. By one task at a time.
+        """Wait for a notification, for a time.
 
         Raises:
             EngineUnavailable: as `call`.
@@ -94,10 +97,18 @@ class Pool:
             await connection.wait(seconds, scope)
             connection.notified = False
 
+        if self._waiting:  # on the one connection that there is for it
+            with trio.move_on_after(seconds):
+                await self._notified.wait()
+            return
+        self._waiting = True
         try:
             await self.call(wait, wait=seconds, listening=True)
         except ServerError as error:
             raise self._unavailable(str(error)) from None
+        finally:
+            self._waiting = False
+            self._notified.notify()
 
     async def ask(self, statement: str, *values: Value) -> list[Row]:
         """Have a statement done, and return its rows; see `Connection.ask`.

@@ -51,7 +51,7 @@ class PostgresTokens(SharedStore):
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._waiting = trio.Lock()  # one task at a time is notified
+        self._newest: Version | None = None  # where it is known: there was none behind it
 
     async def enter(self, fingerprint: bytes) -> None:
         with _translated():
@@ -114,23 +114,21 @@ class PostgresTokens(SharedStore):
 
     async def news(self, after: Version, *, wait: float = 0.0) -> Sequence[Update]:
         give_up = trio.current_time() + wait
-        while True:
-            updates, newest = await self._read(after)
-            left = give_up - trio.current_time()
-            if newest != after.number or left <= 0:
-                break
+        if wait > 0 and after == self._newest:
+            await self._wait(min(wait, _POLL))
+        updates, newest = await self._read(after)
+        while newest == after.number and (left := give_up - trio.current_time()) > 0:
             await self._wait(min(left, _POLL))
+            updates, newest = await self._read(after)
         while updates and updates[-1].version.number < newest:
             more, _ = await self._read(updates[-1].version)
             updates += more
         return updates
 
     async def _wait(self, seconds: float) -> None:
-        """Wait for news, for a time."""
-        with trio.move_on_after(seconds):
-            async with self._waiting:
-                with _translated():
-                    await self._database.pool.wait(seconds)
+        """Wait for a notification, for a time."""
+        with _translated():
+            await self._database.pool.wait(seconds)
 
     async def _read(self, after: Version) -> tuple[list[Update], int]:
         """Updates behind a version, as many as are read at a time, and the newest number."""
@@ -148,6 +146,8 @@ class PostgresTokens(SharedStore):
                 case [_, _, int(number), str(write), [*digests], [*values]]:
                     changes = dict(zip(digests, values, strict=True))
                     updates.append(Update(Version(number, write), cast(Changes, changes)))
+        last = updates[-1].version if updates else after
+        self._newest = last if last.number == newest else None
         return updates, newest
 
     async def _ask(self, statement: str, *values: Value) -> Sequence[Row]:

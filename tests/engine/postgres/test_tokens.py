@@ -149,6 +149,16 @@ async def test_news_are_found_where_no_notification_comes(
     assert found == written
 
 
+async def test_waiting_for_news_takes_one_connection(open_tokens_on: Open, proxy: Proxy) -> None:
+    store = await open_tokens_on(proxy.port)
+    version = (await store.load()).version
+    for _ in range(5):
+        async with trio.open_nursery() as nursery:
+            for _ in range(3):
+                nursery.start_soon(lambda: store.news(version, wait=0.02))
+    assert proxy.connections <= 1 + 3  # to listen, and for those that ask at once
+
+
 async def test_who_waits_for_tokens_is_not_woken_by_records(
     store: PostgresTokens, postgres: PostgresServer, realm: str
 ) -> None:
