@@ -14,7 +14,7 @@ import fcntl
 import socket
 import struct
 import termios
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, TypeAlias
 
 import trio
@@ -28,7 +28,8 @@ from mist.engine.postgres.location import Location
 __all__ = ["Connection", "Row", "Value", "dial"]
 
 Value: TypeAlias = "int | str | bytes | bool | Sequence[bytes | None]"
-Row: TypeAlias = "Sequence[int | str | bytes | bool | list[bytes | None] | None]"
+Cell: TypeAlias = "int | str | bytes | bool | list[bytes | None] | None"
+Row: TypeAlias = Sequence[Cell]
 
 _SLOWEST: Final = 4 << 20  # bytes a second of large values
 
@@ -258,22 +259,23 @@ def _unpack(value: bytes) -> list[bytes | None]:
 
 
 def _rows(result: pq.abc.PGresult) -> Iterator[Row]:
-    kinds = [result.ftype(column) for column in range(result.nfields)]
+    decoders = [_DECODERS[result.ftype(column)] for column in range(result.nfields)]
     for row in range(result.ntuples):
-        yield [_decode(result.get_value(row, column), kind) for column, kind in enumerate(kinds)]
+        values = [result.get_value(row, column) for column in range(len(decoders))]
+        yield [
+            None if value is None else decode(value)
+            for value, decode in zip(values, decoders, strict=True)
+        ]
 
 
-def _decode(value: bytes | None, kind: int) -> int | str | bytes | bool | list[bytes | None] | None:
-    if value is None or kind == _BYTEA:
-        return value
-    if kind == _INT8:
-        return int.from_bytes(value, "big", signed=True)
-    if kind == _BOOL:
-        return value == b"\1"
-    if kind == _BYTEAS:
-        return _unpack(value)
-    assert kind == _TEXT, f"no type that mist asks for: {kind}"
-    return value.decode()
+# Of the types that mist asks for.
+_DECODERS: Final[dict[int, Callable[[bytes], Cell]]] = {
+    _BOOL: lambda value: value == b"\1",
+    _BYTEA: lambda value: value,
+    _INT8: lambda value: int.from_bytes(value, "big", signed=True),
+    _TEXT: bytes.decode,
+    _BYTEAS: _unpack,
+}
 
 
 def _error(result: pq.abc.PGresult) -> ServerError:

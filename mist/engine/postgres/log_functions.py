@@ -145,6 +145,8 @@ READ: Final = Function(
 DECLARE
   head {schema}.head%ROWTYPE;
   segment bigint;
+  r record;
+  size bigint := 0;
 BEGIN
   SELECT * INTO head FROM {schema}.head;
   {FENCE}
@@ -162,15 +164,24 @@ BEGIN
   END IF;
   -- The next segment is for the next call.
   SELECT max(s.first) INTO segment FROM {schema}.segment AS s WHERE s.first <= p_after + 1;
-  RETURN QUERY EXECUTE format($query$
-    SELECT NULL::text, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint,
-      r."offset", r.first, r.count, r.time, r.previous, r.tokens, r.serial, r.node, r.body
-    FROM (
-      SELECT s.*, sum(octet_length(s.body)) OVER (ORDER BY s."offset") - octet_length(s.body)
-        AS before
-      FROM (SELECT * FROM {schema}.%I WHERE "offset" > $1 ORDER BY "offset" LIMIT $2) AS s
-    ) AS r WHERE r.before < $3 ORDER BY r."offset"
-    $query$, 'record_' || segment) USING p_after, p_records, p_bytes;
+  FOR r IN EXECUTE format(
+    'SELECT * FROM {schema}.%I WHERE "offset" > $1 ORDER BY "offset" LIMIT $2',
+    'record_' || segment
+  ) USING p_after, p_records LOOP
+    outcome := NULL;
+    "offset" := r."offset";
+    first := r.first;
+    count := r.count;
+    at := r.time;
+    previous := r.previous;
+    tokens := r.tokens;
+    serial := r.serial;
+    node := r.node;
+    body := r.body;
+    RETURN NEXT;
+    size := size + octet_length(r.body);
+    EXIT WHEN size >= p_bytes;
+  END LOOP;
 END
 """.replace("{FENCE}", _FENCE),
     returns="RETURNS TABLE (outcome text, last bigint, last_time bigint, newest bigint, "
