@@ -337,6 +337,7 @@ async def open_server(config: Config) -> AsyncIterator[Server]:
                     hub.sequencer,
                     hub.broker,
                     server.describe,
+                    erase=None if sealer is None else sealer.erase,
                     checkpoint_bytes=config.checkpoint_bytes,
                 )
             yield server

@@ -142,7 +142,12 @@ class Sealer:
         return self.sealed
 
     async def erase(
-        self, erasure: Erasure, *, after: int = 0, seconds: float | None = None
+        self,
+        erasure: Erasure,
+        *,
+        after: int = 0,
+        upto: int | None = None,
+        seconds: float | None = None,
     ) -> Erased:
         """Erase messages from the log, and keep them from being sealed; see `History.erase`.
 
@@ -152,7 +157,7 @@ class Sealer:
             broken, self._broken = self._broken, True  # the log is read again from what is sealed
             done: Erased | None = None
             try:
-                done = await self.history.erase(erasure, after=after, seconds=seconds)
+                done = await self.history.erase(erasure, after=after, upto=upto, seconds=seconds)
             finally:
                 if done is not None and done.last <= self.sealed:
                     self._broken = broken  # the open segment has none of them

@@ -15,6 +15,7 @@ first for all, and nobody gets what is not kept.
     node        a server's place at an engine, and its mirror
     follower    applies what comes from the engine to the mirror
     checkpointing  what new nodes begin with, and when the log is trimmed
+    eraser      carries out erasures
     contract    `Engine`, its records, what goes wrong
     fence       whether the log is still the one that it was, whichever process has it
     members     which nodes are there; leases, questions to all nodes

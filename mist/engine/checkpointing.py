@@ -54,8 +54,12 @@ class Checkpointer:
             except (MistError, ValueError) as error:
                 log.warning("no checkpoint can be made", extra={"reason": str(error)})
 
-    async def step(self) -> bool:
+    async def step(self, *, erased: int = 0) -> bool:
         """Make a checkpoint, if one is due and no other node is at it.
+
+        Args:
+            erased: offset of an erasure that all nodes have carried out. One is due then, and of
+                what was before nothing is kept.
 
         Returns:
             Whether it was made.
@@ -64,13 +68,15 @@ class Checkpointer:
             MistError: the engine or the mirror is not there, or damaged.
         """
         node = self._node
-        if not node.mirror.epoch or not await self._is_due(await node.engine.standing()):
+        if not node.mirror.epoch or node.mirror.erasures:
+            return False
+        if not erased and not await self._is_due(await node.engine.standing()):
             return False
         members, name = node.engine.members, node.name
         if await members.take(_LEASE, name, _LEASE_SECONDS) is None:
             return False
         try:
-            made = await self._make()
+            made = await self._make(erased)
         finally:
             with trio.move_on_after(1) as scope:
                 scope.shield = True
@@ -95,7 +101,7 @@ class Checkpointer:
             self._began = place, records[0].time if records else standing.time
         return self._began[1]
 
-    async def _make(self) -> bool:
+    async def _make(self, erased: int) -> bool:
         node = self._node
         engine, name = node.engine, f"checkpoint-{secrets.token_hex(8)}"
         standing = await engine.standing()
@@ -125,6 +131,16 @@ class Checkpointer:
                     await engine.discard(name)
         if made:
             log.info("a checkpoint was made", extra={"offset": offset, "bytes": size})
-            if standing.checkpoint is not None:
-                await engine.trim(standing.checkpoint.offset)
+            before = standing.checkpoint
+            if before is not None and erased:
+                await engine.discard(before.name)
+            await self._trim(max(erased, 0 if before is None else before.offset))
         return made
+
+    async def _trim(self, upto: int) -> None:
+        if upto:
+            await self._node.engine.trim(upto)
+        batches = self._node.batches
+        while batches and batches[0][0] <= upto:
+            await self._node.engine.discard(batches[0][1])
+            batches.popleft()

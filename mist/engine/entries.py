@@ -3,6 +3,7 @@
     Messages        what a group of publishers published, as blocks without ids or times
     StagedBatch     a writer's batch, of which the parts are staged
     ForgottenKeys   idempotency keys that are too old, or too many
+    Erase           what is to be erased of all that was published before
     Void            ids of nothing: an epoch begins, see `mist.engine.contract.Record`
 
 Every mirror does the same with the same records, in the same order. So whether a key was known, or
@@ -16,10 +17,11 @@ import msgspec
 
 from mist.history import Key, Mark
 from mist.history.commits import PackedBlock, pack_block, unpack_block
+from mist.history.erasure import Erasure
 from mist.history.layout import Row
 from mist.history.mirroring import Piece
 
-__all__ = ["Entry", "ForgottenKeys", "Messages", "StagedBatch", "Void", "decode", "encode"]
+__all__ = ["Entry", "Erase", "ForgottenKeys", "Messages", "StagedBatch", "Void", "decode", "encode"]
 
 
 class _Piece(msgspec.Struct, array_like=True, frozen=True):
@@ -100,15 +102,40 @@ class ForgottenKeys(msgspec.Struct, array_like=True, frozen=True, tag="keys"):
     most_of_owner: int
 
 
+class Erase(msgspec.Struct, array_like=True, frozen=True, tag="erase"):
+    """What is to be erased.
+
+    Attributes:
+        tags, publisher: see `mist.history.erasure.Erasure`; tags are sorted.
+    """
+
+    tags: list[str] | None
+    publisher: str | None
+
+    @classmethod
+    def of(cls, erasure: Erasure) -> "Erase":
+        """This one."""
+        return cls(None if erasure.tags is None else sorted(erasure.tags), erasure.publisher)
+
+    @property
+    def erasure(self) -> Erasure:
+        """What it says.
+
+        Raises:
+            ValueError: nothing.
+        """
+        return Erasure(None if self.tags is None else frozenset(self.tags), self.publisher)
+
+
 class Void(msgspec.Struct, frozen=True):
     """Ids of nothing."""
 
 
-Entry: TypeAlias = Messages | StagedBatch | ForgottenKeys | Void
+_Encoded: TypeAlias = Messages | StagedBatch | ForgottenKeys | Erase
 
-_decoder: msgspec.msgpack.Decoder[Messages | StagedBatch | ForgottenKeys] = msgspec.msgpack.Decoder(
-    Messages | StagedBatch | ForgottenKeys
-)
+Entry: TypeAlias = _Encoded | Void
+
+_decoder: msgspec.msgpack.Decoder[_Encoded] = msgspec.msgpack.Decoder(_Encoded)
 
 encode = msgspec.msgpack.Encoder().encode
 """An entry as the body of a record."""

@@ -17,7 +17,7 @@ import trio
 
 from mist.change import Change
 from mist.engine.contract import Forked, Record, Trimmed
-from mist.engine.entries import Entry, ForgottenKeys, Messages, StagedBatch, Void, decode
+from mist.engine.entries import Entry, Erase, ForgottenKeys, Messages, StagedBatch, Void, decode
 from mist.engine.lag import Lag
 from mist.engine.node import Node
 from mist.errors import HistoryUnavailable, MistError
@@ -186,7 +186,9 @@ class Follower:
             arrival = BatchArrival(
                 record.offset, record.first, record.time, self._bulk(record, entry), entry.mark
             )
-            return [Arrived(record, commit=await self._mirror.apply_batch(arrival))]
+            commit = await self._mirror.apply_batch(arrival)
+            self._node.batches.append((record.offset, entry.staged))
+            return [Arrived(record, commit=commit)]
         if isinstance(entry, ForgottenKeys):
             while await self._history.forget_keys(entry.before, entry.most, entry.most_of_owner):
                 pass
@@ -197,6 +199,7 @@ class Follower:
                 record.time,
                 entry.pieces() if isinstance(entry, Messages) else (),
                 record.count if isinstance(entry, Void) else 0,
+                entry.erasure if isinstance(entry, Erase) else None,
             )
             for record, entry in step
         ]

@@ -2,6 +2,7 @@
 
 import logging
 import secrets
+from collections import deque
 from typing import Final, Self
 
 import attrs
@@ -23,6 +24,7 @@ __all__ = ["Node", "open_node", "random_name"]
 
 log = logging.getLogger("mist.engine")
 
+_BATCHES: Final = 1_000
 _TRIES: Final = 5  # to begin at a place that is trimmed meanwhile
 
 
@@ -41,6 +43,7 @@ class Node:
         name: of this run of the server, as the engine knows it.
         standing: of the engine's log when it was entered last.
         lost: ids of the mirror that the engine has lost, since the start.
+        batches: offset and name of the batches that came last: their parts may still be staged.
         overtaken: how often the engine had trimmed what the mirror lacked, since the start.
     """
 
@@ -51,6 +54,7 @@ class Node:
     standing: Standing = attrs.field(default=Standing("", 0, 0, 1))
     lost: int = 0
     overtaken: int = 0
+    batches: deque[tuple[int, str]] = attrs.field(factory=lambda: deque(maxlen=_BATCHES))
 
     async def enter(self) -> None:
         """Enter the engine, under a name that no node has had, and bring the mirror in line.

@@ -46,7 +46,7 @@ import attrs
 
 from mist.errors import HistoryDamaged, HistoryUnavailable
 from mist.history.commits import Bulk, Commit, Mark
-from mist.history.erasing import Erased, Erasure
+from mist.history.erasure import Erased, Erasure
 from mist.history.leaps import Leap, Reading
 from mist.history.mirroring import Mirror
 from mist.history.numbering import ChannelPosition
@@ -198,7 +198,12 @@ class History(ABC):
 
     @abstractmethod
     async def erase(
-        self, erasure: Erasure, *, after: int = 0, seconds: float | None = None
+        self,
+        erasure: Erasure,
+        *,
+        after: int = 0,
+        upto: int | None = None,
+        seconds: float | None = None,
     ) -> Erased:
         """Erase messages: on return none of their bytes is left in storage. What is appended
         meanwhile stays.
@@ -209,6 +214,7 @@ class History(ABC):
 
         Args:
             after: the `after` of the previous call.
+            upto: messages with higher ids stay; None is the newest there are now.
             seconds: after these, return with what has been done; None is no limit.
 
         Works in steps, with appends and reads in between; where it fails or is cancelled, some

@@ -12,6 +12,7 @@ from typing import TypeVar
 import attrs
 
 from mist.history.commits import Commit, Mark
+from mist.history.erasure import PendingErasure
 from mist.history.layout import Head, Row
 from mist.history.leaps import ClockRecord
 from mist.history.numbering import ChannelPosition
@@ -158,14 +159,28 @@ class BlockStore(ABC):
 
     @abstractmethod
     def mirror(
-        self, rows: Sequence[Row], keys: Sequence[KeyRecord], offset: int, left_out: int
+        self,
+        rows: Sequence[Row],
+        keys: Sequence[KeyRecord],
+        offset: int,
+        left_out: int,
+        erasures: Sequence[PendingErasure] = (),
     ) -> None:
         """Append blocks as `append` does, perhaps none, and note how far the mirror is.
 
         Args:
             offset: see `mist.history.mirroring`.
             left_out: the highest id that was given and is not stored; 0 where none is.
+            erasures: that it has to do, besides those that are pending.
         """
+
+    @abstractmethod
+    def pending_erasures(self) -> Sequence[PendingErasure]:
+        """Erasures that a mirror has yet to do, by ascending offsets."""
+
+    @abstractmethod
+    def forget_erasure(self, offset: int) -> None:
+        """Note that a mirror has carried out that erasure."""
 
     @abstractmethod
     def keys(self, after: int, limit: int) -> Sequence[KeyRecord]:

@@ -16,64 +16,16 @@ from mist.history.block import Block, TagLists
 from mist.history.block_store import BlockStore
 from mist.history.channels import rewritable
 from mist.history.encoding import encode_stored
+from mist.history.erasure import Erased, Erasure
 from mist.history.layout import Head, Row
 from mist.history.record import Stored
 from mist.history.selection import Selection
-from mist.message import TagSet
 
-__all__ = ["Erased", "Erasure", "Plan", "make_plan"]
+__all__ = ["Plan", "make_plan"]
 
 _LOOKED_AT: Final = 64  # blocks read in a step
 _READ: Final = 4 * 1024 * 1024  # bytes read in a step
 _CHANGED: Final = 16  # blocks rewritten in a step: appends wait meanwhile
-
-
-@attrs.frozen
-class Erasure:
-    """Which messages to erase: those that meet all conditions given.
-
-    Attributes:
-        tags: they carry all of these; None is no condition.
-        publisher: see `Publication`; None is no condition.
-
-    Raises:
-        ValueError: no condition, or an empty tag set.
-    """
-
-    tags: TagSet | None = None
-    publisher: str | None = None
-
-    def __attrs_post_init__(self) -> None:
-        if self.tags is None and self.publisher is None:
-            raise ValueError("an erasure needs tags or a publisher")
-        if self.tags is not None and not self.tags:
-            raise ValueError("an erasure needs tags")
-
-    def selection(self) -> Selection | None:
-        """The messages that have to be read."""
-        return None if self.tags is None else Selection([self.tags])
-
-
-@attrs.frozen
-class Erased:
-    """The result of an erasure.
-
-    Attributes:
-        messages: how many were erased.
-        first, last: the lowest and the highest id erased; 0 where none was.
-        after: where to continue; None where all is done.
-    """
-
-    messages: int = 0
-    first: int = 0
-    last: int = 0
-    after: int | None = None
-
-    def plus(self, other: "Erased") -> "Erased":
-        """The sum of this and a later step."""
-        return Erased(
-            self.messages + other.messages, self.first or other.first, other.last or self.last
-        )
 
 
 @attrs.define
@@ -116,7 +68,7 @@ def make_plan(
         for looked_at, row in enumerate(rows, 1):
             head = row.head
             try:
-                _look(store, Block(row, tag_lists), erasure, plan)
+                _look(store, Block(row, tag_lists), erasure, upto, plan)
             except HistoryDamaged as error:
                 if not error.first:
                     raise
@@ -130,7 +82,7 @@ def make_plan(
     return plan
 
 
-def _look(store: BlockStore, block: Block, erasure: Erasure, plan: Plan) -> None:
+def _look(store: BlockStore, block: Block, erasure: Erasure, upto: int, plan: Plan) -> None:
     if not block.has_publisher(erasure.publisher):
         return
     gone: list[tuple[int, int]] = []
@@ -141,7 +93,7 @@ def _look(store: BlockStore, block: Block, erasure: Erasure, plan: Plan) -> None
             continue
         taken = []
         for place, (first, entry) in enumerate(zip(stored.firsts, stored.entries, strict=True)):
-            if erasure.tags is None or erasure.tags <= entry[0].tags:
+            if first <= upto and (erasure.tags is None or erasure.tags <= entry[0].tags):
                 gone.append((first, entry[2]))
             else:
                 taken.append((place, 0))

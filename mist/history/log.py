@@ -21,7 +21,7 @@ from mist.history.block_store import BlockStore, Executor, Totals
 from mist.history.channels import find_number
 from mist.history.commits import Bulk, Commit, Mark
 from mist.history.encoding import encode_blocks, takes_long
-from mist.history.erasing import Erased, Erasure
+from mist.history.erasure import Erased, Erasure
 from mist.history.inspection import inspect
 from mist.history.layout import MICROSECONDS
 from mist.history.leaps import Leap, Reading
@@ -116,7 +116,8 @@ class Log(History):
             if mirrored is None and access.metadata.newest:
                 raise NotAMirror
             access.is_mirror = True
-        return Mirror(access, *(mirrored or ("", 0)))
+            erasures = await access.read(lambda store: store.pending_erasures())
+        return Mirror(access, *(mirrored or ("", 0)), erasures)
 
     async def committed(self, owner: str, writer: str) -> Commit | None:
         return await self._access.read(lambda store: store.committed(owner, writer))
@@ -261,10 +262,15 @@ class Log(History):
         return await self._maintenance.note_clock(reading)
 
     async def erase(
-        self, erasure: Erasure, *, after: int = 0, seconds: float | None = None
+        self,
+        erasure: Erasure,
+        *,
+        after: int = 0,
+        upto: int | None = None,
+        seconds: float | None = None,
     ) -> Erased:
         self._access.check_writable()
-        return await self._maintenance.erase(erasure, after, seconds)
+        return await self._maintenance.erase(erasure, after, upto, seconds)
 
     async def compact(self) -> bool:
         self._access.check_writable()

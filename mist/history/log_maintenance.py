@@ -13,9 +13,9 @@ import trio
 
 from mist.history.block_store import BlockStore, Change, State
 from mist.history.compaction import Compaction, plan_compaction
-from mist.history.erasing import Erased, Erasure
 from mist.history.erasing import Plan as ErasurePlan
 from mist.history.erasing import make_plan as plan_erasure
+from mist.history.erasure import Erased, Erasure
 from mist.history.layout import MICROSECONDS
 from mist.history.leaps import ClockRecord, Leap, Reading, find_leap
 from mist.history.log_access import LogAccess
@@ -155,12 +155,14 @@ class LogMaintenance:
                     await access.write(lambda store: store.forget(upto, owner))
         return upto > 0
 
-    async def erase(self, erasure: Erasure, after: int, seconds: float | None) -> Erased:
+    async def erase(
+        self, erasure: Erasure, after: int, upto: int | None, seconds: float | None
+    ) -> Erased:
         """See `History.erase`."""
         access = self._access
         deadline = trio.current_time() + (math.inf if seconds is None else seconds)
         selection = erasure.selection()
-        upto = access.metadata.newest
+        upto = access.metadata.newest if upto is None else min(upto, access.metadata.newest)
         place: int | None = after
         erased = Erased()
         while place is not None:

@@ -17,6 +17,7 @@ import trio
 from mist.history import Durability, History
 from mist.history.block_store import BlockStore, Change, Executor, State, Totals
 from mist.history.commits import MAX_WRITERS, Commit, Mark
+from mist.history.erasure import PendingErasure
 from mist.history.idempotency import KeyRecords
 from mist.history.layout import Head, Row
 from mist.history.leaps import ClockRecord
@@ -62,6 +63,7 @@ class MemoryBlockStore(BlockStore):
         self._clock: ClockRecord | None = None
         self._commits: dict[tuple[str, str], Commit] = {}  # the longest idle first
         self._mirrored: tuple[str, int] | None = None
+        self._erasures: list[PendingErasure] = []
 
     def frozen(self) -> "MemoryBlockStore":
         """A copy of everything, to be read by another thread. O(blocks, keys)."""
@@ -69,6 +71,7 @@ class MemoryBlockStore(BlockStore):
         copy._keys = self._keys.copy()
         copy._commits = self._commits.copy()
         copy._mirrored = self._mirrored
+        copy._erasures = self._erasures.copy()
         return copy
 
     def copy(self) -> "MemoryBlockStore":
@@ -119,12 +122,24 @@ class MemoryBlockStore(BlockStore):
         self._state = attrs.evolve(self._state, epoch=epoch)
 
     def mirror(
-        self, rows: Sequence[Row], keys: Sequence[KeyRecord], offset: int, left_out: int
+        self,
+        rows: Sequence[Row],
+        keys: Sequence[KeyRecord],
+        offset: int,
+        left_out: int,
+        erasures: Sequence[PendingErasure] = (),
     ) -> None:
         self.append(rows, keys)
+        self._erasures += erasures
         self._note_mirrored(offset)
         if left_out:
             self._state = attrs.evolve(self._state, newest=left_out)
+
+    def pending_erasures(self) -> Sequence[PendingErasure]:
+        return list(self._erasures)
+
+    def forget_erasure(self, offset: int) -> None:
+        self._erasures = [each for each in self._erasures if each.offset != offset]
 
     def _note_mirrored(self, offset: int) -> None:
         self._mirrored = self._state.epoch, offset

@@ -16,11 +16,13 @@ from typing import Final
 
 import attrs
 
+from mist.change import Change
 from mist.errors import HistoryUnavailable, MistError
 from mist.history.block_store import BlockStore
 from mist.history.checkpoints import dump, newest_of, restore
 from mist.history.commits import Bulk, Commit, Mark
 from mist.history.encoding import with_channel_counts
+from mist.history.erasure import Erasure, PendingErasure
 from mist.history.layout import MICROSECONDS, Row
 from mist.history.log_access import LogAccess
 from mist.history.log_metadata import LogMetadata
@@ -62,6 +64,7 @@ class Arrival:
         first: the id of the first message; one more than the last one that was given.
         time: microseconds, not before that of what came before.
         pieces: none where it has no messages.
+        erasure: of what was published before it.
         void: so many ids, from `first` on, are given to nothing. It has no pieces then.
     """
 
@@ -70,6 +73,7 @@ class Arrival:
     time: int
     pieces: Sequence[Piece] = ()
     void: int = 0
+    erasure: Erasure | None = None
 
 
 @attrs.frozen
@@ -107,15 +111,25 @@ class Mirror:
     Attributes:
         epoch: of the log that is mirrored; empty where nothing was yet.
         offset: of the last arrival that was applied.
+        erasures: that have arrived and are to be carried out; see `erased`.
+        erasures_arrived: told of more of them.
 
     Args:
         access: to the log.
     """
 
-    def __init__(self, access: LogAccess, epoch: str, offset: int) -> None:
+    def __init__(
+        self,
+        access: LogAccess,
+        epoch: str,
+        offset: int,
+        erasures: Sequence[PendingErasure] = (),
+    ) -> None:
         self._access = access
         self.epoch = epoch
         self.offset = offset
+        self.erasures = list(erasures)
+        self.erasures_arrived = Change()
 
     @property
     def newest(self) -> int:
@@ -166,6 +180,18 @@ class Mirror:
 
             access.metadata = await access.write(work)
             self.epoch, self.offset, access.ancestors = epoch, offset, ancestors
+            self.erasures = []
+
+    async def erased(self, erasure: PendingErasure) -> None:
+        """Note that an erasure was carried out.
+
+        Raises:
+            HistoryUnavailable: that can't be stored.
+        """
+        access = self._access
+        async with access.writing():
+            await access.write(lambda store: store.forget_erasure(erasure.offset))
+            self.erasures = [each for each in self.erasures if each != erasure]
 
     async def dump(self, take: Callable[[bytes], None]) -> tuple[str, int, int]:
         """Hand over all that is here now, in parts, so that another mirror may begin with it.
@@ -177,10 +203,12 @@ class Mirror:
             The epoch, the offset and the newest id of what that is.
 
         Raises:
-            HistoryDamaged, HistoryUnavailable: it can't be read.
+            HistoryDamaged, HistoryUnavailable: it can't be read; or it has what is to be erased.
         """
 
         def work(store: BlockStore) -> tuple[str, int, int]:
+            if store.pending_erasures():
+                raise HistoryUnavailable("some of it is to be erased")
             for part in dump(store):
                 take(part)
             epoch, offset = store.mirrored() or ("", 0)
@@ -242,6 +270,9 @@ class Mirror:
             heads = [row.head for row in step.rows]
             access.metadata = access.metadata.extended(heads, step.newest)
             self.offset = step.offset
+            if step.erasures:
+                self.erasures += step.erasures
+                self.erasures_arrived.notify()
         return step.applied
 
     async def apply_batch(self, arrival: BatchArrival) -> tuple[Commit, bool]:
@@ -275,6 +306,7 @@ class _Step:
 
     Attributes:
         rows, applied: see `Applied`.
+        erasures: that are to be carried out.
         newest, offset: then.
     """
 
@@ -283,6 +315,7 @@ class _Step:
         self.offset = offset
         self.rows: list[Row] = []
         self.applied: list[Applied] = []
+        self.erasures: list[PendingErasure] = []
         self._keys: dict[bytes, KeyRecord] = {}
         self._left_out = 0
 
@@ -302,8 +335,11 @@ class _Step:
                     self._left_out = self.newest
             if arrival.void:
                 self.newest = self._left_out = _raised(self.newest, arrival.void)
+            if arrival.erasure is not None:
+                self.erasures.append(PendingErasure(arrival.offset, self.newest, arrival.erasure))
             self.applied.append(Applied(self.rows[begin:], known))
-        store.mirror(self.rows, list(self._keys.values()), self.offset, self._left_out)
+        keys = list(self._keys.values())
+        store.mirror(self.rows, keys, self.offset, self._left_out, self.erasures)
 
     def _known(self, store: BlockStore, key: Key | None, time: int) -> KeyRecord | None:
         if key is None:

@@ -199,7 +199,7 @@ def routes(context: Context) -> Sequence[BaseRoute]:
         query = Query(request)
         after = _number(query, "after", 0, MAX_ID) or 0
         seconds = _number(query, "seconds", 1, _MAX_SECONDS)
-        eraser: Any = sequencer.history if hub.sealer is None else hub.sealer
+        eraser: Any = hub.nodes or hub.sealer or sequencer.history
         done = await eraser.erase(erasure, after=after, seconds=seconds)
         further = msgspec.UNSET if seconds is None else done.after
         return answer(ErasedRange(done.messages, done.first or None, done.last or None, further))

@@ -25,12 +25,13 @@ from mist.auth.registry import Registry
 from mist.broker.broker import Broker
 from mist.commands import Since
 from mist.engine.contract import EngineUnavailable, Forked, NotEntered, check_size
-from mist.engine.entries import ForgottenKeys, Messages, StagedBatch, encode
+from mist.engine.entries import Erase, ForgottenKeys, Messages, StagedBatch, encode
 from mist.engine.follower import Arrived, Follower
 from mist.engine.members import BeatReply
 from mist.engine.node import Node, random_name
 from mist.errors import HistoryUnavailable
 from mist.history import Commit
+from mist.history.erasure import Erasure
 from mist.history.idempotency import KeyUsed
 from mist.history.mirroring import Applied
 from mist.sessions.flush_scheduler import FlushScheduler
@@ -57,11 +58,15 @@ class _Sent:
     Attributes:
         pieces: the submissions of each piece.
         bulk: a writer's batch, in their place.
+        arrived: set once it is back, or refused.
+        offset: of the record, where it is back.
         stored: when the engine had it, by trio's clock.
     """
 
     pieces: Sequence[Sequence[Submission]] = ()
     bulk: BulkSubmission | None = None
+    arrived: trio.Event | None = None
+    offset: int = 0
     stored: float = math.inf
 
 
@@ -261,6 +266,8 @@ class NodeSequencer(Sequencer):
     def _refuse_sent(self, sent: _Sent, error: HistoryUnavailable) -> None:
         for submissions in sent.pieces:
             self._refuse(submissions, error)
+        if sent.arrived is not None:
+            sent.arrived.set()
         if sent.bulk is not None:
             sent.bulk.outcome = error
             self._settle_bulk(sent.bulk)
@@ -304,6 +311,23 @@ class NodeSequencer(Sequencer):
         await self._append(_Sent(), encode(ForgottenKeys(before, most, most_of_owner)), 0)
         return False
 
+    async def erase(self, erasure: Erasure) -> int:
+        """Have something erased at all nodes.
+
+        Returns:
+            The offset of the record that says so. It is in this node's mirror, and not carried out.
+
+        Raises:
+            HistoryUnavailable: it may not have been said.
+        """
+        sent = _Sent(arrived=trio.Event())
+        await self._append(sent, encode(Erase.of(erasure)), 0)
+        assert sent.arrived is not None
+        await sent.arrived.wait()
+        if not sent.offset:
+            raise HistoryUnavailable(_REFUSED)
+        return sent.offset
+
     async def reach(self, since: Since) -> None:
         await self._follower.reach(since.after or 0)
 
@@ -329,6 +353,9 @@ class NodeSequencer(Sequencer):
                 await self._deliver_sent(sent, record.first, arrived.applied)
         elif arrived.commit is not None:
             await self._deliver_batch(sent, *arrived.commit)
+        if sent is not None and sent.arrived is not None:
+            sent.offset = record.offset
+            sent.arrived.set()
         # Some of its ids may be of nothing.
         self.delivery.newest = record.first + record.count - 1
         written = self.delivery.flush()

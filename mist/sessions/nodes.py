@@ -4,6 +4,7 @@ A node says with each heartbeat what it is and how it does (`NodeState`). One th
 for a while is listed as silent, and forgotten later.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Final
@@ -16,13 +17,16 @@ from mist.broker.broker import Broker
 from mist.engine.beats import SILENT, Beats
 from mist.engine.checkpointing import LEAST, Checkpointer
 from mist.engine.contract import EngineUnavailable
+from mist.engine.eraser import Erase, Eraser
 from mist.engine.members import Member
 from mist.engine.node import Node
+from mist.history.erasure import Erased, Erasure
 from mist.sessions.node_sequencer import NodeSequencer
 from mist.sessions.questions import answer_question
 
 __all__ = ["KnownNode", "NodeState", "Nodes"]
 
+_LOOK: Final = 0.25  # seconds
 _WAIT: Final = 1.0  # seconds for which a session's command waits for the engine
 
 
@@ -39,6 +43,7 @@ class NodeState(msgspec.Struct, frozen=True, omit_defaults=True):
         lag: seconds that it is behind the engine's log.
         offset: of the last record that it has applied.
         newest: the highest id that it has delivered.
+        erasing: offset of the first erasure that it has not carried out yet; 0 where it has all.
         registry: version of its tokens.
         sessions: connected now.
         lifetime: sessions since its start.
@@ -54,6 +59,7 @@ class NodeState(msgspec.Struct, frozen=True, omit_defaults=True):
     lag: float = 0.0
     offset: int = 0
     newest: int = 0
+    erasing: int = 0
     registry: int = 0
     sessions: int = 0
     lifetime: int = 0
@@ -93,6 +99,7 @@ class Nodes:
         node, sequencer: this server's.
         broker: answers what other nodes ask.
         describe: this server as it is now; the offset is filled in.
+        erase: see `Eraser`.
         checkpoint_bytes: see `mist.engine.checkpointing.LEAST`.
     """
 
@@ -103,9 +110,12 @@ class Nodes:
         broker: Broker,
         describe: Callable[[], NodeState],
         *,
+        erase: Erase | None = None,
         checkpoint_bytes: int = LEAST,
     ) -> None:
-        self._mirror = node.mirror
+        self._node = node
+        self._sequencer = sequencer
+        self._eraser = Eraser(node, erase)
         self._checkpointer = Checkpointer(node, least=checkpoint_bytes)
         self._broker = broker
         self._describe = describe
@@ -127,10 +137,13 @@ class Nodes:
         async with trio.open_nursery() as nursery:
             await nursery.start(self._beats.run)
             nursery.start_soon(self._checkpointer.run)
+            nursery.start_soon(self._eraser.run)
             task_status.started()
 
     def _state(self) -> NodeState:
-        return msgspec.structs.replace(self._describe(), offset=self._mirror.offset)
+        return msgspec.structs.replace(
+            self._describe(), offset=self._node.mirror.offset, erasing=self._eraser.pending
+        )
 
     async def _answer(self, question: bytes) -> bytes | None:
         return await answer_question(self._broker, question)
@@ -163,6 +176,47 @@ class Nodes:
             nodes = await self.all()
         heard = [each.state for each in nodes if not each.is_silent]
         return sum([each.sessions for each in heard]), sum([each.lifetime for each in heard])
+
+    async def erase(self, erasure: Erasure, *, after: int, seconds: float | None) -> Erased:
+        """Erase messages at all nodes and in the engine.
+
+        Nodes that are silent are not waited for: they erase once they are back.
+
+        Args:
+            after, seconds: as for `History.erase`.
+
+        Returns:
+            What was erased of this node's mirror. With `after` while not all is done.
+
+        Raises:
+            HistoryUnavailable, EngineUnavailable: not all is done. Ask again.
+        """
+        offset = after or await self._sequencer.erase(erasure)
+        with trio.move_on_after(math.inf if seconds is None else seconds):
+            erased = await self._eraser.finished(offset)
+            await self._until_erased(offset)
+            await self._purge(offset)
+            return erased
+        return Erased(after=offset)
+
+    async def _until_erased(self, offset: int) -> None:
+        while True:
+            # Not those known from a moment ago: one may have come since.
+            members = map(self._know, await self._node.engine.members.all())
+            states = [each.state for each in members if not each.is_silent]
+            if all(each.offset >= offset and not 0 < each.erasing <= offset for each in states):
+                return
+            await trio.sleep(_LOOK)
+
+    async def _purge(self, offset: int) -> None:
+        """Have the engine keep nothing of what was before an erasure."""
+        engine = self._node.engine
+        while (standing := await engine.standing()).oldest <= offset:
+            checkpoint = standing.checkpoint
+            if checkpoint is not None and checkpoint.offset >= offset:
+                await engine.trim(offset)
+            elif not await self._checkpointer.step(erased=offset):
+                await trio.sleep(_LOOK)
 
     async def ask(self, question: bytes) -> tuple[Mapping[str, bytes], list[KnownNode]]:
         """Ask all nodes; see `Beats.ask`.

@@ -10,7 +10,7 @@ from mist.errors import HistoryDamaged
 from mist.history import Bulk, History, Key, Mark
 from mist.history.commits import make_blocks
 from mist.history.encoding import encode_blocks
-from mist.history.erasing import Erasure
+from mist.history.erasure import Erasure
 from mist.history.maintenance import Policy
 from mist.history.mirroring import Arrival, BatchArrival, Mirror, Piece
 from mist.history.opening import open_mirror

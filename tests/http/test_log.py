@@ -559,7 +559,7 @@ async def test_an_erasure_may_be_done_in_steps(server, monkeypatch):
     path, steps = "/v1/log/erase?seconds=1", []
     real = type(server.hub.sequencer.history).erase
 
-    async def erase(self, erasure, *, after=0, seconds=None):
+    async def erase(self, erasure, *, after=0, upto=None, seconds=None):
         return await real(self, erasure, after=after, seconds=seconds and 0)
 
     monkeypatch.setattr(type(server.hub.sequencer.history), "erase", erase)

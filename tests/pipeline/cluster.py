@@ -34,7 +34,7 @@ def main(master: str, folder: Path, url: str, workers: list[int]) -> dict[str, A
     import pyarrow as pa
 
     from mist.archive import Archive
-    from mist.history.erasing import Erasure
+    from mist.history.erasure import Erasure
     from mist.pipeline.jobs import (
         billing,
         compact,

@@ -166,7 +166,7 @@ def erase(
 
 def _erasure(tag: str | None, publisher: str | None, token: str | None) -> Any:
     from mist.client.arguments import tag_set
-    from mist.history.erasing import Erasure
+    from mist.history.erasure import Erasure
     from mist.message import MAX_MESSAGE_TAGS
 
     if tag is not None:

@@ -25,6 +25,7 @@ from mist.history import Durability
 from mist.history.block_store import BlockStore, Change, State, Totals
 from mist.history.commits import Commit, Mark
 from mist.history.continuity import MISSING, follow, follow_down, stop_at
+from mist.history.erasure import PendingErasure
 from mist.history.layout import Head, Row
 from mist.history.leaps import ClockRecord
 from mist.history.numbering import ChannelPosition
@@ -61,8 +62,11 @@ from mist.history.sqlite.idempotency import (
 from mist.history.sqlite.maintenance import WalUsage, empty_wal, missing, next_step, return_space
 from mist.history.sqlite.mirroring import (
     begin_mirror,
+    forget_erasure,
     note_left_out,
+    put_erasures,
     put_offset,
+    read_erasures,
     read_mirrored,
     rename_mirror,
 )
@@ -141,7 +145,12 @@ class SqliteBlockStore(BlockStore):
             rename_mirror(self._connection, epoch, offset)
 
     def mirror(
-        self, rows: Sequence[Row], keys: Sequence[KeyRecord], offset: int, left_out: int
+        self,
+        rows: Sequence[Row],
+        keys: Sequence[KeyRecord],
+        offset: int,
+        left_out: int,
+        erasures: Sequence[PendingErasure] = (),
     ) -> None:
         self._check_file()
         with translated(), transaction(self._connection):
@@ -149,7 +158,16 @@ class SqliteBlockStore(BlockStore):
             if left_out:
                 note_left_out(self._connection, left_out)
             put_offset(self._connection, offset)
+            put_erasures(self._connection, erasures)
         self._wal_usage.written += sum([row.head.size for row in rows])
+
+    def pending_erasures(self) -> Sequence[PendingErasure]:
+        return read_erasures(self._connection)
+
+    def forget_erasure(self, offset: int) -> None:
+        self._check_file()
+        with translated():
+            forget_erasure(self._connection, offset)
 
     def _add_all(self, rows: Sequence[Row], keys: Sequence[KeyRecord]) -> None:
         for row in rows:

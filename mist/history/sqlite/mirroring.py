@@ -4,14 +4,25 @@ It is made where a log becomes a mirror, so it needs no version of the schema: o
 """
 
 import sqlite3
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
+from mist.history.erasure import Erasure, PendingErasure
 from mist.history.sqlite.gaps import note_skipped
 from mist.history.sqlite.rows import checked, fetch
 
-__all__ = ["begin_mirror", "note_left_out", "put_offset", "read_mirrored", "rename_mirror"]
+__all__ = [
+    "begin_mirror",
+    "forget_erasure",
+    "note_left_out",
+    "put_erasures",
+    "put_offset",
+    "read_erasures",
+    "read_mirrored",
+    "rename_mirror",
+]
 
 _TABLE: Final = """
     CREATE TABLE IF NOT EXISTS mirror (
@@ -21,6 +32,14 @@ _TABLE: Final = """
     ) STRICT
 """
 
+
+_ERASURES: Final = """
+    CREATE TABLE IF NOT EXISTS mirror_erasure (  -- see PendingErasure for this and the following
+        offset INTEGER PRIMARY KEY,
+        upto INTEGER NOT NULL,
+        erasure TEXT NOT NULL        -- JSON: tags or null, publisher or null
+    ) STRICT
+"""
 
 # All that is known of messages.
 _TABLES: Final = (
@@ -38,6 +57,8 @@ def begin_mirror(connection: sqlite3.Connection, epoch: str, offset: int, newest
     for table in _TABLES:
         connection.execute(f"DELETE FROM {table}")  # noqa: S608
     connection.execute(_TABLE)
+    connection.execute(_ERASURES)
+    connection.execute("DELETE FROM mirror_erasure")
     connection.execute("INSERT OR REPLACE INTO mirror VALUES (1, ?, ?)", (epoch, offset))
     connection.execute(
         "UPDATE log SET epoch = ?1, newest = ?2, latest = 0, floor = ?2, trimmed = ?2, "
@@ -56,6 +77,37 @@ def rename_mirror(connection: sqlite3.Connection, epoch: str, offset: int) -> No
 def put_offset(connection: sqlite3.Connection, offset: int) -> None:
     """Note how far it is."""
     connection.execute("UPDATE mirror SET offset = ?", (offset,))
+
+
+def put_erasures(connection: sqlite3.Connection, erasures: Sequence[PendingErasure]) -> None:
+    """Add to those that are pending."""
+    for each in erasures:
+        tags = None if each.erasure.tags is None else sorted(each.erasure.tags)
+        values = msgspec.json.encode([tags, each.erasure.publisher]).decode()
+        connection.execute(
+            "INSERT INTO mirror_erasure VALUES (?, ?, ?)", (each.offset, each.upto, values)
+        )
+
+
+def read_erasures(connection: sqlite3.Connection) -> list[PendingErasure]:
+    """See `BlockStore.pending_erasures`."""
+    if not fetch(connection, "SELECT 1 FROM sqlite_schema WHERE name = 'mirror_erasure'"):
+        return []
+    rows = fetch(connection, "SELECT offset, upto, erasure FROM mirror_erasure ORDER BY offset")
+    with checked():
+        found = [
+            (offset, upto, msgspec.json.decode(text, type=tuple[list[str] | None, str | None]))
+            for offset, upto, text in msgspec.convert(rows, list[tuple[int, int, str]])
+        ]
+    return [
+        PendingErasure(offset, upto, Erasure(None if tags is None else frozenset(tags), publisher))
+        for offset, upto, (tags, publisher) in found
+    ]
+
+
+def forget_erasure(connection: sqlite3.Connection, offset: int) -> None:
+    """See `BlockStore.forget_erasure`."""
+    connection.execute("DELETE FROM mirror_erasure WHERE offset = ?", (offset,))
 
 
 def note_left_out(connection: sqlite3.Connection, upto: int) -> None:

@@ -22,7 +22,7 @@ import attrs
 import msgspec
 
 from mist.archive import Archive
-from mist.history.erasing import Erasure
+from mist.history.erasure import Erasure
 from mist.pipeline.erasure.files import (
     Rewritten,
     count_matches,

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from mist.archive.matching import carrying
-from mist.history.erasing import Erasure
+from mist.history.erasure import Erasure
 
 __all__ = [
     "Rewritten",

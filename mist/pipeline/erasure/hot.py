@@ -13,7 +13,7 @@ import attrs
 import trio
 
 from mist.history import History
-from mist.history.erasing import Erased, Erasure
+from mist.history.erasure import Erased, Erasure
 from mist.history.opening import open_history
 from mist.pipeline.progress import Progress, silent
 from mist.pipeline.source.address import Address

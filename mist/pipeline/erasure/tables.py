@@ -27,7 +27,7 @@ import pyarrow as pa
 from mist.archive import Archive, Manifest, Segment, Table
 from mist.archive.schema import TABLES
 from mist.archive.segments import iter_batches, write_segment
-from mist.history.erasing import Erasure
+from mist.history.erasure import Erasure
 from mist.pipeline.erasure.files import (
     Rewritten,
     count_matches,

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from mist.archive import Archive
-from mist.history.erasing import Erasure
+from mist.history.erasure import Erasure
 from mist.pipeline.erasure.exports import ErasedExport, delete_uncommitted, erase_export
 from mist.pipeline.erasure.tables import ErasedTable, erase_table
 from mist.pipeline.exports import exports

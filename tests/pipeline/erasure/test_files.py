@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from mist.history.erasing import Erasure
+from mist.history.erasure import Erasure
 from mist.pipeline.erasure.files import matching_rows
 
 LISTS = pa.list_(pa.string())

@@ -16,7 +16,7 @@ from mist.bench.process import cpu_seconds
 from mist.cli import main
 from mist.cli.pipeline.runner import Run
 from mist.history import Durability, Publication
-from mist.history.erasing import Erasure
+from mist.history.erasure import Erasure
 from mist.history.opening import open_history
 from mist.pipeline.erasure.hot import erase_by_server
 from mist.pipeline.errors import JobFailed

@@ -12,7 +12,7 @@ import trio
 from mist.archive import Archive
 from mist.archive.segments import read_segment
 from mist.history import Publication
-from mist.history.erasing import Erasure
+from mist.history.erasure import Erasure
 from mist.history.opening import open_history
 from mist.message import format_tags
 from mist.pipeline.erasure.hot import erase_by_file

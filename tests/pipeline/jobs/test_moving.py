@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from mist.archive import Archive
-from mist.history.erasing import Erasure
+from mist.history.erasure import Erasure
 from mist.pipeline.erasure.hot import erase_by_server
 from mist.pipeline.errors import BadInput
 from mist.pipeline.jobs import erase, export, replay, stream

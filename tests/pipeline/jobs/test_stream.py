@@ -18,7 +18,7 @@ import pytest
 
 from mist.archive import Archive
 from mist.archive.schema import MESSAGES
-from mist.history.erasing import Erasure
+from mist.history.erasure import Erasure
 from mist.pipeline.errors import BadInput, JobFailed
 from mist.pipeline.exports import exports
 from mist.pipeline.ingestion.lake import Lake
