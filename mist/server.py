@@ -336,6 +336,7 @@ async def open_server(config: Config) -> AsyncIterator[Server]:
                     node,
                     hub.sequencer,
                     hub.broker,
+                    hub.sessions,
                     server.describe,
                     erase=None if sealer is None else sealer.erase,
                     checkpoint_bytes=config.checkpoint_bytes,

@@ -1,108 +1,143 @@
-"""Inspection for operators: lists of connections, subscriptions and tags.
+"""Inspection for operators: lists of connections, subscriptions and tags, of all nodes.
 
-Each page scans everything, in slices with checkpoints between them, and no state is kept between
-pages; so memory is bounded by the page size, even with a million subscriptions. Pages follow a
-fixed order, and each names the last key as the start of the next: an entry whose key does not
-change is shown once, whatever else changes meanwhile.
+Pages follow a fixed order, and each names the last key as the start of the next: an entry whose key
+does not change is shown once, whatever else changes meanwhile. See `mist.sessions.inspection`, and
+`mist.sessions.realm_lists` for several nodes.
 """
 
-import heapq
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Sequence
+from typing import Final
 
+import attrs
 import msgspec
-import trio
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from mist.broker.groups import Group
 from mist.http.bodies import answer
 from mist.http.context import Context
-from mist.http.openapi import SERVICE, Answer, Operation, Operations
+from mist.http.openapi import SERVICE, Answer, Operation, Operations, parameter
 from mist.http.paging import LIMIT, Paging, after_parameter
-from mist.http.stats import Connection, describe_session
-from mist.sessions.session_table import ConnectedSession
+from mist.http.problems import Problem
+from mist.http.queries import Query
+from mist.sessions.inspection import Connection, Entry, Kind, list_page
+from mist.sessions.realm_lists import list_realm_page
 
 __all__ = ["OPERATIONS", "routes"]
 
-_SLICE: Final = 500  # entries between two checkpoints; about 1 ms
-
-T = TypeVar("T")
-# The first entry has the lowest key.
-Key = tuple[int, str]
-Keyed = tuple[Key, Any]
-_GONE: Final[Key] = (0, "")
-
-_NAME: Final = re.compile(r"[a-z]{1,16}-([0-9]{1,15})")
-_PLACE: Final = re.compile(r"([0-9]{1,15}):([^\x00-\x1f\x7f-\x9f]{1,5000})")
+_NODE: Final = "(?:([0-9a-f]{1,32})/)?"
+_NAME: Final = re.compile(_NODE + r"([a-z]{1,16}-([0-9]{1,15}))")
+_PLACE: Final = re.compile(_NODE + r"([0-9]{1,15}):([^\x00-\x1f\x7f-\x9f]{1,5000})")
+_NODES: Final = ("all", "here")
 
 
-class ConnectionList(msgspec.Struct, frozen=True):
-    """A page of connections, oldest first; `next` is None on the last, `count` is of all."""
+class ListedConnection(Connection, frozen=True, omit_defaults=True):
+    """A connection; `node` is the name of the node that it is to, absent without an engine."""
 
-    connections: list[Connection]
+    node: str | None = None
+
+
+class ConnectionList(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A page of connections, oldest first; `next` is None on the last, `count` is of all.
+
+    With an engine, `missing` has the names of nodes that did not answer: what is theirs is not
+    counted.
+    """
+
+    connections: list[ListedConnection]
     count: int
     next: str | None
+    missing: list[str] | None = None
 
 
-class Subscription(msgspec.Struct, frozen=True):
-    """A tag set, and how many sessions are subscribed to it."""
+class Subscription(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A tag set, and how many sessions of a node are subscribed to it."""
 
     tags: list[str]
     subscribers: int
+    node: str | None = None
 
 
-class SubscriptionList(msgspec.Struct, frozen=True):
-    """A page of tag sets, those with the most subscribers first."""
+class SubscriptionList(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A page of tag sets, those with the most subscribers first; for the rest see connections."""
 
     subscriptions: list[Subscription]
     count: int
     next: str | None
+    missing: list[str] | None = None
 
 
-class TagUse(msgspec.Struct, frozen=True):
-    """A tag, and how many of the subscribed tag sets contain it."""
+class TagUse(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A tag, and how many of the tag sets subscribed to at a node contain it."""
 
     tag: str
     subscriptions: int
+    node: str | None = None
 
 
-class TagList(msgspec.Struct, frozen=True):
-    """A page of tags, those in the most tag sets first."""
+class TagList(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A page of tags, those in the most tag sets first; for the rest see connections."""
 
     tags: list[TagUse]
     count: int
     next: str | None
+    missing: list[str] | None = None
+
+
+@attrs.frozen
+class _Listed:
+    """A page, of one node or all.
+
+    Attributes:
+        entries: with the names of their nodes.
+        next: the node and key of the last entry, where more come behind.
+    """
+
+    entries: list[tuple[str | None, Entry]]
+    count: int
+    next: tuple[str, Entry] | None
+    missing: list[str] | None = None
+
+    @property
+    def next_place(self) -> str | None:
+        """Where the next page begins, by number and text."""
+        if self.next is None:
+            return None
+        node, entry = self.next
+        return f"{_prefix(node)}{entry.number}:{entry.text}"
 
 
 def routes(context: Context) -> Sequence[BaseRoute]:
     """`/v1/connections`, `/v1/subscriptions`, `/v1/tags`."""
-    hub = context.hub
-    broker = hub.broker
 
     async def connections(request: Request) -> Response:
         await context.access.service(request)
-        paging = Paging.of(request, _NAME)
-        after = None if paging.after is None else _connected(paging.after)
-        found, more = await _page(_sessions(hub.sessions), _session_key, after, paging.limit)
-        page = [describe_session(each) for _, each in found]
-        return answer(ConnectionList(page, hub.sessions.connected, page[-1].name if more else None))
+        listed = await _list(context, request, Kind.CONNECTIONS, _NAME)
+        page = [
+            ListedConnection(**msgspec.structs.asdict(entry.connection), node=node)
+            for node, entry in listed.entries
+            if entry.connection is not None
+        ]
+        following = None
+        if listed.next is not None and page:
+            following = _prefix(listed.next[0]) + page[-1].name
+        return answer(ConnectionList(page, listed.count, following, listed.missing))
 
     async def subscriptions(request: Request) -> Response:
         await context.access.service(request)
-        paging = Paging.of(request, _PLACE)
-        found, more = await _page(broker.groups(), _group_key, _place(paging), paging.limit)
-        page = [Subscription(tags.split(","), -fewer) for (fewer, tags), _ in found]
-        return answer(SubscriptionList(page, broker.tag_sets(), _next(found, more)))
+        listed = await _list(context, request, Kind.SUBSCRIPTIONS, _PLACE)
+        page = [
+            Subscription(entry.text.split(","), entry.number, node)
+            for node, entry in listed.entries
+        ]
+        return answer(SubscriptionList(page, listed.count, listed.next_place, listed.missing))
 
     async def tags(request: Request) -> Response:
         await context.access.service(request)
-        paging = Paging.of(request, _PLACE)
-        found, more = await _page(broker.tag_uses(), _tag_key, _place(paging), paging.limit)
-        page = [TagUse(tag, -fewer) for (fewer, tag), _ in found]
-        return answer(TagList(page, broker.statistics().tags, _next(found, more)))
+        listed = await _list(context, request, Kind.TAGS, _PLACE)
+        page = [TagUse(entry.text, entry.number, node) for node, entry in listed.entries]
+        return answer(TagList(page, listed.count, listed.next_place, listed.missing))
 
     return [
         Route("/v1/connections", connections),
@@ -111,76 +146,50 @@ def routes(context: Context) -> Sequence[BaseRoute]:
     ]
 
 
-async def _page(
-    slices: Iterable[Sequence[T]], key: Callable[[T], Key], after: Key | None, limit: int
-) -> tuple[list[Keyed], bool]:
-    """The `limit` entries with the lowest keys above `after`, and whether there are more.
-
-    O(n) and O(limit) memory.
-
-    Args:
-        key: the sort key of an entry; `_GONE` for one that no longer exists.
-    """
-    lowest: list[Keyed] = []
-    for some in slices:
-        for start in range(0, len(some), _SLICE):
-            keyed = [(key(each), each) for each in some[start : start + _SLICE]]
-            keyed = [each for each in keyed if each[0] is not _GONE]
-            if after is not None:
-                keyed = [each for each in keyed if each[0] > after]
-            if len(lowest) > limit:  # most entries are beyond the page
-                highest = lowest[-1][0]
-                keyed = [each for each in keyed if each[0] < highest]
-            if keyed:
-                lowest = heapq.nsmallest(limit + 1, lowest + keyed, key=_first)
-            await trio.lowlevel.checkpoint()
-    return lowest[:limit], len(lowest) > limit
-
-
-def _first(keyed: Keyed) -> Key:
-    return keyed[0]
+async def _list(
+    context: Context, request: Request, kind: Kind, pattern: re.Pattern[str]
+) -> _Listed:
+    """The page of a list that a request asks for."""
+    paging = Paging.of(request, pattern)
+    after = None if paging.after is None else _after(kind, pattern, paging.after)
+    nodes, here = context.hub.nodes, _asks_here(request)
+    if nodes is None or here:
+        # Of another node's place only the key counts: its entries are not here.
+        place = None if after is None else after[:2]
+        hub = context.hub
+        page = await list_page(hub.broker, hub.sessions, kind, place, paging.limit)
+        name = None if nodes is None else context.describe().name
+        last = ("", page.entries[-1]) if page.more else None
+        return _Listed([(name, each) for each in page.entries], page.count, last)
+    found = await list_realm_page(nodes, kind, after, paging.limit)
+    names = {each.id: each.state.name for each in await nodes.all()}
+    return _Listed(
+        [(names.get(node, node), entry) for node, entry in found.entries],
+        found.count,
+        found.entries[-1] if found.more and found.entries else None,
+        sorted([each.state.name for each in found.missing]),
+    )
 
 
-# connections: in the order of the numbers in their names
+def _asks_here(request: Request) -> bool:
+    value = Query(request).one("nodes") or "all"
+    if value not in _NODES:
+        raise Problem(400, "invalid_query", "nodes is all or here")
+    return value == "here"
 
 
-def _sessions(sessions: Iterable[ConnectedSession]) -> Iterator[list[ConnectedSession]]:
-    yield list(sessions)
+def _after(kind: Kind, pattern: re.Pattern[str], text: str) -> tuple[int, str, str]:
+    """Number, text and node of the key at which the page before ended."""
+    match = pattern.fullmatch(text)
+    assert match is not None
+    node = match[1] or ""
+    if kind is Kind.CONNECTIONS:
+        return int(match[3]), "", node
+    return int(match[2]), match[3], node
 
 
-def _session_key(session: ConnectedSession) -> Key:
-    return _connected(session.name)
-
-
-def _connected(name: str) -> Key:
-    return (int(name.rpartition("-")[2]), "")
-
-
-# tag sets and tags: by number, highest first, then by name
-
-
-def _group_key(group: Group) -> Key:
-    subscribers = group.subscribers
-    return (-subscribers, group.tag_list.decode()) if subscribers else _GONE
-
-
-def _tag_key(use: tuple[str, int]) -> Key:
-    tag, uses = use
-    return (-uses, tag) if uses else _GONE
-
-
-def _place(paging: Paging) -> Key | None:
-    if paging.after is None:
-        return None
-    count, _, name = paging.after.partition(":")
-    return (-int(count), name)
-
-
-def _next(found: list[Keyed], more: bool) -> str | None:
-    if not more:
-        return None
-    fewer, name = found[-1][0]
-    return f"{-fewer}:{name}"
+def _prefix(node: str) -> str:
+    return f"{node}/" if node else ""
 
 
 _CONNECTION: Final = {
@@ -198,19 +207,31 @@ _CONNECTION: Final = {
 }
 _AFTER: Final = {
     "type": "string",
-    "pattern": r"^[0-9]{1,15}:[^\u0000-\u001F\u007F-\u009F]{1,5000}$",
+    "pattern": r"^([0-9a-f]{1,32}/)?[0-9]{1,15}:[^\u0000-\u001F\u007F-\u009F]{1,5000}$",
 }
+
+_WHICH: Final = parameter(
+    "nodes",
+    "With an engine: the lists of all nodes, merged, or of the one that answers.",
+    {"type": "string", "enum": list(_NODES), "default": "all"},
+)
 
 OPERATIONS: Final[Operations] = {
     "/v1/connections": {
         "get": Operation(
             summary="List connections",
             who=SERVICE,
+            problems={503: "The engine does not answer, or too much is asked of it."},
             parameters=[
                 LIMIT,
                 after_parameter(
-                    {"type": "string", "pattern": "^[a-z]{1,16}-[0-9]{1,15}$"}, "ws-17"
+                    {
+                        "type": "string",
+                        "pattern": "^([0-9a-f]{1,32}/)?[a-z]{1,16}-[0-9]{1,15}$",
+                    },
+                    "ws-17",
                 ),
+                _WHICH,
             ],
             answers={
                 200: Answer(
@@ -225,7 +246,8 @@ OPERATIONS: Final[Operations] = {
         "get": Operation(
             summary="List subscriptions",
             who=SERVICE,
-            parameters=[LIMIT, after_parameter(_AFTER, "40:news,room:1")],
+            problems={503: "The engine does not answer, or too much is asked of it."},
+            parameters=[LIMIT, after_parameter(_AFTER, "40:news,room:1"), _WHICH],
             answers={
                 200: Answer(
                     "A page of distinct tag sets, those with the most subscribers first.",
@@ -243,7 +265,8 @@ OPERATIONS: Final[Operations] = {
         "get": Operation(
             summary="List subscribed tags",
             who=SERVICE,
-            parameters=[LIMIT, after_parameter(_AFTER, "40:news")],
+            problems={503: "The engine does not answer, or too much is asked of it."},
+            parameters=[LIMIT, after_parameter(_AFTER, "40:news"), _WHICH],
             answers={
                 200: Answer(
                     "A page of tags, those in the most tag sets first.",

@@ -19,42 +19,17 @@ from mist.http.context import Context
 from mist.http.openapi import SERVICE, Answer, Operation, Operations
 from mist.http.session_aggregates import SessionAggregator
 from mist.sessions.hub import Hub
+from mist.sessions.inspection import Connection, describe_session
 from mist.sessions.sequencer import Sequencer
-from mist.sessions.session_table import ConnectedSession
 from mist.version import __version__
 
 if TYPE_CHECKING:
     from mist.archive.sealer import Sealer  # needs pyarrow, which is an extra
 
-__all__ = ["OPERATIONS", "Connection", "describe_session", "resident_bytes", "routes"]
+__all__ = ["OPERATIONS", "resident_bytes", "routes"]
 
 _TOP_TAGS: Final = 20
 _SIZED: Final = 5.0  # seconds for which a log's size is cached, since it is counted block by block
-
-
-class Connection(msgspec.Struct, frozen=True):
-    """One session.
-
-    Attributes:
-        token: the token's registry id; None for a service.
-        subscriptions: tag sets.
-        queued, queued_bytes: messages and bytes waiting for the peer now.
-        sent, sent_bytes: handed to the kernel since it connected.
-        dropped: messages lost because the peer was slow, or can't take such data.
-        behind: whether it is recovering from the history.
-    """
-
-    name: str
-    transport: str
-    peer: str
-    token: str | None
-    subscriptions: int
-    queued: int
-    queued_bytes: int
-    sent: int
-    sent_bytes: int
-    dropped: int
-    behind: bool
 
 
 class HistoryState(msgspec.Struct, frozen=True):
@@ -183,24 +158,6 @@ def routes(context: Context) -> Sequence[BaseRoute]:
         )
 
     return [Route("/v1/stats", stats)]
-
-
-def describe_session(session: ConnectedSession) -> Connection:
-    """The current state of a session."""
-    counts = session.outbox.statistics()
-    return Connection(
-        name=session.name,
-        transport=session.transport,
-        peer=session.peer,
-        token=None if session.record is None else session.record.id,
-        subscriptions=len(session.subscriptions),
-        queued=counts.queued,
-        queued_bytes=counts.queued_bytes,
-        sent=counts.sent,
-        sent_bytes=counts.sent_bytes,
-        dropped=counts.dropped_full + counts.dropped_unframable,
-        behind=session.outbox.paused,
-    )
 
 
 def _top_tags(hub: Hub) -> list[TopTag]:

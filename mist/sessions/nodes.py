@@ -23,6 +23,7 @@ from mist.engine.node import Node
 from mist.history.erasure import Erased, Erasure
 from mist.sessions.node_sequencer import NodeSequencer
 from mist.sessions.questions import answer_question
+from mist.sessions.session_table import SessionTable
 
 __all__ = ["KnownNode", "NodeState", "Nodes"]
 
@@ -97,7 +98,7 @@ class Nodes:
 
     Args:
         node, sequencer: this server's.
-        broker: answers what other nodes ask.
+        broker, sessions: of which other nodes ask.
         describe: this server as it is now; the offset is filled in.
         erase: see `Eraser`.
         checkpoint_bytes: see `mist.engine.checkpointing.LEAST`.
@@ -108,6 +109,7 @@ class Nodes:
         node: Node,
         sequencer: NodeSequencer,
         broker: Broker,
+        sessions: SessionTable,
         describe: Callable[[], NodeState],
         *,
         erase: Erase | None = None,
@@ -118,6 +120,7 @@ class Nodes:
         self._eraser = Eraser(node, erase)
         self._checkpointer = Checkpointer(node, least=checkpoint_bytes)
         self._broker = broker
+        self._sessions = sessions
         self._describe = describe
         self._beats = Beats(
             node.engine.members,
@@ -146,7 +149,7 @@ class Nodes:
         )
 
     async def _answer(self, question: bytes) -> bytes | None:
-        return await answer_question(self._broker, question)
+        return await answer_question(self._broker, self._sessions, self._beats.node, question)
 
     async def all(self) -> list[KnownNode]:
         """All nodes, sorted by name; this one as it is now, the others at most a second old.

@@ -1,6 +1,7 @@
 """What nodes ask each other: questions and answers as bytes, and how a node answers.
 
     tags    every tag that a node's sessions are subscribed to, in order, a page at a time
+    list    a page of a list for operators; see `mist.sessions.inspection`
 
 Nodes of several versions may be asked. One that does not know a question does not answer it, and is
 named as missing.
@@ -14,8 +15,18 @@ import trio
 
 from mist.broker.broker import Broker
 from mist.engine.members import MAX_ANSWER
+from mist.sessions.inspection import Kind, Page, list_page
+from mist.sessions.session_table import SessionTable
 
-__all__ = ["TagPage", "TagsAfter", "answer_question", "decode_tags", "encode_question"]
+__all__ = [
+    "ListAfter",
+    "TagPage",
+    "TagsAfter",
+    "answer_question",
+    "decode_list",
+    "decode_tags",
+    "encode_question",
+]
 
 _BETWEEN: Final = 8  # bytes that a tag takes beside its own, at most
 _SLICE: Final = 2_000  # tags between two checkpoints, up to 1 ms
@@ -34,10 +45,24 @@ class TagPage(msgspec.Struct, frozen=True, array_like=True):
     more: bool
 
 
-Question = TagsAfter
+class ListAfter(msgspec.Struct, frozen=True, array_like=True, tag="list"):
+    """A page of a node's list. The order over all nodes is that of keys, then of nodes.
+
+    Attributes:
+        after: number and text of the key behind which it begins, and the node that has it.
+        limit: most entries of it.
+    """
+
+    kind: Kind
+    after: tuple[int, str, str] | None
+    limit: int
+
+
+Question = TagsAfter | ListAfter
 
 _question: msgspec.msgpack.Decoder[Question] = msgspec.msgpack.Decoder(Question)
-_page = msgspec.msgpack.Decoder(TagPage)
+_tags = msgspec.msgpack.Decoder(TagPage)
+_list = msgspec.msgpack.Decoder(Page)
 encode_question = msgspec.msgpack.Encoder().encode
 """A question as bytes."""
 
@@ -45,19 +70,52 @@ encode_question = msgspec.msgpack.Encoder().encode
 def decode_tags(answer: bytes) -> TagPage | None:
     """The answer to `TagsAfter`; None where it is none."""
     try:
-        return _page.decode(answer)
+        return _tags.decode(answer)
     except msgspec.MsgspecError:
         return None
 
 
-async def answer_question(broker: Broker, body: bytes) -> bytes | None:
-    """The answer to a question of another node; None where it isn't understood."""
+def decode_list(answer: bytes) -> Page | None:
+    """The answer to `ListAfter`; None where it is none."""
+    try:
+        return _list.decode(answer)
+    except msgspec.MsgspecError:
+        return None
+
+
+async def answer_question(
+    broker: Broker, sessions: SessionTable, node: str, body: bytes
+) -> bytes | None:
+    """The answer to a question of another node; None where it isn't understood.
+
+    Args:
+        node: that answers.
+    """
     try:
         question = _question.decode(body)
     except msgspec.MsgspecError:
         await trio.lowlevel.checkpoint()
         return None
-    return encode_question(await _tags_after(broker, question.after))
+    if isinstance(question, TagsAfter):
+        return encode_question(await _tags_after(broker, question.after))
+    after, inclusive = None, False
+    if question.after is not None:
+        number, text, of = question.after
+        after, inclusive = (number, text), node > of
+    page = await list_page(
+        broker, sessions, question.kind, after, question.limit, inclusive=inclusive
+    )
+    return _fitting(page)
+
+
+def _fitting(page: Page) -> bytes:
+    """A page as an answer, with fewer entries where it would be too large."""
+    body = encode_question(page)
+    while len(body) > MAX_ANSWER:
+        fewer = page.entries[: len(page.entries) // 2]
+        page = Page(fewer, page.count, more=True)
+        body = encode_question(page)
+    return body
 
 
 async def _tags_after(broker: Broker, after: str) -> TagPage:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 import trio
@@ -262,6 +263,92 @@ async def test_listall_goes_on_without_a_node_that_does_not_answer(
             assert await ask(one, b"listall\n") == b"listall a\n"
         [record] = [each for each in caplog.records if "have not answered" in each.message]
         assert record.__dict__["nodes"] == ["deaf"]
+        await peer.aclose()
+
+
+# Lists of all nodes
+
+
+async def every(server: Server, name: str, limit: int) -> tuple[Found, int]:
+    """All pages of a list, joined; and how many entries there are said to be."""
+    found: Found = []
+    after, count = "", 0
+    while after is not None:
+        query = f"limit={limit}" + (f"&after={quote(after)}" if after else "")
+        response = await request(server, "GET", f"/v1/{name}?{query}")
+        assert response.status == 200
+        page = response.json()
+        assert page["missing"] == []
+        assert 1 <= len(page[name]) <= limit
+        found += page[name]
+        after, count = page["next"], page["count"]
+    return found, count
+
+
+async def test_connections_of_all_nodes_are_listed_page_by_page(realm_of: Nodes) -> None:
+    async with realm_of(3) as servers:
+        peers = [await dial(server) for server in servers for _ in range(3)]
+        wanted = {
+            (session.name, f"n{number}")
+            for number, server in enumerate(servers, 1)
+            for session in server.hub.sessions
+        }
+        for limit in (2, 100):
+            found, count = await every(servers[0], "connections", limit)
+            assert count == len(found) == 9
+            assert {(each["name"], each["node"]) for each in found} == wanted
+            numbers = [int(each["name"].partition("-")[2]) for each in found]
+            assert numbers == sorted(numbers)
+        here = (await request(servers[1], "GET", "/v1/connections?nodes=here")).json()
+        assert [each["node"] for each in here["connections"]] == ["n2"] * 3
+        assert (here["count"], here["next"]) == (3, None)
+        for peer in peers:
+            await peer.aclose()
+
+
+async def test_subscriptions_and_tags_of_all_nodes_are_listed_page_by_page(
+    realm_of: Nodes,
+) -> None:
+    async with realm_of(2) as [one, two]:
+        lines = b"".join([b"subscribe a,t%02d\n" % number for number in range(12)])
+        peers = [await dial(one, lines), await dial(two, lines), await dial(two, b"subscribe a\n")]
+        for limit in (5, 100):
+            found, count = await every(one, "subscriptions", limit)
+            assert count == len(found) == 25
+            keys = [(-each["subscribers"], ",".join(each["tags"])) for each in found]
+            assert keys == sorted(keys)
+            assert len({(*each["tags"], each["node"]) for each in found}) == 25
+            found, count = await every(two, "tags", limit)
+            assert count == len(found) == 26
+            assert found[0] == {"tag": "a", "subscriptions": 13, "node": "n2"}
+            assert found[1] == {"tag": "a", "subscriptions": 12, "node": "n1"}
+        for peer in peers:
+            await peer.aclose()
+
+
+async def test_a_list_is_whole_though_answers_have_to_be_short(
+    realm_of: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(questions, "MAX_ANSWER", 200)
+    async with realm_of(2) as [one, two]:
+        lines = b"".join([b"subscribe long-tag-%02d\n" % number for number in range(20)])
+        peers = [await dial(one, lines), await dial(two, lines)]
+        found, count = await every(one, "subscriptions", 40)
+        assert count == 40
+        assert sorted([(each["tags"][0], each["node"]) for each in found]) == sorted(
+            [(f"long-tag-{number:02}", node) for number in range(20) for node in ("n1", "n2")]
+        )
+        for peer in peers:
+            await peer.aclose()
+
+
+async def test_a_list_names_the_nodes_that_do_not_answer(realm_of: Nodes, realm: str) -> None:
+    async with realm_of(1) as [one], await open_engine(realm) as engine:
+        peer = await dial(one, b"subscribe a\n")
+        await engine.members.beat("f" * 16, b'{"name": "deaf"}')
+        page = (await request(one, "GET", "/v1/subscriptions")).json()
+        assert page["subscriptions"] == [{"tags": ["a"], "subscribers": 1, "node": "n1"}]
+        assert page["missing"] == ["deaf"]
         await peer.aclose()
 
 

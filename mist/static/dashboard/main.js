@@ -211,9 +211,9 @@ class Dashboard {
     this.#listed = performance.now();
     // Errors are reported by the poller.
     await Promise.all([
-      this.#api.get(`/v1/subscriptions?limit=${LIST_LIMIT}`)
+      this.#api.get(`/v1/subscriptions?nodes=here&limit=${LIST_LIMIT}`)
         .then((found) => this.#subscriptions.show(found), () => this.#subscriptions.showMissing(this.#stats)),
-      this.#api.get(`/v1/connections?limit=${LIST_LIMIT}`)
+      this.#api.get(`/v1/connections?nodes=here&limit=${LIST_LIMIT}`)
         .then((found) => { this.#connections.sample = found; }, () => {}),
     ]);
   }
