@@ -11,7 +11,8 @@
     │   └── Unconfirmed         messages were written, and never confirmed
     ├── RemoteError             the server answered with an error
     │   ├── HistoryOff          it keeps no messages
-    │   └── HistoryUnavailable  it can't write or read its history now
+    │   ├── HistoryUnavailable  it can't write or read its history now
+    │   └── RegistryUnavailable  it can't tell now which tokens are valid
     ├── MessagesLost            a subscription missed messages at this point
     └── Revoked                 the token no longer allows this subscription
 
@@ -36,6 +37,7 @@ __all__ = [
     "HistoryOff",
     "HistoryUnavailable",
     "MessagesLost",
+    "RegistryUnavailable",
     "Rejected",
     "Revoked",
     "Unconfirmed",
@@ -135,6 +137,15 @@ class HistoryUnavailable(RemoteError):
         super().__init__(errors.HistoryUnavailable.message)
 
 
+class RegistryUnavailable(RemoteError):
+    """The server can't write its token registry, or not tell now whether a token was revoked."""
+
+    code = "registry_unavailable"
+
+    def __init__(self) -> None:
+        super().__init__(errors.RegistryUnavailable.message)
+
+
 def remote_error(text: str) -> RemoteError:
     """The error for an error text of the server."""
     match text:
@@ -142,6 +153,8 @@ def remote_error(text: str) -> RemoteError:
             return HistoryOff()
         case errors.HistoryUnavailable.message:
             return HistoryUnavailable()
+        case errors.RegistryUnavailable.message:
+            return RegistryUnavailable()
         case _:
             return RemoteError(text)
 

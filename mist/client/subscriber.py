@@ -18,7 +18,13 @@ Where the server has a history, a lost connection loses no message:
 from collections.abc import Callable, Iterable
 
 from mist.client.dialect import ReplayStarted, Request
-from mist.client.errors import HistoryOff, HistoryUnavailable, Revoked, remote_error
+from mist.client.errors import (
+    HistoryOff,
+    HistoryUnavailable,
+    RegistryUnavailable,
+    Revoked,
+    remote_error,
+)
 from mist.client.position import ServerHistory
 from mist.client.subscribe_request import LIVE_ONLY, SubscribeRequest, chunked
 from mist.client.subscription import Stage, Subscription
@@ -265,7 +271,7 @@ class Subscriber:
         if self._counted:
             for tags in by_tags:
                 self._table[tags].server_count -= 1
-        if isinstance(error, HistoryUnavailable) and any(
+        if isinstance(error, HistoryUnavailable | RegistryUnavailable) and any(
             each.settled.is_set() for each in subscriptions
         ):
             self._reset(error)

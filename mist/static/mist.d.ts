@@ -48,10 +48,11 @@ export class MistError extends Error {
   /**
    * Stable, for comparisons: `unauthorized`, `origin_not_allowed`, `bad_request`,
    * `protocol_violation` (these end the client); `connection_lost`, `going_away`, `timed_out`,
-   * `too_many_requests`, `too_slow`, `unreachable`, `no_token`, `no_transport` (it reconnects);
-   * `not_granted`, `history_off`, `history_unavailable`, `invalid_position`,
-   * `too_many_subscriptions`, `refused` (a subscription was refused); `no_websocket` (thrown by
-   * `connect`); `handler_failed`; `closed` (by the program); and codes of HTTP responses.
+   * `too_many_requests`, `too_slow`, `unreachable`, `no_token`, `no_transport`,
+   * `history_unavailable`, `registry_unavailable` (it reconnects); `not_granted`, `history_off`,
+   * `invalid_position`, `too_many_subscriptions`, `refused` (a subscription was refused);
+   * `no_websocket` (thrown by `connect`); `handler_failed`; `closed` (by the program); and codes of
+   * HTTP responses.
    */
   readonly code: string;
   /** The close code of the WebSocket or event stream, if there was one. */

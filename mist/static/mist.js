@@ -80,7 +80,12 @@ const FINAL_CODES = {
   4401: "unauthorized",
   4403: "origin_not_allowed",
 };
-const TEMPORARY_CODES = {1001: "going_away", 4408: "timed_out", 4429: "too_many_requests"};
+const TEMPORARY_CODES = {
+  1001: "going_away",
+  1013: "registry_unavailable",
+  4408: "timed_out",
+  4429: "too_many_requests",
+};
 
 /** The failure for a close code. Event streams end with the same codes. */
 function closeFailure(closeCode, reason) {
@@ -97,9 +102,13 @@ const REFUSAL_CODES = {
   "History is off": "history_off",
   "History is unavailable": "history_unavailable",
   "Invalid position": "invalid_position",
+  "Registry is unavailable": "registry_unavailable",
   "Too many subscriptions": "too_many_subscriptions",
   "not granted by the token": "not_granted",
 };
+
+// What passes by itself: a subscription is asked for again.
+const UNAVAILABLE = new Set(["history_unavailable", "registry_unavailable"]);
 
 const now = () => performance.now() / 1000;
 const after = (seconds, act) => setTimeout(act, seconds * 1000);
@@ -779,7 +788,7 @@ class WebSocketTransport extends Transport {
 
   #refused(request, text) {
     const error = new MistError(REFUSAL_CODES[text] ?? "refused", text);
-    if (error.code === "history_unavailable") {
+    if (UNAVAILABLE.has(error.code)) {
       this.end(new Failure(error.code, text, {spread: true}));
       return;
     }

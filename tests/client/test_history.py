@@ -16,6 +16,7 @@ from mist.client import (
     HistoryUnavailable,
     MessagesLost,
     Position,
+    RegistryUnavailable,
     Revoked,
     State,
     Subscription,
@@ -26,8 +27,10 @@ from mist.client import (
 )
 from mist.errors import HistoryUnavailable as Unavailable
 from mist.errors import InvalidPosition, InvalidTag
+from mist.errors import RegistryUnavailable as NoRegistry
 from mist.history import Policy
 from mist.server import Server
+from mist.sessions.dispatch import CommandSession
 from tests.client.test_client import Proxy, States
 from tests.servers import running
 from tests.waiting import until
@@ -437,6 +440,35 @@ async def test_a_history_that_cannot_be_read_for_a_while_is_waited_for(
             await place.proxies[dialect].cut()
             await place.publish("2")
             await until(lambda: failures >= 2)
+        assert await take(subscription, 1) == ["2"]
+    assert gaps == []
+
+
+async def test_tokens_that_cannot_be_checked_for_a_while_are_waited_for(
+    place: Place, dialect: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures = 0
+
+    def fail(session: CommandSession) -> None:
+        nonlocal failures
+        failures += 1
+        raise NoRegistry
+
+    gaps: list[Gap] = []
+    async with (
+        place.connect(dialect) as client,
+        client.subscribe(["a"], on_gap=gaps.append) as subscription,
+    ):
+        await place.publish("1")
+        assert await take(subscription, 1) == ["1"]
+        with monkeypatch.context() as patch:
+            patch.setattr(CommandSession, "_check_contact", fail)
+            with pytest.raises(RegistryUnavailable):
+                async with client.subscribe(["b"], since=0):
+                    pass
+            await place.proxies[dialect].cut()
+            await place.publish("2")
+            await until(lambda: failures >= 3)
         assert await take(subscription, 1) == ["2"]
     assert gaps == []
 

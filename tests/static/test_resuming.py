@@ -12,9 +12,10 @@ import trio
 
 from mist.client import Client, connect
 from mist.config import Listen
-from mist.errors import HistoryUnavailable
+from mist.errors import HistoryUnavailable, RegistryUnavailable
 from mist.history import Policy
 from mist.server import Server
+from mist.sessions.dispatch import CommandSession
 from tests.servers import port_of, running
 from tests.static.pages import ClientPage, Proxy
 from tests.waiting import until
@@ -362,6 +363,31 @@ async def test_a_history_that_fails_is_waited_for(page: ClientPage, place: Place
     await page.until(f"{WAITS}.length > 0")
     assert await page.evaluate(f"{WAITS}[0].error.code") == "history_unavailable"
     sequencer.history.position = position  # type: ignore[method-assign]
+    assert await page.got(1) == ["a: 1"]
+    assert await page.events("error") == []
+
+
+@pytest.mark.parametrize("where", ["at the handshake", "at a subscription"])
+async def test_tokens_that_cannot_be_checked_are_waited_for(
+    page: ClientPage, place: Place, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    def fail(*_: object) -> None:
+        raise RegistryUnavailable
+
+    await place.publish("1")
+    with monkeypatch.context() as patch:
+        if where == "at the handshake":
+            patch.setattr(place.server.hub.registry, "check_contact", fail)
+        else:
+            patch.setattr(CommandSession, "_check_contact", fail)
+        await page.start(
+            place.url,
+            transports=["websocket"],
+            then="window.one = listen(['a'], {since: 0}); 0",
+            **OPEN,
+        )
+        await page.until(f"{WAITS}.length > 0")
+        assert await page.evaluate(f"{WAITS}[0].error.code") == "registry_unavailable"
     assert await page.got(1) == ["a: 1"]
     assert await page.events("error") == []
 
