@@ -249,6 +249,11 @@ class _Collector(Collector):
             "Messages that other nodes have accepted.",
             self._hub.broker.statistics().relayed,
         )
+        yield CounterMetricFamily(
+            "mist_engine_lost_messages",
+            "Ids of messages that this node had, and the engine has lost.",
+            nodes.lost,
+        )
         yield GaugeMetricFamily(
             "mist_engine_lag_seconds",
             "By how much this node is behind the engine's log, by the engine's clock.",

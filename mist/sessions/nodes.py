@@ -135,6 +135,11 @@ class Nodes:
         """How many nodes there were at the last look, this one among them."""
         return self._beats.size
 
+    @property
+    def lost(self) -> int:
+        """Ids of messages that this node had, and the engine has lost, since the start."""
+        return self._node.lost
+
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Beat, and see to the engine's log, until cancelled; see `Beats` and `Checkpointer`."""
         async with trio.open_nursery() as nursery:
