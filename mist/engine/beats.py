@@ -29,6 +29,7 @@ from mist.engine.members import (
     Members,
     Question,
     TooManyQuestions,
+    check_question,
 )
 from mist.errors import MistError
 
@@ -209,8 +210,9 @@ class Beats:
 
         Raises:
             EngineUnavailable: it doesn't answer.
-            TooManyQuestions: see there.
+            TooManyQuestions, ValueError: see there.
         """
+        check_question(body)
         now = trio.current_time()
         for each in [each for each, asked in self._asked.items() if asked.expires <= now]:
             del self._asked[each]
@@ -235,6 +237,10 @@ class Beats:
             # Here, and not where it is heard: once for all that ask within a second.
             log.warning("the nodes can't be asked", extra={"reason": str(error)})
             asked.outcome = error.as_value()
+        except Exception:
+            # A mistake in asking costs the callers their answer, and not the server its life.
+            log.exception("the nodes can't be asked")
+            asked.outcome = EngineUnavailable()
         finally:
             asked.done.set()
 

@@ -60,7 +60,7 @@ ANSWERED: Final = 10.0
 MAX_STATE: Final = 8 * 1024
 """Bytes of a node's state at most."""
 
-MAX_QUESTION: Final = 1024
+MAX_QUESTION: Final = 8 * 1024
 """Bytes of a question at most."""
 
 MAX_QUESTIONS: Final = 64

@@ -11,7 +11,15 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from mist.engine.beats import Answers, Beats
 from mist.engine.contract import EngineUnavailable, Record
 from mist.engine.lag import Lag
-from mist.engine.members import BEAT, FORGOTTEN, BeatReply, Member, Members, TooManyQuestions
+from mist.engine.members import (
+    BEAT,
+    FORGOTTEN,
+    MAX_QUESTION,
+    BeatReply,
+    Member,
+    Members,
+    TooManyQuestions,
+)
 from mist.engine.memory import MemoryEngine, open_memory
 
 
@@ -329,6 +337,31 @@ async def test_too_many_questions_are_refused(start: Start, autojump_clock: Mock
         for number in range(100):
             nursery.start_soon(ask, number)
     assert refused == 36
+
+
+async def test_a_question_that_can_not_be_asked_costs_its_caller_alone(
+    start: Start, autojump_clock: MockClock
+) -> None:
+    one = await start("one")
+    with pytest.raises(ValueError, match="more bytes"):
+        await one.beats.ask(bytes(MAX_QUESTION + 1))
+    assert (await one.beats.ask(b"?")).missing == []
+
+
+async def test_a_mistake_in_asking_costs_its_caller_alone(
+    start: Start, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await start("one")
+
+    async def fail(*_: object) -> None:
+        await trio.lowlevel.checkpoint()
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as broken:
+        broken.setattr(one.members, "answers", fail)
+        with pytest.raises(EngineUnavailable):
+            await one.beats.ask(b"?")
+    assert (await one.beats.ask(b"another")).missing == []
 
 
 async def test_who_waits_as_it_stops_is_refused(start: Start, autojump_clock: MockClock) -> None:

@@ -342,6 +342,16 @@ async def test_a_list_is_whole_though_answers_have_to_be_short(
             await peer.aclose()
 
 
+async def test_a_page_may_begin_behind_the_longest_tag_set(realm_of: Nodes) -> None:
+    async with realm_of(1) as [one]:
+        peer = await dial(one, b"subscribe z\n")
+        for place in ("2:" + "a" * 5_000, "2:" + "ä" * 2_500):
+            response = await request(one, "GET", f"/v1/subscriptions?after={quote(place)}")
+            assert response.status == 200
+            assert [each["tags"] for each in response.json()["subscriptions"]] == [["z"]]
+        await peer.aclose()
+
+
 async def test_a_list_names_the_nodes_that_do_not_answer(realm_of: Nodes, realm: str) -> None:
     async with realm_of(1) as [one], await open_engine(realm) as engine:
         peer = await dial(one, b"subscribe a\n")
