@@ -70,13 +70,7 @@ from mist.replies import (
 )
 from mist.sessions.close_reason import DISCONNECTED, CloseReason
 from mist.sessions.hub import Hub
-from mist.sessions.listing import (
-    Listing,
-    collect_tags,
-    list_sorted,
-    list_subscriptions,
-    list_tags,
-)
+from mist.sessions.listing import Listing, list_subscriptions, list_tags
 from mist.sessions.publishing import PublishingSession
 
 __all__ = ["CommandSession", "Credential"]
@@ -342,11 +336,11 @@ class CommandSession(PublishingSession):
 
         Of this one alone where the engine doesn't answer.
         """
+        others = None
         if self.hub.nodes is not None:
             with suppress(EngineUnavailable, TooManyQuestions):
-                tags = await collect_tags(self.hub.nodes, self.outbox)
-                return list_sorted(tags, self.protocol, command)
-        return list_tags(self.hub.broker, self.outbox, self.protocol, command)
+                others = await self.hub.nodes.tags.others()
+        return list_tags(self.hub.broker, self.outbox, self.protocol, command, others)
 
     async def _list(self, listing: Listing) -> None:
         """Queue a list as the reply; where it doesn't fit, the session ends."""

@@ -5,22 +5,19 @@ session, and in between the others have their turns.
 """
 
 import heapq
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from itertools import islice
 from typing import Final
-
-import trio
 
 from mist.broker.broker import Broker
 from mist.broker.outbox import Outbox
 from mist.commands import Command
 from mist.protocols import Protocol
 from mist.replies import SortedTags, Subscriptions
-from mist.sessions.nodes import Nodes
-from mist.sessions.questions import TagsAfter, decode_tags, encode_question
+from mist.sessions.realm_tags import OtherTags
 from mist.sessions.subscriptions import SubscriptionSet
 
-__all__ = ["Listing", "collect_tags", "list_sorted", "list_subscriptions", "list_tags"]
+__all__ = ["Listing", "list_subscriptions", "list_tags"]
 
 _STEP: Final = 2_000  # items, up to 1 ms
 _BETWEEN: Final = 3  # bytes that an item takes beside its own
@@ -45,41 +42,23 @@ def list_subscriptions(
     return (yield from protocol.reply_in_steps(command, Subscriptions(tag_lists)))
 
 
-async def collect_tags(nodes: Nodes, outbox: Outbox) -> list[str] | None:
-    """Every tag that anyone is subscribed to at any node, sorted; None where it doesn't fit.
+def list_tags(
+    broker: Broker,
+    outbox: Outbox,
+    protocol: Protocol,
+    command: Command,
+    others: OtherTags | None = None,
+) -> Listing:
+    """Every tag that anyone is subscribed to, sorted.
 
-    Page by page, each with what all nodes have up to the end of the shortest page. Those of nodes
-    that don't answer are missing; a log line names these.
-
-    Raises:
-        EngineUnavailable, TooManyQuestions: no node can be asked.
+    Args:
+        others: those of other nodes.
     """
-    tags: list[str] = []
-    size, after = 0, ""
-    while True:
-        answers, _ = await nodes.ask(encode_question(TagsAfter(after)))
-        pages = [page for page in map(decode_tags, answers.values()) if page is not None]
-        ends = [page.tags[-1] for page in pages if page.more and page.tags]
-        upto = min(ends, default=None)
-        merged = heapq.merge(*[page.tags for page in pages])
-        while some := list(islice(merged, _STEP)):
-            new = [tag for tag in dict.fromkeys(some) if not tags or tag > tags[-1]]
-            if upto is not None:
-                new = [tag for tag in new if tag <= upto]
-            tags += new
-            size += sum(map(len, new)) + _BETWEEN * len(new)
-            await trio.lowlevel.checkpoint()
-        if not outbox.has_room_for_reply(size):
-            return None
-        if upto is None or upto <= after:
-            return tags
-        after = upto
-
-
-def list_tags(broker: Broker, outbox: Outbox, protocol: Protocol, command: Command) -> Listing:
-    """Every tag that anyone is subscribed to, sorted."""
-    slices: list[list[str]] = []
+    slices: list[Sequence[str]] = []
     size = 0
+    if others is not None:
+        slices.append(others.tags)
+        size = others.size + _BETWEEN * len(others.tags)
     for some in broker.tags_in_steps():
         slices.append(sorted(some))
         size += sum(map(len, some)) + _BETWEEN * len(some)
@@ -87,16 +66,11 @@ def list_tags(broker: Broker, outbox: Outbox, protocol: Protocol, command: Comma
             return None
         yield
     tags: list[str] = []
-    distinct: Iterator[str] = heapq.merge(*slices)
-    while some := list(islice(distinct, _STEP)):
+    merged: Iterator[str] = heapq.merge(*slices)
+    while some := list(islice(merged, _STEP)):
         if tags:
             yield
+        if others is not None:
+            some = [tag for tag in dict.fromkeys(some) if not tags or tag > tags[-1]]
         tags += some
-    return (yield from protocol.reply_in_steps(command, SortedTags(tags)))
-
-
-def list_sorted(tags: list[str] | None, protocol: Protocol, command: Command) -> Listing:
-    """Tags that `collect_tags` has found."""
-    if tags is None:
-        return None
     return (yield from protocol.reply_in_steps(command, SortedTags(tags)))

@@ -23,6 +23,7 @@ from mist.engine.node import Node
 from mist.history.erasure import Erased, Erasure
 from mist.sessions.node_sequencer import NodeSequencer
 from mist.sessions.questions import answer_question
+from mist.sessions.realm_tags import RealmTags
 from mist.sessions.session_table import SessionTable
 
 __all__ = ["KnownNode", "NodeState", "Nodes"]
@@ -102,6 +103,9 @@ class Nodes:
         describe: this server as it is now; the offset is filled in.
         erase: see `Eraser`.
         checkpoint_bytes: see `mist.engine.checkpointing.LEAST`.
+
+    Attributes:
+        tags: those that clients of the other nodes are subscribed to.
     """
 
     def __init__(
@@ -129,6 +133,7 @@ class Nodes:
             self._answer,
             sequencer.note_beat,
         )
+        self.tags = RealmTags(self._ask, lambda: self._beats.node)
 
     @property
     def known(self) -> int:
@@ -225,6 +230,9 @@ class Nodes:
                 await engine.trim(offset)
             elif not await self._checkpointer.step(erased=offset):
                 await trio.sleep(_LOOK)
+
+    async def _ask(self, question: bytes) -> Mapping[str, bytes]:
+        return (await self._beats.ask(question)).answers
 
     async def ask(self, question: bytes) -> tuple[Mapping[str, bytes], list[KnownNode]]:
         """Ask all nodes; see `Beats.ask`.

@@ -253,6 +253,26 @@ async def test_listall_is_whole_though_it_takes_many_answers(
             await peer.aclose()
 
 
+async def test_listall_has_at_once_what_its_own_node_has_and_asks_others_once_a_second(
+    realm_of: Nodes,
+) -> None:
+    async with realm_of(2) as [one, two]:
+        there = await dial(two, b"subscribe there\n")
+        here = await dial(one)
+        with trio.fail_after(10):
+            for number in range(50):
+                await here.send_all(b"subscribe t%02d\nlistall\n" % number)
+                answer = b""
+                while not answer.endswith(b"\n"):
+                    answer += await here.receive_some()
+                tags = answer.split()[1:]
+                assert tags == sorted([*[b"t%02d" % each for each in range(number + 1)], b"there"])
+        assert one.hub.nodes is not None
+        assert len(one.hub.nodes._beats._asked) <= 2
+        for peer in (here, there):
+            await peer.aclose()
+
+
 async def test_listall_goes_on_without_a_node_that_does_not_answer(
     realm_of: Nodes, realm: str, caplog: pytest.LogCaptureFixture
 ) -> None:
