@@ -76,7 +76,9 @@ class Server:
         urls: where it listens, ports made out.
     """
 
-    def __init__(self, config: Config, hub: Hub, listening: list[Listening]) -> None:
+    def __init__(
+        self, config: Config, hub: Hub, listening: list[Listening], node: Node | None = None
+    ) -> None:
         self.hub = hub
         self._config = config
         self._listening = listening
@@ -89,7 +91,7 @@ class Server:
             config.max_connections, config.max_connections_per_address, config.trusted_proxies
         )
         self._http: list[HttpTransport] = []
-        self._tickets = Tickets(hub.registry)
+        self._tickets = Tickets(hub.registry, engine=None if node is None else node.engine)
         self._streams = Streams(hub, most_of_token=config.max_connections_per_address)
 
     def describe(self) -> NodeState:
@@ -237,6 +239,7 @@ class Server:
             name="wss" if listen.tls else "ws",
             max_header=config.max_header,
             query_token=config.allow_query_token,
+            bring=self._tickets.bring,
             redeem=self._tickets.redeem_from,
             handshake_seconds=config.handshake_seconds,
             auth_seconds=config.auth_seconds,
@@ -330,7 +333,7 @@ async def open_server(config: Config) -> AsyncIterator[Server]:
                     )
                 except HistoryUnavailable as error:
                     raise StartupError(f"history: {error}") from error
-            server = Server(config, hub, listening)
+            server = Server(config, hub, listening, node)
             if node is not None and isinstance(hub.sequencer, NodeSequencer):
                 hub.nodes = Nodes(
                     node,

@@ -324,6 +324,22 @@ class Engine(ABC):
         """Forget all parts of a batch, if there are any."""
 
     @abstractmethod
+    async def put_once(self, name: str, value: bytes, seconds: float) -> None:
+        """Keep a value for one node to take, whichever; not necessarily through a restart.
+
+        Args:
+            name: one that is used once, such as one with random digits.
+            seconds: after which it is gone.
+        """
+
+    @abstractmethod
+    async def take(self, name: str) -> bytes | None:
+        """The value that was put; None where it was taken before, or is gone.
+
+        Where no answer comes (`EngineUnavailable`), it may be taken.
+        """
+
+    @abstractmethod
     async def checkpoint(self, checkpoint: Checkpoint, epoch: str) -> bool:
         """Let new mirrors begin with this checkpoint, if no other has as many records.
 

@@ -63,6 +63,7 @@ class _Realm:
     ancestors: list[Ancestor] = attrs.field(factory=list)
     appended: int = 0
     checkpoint: Checkpoint | None = None
+    once: dict[str, tuple[bytes, float]] = attrs.field(factory=dict)  # and when each is gone
 
     @property
     def offset(self) -> int:
@@ -235,6 +236,18 @@ class MemoryEngine(Engine):
     async def discard(self, batch: str) -> None:
         realm = await self._turn()
         realm.staged.pop(batch, None)
+
+    async def put_once(self, name: str, value: bytes, seconds: float) -> None:
+        realm = await self._turn()
+        now = self._clock()
+        for gone in [each for each, (_, ends) in realm.once.items() if ends <= now]:
+            del realm.once[gone]
+        realm.once.setdefault(name, (value, now + seconds))
+
+    async def take(self, name: str) -> bytes | None:
+        realm = await self._turn()
+        value, ends = realm.once.pop(name, (b"", 0.0))
+        return value if self._clock() < ends else None
 
     async def checkpoint(self, checkpoint: Checkpoint, epoch: str) -> bool:
         realm = await self._turn()

@@ -2,23 +2,29 @@
 
 `new EventSource(url)` and `new WebSocket(url)` can't set headers, and a token in a URL would
 end up in logs and stay valid. A ticket is valid once, for half a minute, on pages of the origin
-that asked for it, and no longer than its token.
+that asked for it, and no longer than its token. At a node of an engine it is valid once at all of
+them: a load balancer may send the page's next request to another.
 """
 
+import hashlib
 import hmac
+import re
 import secrets
 from collections.abc import Callable, Mapping
 from typing import Final
 
 import attrs
+import msgspec
 import trio
 
 from mist.auth import Record
 from mist.auth.registry import Registry
 from mist.config.addresses import parse_origin
+from mist.engine.contract import Engine
 
 __all__ = ["LIFETIME", "Pages", "Tickets", "pages_of"]
 
+_TEXT: Final = re.compile(r"[\w-]{43}", re.ASCII)
 LIFETIME: Final = 30.0  # seconds
 _MOST: Final = 20_000  # tickets: one for each connection allowed
 _MOST_OF_TOKEN: Final = 2_000  # more than its request rate allows within a lifetime
@@ -45,10 +51,11 @@ class _Ticket:
 
 
 class Tickets:
-    """The tickets of a server, in memory.
+    """The tickets of a server, in memory; of a node, in its engine, until they are redeemed.
 
     Args:
         registry: of the tokens that they stand for.
+        engine: for nodes, since any of them may be given a ticket of another one.
         clock: any origin, seconds.
         most, most_of_token: tickets at a time, in all and of one token. Beyond these the oldest
             is dropped, so that a client that asks for many can't keep others from theirs.
@@ -59,10 +66,12 @@ class Tickets:
         registry: Registry,
         clock: Callable[[], float] = trio.current_time,
         *,
+        engine: Engine | None = None,
         most: int = _MOST,
         most_of_token: int = _MOST_OF_TOKEN,
     ) -> None:
         self._registry = registry
+        self._engine = engine
         self._key = secrets.token_bytes(32)
         self._clock = clock
         self._most = most
@@ -90,11 +99,44 @@ class Tickets:
         elif len(self._tickets) >= self._most:
             self._forget(next(iter(self._tickets.values())))
         text = secrets.token_urlsafe(32)
-        digest = self._digest(text)
+        self._enter(self._digest(text), record, pages)
+        return text
+
+    def _enter(self, digest: bytes, record: Record, pages: Pages) -> None:
         self._tickets[digest] = _Ticket(digest, record.id, pages, self._clock() + LIFETIME)
         self._records[record.id] = record
         self._by_token.setdefault(record.id, {})[digest] = None
-        return text
+
+    async def share(self, ticket: str) -> None:
+        """Let any node redeem a ticket that was issued here.
+
+        Raises:
+            EngineUnavailable: it is not valid.
+        """
+        found = self._tickets.get(self._digest(ticket))
+        if self._engine is None or found is None:
+            await trio.lowlevel.checkpoint()
+            return
+        record = self._records[found.token]
+        self._forget(found)
+        value = msgspec.json.encode([record.id, sorted(found.pages)])
+        await self._engine.put_once(_name(ticket), value, LIFETIME)
+
+    async def bring(self, ticket: str) -> None:
+        """Have a ticket of another node here, to `redeem` it; only one node has it then.
+
+        Raises:
+            EngineUnavailable: whether it is valid is not known.
+        """
+        if self._engine is None or not _TEXT.fullmatch(ticket):  # nobody has the engine asked
+            return
+        value = await self._engine.take(_name(ticket))
+        if value is None:
+            return
+        token, pages = msgspec.json.decode(value, type=tuple[str, list[str]])
+        record = self._registry.find(token)
+        if record is not None:  # or else it was revoked
+            self._enter(self._digest(ticket), record, frozenset(pages))
 
     def redeem(self, ticket: str, pages: Pages) -> Record | None:
         """Use up a ticket; also from the wrong page, where it must have been stolen.
@@ -151,6 +193,11 @@ class Tickets:
             return
         for digest in list(self._by_token[old.id]):
             self._forget(self._tickets[digest])
+
+
+def _name(ticket: str) -> str:
+    """What it is kept under in the engine. It is random, so nothing can be guessed of it."""
+    return f"ticket-{hashlib.sha256(ticket.encode('utf-8', 'replace')).hexdigest()}"
 
 
 def pages_of(headers: Mapping[str, str], host: str | None = None) -> Pages:

@@ -39,6 +39,7 @@ async def bearer(context: Context, request: Request) -> Caller:
     headers = request.headers
     if len(tickets) > 1 or "authorization" in headers or "x-auth-token" in headers:
         raise Problem(400, "two_credentials", "give one credential")
+    await context.tickets.bring(tickets[0])
     record = context.tickets.redeem(tickets[0], _pages(headers))
     if record is None:
         raise await context.access.refusal("ticket", "the ticket is not valid, or was used before")
@@ -66,6 +67,7 @@ def routes(context: Context) -> Sequence[BaseRoute]:
         record = context.access.again(caller, request).record
         assert record is not None
         ticket = context.tickets.issue(record, pages)
+        await context.tickets.share(ticket)
         return answer(Ticket(ticket, int(LIFETIME)), 201)
 
     return [Route("/v1/tickets", issue, methods=["POST"])]

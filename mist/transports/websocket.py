@@ -20,6 +20,7 @@ import attrs
 import trio
 
 from mist.auth import Record
+from mist.engine.contract import EngineUnavailable
 from mist.errors import ClientTaken, InvalidAudience, RegistryUnavailable
 from mist.protocols.frames import FrameProtocol
 from mist.protocols.json.frames import JsonFrameProtocol
@@ -65,6 +66,7 @@ class WebSocketTransport(Transport):
         origins: which pages may connect.
         max_header: bytes of a handshake.
         query_token: whether a token may come in the URL.
+        bring: awaited with a ticket before it is redeemed.
         redeem: takes a ticket and the request's Origin; the record of its token, or None where
             it is not good.
         handshake_seconds: for TLS, and again for the WebSocket handshake.
@@ -86,6 +88,7 @@ class WebSocketTransport(Transport):
         name: str = "ws",
         max_header: int = 16_384,
         query_token: bool = False,
+        bring: Callable[[str], Awaitable[None]] | None = None,
         redeem: Callable[[str, str | None], Record | None] = lambda ticket, origin: None,
         handshake_seconds: float = 10.0,
         auth_seconds: float = 5.0,
@@ -99,6 +102,7 @@ class WebSocketTransport(Transport):
         self._origins = origins
         self._max_header = max_header
         self._query_token = query_token
+        self._bring = bring
         self._redeem = redeem
         self._auth_seconds = auth_seconds
         self._ping_seconds = ping_seconds
@@ -266,6 +270,11 @@ class WebSocketTransport(Transport):
             try:
                 await self._hub.registry.refresh(offer.token)
             except RegistryUnavailable:
+                refusal = handshake.UNAVAILABLE
+        if refusal is None and offer.ticket is not None and self._bring is not None:
+            try:
+                await self._bring(offer.ticket)
+            except EngineUnavailable:
                 refusal = handshake.UNAVAILABLE
         refusal = refusal or self._judge(session, offer)
         if refusal is not None and (offer.subprotocol is None or refusal is handshake.NOT_FOUND):

@@ -91,6 +91,14 @@ class FlakyEngine(Engine):
         await self._check()
         await self._engine.discard(batch)
 
+    async def put_once(self, name: str, value: bytes, seconds: float) -> None:
+        await self._check()
+        await self._engine.put_once(name, value, seconds)
+
+    async def take(self, name: str) -> bytes | None:
+        await self._check()
+        return await self._engine.take(name)
+
     async def checkpoint(self, checkpoint: Checkpoint, epoch: str) -> bool:
         await self._check()
         return await self._engine.checkpoint(checkpoint, epoch)

@@ -301,3 +301,32 @@ async def test_a_checkpoint_of_another_epoch_is_refused(engine: Engine) -> None:
     assert standing.checkpoint.name == "one"
     with pytest.raises(Forked):
         await engine.checkpoint(Checkpoint("two", 2, 4, 4, 1, 7, 3), epoch)
+
+
+# values for one node
+
+
+async def test_a_value_is_taken_once_whichever_node_asks(engine: Engine, connect: Connect) -> None:
+    other = await connect()
+    await engine.put_once("a", b"\0\xff", 30.0)
+    await engine.put_once("b", b"b", 30.0)
+    taken: list[bytes | None] = []
+
+    async def take(engine: Engine) -> None:
+        taken.append(await engine.take("a"))
+
+    async with trio.open_nursery() as nursery:
+        for each in (engine, other) * 5:
+            nursery.start_soon(take, each)
+    assert sorted([each for each in taken if each is not None]) == [b"\0\xff"]
+    assert await other.take("b") == b"b"
+    assert await engine.take("b") is None
+    assert await engine.take("c") is None
+
+
+async def test_a_value_that_nobody_takes_is_gone_after_its_time(engine: Engine) -> None:
+    await engine.put_once("a", b"a", 0.02)
+    await trio.sleep(0.1)
+    assert await engine.take("a") is None
+    for number in range(5):
+        await engine.put_once(f"a{number}", b"a", 0.001)

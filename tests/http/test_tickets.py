@@ -1,6 +1,8 @@
 """Tickets: one use, half a minute, one page, as long as the token."""
 
 import logging
+import secrets
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from mist.http.ticket_store import Tickets, pages_of
 from mist.server import Server
 from tests.http.client import Response, connect, http_address, request, told_before_the_body
 from tests.http.events import Events, listen
+from tests.processes import token_key
 from tests.servers import listeners, running
 from tests.transports.test_websocket import PATH, browse, code, status
 from tests.waiting import until
@@ -433,3 +436,55 @@ def test_the_page_is_its_origin_or_where_a_browser_says_so_the_host(
     headers: dict[str, str], host: str | None, pages: set[str]
 ) -> None:
     assert pages_of(headers, host) == pages
+
+
+# at many nodes
+
+
+@pytest.fixture
+async def nodes(tmp_path: Path) -> AsyncIterator[list[Server]]:
+    """Two of one engine."""
+    key, url = token_key(tmp_path), f"memory://{secrets.token_hex(4)}"
+    async with AsyncExitStack() as stack:
+        nodes = []
+        for name in ("one", "two"):
+            settings: dict[str, Any] = {
+                "engine": url,
+                "tokens": url,
+                "token_key_file": key,
+                "history": "memory://",
+                "secret": "s3cret",
+                "listen": LISTEN,
+            }
+            nodes.append(await stack.enter_async_context(running(tmp_path / name, **settings)))
+        await nodes[0].hub.registry.execute([Register(TOKEN, A)])
+        yield nodes
+
+
+async def test_a_ticket_of_one_node_is_valid_once_at_any(nodes: list[Server]) -> None:
+    one, two = nodes
+    assert await endpoint(two, await ticket(one), PAGE) == 200
+    text = await ticket(one)
+    assert await endpoint(two, text, PAGE) == 200
+    assert [await endpoint(each, text, PAGE) for each in nodes] == [401, 401]
+    assert await endpoint(one, await ticket(one), PAGE) == 200
+    assert await endpoint(two, "x" * 43, PAGE) == 401
+
+
+async def test_a_ticket_is_of_its_page_and_token_at_any_node(nodes: list[Server]) -> None:
+    one, two = nodes
+    text = await ticket(one)
+    assert await endpoint(two, text, OTHER) == 401
+    assert await endpoint(one, text, PAGE) == 401  # it was stolen
+    text = await ticket(one)
+    await one.hub.registry.execute([Unregister(TOKEN)])
+    assert await endpoint(two, text, PAGE) == 401
+
+
+async def test_a_websocket_takes_a_ticket_of_another_node(nodes: list[Server]) -> None:
+    one, two = nodes
+    text = await ticket(one)
+    path = f"{PATH}?ticket={text}"
+    async with browse(two, None, path=path, headers=PAGE) as page:
+        assert (await page.ask("subscribe", tags=["a"]))["success"]
+    assert await code(one, token=None, path=path, headers=PAGE) == 4401

@@ -41,6 +41,21 @@ _STAGED: Final = 2 * 86_400  # seconds
 _REPLACED: Final = 600  # seconds for which parts of a checkpoint are kept that is replaced
 _LOCKED: Final = "55P03"  # SQLSTATE
 
+# More go than are added, so that what nobody takes does not stay.
+_PUT_ONCE: Final = """
+WITH gone AS (
+  DELETE FROM {schema}.once WHERE name IN (
+    SELECT o.name FROM {schema}.once AS o WHERE o.expires < clock_timestamp()
+      ORDER BY o.expires LIMIT 2 FOR UPDATE SKIP LOCKED
+  )
+)
+INSERT INTO {schema}.once VALUES ($1, clock_timestamp() + $2 * interval '1 microsecond', $3)
+  ON CONFLICT DO NOTHING
+"""
+_TAKE: Final = (
+    "DELETE FROM {schema}.once WHERE name = $1 RETURNING value, expires > clock_timestamp()"
+)
+
 _STANDING: Final = """
 SELECT h.epoch, h.newest, h."offset", h.trimmed, coalesce((
   SELECT string_agg(format('%s %s %s', a.epoch, a."offset", a.newest), ';' ORDER BY a.number)
@@ -174,6 +189,18 @@ class PostgresEngine(Engine):
         await self._database.ask_anywhere(
             "DELETE FROM {schema}.staged WHERE batch = $1", batch.encode()
         )
+
+    async def put_once(self, name: str, value: bytes, seconds: float) -> None:
+        await self._database.ask_anywhere(
+            _PUT_ONCE, name.encode(), round(seconds * 1_000_000), value
+        )
+
+    async def take(self, name: str) -> bytes | None:
+        match await self._database.ask_anywhere(_TAKE, name.encode()):
+            case [[bytes(value), True]]:
+                return value
+            case _:
+                return None
 
     async def checkpoint(self, checkpoint: Checkpoint, epoch: str) -> bool:
         own = (checkpoint.offset, str(checkpoint), _REPLACED, *self._database.terms)

@@ -5,6 +5,7 @@
     record_N    a segment: the records from offset N on
     node        each node's last serial, and the place it was given
     staged      parts of batches, which expire
+    once        values for one node to take, which expire
     ancestor    the epochs that the log was in before
     vote        what the members have of the log, while it is confirmed that it is still the same
     token_head, token, token_change     see `tokens`
@@ -117,6 +118,12 @@ CREATE TABLE {schema}.member (
   beat bigint NOT NULL,
   state bytea NOT NULL
 ) WITH (fillfactor = 50);
+CREATE UNLOGGED TABLE {schema}.once (
+  name bytea PRIMARY KEY,
+  expires timestamptz NOT NULL,
+  value bytea NOT NULL
+);
+CREATE INDEX ON {schema}.once (expires);
 CREATE UNLOGGED TABLE {schema}.lease (
   name bytea PRIMARY KEY,
   fence bigint NOT NULL,

@@ -17,6 +17,7 @@ Keys of a realm, in one slot of a cluster:
     {mist:REALM}:head            format, epoch, newest id, last offset and its time, what is trimmed
     {mist:REALM}:log             a stream, whose ids are the offsets; see `scripts`
     {mist:REALM}:nodes           each node's last serial, and the place it was given
+    {mist:REALM}:once:NAME       a value for one node to take; expires
     {mist:REALM}:staged:BATCH    a batch's parts, which expire
     {mist:REALM}:members, …      see `members`
     {mist:REALM}:tokens, …       see `token_scripts`

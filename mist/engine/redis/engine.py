@@ -55,6 +55,7 @@ class RedisEngine(Engine):
         self._keys = (fence.head, fence.log)
         self._all_keys = (*self._keys, fence.nodes)
         self._staged = f"{{mist:{location.realm}}}:staged:"
+        self._once = f"{{mist:{location.realm}}}:once:"
         self._tail = Seen()  # the last record that was read
         self._at_end = False  # whether there was none behind that
         self._waiting = False  # whether a task waits for the next one
@@ -171,6 +172,14 @@ class RedisEngine(Engine):
 
     async def discard(self, batch: str) -> None:
         await self._fence.ask_anywhere("UNLINK", self._staged + batch)
+
+    async def put_once(self, name: str, value: bytes, seconds: float) -> None:
+        terms = ("PX", round(seconds * 1000), "NX")
+        await self._fence.ask_anywhere("SET", self._once + name, value, *terms)
+
+    async def take(self, name: str) -> bytes | None:
+        reply = await self._fence.ask_anywhere("GETDEL", self._once + name)
+        return reply if isinstance(reply, bytes) else None
 
     async def checkpoint(self, checkpoint: Checkpoint, epoch: str) -> bool:
         fence = self._fence
