@@ -101,7 +101,7 @@ while most > 0 do
   id = string.format('%.0f-0', at + 1)
   local entry = redis.call('XRANGE', KEYS[2], id, id)[1]
   if not entry then break end
-  found[#found + 1] = string.match(entry[2][1], '^%x+')
+  found[#found + 1] = string.match(entry[2][1], '^%x+') or ''
   found[#found + 1] = entry[2][2]
   at, most = at + 1, most - #entry[2][2] - 100
 end

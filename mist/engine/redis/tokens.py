@@ -94,8 +94,8 @@ class RedisTokens(SharedStore):
 
     async def _version(self) -> Version:
         match await self._ask(("HMGET", self._head, "version", "write")):
-            case [bytes(number), bytes(write)]:
-                return Version(int(number), write.decode())
+            case [bytes(number), bytes(write)] if number.isdigit():
+                return Version(int(number), write.decode("utf-8", "replace"))
             case _:
                 raise self._unavailable("are not there any more")
 
@@ -163,14 +163,11 @@ class RedisTokens(SharedStore):
                 raise ForgottenVersion
             case _:
                 raise self._unavailable("are not there any more")
-        updates: list[Update] = []
-        number = after.number
-        for write, body in zip(fields[::2], fields[1::2], strict=True):
-            assert isinstance(write, bytes)
-            assert isinstance(body, bytes)
-            number += 1
-            updates.append(Update(Version(number, write.decode()), dict(_unpack(body))))
-        return updates, int(newest)
+        try:
+            return list(_updates(after.number, fields)), int(newest)
+        except (ValueError, struct.error):
+            # An entry that another program has made, or damaged: what it has changed isn't known.
+            raise ForgottenVersion from None
 
     # asking
 
@@ -229,6 +226,22 @@ def _pack(changes: Changes) -> bytes:
             for digest, value in changes.items()
         ]
     )
+
+
+def _updates(number: int, fields: Sequence[Reply]) -> Iterator[Update]:
+    """The updates behind a number.
+
+    Args:
+        fields: of each, the name of the write, and what it has changed.
+
+    Raises:
+        ValueError, struct.error: one of them can't be read.
+    """
+    for write, body in zip(fields[::2], fields[1::2], strict=True):
+        if not isinstance(write, bytes) or not isinstance(body, bytes) or not write:
+            raise ValueError("not an entry of this program")
+        number += 1
+        yield Update(Version(number, write.decode()), dict(_unpack(body)))
 
 
 def _unpack(body: bytes) -> Iterator[tuple[bytes, bytes | None]]:

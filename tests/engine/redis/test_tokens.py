@@ -3,6 +3,7 @@
 import secrets
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 
 import pytest
 import trio
@@ -295,6 +296,55 @@ async def test_tokens_that_are_gone_revoke_none_until_a_server_makes_them_anew(
         await until(lambda: registry.version == other.version)
         assert seen == [None]
         assert other.version.number > before.number  # so no stamp is one from before
+    nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("body", ["", "x", "x" * 36, "x" * 50])
+@pytest.mark.parametrize("header", ["", "f" * 32, "f" * 32 + " 1", "no write"])
+async def test_a_damaged_entry_of_the_log_ends_no_server(
+    open_tokens_on: Open, redis: RedisServer, nursery: trio.Nursery, header: str, body: str
+) -> None:
+    registry = await SharedRegistry.open(await open_tokens_on(**QUICK), KEY)
+    await registry.execute([Register("t", frozenset("a"))])
+    number = registry.version.number + 1
+    redis.ask("XADD", LOG, f"{number}-0", header, body)
+    redis.ask("HSET", HEAD, "version", str(number), "write", "f" * 32)
+    nursery.start_soon(registry.run)
+    await until(lambda: registry.version.number == number)
+    assert registry.tags("t") == {"a"}
+    await registry.execute([AddTags("t", frozenset("b"))])
+    assert registry.tags("t") == {"a", "b"}
+    nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("HSET", HEAD, "version", "x"),
+        ("HDEL", HEAD, "write"),
+        ("HDEL", HEAD, "changes"),
+        ("SET", HEAD, "x"),
+        ("SET", LOG, "x"),
+        ("SET", HASH, "x"),
+        ("DEL", LOG),
+    ],
+)
+async def test_damaged_keys_end_no_server(
+    open_tokens_on: Open, redis: RedisServer, nursery: trio.Nursery, command: tuple[str, ...]
+) -> None:
+    store = await open_tokens_on(**QUICK)
+    registry = await SharedRegistry.open(store, KEY, timeout=0.3)
+    await registry.execute([Register("t", frozenset("a"))])
+    redis.ask(*command)
+    nursery.start_soon(registry.run)
+    for call in (
+        lambda: registry.execute([AddTags("t", frozenset("b"))]),
+        registry.sync,
+        store.load,
+    ):
+        with suppress(RegistryUnavailable):
+            await call()
+    assert "a" in registry.tags("t")
     nursery.cancel_scope.cancel()
 
 
