@@ -283,3 +283,25 @@ async def test_scripts_that_are_forgotten_are_sent_again(
     redis.ask("SCRIPT", "FLUSH")
     assert await engine.append("n", 3, b"3", 1, epoch) == Placed(3, 3)
     assert [each.body for each in await engine.read(2, wait=1.0)] == [b"3"]
+
+
+class Steps(trio.abc.Instrument):
+    """How often a task was run."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._task = trio.lowlevel.current_task()
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.count += task is self._task
+
+
+async def test_a_call_takes_one_step_of_its_task(engine: RedisEngine) -> None:
+    await fill(engine, 1)
+    steps = Steps()
+    trio.lowlevel.add_instrument(steps)
+    for _ in range(20):
+        await engine.standing()
+    trio.lowlevel.remove_instrument(steps)
+    # A reply may come in pieces.
+    assert 20 <= steps.count <= 24
