@@ -192,10 +192,10 @@ if serial < tonumber(last) then return 'unknown' end
 if serial == tonumber(last) then return {tonumber(at), tonumber(first), tonumber(when)} end
 local now = redis.call('TIME')
 local next = math.max(time + 1, now[1] * 1000000 + now[2])
-local tokens = redis.call('HGET', KEYS[4], 'version') or '0'
+local tokens = tonumber(redis.call('HGET', KEYS[4], 'version') or 0) or 0
 -- The first write: where Redis refuses one, such as for want of memory, it refuses this.
 redis.call('XADD', KEYS[2], string.format('%.0f-0', offset + 1),
-  string.format('%.0f %s %.0f %.0f %s %s %s', newest + 1, ARGV[6], next, time, tokens, ARGV[5],
+  string.format('%.0f %s %.0f %.0f %.0f %s %s', newest + 1, ARGV[6], next, time, tokens, ARGV[5],
     ARGV[4]), ARGV[7])
 redis.call('HSET', KEYS[1], 'newest', newest + tonumber(ARGV[6]), 'offset', offset + 1,
   'time', next, 'appended', tonumber(head[6]) + #ARGV[7])

@@ -58,8 +58,11 @@ async def test_records_are_stamped_with_the_version_of_the_tokens(
     redis.ask("HSET", "{mist:test}:tokens:head", "version", "1795419000124")
     await engine.append("n", 2, b"2", 1, epoch)
     await engine.append("n", 3, b"3", 1, epoch)
+    # Where that is damaged, nothing can be revoked: records go on.
+    redis.ask("HSET", "{mist:test}:tokens:head", "version", "two words")
+    await engine.append("n", 4, b"4", 1, epoch)
     stamps = [each.tokens for each in await read_all(engine)]
-    assert stamps == [0, 1795419000123, 1795419000124]
+    assert stamps == [0, 1795419000123, 1795419000124, 0]
 
 
 async def test_parts_of_a_checkpoint_last_until_it_is_replaced(
