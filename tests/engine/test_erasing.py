@@ -32,7 +32,9 @@ def nodes(nursery: trio.Nursery) -> Watch:
     """What looks after a node; beating."""
 
     async def nodes(server: Server) -> Nodes:
-        made = Nodes(server.node, server.sequencer, server.hub.broker, NodeState)
+        made = Nodes(
+            server.node, server.sequencer, server.hub.broker, server.hub.sessions, NodeState
+        )
         await nursery.start(made.run)
         return made
 
