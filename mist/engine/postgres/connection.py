@@ -124,7 +124,8 @@ class Connection:
             ConnectionLost: see there.
         """
         self._take_notifications()
-        await trio.lowlevel.checkpoint()
+        if self.notified:
+            await trio.lowlevel.checkpoint()
         with trio.move_on_after(seconds):
             while not self.notified:
                 try:

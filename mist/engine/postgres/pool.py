@@ -74,8 +74,15 @@ class Pool:
         with trio.move_on_after(self._location.timeout + wait) as scope:
             self._calls.add(scope)
             try:
-                async with self._slots:
+                # Not `async with`, which is a pass of the event loop more.
+                try:
+                    self._slots.acquire_nowait()
+                except trio.WouldBlock:
+                    await self._slots.acquire()
+                try:
                     return await self._call(work, scope, listening=listening)
+                finally:
+                    self._slots.release()
             finally:
                 self._calls.discard(scope)
         if self._closed:
