@@ -246,19 +246,38 @@ class Beats:
 
     async def _collect(self, body: bytes) -> Answers:
         answers: dict[str, bytes] = {}
-        members = missing = None
-        with trio.move_on_after(_WAIT):
+        until = trio.current_time() + _WAIT
+        members: Sequence[Member] | None = None
+        with trio.CancelScope(deadline=until):
             number = await self._members.ask(body)
-            members = missing = await self.members(0.0)
+            members = await self.members(0.0)
+        if members is None:
+            raise EngineUnavailable("no answer from the engine")
+        await self._answer_own(number, body, answers)
+        missing = [each for each in members if each.node not in answers]
+        with trio.CancelScope(deadline=until):
             # One that is silent is not waited for; if it answers all the same, it is not missing.
             while any(each.age <= SILENT for each in missing):
                 await trio.sleep(_LOOK)
                 answers.update(await self._members.answers(number, answers.keys()))
                 missing = [each for each in members if each.node not in answers]
-        if missing is None:
-            raise EngineUnavailable("no answer from the engine")
         if missing:
             log.warning(
                 "some nodes have not answered", extra={"nodes": [each.node for each in missing]}
             )
         return Answers(answers, missing)
+
+    async def _answer_own(self, number: int, body: bytes, answers: dict[str, bytes]) -> None:
+        """Answer this node's own question at once: it is not missing, however busy it is."""
+        self._open.add(number)
+        answer = await self._answer(body)
+        if answer is None:
+            return
+        answers[self.node] = answer
+        if self._nursery is not None:
+            # Others that ask the same have the same number.
+            self._nursery.start_soon(self._hand_in, number, answer)
+
+    async def _hand_in(self, number: int, answer: bytes) -> None:
+        with suppress(EngineUnavailable):
+            await self._members.answer(number, self.node, answer)

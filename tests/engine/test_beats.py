@@ -245,6 +245,21 @@ async def test_one_that_does_not_answer_is_missing_after_a_second(
     assert two.heard[-1].time > one.heard[0].time + 1  # its own mistake has not ended it
 
 
+async def test_a_node_that_is_slow_is_not_missing_in_its_own_list(
+    start: Start, autojump_clock: MockClock
+) -> None:
+    one, two = await start("one"), await start("two")
+
+    async def slow(body: bytes) -> bytes:
+        await trio.sleep(3)
+        return b"late"
+
+    one.answer = slow
+    found = await one.beats.ask(b"?")
+    assert found.answers["one"] == b"late"
+    assert [each.node for each in (await two.beats.ask(b"??")).missing] == ["one"]
+
+
 async def test_one_that_does_not_understand_is_missing(
     start: Start, autojump_clock: MockClock
 ) -> None:
@@ -358,14 +373,15 @@ async def test_a_mistake_in_asking_costs_its_caller_alone(
         raise ZeroDivisionError
 
     with monkeypatch.context() as broken:
-        broken.setattr(one.members, "answers", fail)
+        broken.setattr(one.members, "ask", fail)
         with pytest.raises(EngineUnavailable):
             await one.beats.ask(b"?")
     assert (await one.beats.ask(b"another")).missing == []
 
 
 async def test_who_waits_as_it_stops_is_refused(start: Start, autojump_clock: MockClock) -> None:
-    one = await start("one")
+    one, two = await start("one"), await start("two")
+    two.members.down = True  # so that it is waited for
     refused = trio.Event()
 
     async def ask() -> None:
