@@ -1,4 +1,4 @@
-"""Coalescing: one question to a store for all tasks that want to ask it."""
+"""Coalescing: one call to a store for all tasks that ask the same."""
 
 from collections.abc import Awaitable, Callable
 

@@ -1,11 +1,11 @@
-"""Records as the values of a shared store: sealed, so that only who has the key can make one.
+"""Records as the values of a shared store: sealed, so that making one takes the key.
 
 A value is a seal and then a JSON array. The seal is an HMAC under a key that is derived from that
 of the tokens, of the digest and the array. So a value that is damaged, was made by another
 program, or was copied from one token to another is told from a record, and grants nothing.
 
-A seal doesn't tell the age of a value: who can write to the store can put back an earlier one of
-the same token, and so undo its revocation.
+A seal doesn't tell the age of a value: anyone who can write to the store can put back an earlier
+value of the same token, and so undo its revocation.
 """
 
 import hmac

@@ -187,17 +187,17 @@ class Registry(ABC):
         return 0.0
 
     def check_contact(self) -> None:
-        """Check that the registry is recent enough to let somebody in.
+        """Check that the registry is recent enough for a login.
 
         Raises:
             RegistryUnavailable: tokens may have been revoked since, and this server not told.
         """
 
     async def refresh(self, token: str) -> None:
-        """Take in what other servers have written, where that may make a token usable: before
-        the `lookup` of one that somebody presents.
+        """Call it before the `lookup` for a login: a token that is not known here may have been
+        registered at another server, and the store is asked.
 
-        Many calls ask the store once. A token that is known costs no await.
+        Many calls share one question. A known token costs no await.
 
         Raises:
             RegistryUnavailable: the store can't be asked.

@@ -7,9 +7,9 @@ Three bounds say how far behind it may be:
 
     a change       is planned on the version in memory and written only where that is still the
                    newest; else it is planned again. So changes are linearizable.
-    a login        of a known token may be `MAX_SILENCE` behind; without contact for longer nobody
-                   is let in. An unknown token may have been registered elsewhere a moment ago, so
-                   the store is asked first, once in a while for all who present one.
+    a login        with a known token may use a memory that is `MAX_SILENCE` behind; without
+                   contact for longer, logins are refused. An unknown token may have been registered
+                   elsewhere a moment ago: the store is asked first, once for all logins that wait.
     a delivery     waits until memory has the version that the message is stamped with; see `reach`.
 
 A session whose token is revoked elsewhere ends as one whose token is revoked here: by a watcher.
@@ -45,7 +45,7 @@ __all__ = ["MAX_SILENCE", "SharedRegistry"]
 log = logging.getLogger("mist.auth")
 
 MAX_SILENCE: Final = 1.0
-"""Seconds without contact to the store after which nobody is let in."""
+"""Seconds without contact to the store after which logins are refused."""
 
 _TIMEOUT: Final = 5.0  # seconds for a change
 _WAIT: Final = 0.25  # seconds for news; several times before the silence is too long
@@ -150,8 +150,8 @@ class SharedRegistry(Registry):
         known = None if digest is None else self._records.get(digest)
         if digest is None or (known is not None and known.tags):
             return
-        # However many wrong tokens there are, they make this server ask twice in an interval at
-        # most: once for the first, and once for all that came meanwhile.
+        # Rate limit: any number of wrong tokens cause two questions in an interval at most, one
+        # for the first, and one for all that came meanwhile.
         await trio.sleep_until(self._asked + _INTERVAL)
         await self.sync()
 
@@ -235,8 +235,10 @@ class SharedRegistry(Registry):
             self._contact = max(self._contact, asked)
 
     async def _decode(self, values: Mapping[bytes, bytes | None]) -> _Records:
-        """The records in values. What is none is as if the token were removed: it grants nothing,
-        and may be registered again.
+        """Decode values to records.
+
+        A damaged value counts as a removed token: it grants nothing, and the token may be
+        registered again.
         """
         records: dict[bytes, Record | None] = {}
         damaged = 0

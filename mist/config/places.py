@@ -1,6 +1,6 @@
 """What URLs of engines and stores name: whether others can reach it, and whether two are the same.
 
-What the URLs mean in full is up to those who open them; see `mist.engine`.
+The members that open them know what the URLs mean in full; see `mist.engine`.
 """
 
 from typing import Final

@@ -64,9 +64,9 @@ class Follower:
         tell: called with each record that was applied, in order. What it raises ends `run`.
         entered: called once the node has entered anew, before anything is applied again.
         reach: called with the version of the tokens that a record is stamped with, before it is
-            applied; returns once this server knows of each revocation up to it. So nothing that
-            was published after a revocation had returned is delivered or replayed to whom it
-            concerns. None is without.
+            applied; returns once this server knows of each revocation up to it. So a revoked
+            session is neither delivered nor replayed what was published after the revocation
+            had returned. None is without.
 
     Attributes:
         failing: why nothing can be applied now; empty while it can.

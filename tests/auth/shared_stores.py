@@ -19,7 +19,7 @@ class FlakyStore(SharedStore):
         lose_requests, lose_replies: how many of the next writes don't get there, or of which the
             answer doesn't get back.
         frozen: whether nothing is answered.
-        deaf: whether waiting for news is in vain: they come to those who ask.
+        deaf: whether waiting for news is in vain: only calls without a wait bring them.
         writes, questions: calls so far.
     """
 

@@ -40,7 +40,7 @@ async def noting(ask: Callable[[], object], done: list[str], name: str) -> None:
     done.append(name)
 
 
-async def test_a_call_under_way_does_not_count_for_those_who_come_later() -> None:
+async def test_a_call_under_way_does_not_count_for_later_callers() -> None:
     store, done = Store(), list[str]()
     ask = Coalesced(store.ask)
     async with trio.open_nursery() as nursery:
@@ -68,7 +68,7 @@ async def test_a_thousand_calls_at_once_are_two() -> None:
     assert len(done) == 1_000
 
 
-async def test_a_failure_is_that_of_all_who_waited_for_it() -> None:
+async def test_all_callers_that_waited_get_the_failure() -> None:
     store, done = Store(), list[str]()
     ask = Coalesced(store.ask)
     error = RegistryUnavailable()

@@ -189,7 +189,7 @@ async def test_many_megabytes_of_news_are_all_there(connect: Connect) -> None:
     assert {each.changes[digest(499)] for each in updates} == {bytes([n]) * 1_000 for n in range(8)}
 
 
-async def test_who_waits_for_news_is_woken(connect: Connect) -> None:
+async def test_a_reader_that_waits_for_news_is_woken(connect: Connect) -> None:
     one, other = await connect(), await connect()
     start = (await one.load()).version
     numbers: list[int] = []

@@ -440,7 +440,7 @@ async def test_a_known_token_costs_no_question_and_no_wait(
     assert (server.store.questions, trio.current_time()) == (questions, now)
 
 
-async def test_who_tries_tokens_makes_few_questions(
+async def test_guesses_at_tokens_cause_few_questions(
     autojump_clock: MockClock,
     realm: Realm,
 ) -> None:
@@ -523,7 +523,7 @@ class SlowlyLoaded(SharedMemoryStore):
         return snapshot
 
 
-async def test_what_is_revoked_while_it_loads_is_taken_in_by_who_asks(
+async def test_a_revocation_during_a_load_is_known_after_sync(
     autojump_clock: MockClock, realm: Realm, nursery: trio.Nursery
 ) -> None:
     one = await realm.server()

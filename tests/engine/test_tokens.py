@@ -78,7 +78,7 @@ async def arrived(member: Member, id_: int) -> None:
     await until(lambda: member.server.sequencer.newest >= id_)
 
 
-async def test_what_is_published_behind_a_revocation_reaches_nobody_whom_it_concerns(
+async def test_what_is_published_after_a_revocation_reaches_no_revoked_session(
     start_member: StartMember,
 ) -> None:
     one, two = await start_member(), await start_member(follows=False)

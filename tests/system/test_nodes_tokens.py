@@ -171,7 +171,7 @@ async def register(node: Process, tag: str, token: str, answers: list[str]) -> N
         answers.append(answer_of(await client.ask(f"register {tag} {token}\n".encode())))
 
 
-async def test_of_those_who_register_one_token_at_once_one_succeeds(start: Start) -> None:
+async def test_of_many_registrations_of_one_token_one_succeeds(start: Start) -> None:
     nodes = [await start() for _ in range(2)]
     for turn in range(50):
         answers: list[str] = []

@@ -106,7 +106,7 @@ async def test_a_token_is_good_at_once_at_the_other(nodes: tuple[Node, Node]) ->
     assert await status(two.server, token="wrong", ours=False) == 401
 
 
-async def test_whoever_administers_sees_what_others_have_done(nodes: tuple[Node, Node]) -> None:
+async def test_administrators_see_changes_of_other_servers(nodes: tuple[Node, Node]) -> None:
     one, two = nodes
     (record,) = await one.registry.execute([Register(TOKEN, A)])
     assert record is not None
