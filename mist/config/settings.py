@@ -87,7 +87,6 @@ class Settings:
             kinds.ENGINE,
             "Engine on which several nodes act as one: redis://HOST, postgresql://HOST/DATABASE; "
             "memory://NAME for tests",
-            hidden=True,
         ),
     )
     node: str | None = attrs.field(
@@ -96,7 +95,6 @@ class Settings:
             kinds.NODE,
             "Name of this node, as operators see it",
             default_text="the host name and a port",
-            hidden=True,
         ),
     )
     advertise: str | None = attrs.field(
@@ -104,7 +102,6 @@ class Settings:
         metadata=about(
             kinds.ADVERTISE,
             "URL at which this node is reached, shown to operators",
-            hidden=True,
         ),
     )
     checkpoint_bytes: int = attrs.field(
@@ -112,7 +109,6 @@ class Settings:
         metadata=about(
             kinds.size(),
             "With an engine: bytes published, at least, before its log is trimmed to a checkpoint",
-            hidden=True,
         ),
     )
     archive: Path | None = attrs.field(

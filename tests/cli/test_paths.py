@@ -77,7 +77,8 @@ def test_a_scheme_that_cannot_be_written_is_refused_in_one_line(
     here: Path, option: tuple[str, ...]
 ) -> None:
     *command, flag = option
-    done = run(*command, flag, "s3a://key:hidden@bucket/x")
+    flags = (flag,) if flag.startswith("-") else ()  # or it is an argument
+    done = run(*command, *flags, "s3a://key:hidden@bucket/x")
     assert done.exit_code == 2
     (line,) = done.stderr.splitlines()
     assert f"{flag}: " in line

@@ -351,6 +351,7 @@ REFUSED = {
     "GET /v1/connections": "/v1/connections",
     "POST /v1/log/erase": "/v1/log/erase",
     "POST /v1/log/seal": "/v1/log/seal",
+    "GET /v1/nodes": "/v1/nodes",
     "GET /v1/stats": "/v1/stats",
     "GET /v1/subscriptions": "/v1/subscriptions",
     "GET /v1/tags": "/v1/tags",

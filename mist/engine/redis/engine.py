@@ -136,8 +136,12 @@ class RedisEngine(Engine):
                     int(appended),
                     Checkpoint.parse(checkpoint),
                 )
-            case _:
+            case [None, *_]:
                 raise self._fence.forked(self._fence.epoch)
+            case _:
+                raise EngineUnavailable(
+                    f"the realm {self._realm} is damaged: its head lacks fields"
+                )
 
     # to write
 

@@ -170,6 +170,7 @@ HEAD, LOG = "{mist:mist}:head", "{mist:mist}:log"
     ("command", "why"),
     [
         (("HSET", HEAD, "format", "99", "epoch", "e"), "the realm mist is one of another version"),
+        (("HSET", HEAD, "format", "2", "epoch", "e"), "the realm mist is damaged"),
         (("SET", HEAD, "1"), "a key of the realm is another program's"),
         (("XADD", LOG, "1", "a", "b"), "the realm mist is damaged"),
     ],
