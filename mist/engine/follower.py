@@ -71,7 +71,9 @@ class Follower:
     Attributes:
         failing: why nothing can be applied now; empty while it can.
         failed: told of each time that nothing could be applied.
-        caught_up: whether it has been at the end of the log, since the node has entered.
+        caught_up: whether it has been where the log ended when the node entered. How far it is
+            behind what came since is the lag's business: a log may have no end while others
+            publish.
         lag: by how much it is behind; heartbeats are noted by others.
     """
 
@@ -84,7 +86,6 @@ class Follower:
     ) -> None:
         self.failing = ""
         self.failed = Change()
-        self.caught_up = node.mirror.offset >= node.standing.offset
         self.lag = Lag(node.mirror.offset)
         self._node = node
         self._entered = entered
@@ -94,6 +95,7 @@ class Follower:
         self._engine = node.engine
         self._history = node.history
         self._mirror = node.mirror
+        self.caught_up = self._has_all_of_before()
         self._tell = tell
         self._reach = reach
         self._delay = _DELAY
@@ -113,13 +115,18 @@ class Follower:
                 continue
             self._works()
             if not records:
-                self.caught_up, self._at_end = True, self._reads
+                self._at_end = self._reads
             for step in steps:
                 arrived = await self._apply(step)
                 for each in arrived:
                     await self._tell(each)
                     self.lag.note_applied(each.record)
+            self.caught_up = self.caught_up or self._has_all_of_before()
             self._moved.notify()
+
+    def _has_all_of_before(self) -> bool:
+        """Whether the mirror has what the log had when the node entered."""
+        return self._mirror.offset >= self._node.standing.offset
 
     async def _enter(self, error: MistError) -> None:
         """Enter anew. Nothing that is read of the mirror is known to be right before."""

@@ -81,12 +81,17 @@ async def start(realm: str, nursery: trio.Nursery) -> AsyncIterator[Start]:
     async with AsyncExitStack() as stack:
 
         async def start(
-            mirror: str = "memory://", timeout: float = 5.0, registry: Registry | None = None
+            mirror: str = "memory://",
+            timeout: float = 5.0,
+            registry: Registry | None = None,
+            *,
+            busy: bool = False,
         ) -> Server:
             node = await stack.enter_async_context(
                 await open_node(realm, mirror, durability=Durability.PROCESS)
             )
             node.engine = engine = FlakyEngine(node.engine)
+            engine.busy = busy
             hub = Hub(registry or await open_registry("memory://"))
             await nursery.start(hub.turns.run)
             hub.sequencer = sequencer = await NodeSequencer.following(

@@ -27,13 +27,14 @@ class FlakyEngine(Engine):
             answer doesn't get back.
         down: whether nothing gets there.
         deaf: whether nothing is read.
+        busy: whether no read finds nothing, as where others publish all the time.
         held: while it isn't set, reads wait.
         appends: tried so far.
     """
 
     def __init__(self, engine: Engine) -> None:
         self.lose_requests = self.lose_replies = self.appends = 0
-        self.down = self.deaf = False
+        self.down = self.deaf = self.busy = False
         self.held = trio.Event()
         self.held.set()
         self._engine = engine
@@ -69,6 +70,8 @@ class FlakyEngine(Engine):
         await self._check()
         await self.held.wait()
         records = await self._engine.read(after, wait=wait, max_bytes=max_bytes)
+        while self.busy and not records:
+            records = await self._engine.read(after, wait=wait, max_bytes=max_bytes)
         await self.held.wait()
         await self._check()
         if self.deaf:

@@ -322,6 +322,16 @@ async def test_a_node_that_comes_late_gets_all(start: Start) -> None:
     await until(lambda: two.sequencer.ready)
 
 
+async def test_a_node_that_comes_late_is_ready_while_others_publish_all_the_time(
+    start: Start,
+) -> None:
+    one = await start()
+    await one.hub.store_all([(A, b"x")] * 10)
+    two = await start(busy=True)
+    await until(lambda: two.sequencer.ready)
+    assert len(await same(one, two)) == 10
+
+
 async def test_a_mirror_may_be_deleted(start: Start, tmp_path: Path) -> None:
     path = tmp_path / "mirror.db"
     one, two = await start(), await start(f"sqlite:///{path}")
