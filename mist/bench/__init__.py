@@ -11,6 +11,7 @@
     process, site       the server that is measured
     history             the message log, by itself and behind a server
     http                requests, event streams, WebSocket handshakes
+    nodes               two nodes on an engine: what they carry, and how soon they recover
     pipeline            jobs on Spark, beside plain DataFrame code
 
     cell, suite         which measurements, one after the other

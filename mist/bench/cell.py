@@ -27,6 +27,7 @@ KINDS: Final = (
     "history_replay",
     "history_search",
     "fairness",
+    "nodes",
     "pipeline",
 )
 TRANSPORTS: Final = ("tcp", "ws")

@@ -43,11 +43,13 @@ class Target:
 
     Attributes:
         cpu: its CPU time in seconds so far; None where that can't be told.
+        quiet: seconds without a delivery after which what has not come counts as lost.
     """
 
     publish: Endpoint
     subscribe: Endpoint
     cpu: Callable[[], float | None] = lambda: None
+    quiet: float = _QUIET
 
 
 @attrs.frozen
@@ -59,8 +61,8 @@ class Run:
         deliveries: different ones that arrived, over all subscribers.
         lost: deliveries that didn't arrive.
         repeated, reordered: as in `mist.bench.receiver`.
-        seconds: until the last publish was proved and the last delivery had arrived; a tenth
-            of a second more where one was lost.
+        seconds: until the last publish was proved and the last delivery had arrived; more by the
+            target's `quiet` where one was lost.
         server_cpu: seconds, user and system, all threads; None where it can't be told.
         driver_cpu: seconds of this process. Where it is close to `seconds`, the driver was
             the limit.
@@ -238,7 +240,9 @@ class Load:
             publisher.send_fence()
         if not self._await(lambda: all(each.fences for each in self.publishers)):
             raise BenchError("the server did not answer a publisher")
-        complete = self._await(lambda: self.complete + run.missing >= self.published, _QUIET)
+        complete = self._await(
+            lambda: self.complete + run.missing >= self.published, self._target.quiet
+        )
         if complete:
             run.stop()
         for subscriber in self.subscribers:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -54,9 +54,12 @@ class Started:
 @contextmanager
 def start_server(
     *options: str,
-    history: str = "none",
+    history: str | None = "none",
+    tokens: str | None = "memory://",
     nats: bool = False,
     command: Sequence[str] = ("mist", "serve"),
+    folder: Path | None = None,
+    variables: Mapping[str, str] | None = None,
 ) -> Iterator[Started]:
     """`mist serve` on free ports of 127.0.0.1, gone at the end of the block whatever happens.
 
@@ -65,21 +68,28 @@ def start_server(
 
     Args:
         options: of `mist serve`, beside those that say where it listens and what it keeps.
-        history: what `--history` takes.
+        history, tokens: what `--history` and `--tokens` take; None for the server's own defaults.
         nats: whether it listens for NATS, too.
         command: a module that serves, and what stands before the options.
+        folder: where its data directory is made and removed; None for the system's place for
+            temporary files.
+        variables: of its environment, such as options that other users should not see.
 
     Raises:
         BenchError: it didn't start.
     """
-    arguments = ["--tokens", "memory://", "--log-level", "error", "--history", history]
+    arguments = ["--log-level", "error"]
+    for flag, value in (("--tokens", tokens), ("--history", history)):
+        if value is not None:
+            arguments += [flag, value]
     schemes = ("tcp", "ws", "http", *(("nats",) if nats else ()))
     for scheme in schemes:
         arguments += ["--listen", f"{scheme}://127.0.0.1:0"]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("MIST_")}
-    with tempfile.TemporaryDirectory() as folder, held_signals() as let_signals_in:
+    environment.update(variables or {})
+    with tempfile.TemporaryDirectory(dir=folder) as data, held_signals() as let_signals_in:
         process = subprocess.Popen(  # noqa: S603  # ourselves
-            [sys.executable, "-m", *command, "--data", folder, *arguments, *options],
+            [sys.executable, "-m", *command, "--data", data, *arguments, *options],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             text=True,

@@ -56,6 +56,9 @@ fairness        attack, about, rounds, played (times, in all rounds), refused, f
                 (requests of the probe), quiet_held_ms, held_ms (CPU of the longest pass of the
                 event loop), seconds (the median attacked phase's), server_cpu_seconds (of all
                 attacked phases), late_p50_us (p99, max; the probe itself)
+nodes           engine (redis, postgres), setting (of its durability: everysec, always, on), figure,
+                unit, rounds, median, lowest, highest (null: not measured, and the note says why),
+                asked_at_least, asked_at_most (null: nothing is asked), note
 pipeline        job (match, match_hard, match_one_core, rollup, rollup_hard, rollup_small, compact,
                 stream, cluster_match, cluster_rollup, cluster_compact), messages, subscriptions,
                 seconds, messages_per_second, cpu_seconds_per_million_messages (of all processes
@@ -88,6 +91,7 @@ from mist.bench.idle import Idle
 from mist.bench.latency import Latency, Quantiles
 from mist.bench.load import Run
 from mist.bench.match import Matched
+from mist.bench.nodes.figure import NodesFigure
 from mist.bench.pipeline.figure import Figure
 from mist.bench.slow_consumer import SlowConsumer
 from mist.bench.throughput import Throughput
@@ -97,7 +101,7 @@ __all__ = ["Result", "Row", "row_of"]
 Served = Throughput | Latency | Idle | SlowConsumer
 Kept = Appends | Publishing | Replay | FileSize | Search
 Http = Requests | Handshakes | Streams
-Result = Matched | Served | Http | Kept | Unfairness | Figure
+Result = Matched | Served | Http | Kept | Unfairness | NodesFigure | Figure
 Row = dict[str, Any]
 
 
@@ -139,6 +143,8 @@ def row_of(result: Result) -> Row:
             return _kept(result)
         case Unfairness():
             return _fairness(result)
+        case NodesFigure():
+            return _nodes(result)
         case Figure():
             return {
                 "job": result.name,
@@ -329,6 +335,24 @@ def _fairness(result: Unfairness) -> Row:
         "seconds": statistics.median(phase.seconds for phase in attacked),
         "server_cpu_seconds": None if None in cpu else sum(filter(None, cpu)),
         **_prefixed("late_", result.late),
+    }
+
+
+def _nodes(result: NodesFigure) -> Row:
+    measured, asked = result.measured, result.asked
+    values = measured.values
+    return {
+        "engine": result.engine,
+        "setting": result.setting,
+        "figure": measured.name,
+        "unit": measured.unit,
+        "rounds": len(values),
+        "median": statistics.median(values) if values else None,
+        "lowest": min(values, default=None),
+        "highest": max(values, default=None),
+        "asked_at_least": asked.at_least,
+        "asked_at_most": asked.at_most,
+        "note": measured.note,
     }
 
 

@@ -88,6 +88,23 @@ def _finished_seconds(row: Row) -> str:
     return seconds if row["finished"] else f"> {seconds}"
 
 
+def _figure(key: str) -> _Cell:
+    """A number of any size, where there is one."""
+
+    def cell(row: Row) -> str:
+        value = row[key]
+        return "" if value is None else f"{value:,.0f}" if value >= 1_000 else f"{value:,.2f}"
+
+    return cell
+
+
+def _asked(row: Row) -> str:
+    least, most = row["asked_at_least"], row["asked_at_most"]
+    if least is not None:
+        return f"≥ {least:,.4g}" if least < 1_000 else f"≥ {least:,.0f}"
+    return "" if most is None else f"≤ {most:,g}"
+
+
 _SHAPES: Final = {
     "repeated": "one list, one connection",
     "unique": "lists never seen, one connection",
@@ -314,6 +331,19 @@ _TABLES: Final[dict[str, tuple[str, list[tuple[str, _Cell]]]]] = {
             ("HTTP p99", _attacked("p99_us", "http_")),
             ("held", _number("held_ms", 1)),
             ("seconds", _finished_seconds),
+        ],
+    ),
+    "nodes": (
+        "Two nodes on an engine; medians of rounds",
+        [
+            ("engine", lambda row: f"{row['engine']} {row['setting']}"),
+            ("figure", _plain("figure")),
+            ("median", _figure("median")),
+            ("lowest", _figure("lowest")),
+            ("highest", _figure("highest")),
+            ("asked", _asked),
+            ("unit", _plain("unit")),
+            ("note", _plain("note")),
         ],
     ),
     "pipeline": (

@@ -31,6 +31,7 @@ from mist.bench.idle import Idle
 from mist.bench.latency import Latency, Quantiles
 from mist.bench.load import Run
 from mist.bench.match import Matched
+from mist.bench.nodes.figure import Measured, NodesFigure
 from mist.bench.pipeline.figure import Figure
 from mist.bench.pipeline.measuring import Timed
 from mist.bench.report import Result, Row, row_of
@@ -142,6 +143,7 @@ RESULTS: dict[str, Result] = {
         ],
         finished=True,
     ),
+    "nodes": NodesFigure("redis", "everysec", Measured("publish", "messages/s", [1.0, 2.0])),
     "pipeline": Figure(
         "match", 10_000_000, 100_000, Timed(9.0, 15.0), 300_000, Timed(30.0, None), 1, 2
     ),

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from contextlib import suppress
@@ -13,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from mist.cli import main
+from tests.engine.redis_server import find_redis
 from tests.processes import Process, environment, mist, serving
 
 THROUGHPUT = {
@@ -237,6 +239,8 @@ def test_tables_are_for_people() -> None:
         (["history", "--server", "tcp://127.0.0.1:1"], "--server"),
         (["fairness", "--attack", "bogus"], "--attack"),
         (["fairness", "--server", "tcp://127.0.0.1:1"], "--server"),
+        (["nodes", "--engine", "bogus"], "--engine"),
+        (["nodes", "--server", "tcp://127.0.0.1:1"], "--server"),
         (["pipeline", "--job", "bogus"], "--job"),
         (["pipeline", "--rounds", "0"], "--rounds"),
         (["bogus"], "bogus"),
@@ -324,3 +328,30 @@ def test_everything_fits_into_a_quick_run() -> None:
     assert all(row["lost"] == 0 for kind in ("publish", "fanout") for row in figures[kind])
     shapes = {(row["publishers"], row["subscribers"]) for row in figures["fanout"]}
     assert shapes == {(1, 1), (1, 10), (1, 100), (10, 10)}
+
+
+def test_nodes_without_an_engine_are_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    done = CliRunner().invoke(main, ["bench", "nodes", "--engine", "redis"])
+    assert (done.exit_code, "no redis-server on the PATH" in done.output) == (1, True)
+
+
+def test_interrupted_nodes_leave_no_engine(tmp_path: Path) -> None:
+    find_redis("system")
+    arguments = ["bench", "nodes", "--engine", "redis", "--folder", str(tmp_path)]
+    with subprocess.Popen(
+        [sys.executable, "-m", "mist", *arguments], env=environment(), stderr=subprocess.PIPE
+    ) as popen:
+        try:
+            assert popen.stderr is not None
+            assert popen.stderr.readline() == b"redis everysec: idle node\n"
+            (configuration,) = tmp_path.glob("*/redis.conf")
+            port = int(configuration.read_text().split()[3])
+            socket.create_connection(("127.0.0.1", port)).close()
+            popen.send_signal(signal.SIGTERM)
+            assert popen.wait(20) == 143
+        finally:
+            popen.kill()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port))
+    assert not list(tmp_path.iterdir())

@@ -9,10 +9,12 @@ import click
 from click.core import ParameterSource
 
 from mist.bench.cell import Cell
+from mist.bench.errors import BenchError
 from mist.bench.fairness.cells import ATTACKS, fairness_cells
 from mist.bench.history.cells import history_cells
 from mist.bench.history.search import FEWEST
 from mist.bench.http.cells import http_cells
+from mist.bench.nodes.cells import ENGINES, nodes_cells
 from mist.bench.pipeline.cells import JOBS, pipeline_cells
 from mist.bench.suite import (
     all_cells,
@@ -45,6 +47,7 @@ from mist.cli.bench.options import (
     subscriber_count,
 )
 from mist.cli.bench.settings import Settings
+from mist.cli.common import REFUSED, fail
 
 __all__ = ["bench"]
 
@@ -284,6 +287,50 @@ def fairness(settings: Settings, attacks: Sequence[str], **options: Any) -> Sequ
     shown as longer.
     """
     return fairness_cells(attacks, quick=settings.quick, **options)
+
+
+@bench.command()
+@measuring(
+    several("--engine", "engines", ENGINES, "Only this one  [default: all that are installed]"),
+    ROUNDS,
+    SECONDS,
+    number(
+        "--log-mebibytes",
+        1,
+        100_000,
+        "Data that a new node has to read; 1024 for a GiB  [default: 64]",
+    ),
+    FOLDER,
+    served=(),
+)
+def nodes(
+    settings: Settings, engines: Sequence[str], log_mebibytes: int | None, **options: Any
+) -> Sequence[Cell]:
+    """Two nodes on an engine: about two minutes, --quick half a minute.
+
+    \b
+    idle node    CPU of one without clients
+    latency      from one node to the other, at 2,000 messages/s
+    revocation   at one node, until the session at the other has ended
+    publish      full blocks at one node, to a subscriber at the other; CPU of both, and the engine
+    engine       killed and started again: until a store is acknowledged
+    new node     until it has the log and is ready
+    node killed  until its client has its next message at another
+
+    Starts a Redis (appendfsync everysec, then always) and a PostgreSQL (as installed), each with
+    two nodes, and ends them. It says which is not installed, and what could not be measured. Beside
+    the medians stands what is asked of them on a machine with little else to do.
+    """
+    try:
+        return nodes_cells(
+            engines,
+            mebibytes=log_mebibytes,
+            quick=settings.quick,
+            progress=partial(click.echo, err=True),
+            **options,
+        )
+    except BenchError as error:
+        fail(str(error), REFUSED)
 
 
 @bench.command()
