@@ -74,9 +74,7 @@ class Node:
         if known is None:
             await self._begin(standing)
         elif not standing.shares(known):
-            lost = known.newest - _ancestors(standing).get(known.epoch, 0)
-            log.error("the engine has lost messages", extra={"epoch": standing.epoch, "lost": lost})
-            self.lost += lost
+            self._note_lost(standing, known)
             await self._begin(standing)
         elif known.offset + 1 < standing.oldest:
             log.error("the engine has trimmed what this node has not read yet")
@@ -85,6 +83,15 @@ class Node:
         else:
             await mirror.go_on(standing.epoch, _ancestors(standing))
         self.name, self.standing = name, standing
+
+    def _note_lost(self, standing: Standing, known: Known) -> None:
+        kept = {**_ancestors(standing), standing.epoch: standing.newest}.get(known.epoch)
+        if kept is None:
+            log.warning("the mirror is of another log, and begins anew")
+            return
+        lost = known.newest - kept
+        log.error("the engine has lost messages", extra={"epoch": standing.epoch, "lost": lost})
+        self.lost += lost
 
     async def _begin(self, standing: Standing) -> None:
         """Have what the last checkpoint has, or else nothing, and go on from there."""

@@ -56,11 +56,17 @@ def store_until_the_end(
             return
 
 
+class Unavailable(Exception):
+    """A server does not tell what it has now."""
+
+
 def read_back(url: str) -> list[tuple[int, str]]:
     with dial(url) as sock, sock.makefile("rb") as replies:
         sock.sendall(b"ids on\nsubscribe a 0\nping\n")
         found = []
         while (line := replies.readline()) != b"pong\n":
+            if line == b"error History is unavailable\n":
+                raise Unavailable
             word, id_, _, data = line.decode().split()
             assert word == "message"
             found.append((int(id_), data))

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.engine.redis_server import RedisServer
-from tests.system.test_durability import read_back
-from tests.system.test_nodes import Realm
+from tests.system.test_nodes import Realm, read_once_ready
 
 HEAD = "{mist:test}:head"
 
@@ -56,7 +55,7 @@ def lose_its_end(realm: Realm, redis: RedisServer) -> tuple[int, float]:
     realm.until_stored(500)
     for number in realm.nodes:
         realm.kill(number)
-    logs = [read_back(realm.start(number)) for number in realm.nodes]
+    logs = [read_once_ready(realm.start(number)) for number in realm.nodes]
     assert all(log == logs[0] for log in logs)
     found = dict(logs[0])
     assert len(set(found.values())) == len(logs[0])

@@ -21,7 +21,7 @@ from mist.engine.opening import open_engine
 from tests.engine.postgres_server import PostgresServer
 from tests.engine.redis_server import RedisServer
 from tests.processes import Process, dial, mist, serving, token_key
-from tests.system.test_durability import read_back, store_until_the_end
+from tests.system.test_durability import Unavailable, read_back, store_until_the_end
 
 EngineServer: TypeAlias = RedisServer | PostgresServer
 
@@ -134,11 +134,22 @@ def kill_in_turns(realm: Realm, engine: EngineServer, kills: int) -> None:
     realm.until_stored(1_000)
 
 
+def read_once_ready(url: str) -> list[tuple[int, str]]:
+    """What a node has, once it has caught up: until then it refuses to tell."""
+    give_up = time.monotonic() + 30
+    while True:
+        try:
+            return read_back(url)
+        except Unavailable:
+            assert time.monotonic() < give_up, "the node does not catch up"
+            time.sleep(0.1)
+
+
 def check(realm: Realm) -> None:
     """All have the same, each message once, and whatever was acknowledged, under its id."""
     for number in realm.nodes:
         realm.kill(number)
-    logs = [read_back(realm.start(number)) for number in realm.nodes]
+    logs = [read_once_ready(realm.start(number)) for number in realm.nodes]
     shortest = min(map(len, logs))
     assert all(log[:shortest] == logs[0][:shortest] for log in logs)
     longest = max(logs, key=len)
