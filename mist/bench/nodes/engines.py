@@ -101,16 +101,19 @@ class EngineServer(ABC):
             time.sleep(_POLL)
 
     def kill(self) -> None:
-        """SIGKILL for all its processes, as a crash has it; return once they are gone."""
+        """SIGKILL for all its processes, as a crash has it; return once they are gone.
+
+        Raises:
+            BenchError: one of them does not end.
+        """
         if self._process is None or self._process.poll() is not None:
             return
         processes = _with_children(self._process.pid)
         for each in processes:
             with suppress(ProcessLookupError):
                 os.kill(each, signal.SIGKILL)
-        self._process.wait(_END)
         deadline = time.perf_counter() + _END
-        while any(_runs(each) for each in processes):
+        while self._process.poll() is None or any(_runs(each) for each in processes):
             if time.perf_counter() > deadline:
                 raise BenchError(f"{self.engine} does not end")
             time.sleep(_POLL)

@@ -306,7 +306,7 @@ def fairness(settings: Settings, attacks: Sequence[str], **options: Any) -> Sequ
 def nodes(
     settings: Settings, engines: Sequence[str], log_mebibytes: int | None, **options: Any
 ) -> Sequence[Cell]:
-    """Two nodes on an engine: about two minutes, --quick half a minute.
+    """Two nodes on an engine: two to three minutes, --quick one.
 
     \b
     idle node    CPU of one without clients
