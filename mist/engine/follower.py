@@ -19,6 +19,7 @@ from mist.change import Change
 from mist.engine.contract import Forked, Record, Trimmed
 from mist.engine.entries import Entry, Erase, ForgottenKeys, Messages, StagedBatch, Void, decode
 from mist.engine.lag import Lag
+from mist.engine.members import BeatReply
 from mist.engine.node import Node
 from mist.errors import HistoryUnavailable, MistError
 from mist.history import Bulk, Commit
@@ -92,6 +93,8 @@ class Follower:
         self._moved = Change()
         self._reads = 0  # begun
         self._at_end = 0  # the last of them that found nothing
+        self._beats = 0  # answered
+        self._log_offset = 0  # as the last of them told
         self._engine = node.engine
         self._history = node.history
         self._mirror = node.mirror
@@ -155,12 +158,26 @@ class Follower:
         Raises:
             HistoryUnavailable: that takes too long.
         """
-        asked = self._reads
+        reads, beats, goal = self._reads, self._beats, sys.maxsize
         with trio.move_on_after(_REACH):
-            while not self.caught_up or (id_ > self._mirror.newest and self._at_end <= asked):
+            while not self.caught_up or (
+                id_ > self._mirror.newest
+                and self._at_end <= reads
+                # At a log that is written to all the time, no read finds nothing.
+                and self._mirror.offset < goal
+            ):
                 await self._moved.wait()
+                if self._beats > beats + 1:  # the first may have been on its way before
+                    goal = min(goal, self._log_offset)
             return
         raise HistoryUnavailable("this node is behind others")
+
+    def note_beat(self, reply: BeatReply) -> None:
+        """The engine has answered a heartbeat of this node."""
+        self.lag.note_beat(reply)
+        self._beats += 1
+        self._log_offset = reply.offset
+        self._moved.notify()
 
     async def _apply(self, step: _Step) -> list[Arrived]:
         while True:

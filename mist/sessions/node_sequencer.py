@@ -145,7 +145,7 @@ class NodeSequencer(Sequencer):
 
     def note_beat(self, reply: BeatReply) -> None:
         """The engine has answered a heartbeat of this node."""
-        self._follower.lag.note_beat(reply)
+        self._follower.note_beat(reply)
 
     async def _work(self) -> None:
         async with trio.open_nursery() as nursery:

@@ -176,3 +176,31 @@ async def test_a_place_is_not_waited_for_where_the_engine_is_away(start: Start) 
     with trio.fail_after(10):
         await session.receive(b"resume %b:99 a\nping\n" % one.sequencer.epoch.encode())
     assert take(session) == b"error History is unavailable\npong\n"
+
+
+async def test_a_place_that_no_node_has_given_is_answered_while_others_publish(
+    start: Start,
+) -> None:
+    """No read of the log finds nothing then; heartbeats tell how far it is."""
+    one = await start()
+    epoch = one.sequencer.epoch.encode()
+    done = trio.Event()
+
+    async def publish() -> None:
+        while not done.is_set():
+            await published(one, b"x")
+
+    async def beat() -> None:
+        while not done.is_set():
+            one.sequencer.note_beat(await one.engine.members.beat(one.node.name, b""))
+            await trio.sleep(0.02)
+
+    session = join(one.hub)
+    with trio.fail_after(10):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(publish)
+            nursery.start_soon(beat)
+            await until(lambda: one.sequencer.newest > 10)
+            await session.receive(b"ids on\nresume %b:999999999 a\nping\n" % epoch)
+            done.set()
+    assert take(session).startswith(b"gap %b 1\n" % epoch)
