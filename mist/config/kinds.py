@@ -51,6 +51,7 @@ _MAX_SIZE: Final = 1 << 40  # bytes; far above any use, to catch typing errors
 _MAX_COUNT: Final = 1_000_000_000
 _MAX_SECONDS: Final = 31_536_000.0  # a year
 _MAX_PUBLIC_URL: Final = 512  # characters
+_ENGINES: Final = ("memory", "redis", "rediss", "postgresql", "postgres")
 _MAX_SECRET: Final = 255  # bytes: as for a token, since `auth` carries either
 
 _DIGITS = r"[0-9]{1,15}(?:_[0-9]{1,15}){0,5}"
@@ -181,6 +182,13 @@ def _parse_switch(text: str) -> bool:
     return _SWITCHES[text.lower()]
 
 
+def _parse_engine(text: str) -> str:
+    url = _parse_url(text)
+    if url.partition("://")[0].lower() not in _ENGINES:
+        raise ValueError
+    return url
+
+
 def _parse_url(text: str) -> str:
     if not _URL.fullmatch(text):
         raise ValueError
@@ -276,7 +284,7 @@ HISTORY: Final = Kind(
     "none or a URL, as sqlite:///history.db or memory://",
     lambda text: text if text == "none" else _parse_url(text),
 )
-ENGINE: Final = Kind("URL", "a URL, as memory://name", _parse_url)
+ENGINE: Final = Kind("URL", "redis://, rediss://, postgresql:// or memory://NAME", _parse_engine)
 NODE: Final = Kind("NAME", "1 to 64 letters, digits, '.', '_', ':', '-', as eu-1", _parse_node_name)
 ADVERTISE: Final = Kind(
     "URL", "a URL without a user or password, as https://eu-1.example", _parse_public_url

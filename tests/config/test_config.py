@@ -352,6 +352,7 @@ FLAG_ERRORS = [
     ({"outbox_bytes": "8MB"}, "--outbox-bytes: '8MB': expected"),
     ({"outbox_bytes": "1025GiB"}, "--outbox-bytes: '1025GiB': expected"),
     ({"outbox_bytes": ["1", "2"]}, "--outbox-bytes: given more than once"),
+    ({"engine": f"mysql://u:{SECRET}@x"}, "--engine: '***@x': expected redis://"),
     ({"max_connections": "1.5"}, "--max-connections: '1.5': expected a whole number"),
     ({"max_connections": "٣"}, "--max-connections: '٣': expected"),
     ({"max_connections": 9**9999}, "--max-connections: '0x"),
