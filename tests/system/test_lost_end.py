@@ -45,7 +45,10 @@ def lose_its_end(realm: Realm, redis: RedisServer) -> tuple[int, float]:
     redis.kill()
     shutil.rmtree(redis.folder)
     shutil.move(older, redis.folder)
-    known = set(realm.stored)
+    known: set[int] = set()
+    while known != set(realm.stored):  # what was acknowledged before has yet to be read
+        known = set(realm.stored)
+        time.sleep(0.5)
     redis.start()
     began = time.monotonic()
     while redis.ask("HGET", HEAD, "epoch") == epoch:

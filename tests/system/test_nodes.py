@@ -63,7 +63,7 @@ class Realm:
     def start(self, number: int) -> str:
         """Start a node; the URL of its line protocol."""
         stack = ExitStack()
-        options = ("--engine", self._engine.url(), "--token-key-file", str(self._key))
+        options = [*("--engine", self._engine.url(), "--token-key-file", str(self._key))]
         options += ("--checkpoint-bytes", "64KiB")  # so that there are some in a short time
         node = stack.enter_context(serving(self._folder / f"node{number}", *options))
         self._running[number] = stack, node
