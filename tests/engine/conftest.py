@@ -67,7 +67,7 @@ async def engine(connect: Connect) -> Engine:
     return await connect()
 
 
-@pytest.fixture(params=["memory", "redis wheel", "redis system", "postgres system"])
+@pytest.fixture(params=["memory", "redis system", "postgres system"])
 def realm(
     request: pytest.FixtureRequest, redis_servers: RedisServers, postgres_servers: PostgresServers
 ) -> str:
