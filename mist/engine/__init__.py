@@ -18,6 +18,7 @@ first for all, and nobody gets what is not kept.
     eraser      carries out erasures
     contract    `Engine`, its records, what goes wrong
     fence       whether the log is still the one that it was, whichever process has it
+    fenced      what engines that may lose records have in common
     members     which nodes are there; leases, questions to all nodes
     beats       a node's heartbeats, and questions from and to the others
     leases      what one node does at a time

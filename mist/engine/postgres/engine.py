@@ -2,18 +2,13 @@
 
 import secrets
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Final, cast
 
 import trio
 
-from mist.change import Change
 from mist.engine.contract import (
-    Ancestor,
     Checkpoint,
-    Engine,
     Forked,
-    Known,
     NotEntered,
     Placed,
     Record,
@@ -23,6 +18,7 @@ from mist.engine.contract import (
     check_size,
 )
 from mist.engine.fence import Seen
+from mist.engine.fenced import NODES, RECORDS, REPLACED, STAGED, FencedEngine, parse_ancestors
 from mist.engine.members import Members
 from mist.engine.postgres import epoch_functions, log_functions
 from mist.engine.postgres.connection import Row
@@ -33,12 +29,7 @@ from mist.engine.postgres.members import PostgresMembers
 
 __all__ = ["PostgresEngine"]
 
-_NODES: Final = 1_000  # known at a time; the longest silent is forgotten first
-_POLL: Final = 0.25  # seconds after which it is looked whether there is more, notified or not
-_RECORDS: Final = 500  # read at most at a time
 _DROP_WAIT: Final = "100"  # milliseconds for a table's lock, for which others wait behind
-_STAGED: Final = 2 * 86_400  # seconds
-_REPLACED: Final = 600  # seconds for which parts of a checkpoint are kept that is replaced
 _LOCKED: Final = "55P03"  # SQLSTATE
 
 # More go than are added, so that what nobody takes does not stay.
@@ -64,16 +55,14 @@ SELECT h.epoch, h.newest, h."offset", h.trimmed, coalesce((
 """
 
 
-class PostgresEngine(Engine):
+class PostgresEngine(FencedEngine[PostgresFence]):
     """See the package. Made by `mist.engine.postgres.opening.open_postgres`."""
 
+    slice = 0.25  # after which it is looked whether there is more, notified or not
+
     def __init__(self, database: Database) -> None:
+        super().__init__(PostgresFence(database))
         self._database = database
-        self._fence = PostgresFence(database)
-        self._tail = Seen()  # the last record that was read
-        self._at_end = False  # whether there was none behind that
-        self._waiting = False  # whether a task waits for the next one
-        self._news = Change()  # of that
         self._members = PostgresMembers(database.ask_anywhere)
 
     @property
@@ -82,26 +71,9 @@ class PostgresEngine(Engine):
 
     # to enter
 
-    async def enter(self, node: str, known: Known | None = None) -> Standing:
-        if not node:
-            raise ValueError("a node has a name")
-        fence = self._fence
-        if known is not None:
-            fence.claim(known)
-        await self._make_known(node)
-        fence.node, fence.lost = node, ""
-        with suppress(Forked):  # this enters the other one
-            await fence.confirm(fence.run)
-        standing = await self.standing()
-        if standing.epoch != fence.epoch:
-            fence.enter(standing.epoch)
-            self._tail, self._at_end = Seen(), False
-        return standing
-
     async def _make_known(self, node: str) -> None:
-        """Make a node known, and the realm where it isn't there."""
         fence = self._fence
-        own = (node.encode(), secrets.token_hex(8), _NODES, fence.epoch, fence.seen.newest)
+        own = (node.encode(), secrets.token_hex(8), NODES, fence.epoch, fence.seen.newest)
         enter = epoch_functions.ENTER.call
         try:
             rows = await self._database.ask(enter, *own, *self._database.terms)
@@ -145,7 +117,7 @@ class PostgresEngine(Engine):
                     newest,
                     offset,
                     trimmed + 1,
-                    _ancestors(ancestors),
+                    parse_ancestors(ancestors),
                     time,
                     appended,
                     Checkpoint.parse(checkpoint),
@@ -172,7 +144,7 @@ class PostgresEngine(Engine):
     async def stage(self, batch: str, part: int, body: bytes) -> None:
         check_size(body)
         await self._database.ask_anywhere(
-            log_functions.STAGE.call, batch.encode(), part, body, _STAGED, *self._database.terms
+            log_functions.STAGE.call, batch.encode(), part, body, STAGED, *self._database.terms
         )
 
     async def staged(self, batch: str, part: int) -> bytes | None:
@@ -203,7 +175,7 @@ class PostgresEngine(Engine):
                 return None
 
     async def checkpoint(self, checkpoint: Checkpoint, epoch: str) -> bool:
-        own = (checkpoint.offset, str(checkpoint), _REPLACED, *self._database.terms)
+        own = (checkpoint.offset, str(checkpoint), REPLACED, *self._database.terms)
         ((outcome,),) = await self._fence.evaluate(log_functions.CHECKPOINT, epoch, *own)
         return outcome == "made"
 
@@ -232,43 +204,10 @@ class PostgresEngine(Engine):
 
     # to read
 
-    async def read(
-        self, after: int, *, wait: float = 0.0, max_bytes: int = 4 << 20
-    ) -> Sequence[Record]:
-        give_up = trio.current_time() + wait
-        while True:
-            if wait <= 0 or not (self._at_end and after == self._tail.offset):
-                records = await self._read_now(after, max_bytes)
-                if records:
-                    return records
-            left = give_up - trio.current_time()
-            if left <= 0:
-                return []
-            records = await self._wait(after, max_bytes, min(left, _POLL))
-            if records:
-                return records
-
-    async def _wait(self, after: int, max_bytes: int, seconds: float) -> list[Record]:
-        """Wait for news, for a time; what there is may be among what is returned, or not.
-
-        One task at a time asks the server: any number may wait, and each would need a connection.
-        """
-        if self._waiting:
-            with trio.move_on_after(seconds):
-                await self._news.wait()
-            return []
-        self._waiting = True
-        try:
-            return await self._read_next(after, max_bytes, seconds)
-        finally:
-            self._waiting = False
-            self._news.notify()
-
     async def _read_now(self, after: int, max_bytes: int) -> list[Record]:
-        """What is there behind an offset."""
         epoch = self._fence.epoch
         rows = await self._fence.evaluate(
-            log_functions.READ, epoch, after, max(max_bytes, 1), _RECORDS
+            log_functions.READ, epoch, after, max(max_bytes, 1), RECORDS
         )
         return self._found(epoch, after, rows)
 
@@ -320,16 +259,6 @@ class PostgresEngine(Engine):
             records.append(Record(offset, first, count, time, node.decode(), serial, body, tokens))
         return records
 
-    def _move(self, epoch: str, tail: Seen, *, at_end: bool) -> None:
-        if epoch == self._fence.epoch:
-            self._tail, self._at_end = tail, at_end
-            self._fence.note(epoch, tail)
-
     async def close(self) -> None:
         self._database.pool.close()
         await trio.lowlevel.checkpoint()
-
-
-def _ancestors(text: str) -> tuple[Ancestor, ...]:
-    found = [each.split(" ") for each in text.split(";") if each]
-    return tuple([Ancestor(epoch, int(offset), int(newest)) for epoch, offset, newest in found])

@@ -3,20 +3,15 @@
 import math
 import secrets
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Final
 
 import hiredis
 import trio
 
-from mist.change import Change
 from mist.engine.contract import (
-    Ancestor,
     Checkpoint,
-    Engine,
     EngineUnavailable,
     Forked,
-    Known,
     NotEntered,
     Placed,
     Record,
@@ -26,6 +21,7 @@ from mist.engine.contract import (
     check_size,
 )
 from mist.engine.fence import Seen
+from mist.engine.fenced import NODES, RECORDS, REPLACED, STAGED, FencedEngine, parse_ancestors
 from mist.engine.members import Members
 from mist.engine.redis import scripts
 from mist.engine.redis.connection import Reply
@@ -37,29 +33,23 @@ from mist.engine.redis.replies import says
 
 __all__ = ["RedisEngine"]
 
-_NODES: Final = 1_000  # known at a time; the longest silent is forgotten first
-_SLICE: Final = 0.5  # seconds that Redis is asked to wait for a record, again and again
-_RECORDS: Final = 500  # read at most in one step of Redis, which does nothing else meanwhile
 _TRIMMED: Final = 1_000  # records let go in one step, for the same reason
-_STAGED: Final = 2 * 86_400  # seconds
-_REPLACED: Final = 600  # seconds for which parts of a checkpoint are kept that is replaced
 
 
-class RedisEngine(Engine):
+class RedisEngine(FencedEngine[RedisFence]):
     """See the package. Made by `mist.engine.redis.opening.open_redis`."""
+
+    slice = 0.5
 
     def __init__(self, location: Location, pool: Pool) -> None:
         self._realm = location.realm
         self._pool = pool
-        self._fence = fence = RedisFence(location, pool)
+        fence = RedisFence(location, pool)
+        super().__init__(fence)
         self._keys = (fence.head, fence.log)
         self._all_keys = (*self._keys, fence.nodes)
         self._staged = f"{{mist:{location.realm}}}:staged:"
         self._once = f"{{mist:{location.realm}}}:once:"
-        self._tail = Seen()  # the last record that was read
-        self._at_end = False  # whether there was none behind that
-        self._waiting = False  # whether a task waits for the next one
-        self._news = Change()  # of that
         self._members = RedisMembers(location.realm, fence)
 
     @property
@@ -67,22 +57,6 @@ class RedisEngine(Engine):
         return self._members
 
     # to enter
-
-    async def enter(self, node: str, known: Known | None = None) -> Standing:
-        if not node:
-            raise ValueError("a node has a name")
-        fence = self._fence
-        if known is not None:
-            fence.claim(known)
-        await self._make(node)
-        fence.node, fence.lost = node, ""
-        with suppress(Forked):  # this enters the other one
-            await fence.confirm(fence.run)
-        standing = await self.standing()
-        if standing.epoch != fence.epoch:
-            fence.enter(standing.epoch)
-            self._tail, self._at_end = Seen(), False
-        return standing
 
     async def check(self) -> None:
         """Look whether the realm can be used, if it is there.
@@ -92,6 +66,9 @@ class RedisEngine(Engine):
         """
         if await self._make():
             self._fence.enter((await self.standing()).epoch)
+
+    async def _make_known(self, node: str) -> None:
+        await self._make(node)
 
     async def _make(self, node: str = "") -> bool:
         """Make a node known, and the realm where it isn't there; or look whether it is."""
@@ -103,7 +80,7 @@ class RedisEngine(Engine):
                 node,
                 secrets.token_hex(8),
                 scripts.FORMAT,
-                _NODES,
+                NODES,
                 run,
                 fence.epoch,
                 fence.seen.newest,
@@ -131,7 +108,7 @@ class RedisEngine(Engine):
                     int(newest),
                     int(offset),
                     int(trimmed) + 1,
-                    _ancestors(ancestors),
+                    parse_ancestors(ancestors),
                     int(time),
                     int(appended),
                     Checkpoint.parse(checkpoint),
@@ -168,7 +145,7 @@ class RedisEngine(Engine):
 
     async def stage(self, batch: str, part: int, body: bytes) -> None:
         check_size(body)
-        await self._fence.run_anywhere(scripts.STAGE, (self._staged + batch,), part, body, _STAGED)
+        await self._fence.run_anywhere(scripts.STAGE, (self._staged + batch,), part, body, STAGED)
 
     async def staged(self, batch: str, part: int) -> bytes | None:
         reply = await self._fence.ask_anywhere("HGET", self._staged + batch, part)
@@ -190,7 +167,7 @@ class RedisEngine(Engine):
         before = ""
         while True:
             run = fence.run
-            own = (epoch, run, checkpoint.offset, str(checkpoint), before, _REPLACED)
+            own = (epoch, run, checkpoint.offset, str(checkpoint), before, REPLACED)
             # All keys of a script are named to it.
             names = (checkpoint.name, before.partition(" ")[0])
             keys = (fence.head, *[self._staged + each for each in names])
@@ -216,43 +193,10 @@ class RedisEngine(Engine):
 
     # to read
 
-    async def read(
-        self, after: int, *, wait: float = 0.0, max_bytes: int = 4 << 20
-    ) -> Sequence[Record]:
-        give_up = trio.current_time() + wait
-        while True:
-            if wait <= 0 or not (self._at_end and after == self._tail.offset):
-                records = await self._read_now(after, max_bytes)
-                if records:
-                    return records
-            left = give_up - trio.current_time()
-            if left <= 0:
-                return []
-            records = await self._wait(after, min(left, _SLICE))
-            if records:
-                return records
-
-    async def _wait(self, after: int, seconds: float) -> list[Record]:
-        """Wait for news, for a time; what there is may be among what is returned, or not.
-
-        One task at a time asks Redis: any number may wait, and each would need a connection.
-        """
-        if self._waiting:
-            with trio.move_on_after(seconds):
-                await self._news.wait()
-            return []
-        self._waiting = True
-        try:
-            return await self._read_next(after, seconds)
-        finally:
-            self._waiting = False
-            self._news.notify()
-
     async def _read_now(self, after: int, max_bytes: int) -> list[Record]:
-        """What is there behind an offset."""
         epoch = self._fence.epoch
         reply = await self._fence.evaluate(
-            scripts.READ, self._keys, epoch, after, max(max_bytes, 1), _RECORDS
+            scripts.READ, self._keys, epoch, after, max(max_bytes, 1), RECORDS
         )
         match reply:
             case [int(oldest)]:
@@ -267,7 +211,7 @@ class RedisEngine(Engine):
             case _:
                 raise self._fence.forked(epoch)
 
-    async def _read_next(self, after: int, seconds: float) -> list[Record]:
+    async def _read_next(self, after: int, max_bytes: int, seconds: float) -> list[Record]:
         """Wait for the record behind the last one, for a time."""
         epoch = self._fence.epoch
         # The second tells, in the same round trip, whether it is still the same log, and whether
@@ -321,24 +265,6 @@ class RedisEngine(Engine):
         self._move(epoch, seen, at_end=after == offset)
         return records
 
-    def _move(self, epoch: str, tail: Seen, *, at_end: bool) -> None:
-        if epoch == self._fence.epoch:
-            self._tail, self._at_end = tail, at_end
-            self._fence.note(epoch, tail)
-
     async def close(self) -> None:
         await self._pool.close()
         await trio.lowlevel.checkpoint()
-
-
-def _ancestors(text: str) -> tuple[Ancestor, ...]:
-    """The ancestors of a log, from the head's text: what a later one has lost, all before have."""
-    found: list[Ancestor] = []
-    for each in reversed(text.split(";") if text else ()):
-        epoch, offset, newest = each.split(" ")
-        own = Ancestor(epoch, int(offset), int(newest))
-        if found:
-            last = found[-1]
-            own = Ancestor(epoch, min(own.offset, last.offset), min(own.newest, last.newest))
-        found.append(own)
-    return tuple(reversed(found))
