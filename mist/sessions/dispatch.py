@@ -230,7 +230,7 @@ class CommandSession(PublishingSession):
             case Fetch():
                 return await self._fetch(command)
             case Last():
-                return self._newest()
+                return await self._newest()
             case Ids(on=on):
                 self._send_ids(on)
                 return Done()
@@ -311,10 +311,12 @@ class CommandSession(PublishingSession):
         if self.record is not None:
             self.hub.registry.check_contact()
 
-    def _newest(self) -> Reply:
-        if self.hub.sequencer is None:
+    async def _newest(self) -> Reply:
+        sequencer = self.hub.sequencer
+        if sequencer is None:
             raise HistoryOff
-        return Newest(self.hub.sequencer.epoch, self.hub.sequencer.newest)
+        newest = await sequencer.latest()
+        return Newest(sequencer.epoch, newest)
 
     def _send_ids(self, on: bool) -> None:
         if self.hub.sequencer is None:

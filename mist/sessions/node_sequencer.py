@@ -29,6 +29,7 @@ from mist.engine.entries import Erase, ForgottenKeys, Messages, StagedBatch, enc
 from mist.engine.follower import Arrived, Follower
 from mist.engine.members import BeatReply
 from mist.engine.node import Node, random_name
+from mist.engine.shared_standing import SharedStanding
 from mist.errors import HistoryUnavailable
 from mist.history import Commit
 from mist.history.erasure import Erasure
@@ -47,6 +48,7 @@ _TIMEOUT: Final = 10.0  # seconds for which the engine is asked before publisher
 _FIRST_DELAY: Final = 0.02  # seconds between two attempts; then twice as long each time, up to:
 _LAST_DELAY: Final = 0.5
 _BEHIND: Final = 10.0  # seconds behind the log, above which a node is not ready
+_DELIVERED: Final = 3.0  # seconds until what is in the mirror is delivered, at most
 _REFUSED: Final = "History is unavailable"
 _STOPPED: Final = "the server is stopping"
 
@@ -96,6 +98,7 @@ class NodeSequencer(Sequencer):
         epoch = node.standing.epoch
         super().__init__(broker, node.history, scheduler, epoch=epoch, newest=newest)
         self._engine = node.engine
+        self._standing = SharedStanding(node.engine)
         self._timeout = timeout
         self._on_epoch = on_epoch
         self._node = node
@@ -330,6 +333,18 @@ class NodeSequencer(Sequencer):
 
     async def reach(self, since: Since) -> None:
         await self._follower.reach(since.after or 0)
+
+    async def latest(self) -> int:
+        try:
+            newest = (await self._standing.ask()).newest
+        except EngineUnavailable as error:
+            raise HistoryUnavailable(_REFUSED) from error
+        await self._follower.reach(newest)
+        with trio.move_on_after(_DELIVERED):
+            while self.newest < newest:
+                await self._settled.wait()
+            return self.newest
+        raise HistoryUnavailable(_REFUSED)
 
     # and back
 

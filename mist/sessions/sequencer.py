@@ -170,6 +170,14 @@ class Sequencer:
             HistoryUnavailable: that takes too long.
         """
 
+    async def latest(self) -> int:
+        """The highest id that has been delivered; no lower one than anybody was told of before.
+
+        Raises:
+            HistoryUnavailable: what others were told of is not known.
+        """
+        return self.newest
+
     async def settled(self) -> None:
         """Wait until all that has been submitted is stored and delivered, or refused.
 
