@@ -5,7 +5,8 @@
     matching      which rows match tag sets; `derived`: tags derived from addresses
     visibility    which rows a session may get: targeted delivery
     segments      one Parquet file, written atomically
-    manifest      the list of a table's segments; `table`: its generations on the disk
+    manifest      the list of a table's segments; `table`: the tables, and changes of them
+    generations   manifests on the disk, of which one follows another
     sealer        the task that moves a log's messages into segments
     open_segment  the segment that it writes
     side_tables   the task that writes usage accounting and token grants as tables

@@ -1,6 +1,7 @@
 """Segments: one Parquet file of a table, written atomically."""
 
 import os
+import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
@@ -12,9 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from mist.archive.generations import sync_directory
 from mist.archive.manifest import ArchiveDamaged, ArchiveError, Segment
 from mist.archive.schema import ROW_GROUP, TIME, writer_options
-from mist.archive.table import Table, sync_directory
+from mist.archive.table import Table
 
 __all__ = [
     "SegmentWriter",
@@ -127,8 +129,10 @@ class SegmentWriter:
 
     def _begin(self) -> pq.ParquetWriter:
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        # Hidden from Spark; unique, since two processes may write the same segment.
-        self._path = self._folder / f".{os.getpid()}-{id(self):x}.parquet.tmp"
+        # Hidden from Spark; unique, since two processes may write the same segment, at two machines
+        # perhaps. The process is named for those that look whether it is alive.
+        name = f".{os.getpid()}-{secrets.token_hex(8)}.parquet.tmp"
+        self._path = self._folder / name
         return pq.ParquetWriter(self._path, self._schema, **writer_options(self._schema))
 
     def _failed(self, error: Exception) -> ArchiveError:

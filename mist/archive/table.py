@@ -1,22 +1,20 @@
 """Tables of an archive: a directory of segments, and the manifests that list them.
 
-A change writes a whole new manifest under the next number and renames it into place; readers
-use the one with the highest number. Writers, in any process, take turns by a lock on a file,
-which the kernel releases however a process ends.
+A change writes a whole new manifest under the next number; readers use the one with the highest
+number. Writers may be any processes, at any machines that have the directory: a change that starts
+from an older manifest than the newest is refused, and made again (`generations`).
 """
 
-import fcntl
-import os
-import re
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from mist.archive.generations import Generations, Taken
 from mist.archive.manifest import (
     VERSION,
     ArchiveDamaged,
@@ -26,12 +24,10 @@ from mist.archive.manifest import (
     Segment,
 )
 
-__all__ = ["Archive", "Table", "sync_directory"]
+__all__ = ["Archive", "Table"]
 
-_KEPT: Final = 8  # generations, for readers of an older one, and for inspection
 _GRACE: Final = 3600.0  # seconds for which a file stays that no manifest lists any more
 _DIRECTORY: Final = "_manifest"
-_NAME: Final = re.compile(r"[0-9]{20}\.json")
 
 _decode: Final[Callable[[bytes], Manifest]] = msgspec.json.Decoder(Manifest).decode
 
@@ -42,14 +38,20 @@ class Table:
     Args:
         folder: the directory of the table.
         name: of the table.
+        lock_timeout: seconds for which a change waits for its turn; then it is made without, which
+            is safe, see `Generations`. None waits for as long as it takes.
 
     Attributes:
         folder, name: as given.
     """
 
-    def __init__(self, folder: Path, name: str = "messages") -> None:
+    def __init__(
+        self, folder: Path, name: str = "messages", *, lock_timeout: float | None = None
+    ) -> None:
         self.folder = folder
         self.name = name
+        self._generations = Generations(folder / _DIRECTORY)
+        self._lock_timeout = lock_timeout
 
     def __repr__(self) -> str:
         return f"Table({str(self.folder)!r})"
@@ -63,6 +65,10 @@ class Table:
         """The path of a segment's file."""
         return self.folder / segment.file
 
+    def check_links(self) -> None:
+        """See `Generations.check_links`."""
+        self._generations.check_links()
+
     def create(self) -> None:
         """Create the directories where they are missing.
 
@@ -74,18 +80,23 @@ class Table:
         except OSError as error:
             raise ArchiveError(f"archive {self.folder}: {error.strerror}") from error
 
-    def current(self) -> Manifest:
+    def current(self, known: Manifest | None = None) -> Manifest:
         """The newest manifest; an empty one before the first change.
+
+        Args:
+            known: is returned where it is still the newest, without reading it.
 
         Raises:
             ArchiveMissing: there is no table.
             ArchiveDamaged: the manifest can't be read, or is of another version.
         """
         while True:
-            names = self._generations()
-            if not names:
+            number = self._newest()
+            if known is not None and number == known.generation:
+                return known
+            if not number:
                 return Manifest(self.name)
-            path = self.folder / _DIRECTORY / names[-1]
+            path = self._generations.path(number)
             try:
                 data = path.read_bytes()
             except FileNotFoundError:
@@ -97,8 +108,10 @@ class Table:
     def change(self, edit: Callable[[Manifest], Manifest]) -> Manifest:
         """Write what `edit` returns as the next generation, unless it is unchanged.
 
-        Writers take turns, and `edit` gets the newest manifest. The files that the new one lists
-        must be on the disk already.
+        The files that it lists must be on the disk already.
+
+        Args:
+            edit: gets the newest manifest. Called again where another writer was faster.
 
         Returns:
             The newest manifest.
@@ -107,35 +120,34 @@ class Table:
             ArchiveMissing, ArchiveDamaged: as `current`.
             ArchiveError: it can't be written; the table is unchanged.
         """
-        with self.locked():
-            before = self.current()
-            edited = edit(before)
-            if edited == before:
-                return before
-            after = msgspec.structs.replace(edited, generation=before.generation + 1)
-            self._check_order(after)
-            try:
-                self._write(after)
-            except OSError as error:
-                raise ArchiveError(f"archive {self.folder}: {error.strerror}") from error
-        return after
+        with self.locked(self._lock_timeout) as is_locked:
+            while True:
+                before = self.current()
+                edited = edit(before)
+                if edited == before:
+                    return before
+                after = msgspec.structs.replace(edited, generation=before.generation + 1)
+                self._check_order(after)
+                data = msgspec.json.format(msgspec.json.encode(after), indent=1)
+                try:
+                    self._generations.add(data, after.generation, locked=is_locked)
+                except Taken:
+                    continue
+                except OSError as error:
+                    raise ArchiveError(f"archive {self.folder}: {error.strerror}") from error
+                return after
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Hold the lock for changes of the table. Not reentrant."""
-        try:
-            handle = os.open(
-                self.folder / _DIRECTORY / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
-            )
-        except FileNotFoundError:
-            raise self._missing() from None
-        except OSError as error:
-            raise ArchiveError(f"archive {self.folder}: {error.strerror}") from error
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(handle)
+    def locked(self, timeout: float | None = None) -> Iterator[bool]:
+        """Have the lock for changes of the table. See `Generations.locked`."""
+        with ExitStack() as stack:
+            try:
+                is_locked = stack.enter_context(self._generations.locked(timeout))
+            except FileNotFoundError:
+                raise self._missing() from None
+            except OSError as error:
+                raise ArchiveError(f"archive {self.folder}: {error.strerror}") from error
+            yield is_locked
 
     def sweep(self, now: float | None = None, grace: float = _GRACE) -> list[str]:
         """Delete unused files: those retired, and those that were never listed.
@@ -158,19 +170,26 @@ class Table:
                     retired=tuple(each for each in manifest.retired if each.file not in due),
                 )
             )
-        with self.locked():  # so that no file is listed meanwhile and taken for an orphan
-            manifest = self.current()
-            known = {each.file for each in manifest.segments + manifest.retired}
-            for path in self.folder.glob("date=*/*.parquet*"):
-                file = str(path.relative_to(self.folder))
-                if file in known:
-                    continue
-                with suppress(FileNotFoundError):
-                    if now - path.stat().st_mtime >= grace and self._delete(path):
-                        deleted.append(file)
+        with self.locked(self._lock_timeout) as is_locked:
+            if is_locked:  # so that no file is listed meanwhile and taken for an orphan
+                deleted += self._delete_orphans(now - grace)
         for day in self.folder.glob("date=*"):
             with suppress(OSError):  # not empty
                 day.rmdir()
+        return deleted
+
+    def _delete_orphans(self, before: float) -> list[str]:
+        """Delete files that were never listed, and are older than `before` (Unix seconds)."""
+        deleted = []
+        manifest = self.current()
+        known = {each.file for each in manifest.segments + manifest.retired}
+        for path in self.folder.glob("date=*/*.parquet*"):
+            file = str(path.relative_to(self.folder))
+            if file in known:
+                continue
+            with suppress(FileNotFoundError):
+                if path.stat().st_mtime <= before and self._delete(path):
+                    deleted.append(file)
         return deleted
 
     def _read(self, path: Path, data: bytes) -> Manifest:
@@ -189,27 +208,13 @@ class Table:
             if self.name == "messages" and next_one.first <= one.last:
                 raise ArchiveError(f"archive {self.folder}: {one.file} and {next_one.file} overlap")
 
-    def _write(self, manifest: Manifest) -> None:
-        folder = self.folder / _DIRECTORY
-        path = folder / f"{manifest.generation:020}.json"
-        temporary = folder / f".{path.name}"
-        with open(temporary, "wb") as file:
-            file.write(msgspec.json.format(msgspec.json.encode(manifest), indent=1))
-            file.flush()
-            os.fsync(file.fileno())
-        os.rename(temporary, path)
-        sync_directory(folder)
-        for name in self._generations()[:-_KEPT]:
-            self._delete(folder / name)
-
-    def _generations(self) -> list[str]:
+    def _newest(self) -> int:
         try:
-            names = os.listdir(self.folder / _DIRECTORY)
+            return self._generations.newest()
         except (FileNotFoundError, NotADirectoryError):
             raise self._missing() from None
         except OSError as error:
             raise ArchiveError(f"archive {self.folder}: {error.strerror}") from error
-        return sorted(name for name in names if _NAME.fullmatch(name))
 
     def _missing(self) -> ArchiveMissing:
         return ArchiveMissing(f"no archive at {self.folder}")
@@ -228,18 +233,22 @@ class Archive:
     Args:
         folder: its directory, which is that of the table of messages. The others are below
             `_tables`, which Spark skips when it reads the directory.
+        lock_timeout: of its tables.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, lock_timeout: float | None = None) -> None:
         self.folder = folder
-        self.messages = Table(folder)
+        self._lock_timeout = lock_timeout
+        self.messages = Table(folder, lock_timeout=lock_timeout)
 
     def __repr__(self) -> str:
         return f"Archive({str(self.folder)!r})"
 
     def table(self, name: str) -> Table:
         """One of the tables, `messages` among them. It need not exist yet."""
-        return self.messages if name == "messages" else Table(self.folder / "_tables" / name, name)
+        if name == "messages":
+            return self.messages
+        return Table(self.folder / "_tables" / name, name, lock_timeout=self._lock_timeout)
 
     @classmethod
     def open(cls, folder: Path) -> "Archive":
@@ -256,21 +265,25 @@ class Archive:
         return archive
 
     @classmethod
-    def create(cls, folder: Path) -> "Archive":
+    def create(cls, folder: Path, *, lock_timeout: float | None = None) -> "Archive":
         """Open an archive, or create it.
 
         Raises:
             ArchiveError: it can't be created.
         """
-        archive = cls(folder)
+        archive = cls(folder, lock_timeout=lock_timeout)
         archive.messages.create()
         return archive
 
+    def check_shareable(self) -> None:
+        """Check that servers may share the archive: that its file system has hard links.
 
-def sync_directory(folder: Path) -> None:
-    """Make renamed and new names in a directory survive a power cut."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        Raises:
+            ArchiveError: it has none.
+        """
+        try:
+            self.messages.check_links()
+        except OSError as error:
+            raise ArchiveError(
+                f"archive {self.folder}: nodes need hard links to share it: {error.strerror}"
+            ) from error

@@ -13,7 +13,7 @@ from typing import Final, Literal
 import msgspec
 
 from mist.archive import Archive, ArchiveDamaged, ArchiveError
-from mist.archive.table import sync_directory
+from mist.archive.generations import sync_directory
 
 __all__ = ["Export", "Format", "exports", "record"]
 

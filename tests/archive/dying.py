@@ -35,6 +35,7 @@ STEPS = [
     (os, "mkdir"),
     (os, "fsync"),
     (os, "rename"),
+    (os, "link"),
     (os, "unlink"),
     (pq.ParquetWriter, "__init__"),
     (pq.ParquetWriter, "write_table"),

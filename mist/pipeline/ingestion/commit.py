@@ -18,8 +18,8 @@ import attrs
 import msgspec
 
 from mist.archive import ArchiveError, Manifest
+from mist.archive.generations import sync_directory
 from mist.archive.manifest import join_ranges
-from mist.archive.table import sync_directory
 from mist.pipeline.errors import JobFailed
 from mist.pipeline.ingestion.lake import Lake
 from mist.pipeline.ingestion.tasks import TaskOutput

@@ -6,7 +6,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from mist.archive import ArchiveError, Table
+from mist.archive import ArchiveError
+from mist.archive.generations import Generations
 from mist.archive.segments import day_of
 from mist.pipeline.errors import JobFailed
 from mist.pipeline.ingestion.commit import StaleBatch, commit
@@ -144,11 +145,11 @@ def test_a_manifest_that_cannot_be_written_leaves_the_lake_as_it_was(
     take(fake, lake, at(0), at(60))
     before = lake.table.current(), files(lake.folder)
 
-    def full(*_: object) -> None:
+    def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(Table, "_write", full)
+        patched.setattr(Generations, "add", full)
         with pytest.raises(ArchiveError, match="No space left"):
             take(fake, lake, at(60), at(100))
     assert (lake.table.current(), files(lake.folder)) == before

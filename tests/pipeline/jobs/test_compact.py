@@ -1,6 +1,5 @@
 """Compaction keeps every row and loses none to what interferes."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +7,8 @@ import msgspec
 import pyarrow.parquet as pq
 import pytest
 
-from mist.archive import Archive, Manifest
+from mist.archive import Archive
+from mist.archive.generations import Generations
 from mist.archive.manifest import ArchiveError
 from mist.archive.segments import read_segment
 from mist.pipeline.jobs import compact
@@ -117,11 +117,11 @@ def test_a_crash_before_the_commit_leaves_the_old_generation(
 ) -> None:
     before, generation = rows_of(archive), archive.messages.current().generation
 
-    def crash(*_: Any) -> Iterator[Manifest]:
+    def crash(*_: Any, **__: Any) -> None:
         raise OSError("power cut")
 
     with monkeypatch.context() as patched:
-        patched.setattr(type(archive.messages), "_write", crash)
+        patched.setattr(Generations, "add", crash)
         with pytest.raises(ArchiveError):
             compact.run(spark, archive)
     assert archive.messages.current().generation == generation
