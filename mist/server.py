@@ -134,6 +134,7 @@ class Server:
                         run_maintenance,
                         sequencer.history,
                         config.policy,
+                        clock=sequencer.now,
                         sealed=sealed,
                         forget_keys=sequencer.forget_keys,
                     )

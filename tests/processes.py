@@ -49,7 +49,11 @@ class Process:
 
 @contextmanager
 def serving(
-    data: Path, *options: str, listen: Sequence[str] = LISTEN, **variables: str
+    data: Path,
+    *options: str,
+    listen: Sequence[str] = LISTEN,
+    program: Sequence[str] = ("-m", "mist"),
+    **variables: str,
 ) -> Iterator[Process]:
     """`mist serve` in a process of its own, killed at the end if it still runs.
 
@@ -57,13 +61,14 @@ def serving(
         data: the data directory; made if it is missing.
         options: of the command. With `--listen` among them, `listen` is not used.
         listen: the options that say where it listens.
+        program: arguments of Python's that run mist.
         variables: of its environment.
     """
     if "--listen" not in options:
         options = (*listen, *options)
     listeners = options.count("--listen")
     with subprocess.Popen(
-        [sys.executable, "-m", "mist", "serve", "--data", str(data), *options],
+        [sys.executable, *program, "serve", "--data", str(data), *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

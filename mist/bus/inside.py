@@ -9,7 +9,6 @@
 Subscribers in the process get every message, whatever its audience.
 """
 
-import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
@@ -53,17 +52,17 @@ class Bus:
     Args:
         hub: of the server; with a history, or every method but one raises `HistoryOff`.
         limits: how much of channels is shown here.
-        clock: Unix seconds.
+        clock: Unix seconds; None is the hub's.
     """
 
     def __init__(
         self,
         hub: Hub,
         limits: BacklogLimits | None = None,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         self._hub = hub
-        self._clock = clock
+        self._clock = clock or hub.now
         self._limits = limits or BacklogLimits()
         self._found_window: Window | None = None
 

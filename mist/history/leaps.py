@@ -22,7 +22,15 @@ import attrs
 
 from mist.history.layout import MICROSECONDS
 
-__all__ = ["ClockRecord", "Leap", "Reading", "boot_id", "find_leap", "read_clock"]
+__all__ = [
+    "ClockRecord",
+    "Leap",
+    "Reading",
+    "boot_id",
+    "find_leap",
+    "read_clock",
+    "steady_seconds",
+]
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _GAINED: Final = 3_600 * MICROSECONDS
@@ -77,13 +85,15 @@ def read_clock(wall: float, boot: str) -> Reading:
         wall: Unix seconds.
         boot: the id of this boot of the machine; empty where it has none.
     """
+    return Reading(round(wall * MICROSECONDS), round(steady_seconds() * MICROSECONDS), boot)
+
+
+def steady_seconds() -> float:
+    """Seconds since some moment of this boot, also while the machine is suspended."""
     # CLOCK_BOOTTIME is Linux's; elsewhere the monotonic clock may stand still while suspended.
-    steady = (
-        time.clock_gettime(time.CLOCK_BOOTTIME)
-        if hasattr(time, "CLOCK_BOOTTIME")
-        else time.monotonic()
-    )
-    return Reading(round(wall * MICROSECONDS), round(steady * MICROSECONDS), boot)
+    if hasattr(time, "CLOCK_BOOTTIME"):
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+    return time.monotonic()
 
 
 def find_leap(before: Reading, now: Reading) -> Leap | None:

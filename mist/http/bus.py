@@ -11,7 +11,6 @@ A client has one poll at a time. Its polls are numbered, and a lower number is a
 whose answer the client does not wait for any more.
 """
 
-import time
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -259,7 +258,9 @@ class _Endpoint:
             lambda: session.attributes,
             self.context.hub.client_filters,
         )
-        return Feed(sequencer, question.places, reader, self._limits, self._window, time.time, now)
+        return Feed(
+            sequencer, question.places, reader, self._limits, self._window, sequencer.now, now
+        )
 
 
 def _answer(json: bytes, headers: Mapping[str, str] | None = None) -> Response:

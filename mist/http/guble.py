@@ -9,7 +9,6 @@ not: those are refused in guble's words.
 """
 
 import re
-import time
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -88,7 +87,7 @@ def routes(context: Context) -> Sequence[BaseRoute]:
         # Without an await from here on: what the token may, it still may.
         caller = context.access.again(caller, request)
         _check_grant(caller, tags)
-        envelope = _envelope(request, caller)
+        envelope = _envelope(request, caller, hub.now())
         if hub.sequencer is None:
             hub.publish_all([(tags, body)], caller.name, [envelope])
         else:
@@ -119,7 +118,7 @@ def _check_grant(caller: Caller, tags: TagSet) -> None:
         raise NotGranted
 
 
-def _envelope(request: Request, caller: Caller) -> Envelope:
+def _envelope(request: Request, caller: Caller, now: float) -> Envelope:
     """What stands beside the topic and the body.
 
     Raises:
@@ -149,7 +148,7 @@ def _envelope(request: Request, caller: Caller) -> Envelope:
     if attributes is not None and attributes.site:
         audience = for_site(audience, attributes.site)
     meta = {name: text.encode() for name, text in fields.items() if text}
-    return Envelope(time=time.time(), audience=audience, meta=meta)
+    return Envelope(time=now, audience=audience, meta=meta)
 
 
 def _user(named: str, own: str) -> str:

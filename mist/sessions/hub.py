@@ -173,6 +173,10 @@ class Hub(InsidePublisher):
 
     # housekeeping
 
+    def now(self) -> float:
+        """Unix seconds; at a node by the engine's clock."""
+        return time.time() if self.sequencer is None else self.sequencer.now()
+
     async def end_subscribers(self, reason: CloseReason) -> None:
         """End every session that has subscribed; those that only publish stay."""
         for number, session in enumerate(self.sessions):

@@ -24,6 +24,7 @@ import trio
 from mist.auth.registry import Registry
 from mist.broker.broker import Broker
 from mist.commands import Since
+from mist.engine.clock import EngineClock
 from mist.engine.contract import EngineUnavailable, Forked, NotEntered, check_size
 from mist.engine.entries import Erase, ForgottenKeys, Messages, StagedBatch, encode
 from mist.engine.follower import Arrived, Follower
@@ -96,6 +97,7 @@ class NodeSequencer(Sequencer):
         on_epoch: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint,
     ) -> None:
         epoch = node.standing.epoch
+        self._clock = EngineClock(node.standing.time)
         super().__init__(broker, node.history, scheduler, epoch=epoch, newest=newest)
         self._engine = node.engine
         self._standing = SharedStanding(node.engine)
@@ -146,8 +148,12 @@ class NodeSequencer(Sequencer):
     def lag(self) -> float:
         return self._follower.lag.seconds
 
+    def now(self) -> float:
+        return self._clock.now()
+
     def note_beat(self, reply: BeatReply) -> None:
         """The engine has answered a heartbeat of this node."""
+        self._clock.note_beat(reply)
         self._follower.note_beat(reply)
 
     async def _work(self) -> None:

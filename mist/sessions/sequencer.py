@@ -75,7 +75,7 @@ class Sequencer:
         self.broker = broker
         self.failing = False
         self.failed_at = 0.0
-        self.keys_in_flight = KeysInFlight(history, self.start_soon)
+        self.keys_in_flight = KeysInFlight(history, self.start_soon, self.now)
         self.delivery = Delivery(broker, history, newest, scheduler)
         self.pages = trio.CapacityLimiter(1)
         self._waiting: deque[Submission | BulkSubmission] = deque()
@@ -116,6 +116,10 @@ class Sequencer:
     def lag(self) -> float:
         """Seconds that it is behind what was published at other servers."""
         return 0.0
+
+    def now(self) -> float:
+        """The time by which messages are too old, Unix seconds."""
+        return time.time()
 
     @property
     def congested(self) -> bool:

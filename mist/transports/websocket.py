@@ -12,7 +12,6 @@ second. That holds for refused handshakes too.
 """
 
 import secrets
-import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -108,7 +107,7 @@ class WebSocketTransport(Transport):
         self._ping_seconds = ping_seconds
         self._idle_seconds = idle_seconds
         self._is_local = is_local
-        self._topic_form = TopicForm(time.time)  # one for all, so that each is written once
+        self._topic_form = TopicForm(hub.now)  # one for all, so that each is written once
         self._open: dict[CommandSession, _Pulse] = {}
         self._excess = 0
 
@@ -358,7 +357,7 @@ class WebSocketTransport(Transport):
             self._topic_form,
             user=lambda: outbox.attributes.user or user,
             application=session.attributes.client,
-            clock=time.time,
+            clock=self._hub.now,
             stores=self._hub.sequencer is not None,
         )
 

@@ -10,8 +10,8 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 
 import attrs
@@ -443,27 +443,17 @@ CLOCK = """
 import pathlib, runpy, sys, time
 ahead, real = pathlib.Path(sys.argv.pop(1)), time.time
 time.time = lambda: real() + float(ahead.read_text())
+time.time_ns = lambda: int(time.time() * 1e9)
 runpy.run_module("mist", run_name="__main__", alter_sys=True)
 """
 HOUR = 3600.0
 
 
-@contextmanager
-def serving_by(clock: Path, data: Path, *options: str) -> Iterator[Process]:
-    with subprocess.Popen(
-        [sys.executable, "-c", CLOCK, str(clock), "serve", "--data", str(data), *LISTEN, *options],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment(),
-    ) as popen:
-        try:
-            assert popen.stdout is not None
-            lines = [popen.stdout.readline().strip() for _ in range(2)]
-            yield Process(popen, [line.removeprefix("listening on ") for line in lines])
-        finally:
-            if popen.poll() is None:
-                popen.kill()
+def serving_by(
+    clock: Path, data: Path, *options: str, listen: Sequence[str] = LISTEN
+) -> AbstractContextManager[Process]:
+    """A server that goes by a clock; see `serving`."""
+    return serving(data, *options, listen=listen, program=("-c", CLOCK, str(clock)))
 
 
 def put(clock: Path, ahead: float) -> None:
