@@ -162,6 +162,8 @@ class Server:
                         task_status.started(self)
                         await trio.sleep_forever()
                 # Only `drain` gets here.
+                if self.hub.nodes is not None:
+                    await self.hub.nodes.queue_members.leave()
                 background.start_soon(end_sessions, self.hub, config.drain_seconds)
                 for transport in self._http:
                     await transport.drain()

@@ -20,7 +20,7 @@ from mist.attributes import Attributes
 from mist.audience import Audience
 from mist.message import TagSet
 
-__all__ = ["Addressee", "AttributeIndex", "for_site", "is_global", "reaches"]
+__all__ = ["Addressee", "AttributeIndex", "for_site", "is_global", "reaches", "site_of"]
 
 _GLOBAL: Final = "/global/"
 _SITE: Final = "site"
@@ -53,6 +53,11 @@ def reaches(audience: Audience | None, attributes: Attributes, everywhere: bool)
     elif (site := attributes.site) and (audience is None or (_SITE, site) not in audience.others):
         return False
     return audience is None or audience.admits(attributes)
+
+
+def site_of(audience: Audience | None) -> str:
+    """The site that an audience is restricted to; empty where it is to none."""
+    return "" if audience is None else dict(audience.others).get(_SITE, "")
 
 
 def for_site(audience: Audience | None, site: str) -> Audience:

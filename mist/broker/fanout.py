@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Final
 
-from mist.broker.attribute_index import AttributeIndex, reaches
+from mist.broker.attribute_index import AttributeIndex, reaches, site_of
 from mist.broker.failures import Failures
 from mist.broker.matches import Match, Matched, Recipients, Resolver, Subscriber
 from mist.broker.named_subscriptions import NamedSubscription, QueueGroup
@@ -262,9 +262,11 @@ class FanOut(Refusals):
         audience = None if batch.envelope is None else batch.envelope.audience
         asks = audience is not None or skip is not None or self._attribute_index.bound
         effort = 1 + (len(queue.members) // _STEP if asks else 0)
+        share, site_of_audience = queue.share, site_of(audience)
         place = 0
         for match, wire, count in entries:
             everywhere = match.everywhere
+            site = None if everywhere else site_of_audience
 
             def admits(named: NamedSubscription, everywhere: bool = everywhere) -> bool:
                 return named.outbox is not skip and reaches(audience, named.attributes, everywhere)
@@ -273,8 +275,13 @@ class FanOut(Refusals):
                 entry = match, b"%b%b\n" % (match.head, data), 1
                 ids = None if first is None else [first + place]
                 place += 1
+                if share is not None and ids is not None and not share.is_here(ids[0], site):
+                    continue
                 members = queue.draw(admits if asks else None)
                 if not members:
+                    if not queue.members:  # they have left, and other nodes don't know yet
+                        self.matched += 1
+                        self.dropped["gone"] += 1
                     continue
                 self.matched += 1
                 try:

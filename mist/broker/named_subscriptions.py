@@ -18,6 +18,7 @@ from mist.attributes import Attributes
 from mist.broker.failures import Failures
 from mist.broker.groups import Group
 from mist.broker.outbox import ONES, Outbox
+from mist.broker.queue_shares import QueueShare
 from mist.broker.queued import Queued
 from mist.wire import WireForm
 
@@ -39,6 +40,7 @@ class NamedSubscription:
     Attributes:
         group: of the broker's, that it is in.
         queue: that it is a member of; None where it gets everything.
+        withdrawn: whether it is about to leave that, and other nodes know already.
         taken: messages so far.
         failures: where an `on_done` that raises is noted; None has it raise.
     """
@@ -53,6 +55,7 @@ class NamedSubscription:
         "outbox",
         "queue",
         "taken",
+        "withdrawn",
     )
 
     def __init__(self, outbox: Outbox, form: WireForm, name: bytes) -> None:
@@ -61,6 +64,7 @@ class NamedSubscription:
         self.name = name
         self.group: Group | None = None
         self.queue: QueueGroup | None = None
+        self.withdrawn = False
         self.taken = 0
         self.failures: Failures | None = None
         self._most = -1
@@ -165,14 +169,17 @@ class QueueGroup:
     Attributes:
         group: of the broker's, that it is in.
         members: in no particular order.
+        share: which messages are for the members here, where others are at other nodes; None
+            where all are.
     """
 
-    __slots__ = ("_places", "group", "members")
+    __slots__ = ("_places", "group", "members", "share")
 
     owner = ""
 
-    def __init__(self) -> None:
+    def __init__(self, share: QueueShare | None = None) -> None:
         self.group: Group | None = None
+        self.share = share
         self.members: list[NamedSubscription] = []
         self._places: dict[NamedSubscription, int] = {}
 

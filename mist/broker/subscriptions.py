@@ -19,6 +19,7 @@ from mist.broker.named_subscriptions import NamedSubscription, QueueGroup
 from mist.broker.observer import DeliveryObserver
 from mist.broker.outbox import Outbox
 from mist.broker.preparation import Preparations
+from mist.broker.queue_shares import QueueKey, QueueShares
 from mist.message import Limits, TagSet
 from mist.wire import WireForm
 
@@ -35,6 +36,8 @@ class Subscriptions:
         limits: as given.
         failures: exceptions that were contained; see there.
         observer: who is told of subscribers and deliveries, or None; `Broker.observe` sets it.
+        shares: of queue groups whose members are at several nodes; None on a single server. Set
+            before the first subscription.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -48,6 +51,7 @@ class Subscriptions:
             self._directory, self._resolver, limits.message_tags, limits.matches
         )
         self.observer: DeliveryObserver | None = None
+        self.shares: QueueShares | None = None
 
     def subscribe(self, subscriber: Subscriber, tags: TagSet) -> Group:
         """Deliver messages that carry all of `tags`, as asked for, to `subscriber`. Idempotent.
@@ -99,11 +103,10 @@ class Subscriptions:
             group = self.find(tags)
             shared = None if group is None else self._queues.get(group, {}).get(queue)
             if shared is None:
-                shared = QueueGroup()
-                group = shared.group = self.subscribe(shared, tags)
-                self._queues.setdefault(group, {})[queue] = shared
+                shared = self._open_queue(queue, tags)
             shared.add(named)
             named.group = shared.group
+            self._count(named, 1)
         self._attribute_index.enter(named)
 
     def remove_named(self, named: NamedSubscription) -> None:
@@ -111,6 +114,8 @@ class Subscriptions:
         group, queue = named.group, named.queue
         if group is None:
             return
+        if not named.withdrawn:
+            self._count(named, -1)
         self._moving(named)
         named.group = None
         self._attribute_index.leave(named)
@@ -118,13 +123,49 @@ class Subscriptions:
             self.unsubscribe(named, group)
             return
         queue.discard(named)
-        if not queue.members:
-            queues = self._queues[group]
-            for name in [name for name, each in queues.items() if each is queue]:
-                del queues[name]
-            if not queues:
-                del self._queues[group]
-            self.unsubscribe(queue, group)
+        if queue.members:
+            return
+        if queue.share is not None and queue.share.counts_here:
+            # Messages are for it until all nodes have heard: they are counted as dropped.
+            queue.share.on_left = lambda: self._close_queue(queue)
+        else:
+            self._close_queue(queue)
+
+    def withdraw(self, named: NamedSubscription) -> None:
+        """Tell other nodes that a member is about to leave its queue group; `remove_named` follows.
+
+        It gets what is for it until they have heard, so that nothing is lost in between.
+        """
+        if not named.withdrawn:
+            self._count(named, -1)
+            named.withdrawn = True
+
+    def _count(self, named: NamedSubscription, change: int) -> None:
+        share = None if named.queue is None else named.queue.share
+        if self.shares is not None and share is not None:
+            self.shares.count(QueueKey(share.queue, share.tags, named.attributes.site), change)
+
+    def _open_queue(self, name: str, tags: TagSet) -> QueueGroup:
+        queue = QueueGroup()
+        group = queue.group = self.subscribe(queue, tags)
+        self._queues.setdefault(group, {})[name] = queue
+        if self.shares is not None:
+            queue.share = self.shares.open(name, group.tag_list.decode())
+        return queue
+
+    def _close_queue(self, queue: QueueGroup) -> None:
+        group = queue.group
+        if group is None or queue.members:
+            return
+        queue.group = None
+        queues = self._queues[group]
+        for name in [name for name, each in queues.items() if each is queue]:
+            del queues[name]
+        if not queues:
+            del self._queues[group]
+        self.unsubscribe(queue, group)
+        if self.shares is not None and queue.share is not None:
+            self.shares.close(queue.share)
 
     # what a subscriber is like
 
@@ -150,11 +191,16 @@ class Subscriptions:
             for group in concerned:
                 self.observer.changing(group)
         every: list[Outbox | NamedSubscription] = [outbox, *named_subscriptions]
+        sharing = [each for each in named_subscriptions if not each.withdrawn]
         for each in every:
             self._attribute_index.leave(each)
+        for named in sharing:
+            self._count(named, -1)
         outbox.attributes = attributes
         for each in every:
             self._attribute_index.enter(each)
+        for named in sharing:
+            self._count(named, 1)
         for group in concerned:
             group.changed()
         self._resolver.version += 1

@@ -4,6 +4,8 @@
     StagedBatch     a writer's batch, of which the parts are staged
     ForgottenKeys   idempotency keys that are too old, or too many
     Erase           what is to be erased of all that was published before
+    QueueSizes      how many members queue groups have at a node; see `mist.broker.queue_shares`
+    QueueLeft       a node has none any more
     Void            ids of nothing: an epoch begins, see `mist.engine.contract.Record`
 
 Every mirror does the same with the same records, in the same order. So whether a key was known, or
@@ -21,7 +23,18 @@ from mist.history.erasure import Erasure
 from mist.history.layout import Row
 from mist.history.mirroring import Piece
 
-__all__ = ["Entry", "Erase", "ForgottenKeys", "Messages", "StagedBatch", "Void", "decode", "encode"]
+__all__ = [
+    "Entry",
+    "Erase",
+    "ForgottenKeys",
+    "Messages",
+    "QueueLeft",
+    "QueueSizes",
+    "StagedBatch",
+    "Void",
+    "decode",
+    "encode",
+]
 
 
 class _Piece(msgspec.Struct, array_like=True, frozen=True):
@@ -127,11 +140,29 @@ class Erase(msgspec.Struct, array_like=True, frozen=True, tag="erase"):
         return Erasure(None if self.tags is None else frozenset(self.tags), self.publisher)
 
 
+class QueueSizes(msgspec.Struct, array_like=True, frozen=True, tag="queues"):
+    """How many members queue groups have at a node from here on.
+
+    Attributes:
+        node: see `mist.broker.queue_shares.QueueShares`.
+        sizes: queue, tag list and site of each, with the number; 0 for none any more.
+    """
+
+    node: str
+    sizes: list[tuple[str, str, str, int]]
+
+
+class QueueLeft(msgspec.Struct, array_like=True, frozen=True, tag="left"):
+    """No queue group has a member at a node from here on, which has gone."""
+
+    node: str
+
+
 class Void(msgspec.Struct, frozen=True):
     """Ids of nothing."""
 
 
-_Encoded: TypeAlias = Messages | StagedBatch | ForgottenKeys | Erase
+_Encoded: TypeAlias = Messages | StagedBatch | ForgottenKeys | Erase | QueueSizes | QueueLeft
 
 Entry: TypeAlias = _Encoded | Void
 

@@ -7,9 +7,10 @@ engine's log is in another epoch, or has trimmed what the mirror lacks, the node
 
 import logging
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
+from types import MappingProxyType
 from typing import Final, TypeAlias
 
 import attrs
@@ -17,10 +18,21 @@ import trio
 
 from mist.change import Change
 from mist.engine.contract import Forked, Record, Trimmed
-from mist.engine.entries import Entry, Erase, ForgottenKeys, Messages, StagedBatch, Void, decode
+from mist.engine.entries import (
+    Entry,
+    Erase,
+    ForgottenKeys,
+    Messages,
+    QueueLeft,
+    QueueSizes,
+    StagedBatch,
+    Void,
+    decode,
+)
 from mist.engine.lag import Lag
 from mist.engine.members import BeatReply
 from mist.engine.node import Node
+from mist.engine.queue_notes import noted
 from mist.errors import HistoryUnavailable, MistError
 from mist.history import Bulk, Commit
 from mist.history.commits import unpack_blocks
@@ -38,6 +50,8 @@ _REACH: Final = 3.0  # seconds
 _AT_ONCE: Final = 64  # records applied in one transaction
 
 
+_NO_NOTES: Final[Mapping[bytes, bytes | None]] = MappingProxyType({})
+
 _Step: TypeAlias = Sequence[tuple[Record, Entry]]
 """Records of one kind that are applied together."""
 
@@ -50,11 +64,13 @@ class Arrived:
         record: as it was read.
         applied: what became of its messages; None where it isn't `Messages`.
         commit: of a batch, and whether it was stored now; None where it is no batch.
+        queues: what it says of queue groups; None where it says nothing.
     """
 
     record: Record
     applied: Applied | None = None
     commit: tuple[Commit, bool] | None = None
+    queues: QueueSizes | QueueLeft | None = None
 
 
 class Follower:
@@ -224,11 +240,18 @@ class Follower:
                 entry.pieces() if isinstance(entry, Messages) else (),
                 record.count if isinstance(entry, Void) else 0,
                 entry.erasure if isinstance(entry, Erase) else None,
+                noted(entry, self._mirror.notes)
+                if isinstance(entry, QueueSizes | QueueLeft)
+                else _NO_NOTES,
             )
             for record, entry in step
         ]
         applied = await self._mirror.apply(arrivals)
-        return [Arrived(record, each) for (record, _), each in zip(step, applied, strict=True)]
+        queues = entry if isinstance(entry, QueueSizes | QueueLeft) else None  # one by itself
+        return [
+            Arrived(record, each, queues=queues)
+            for (record, _), each in zip(step, applied, strict=True)
+        ]
 
     def _bulk(self, record: Record, entry: StagedBatch) -> Bulk:
         token = trio.lowlevel.current_trio_token()

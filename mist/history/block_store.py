@@ -7,6 +7,7 @@ methods about rows; see `log`.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
+from types import MappingProxyType
 from typing import TypeVar
 
 import attrs
@@ -165,6 +166,7 @@ class BlockStore(ABC):
         offset: int,
         left_out: int,
         erasures: Sequence[PendingErasure] = (),
+        notes: Mapping[bytes, bytes | None] = MappingProxyType({}),
     ) -> None:
         """Append blocks as `append` does, perhaps none, and note how far the mirror is.
 
@@ -172,7 +174,12 @@ class BlockStore(ABC):
             offset: see `mist.history.mirroring`.
             left_out: the highest id that was given and is not stored; 0 where none is.
             erasures: that it has to do, besides those that are pending.
+            notes: to be kept in the place of those of these names; None forgets one.
         """
+
+    @abstractmethod
+    def notes(self) -> dict[bytes, bytes]:
+        """What a mirror keeps besides messages, by name; see `mist.history.mirroring`."""
 
     @abstractmethod
     def pending_erasures(self) -> Sequence[PendingErasure]:
@@ -203,6 +210,7 @@ class BlockStore(ABC):
         keys: Sequence[KeyRecord],
         commits: Sequence[tuple[str, str, Commit]],
         channels: Sequence[tuple[str, ChannelPosition]],
+        notes: Mapping[bytes, bytes],
     ) -> None:
         """Add a part of what another log has; see `mist.history.checkpoints`.
 

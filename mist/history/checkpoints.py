@@ -3,7 +3,7 @@
 A log that mirrors another may begin with a checkpoint of one that is further, instead of with all
 that was ever published. It has blocks as they are stored, joined and trimmed, and what was made of
 messages that are not kept any more: idempotency keys, writers' last batches, the positions of
-channels. So whatever arrives next, both do the same with it.
+channels; and the notes of a mirror. So whatever arrives next, both do the same with it.
 
 The form is no database's: a log in memory may begin with what one in a file has, and the other way
 round, whichever versions of the schema they have.
@@ -44,6 +44,7 @@ class _Part(msgspec.Struct, array_like=True, frozen=True, omit_defaults=True):
     keys: list[_Key] = []
     commits: list[_Commit] = []
     channels: list[_Channel] = []
+    notes: list[tuple[bytes, bytes]] = []
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -62,6 +63,9 @@ def dump(store: BlockStore) -> Iterator[bytes]:
     commits = [(owner, writer, attrs.astuple(commit)) for owner, writer, commit in store.commits()]
     for start in range(0, len(commits), _ENTRIES):
         yield _encode(_Part(commits=commits[start : start + _ENTRIES]))
+    notes = list(store.notes().items())
+    for start in range(0, len(notes), _ENTRIES):
+        yield _encode(_Part(notes=notes[start : start + _ENTRIES]))
     first = 0
     while keys := store.keys(first, _ENTRIES):
         yield _encode(_Part(keys=[attrs.astuple(each) for each in keys]))
@@ -123,6 +127,7 @@ def restore(store: BlockStore, part: bytes) -> None:
         [KeyRecord(*each) for each in read.keys],
         [(owner, writer, Commit(*values)) for owner, writer, values in read.commits],
         [(key, ChannelPosition(*values)) for key, values in read.channels],
+        dict(read.notes),
     )
 
 

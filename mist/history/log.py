@@ -117,7 +117,8 @@ class Log(History):
                 raise NotAMirror
             access.is_mirror = True
             erasures = await access.read(lambda store: store.pending_erasures())
-        return Mirror(access, *(mirrored or ("", 0)), erasures)
+            notes = await access.read(lambda store: store.notes())
+        return Mirror(access, *(mirrored or ("", 0)), erasures, notes)
 
     async def committed(self, owner: str, writer: str) -> Commit | None:
         return await self._access.read(lambda store: store.committed(owner, writer))

@@ -9,6 +9,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from heapq import nsmallest
+from types import MappingProxyType
 from typing import Final, TypeVar
 
 import attrs
@@ -64,6 +65,7 @@ class MemoryBlockStore(BlockStore):
         self._commits: dict[tuple[str, str], Commit] = {}  # the longest idle first
         self._mirrored: tuple[str, int] | None = None
         self._erasures: list[PendingErasure] = []
+        self._notes: dict[bytes, bytes] = {}
 
     def frozen(self) -> "MemoryBlockStore":
         """A copy of everything, to be read by another thread. O(blocks, keys)."""
@@ -72,6 +74,7 @@ class MemoryBlockStore(BlockStore):
         copy._commits = self._commits.copy()
         copy._mirrored = self._mirrored
         copy._erasures = self._erasures.copy()
+        copy._notes = self._notes.copy()
         return copy
 
     def copy(self) -> "MemoryBlockStore":
@@ -128,12 +131,21 @@ class MemoryBlockStore(BlockStore):
         offset: int,
         left_out: int,
         erasures: Sequence[PendingErasure] = (),
+        notes: Mapping[bytes, bytes | None] = MappingProxyType({}),
     ) -> None:
         self.append(rows, keys)
+        for name, value in notes.items():
+            if value is None:
+                self._notes.pop(name, None)
+            else:
+                self._notes[name] = value
         self._erasures += erasures
         self._note_mirrored(offset)
         if left_out:
             self._state = attrs.evolve(self._state, newest=left_out)
+
+    def notes(self) -> dict[bytes, bytes]:
+        return self._notes.copy()
 
     def pending_erasures(self) -> Sequence[PendingErasure]:
         return list(self._erasures)
@@ -203,6 +215,7 @@ class MemoryBlockStore(BlockStore):
         keys: Sequence[KeyRecord],
         commits: Sequence[tuple[str, str, Commit]],
         channels: Sequence[tuple[str, ChannelPosition]],
+        notes: Mapping[bytes, bytes],
     ) -> None:
         if state is not None:
             self._state = attrs.evolve(state, epoch=self._state.epoch)
@@ -210,6 +223,7 @@ class MemoryBlockStore(BlockStore):
         self.append(rows, keys)
         self._commits.update({(owner, writer): commit for owner, writer, commit in commits})
         self._channels.update(channels)
+        self._notes.update(notes)
 
     def change(self, change: Change) -> None:
         for first in change.remove:

@@ -65,6 +65,7 @@ class Arrival:
         time: microseconds, not before that of what came before.
         pieces: none where it has no messages.
         erasure: of what was published before it.
+        notes: small values that are kept by their names, until they are forgotten, with None.
         void: so many ids, from `first` on, are given to nothing. It has no pieces then.
     """
 
@@ -74,6 +75,7 @@ class Arrival:
     pieces: Sequence[Piece] = ()
     void: int = 0
     erasure: Erasure | None = None
+    notes: Mapping[bytes, bytes | None] = MappingProxyType({})
 
 
 @attrs.frozen
@@ -111,6 +113,7 @@ class Mirror:
     Attributes:
         epoch: of the log that is mirrored; empty where nothing was yet.
         offset: of the last arrival that was applied.
+        notes: that are kept.
         erasures: that have arrived and are to be carried out; see `erased`.
         erasures_arrived: told of more of them.
 
@@ -124,11 +127,13 @@ class Mirror:
         epoch: str,
         offset: int,
         erasures: Sequence[PendingErasure] = (),
+        notes: Mapping[bytes, bytes] = MappingProxyType({}),
     ) -> None:
         self._access = access
         self.epoch = epoch
         self.offset = offset
         self.erasures = list(erasures)
+        self.notes = dict(notes)
         self.erasures_arrived = Change()
 
     @property
@@ -181,6 +186,7 @@ class Mirror:
             access.metadata = await access.write(work)
             self.epoch, self.offset, access.ancestors = epoch, offset, ancestors
             self.erasures = []
+            self.notes = {}
 
     async def erased(self, erasure: PendingErasure) -> None:
         """Note that an erasure was carried out.
@@ -242,11 +248,11 @@ class Mirror:
                 await access.write(partial(restore, part=body))
         async with access.maintenance_lock, access.writing():
 
-            def work(store: BlockStore) -> LogMetadata:
+            def work(store: BlockStore) -> tuple[LogMetadata, dict[bytes, bytes]]:
                 store.rename_mirror(epoch, offset)
-                return LogMetadata.of(store)
+                return LogMetadata.of(store), store.notes()
 
-            access.metadata = await access.write(work)
+            access.metadata, self.notes = await access.write(work)
             self.epoch, self.offset, access.ancestors = epoch, offset, ancestors
 
     async def apply(self, arrivals: Sequence[Arrival]) -> list[Applied]:
@@ -270,6 +276,7 @@ class Mirror:
             heads = [row.head for row in step.rows]
             access.metadata = access.metadata.extended(heads, step.newest)
             self.offset = step.offset
+            _note(self.notes, step.notes)
             if step.erasures:
                 self.erasures += step.erasures
                 self.erasures_arrived.notify()
@@ -307,6 +314,7 @@ class _Step:
     Attributes:
         rows, applied: see `Applied`.
         erasures: that are to be carried out.
+        notes: see `Arrival`.
         newest, offset: then.
     """
 
@@ -316,6 +324,7 @@ class _Step:
         self.rows: list[Row] = []
         self.applied: list[Applied] = []
         self.erasures: list[PendingErasure] = []
+        self.notes: dict[bytes, bytes | None] = {}
         self._keys: dict[bytes, KeyRecord] = {}
         self._left_out = 0
 
@@ -335,11 +344,12 @@ class _Step:
                     self._left_out = self.newest
             if arrival.void:
                 self.newest = self._left_out = _raised(self.newest, arrival.void)
+            self.notes.update(arrival.notes)
             if arrival.erasure is not None:
                 self.erasures.append(PendingErasure(arrival.offset, self.newest, arrival.erasure))
             self.applied.append(Applied(self.rows[begin:], known))
         keys = list(self._keys.values())
-        store.mirror(self.rows, keys, self.offset, self._left_out, self.erasures)
+        store.mirror(self.rows, keys, self.offset, self._left_out, self.erasures, self.notes)
 
     def _known(self, store: BlockStore, key: Key | None, time: int) -> KeyRecord | None:
         if key is None:
@@ -363,6 +373,14 @@ class _Step:
 def _check_next(arrival: Arrival | BatchArrival, newest: int, offset: int) -> None:
     if arrival.offset != offset + 1 or arrival.first != newest + 1:
         raise ValueError("it is not what comes next")
+
+
+def _note(notes: dict[bytes, bytes], changes: Mapping[bytes, bytes | None]) -> None:
+    for name, value in changes.items():
+        if value is None:
+            notes.pop(name, None)
+        else:
+            notes[name] = value
 
 
 def _raised(newest: int, count: int) -> int:

@@ -16,6 +16,7 @@ from typing import Final, assert_never
 
 import trio
 
+from mist.broker.named_subscriptions import NamedSubscription
 from mist.commands import (
     AddTags,
     Auth,
@@ -97,7 +98,7 @@ class CommandSession(PublishingSession):
         transport, peer, auth_timeout: as for a `Session`.
     """
 
-    __slots__ = ("_changes", "_credential")
+    __slots__ = ("_changes", "_credential", "_leaving", "_queues_changed")
 
     def __init__(
         self,
@@ -112,6 +113,8 @@ class CommandSession(PublishingSession):
         super().__init__(hub, protocol, transport=transport, peer=peer, auth_timeout=auth_timeout)
         self._credential = credential
         self._changes: list[RegistryChange] = []  # held back, in the order received
+        self._queues_changed = False  # so that other nodes have to know
+        self._leaving: list[NamedSubscription] = []  # queue groups, once they do
 
     async def receive(self, data: bytes) -> bool:
         """Handle the commands in what has arrived, then flush every outbox they concerned.
@@ -151,6 +154,8 @@ class CommandSession(PublishingSession):
                         self._changes.append(command)  # the first of the run was dispatched
                         continue
                     await self._change_registry()
+                if self._queues_changed and not self._belongs(command):
+                    await self._settle_queues()
                 await self.dispatch(command)
                 if self._changes:
                     continue  # held back until the run ends
@@ -161,6 +166,8 @@ class CommandSession(PublishingSession):
             else:
                 if self._changes:
                     await self._change_registry()
+                if self._queues_changed:
+                    await self._settle_queues()
                 if publisher is not None and publisher.full:
                     await publisher.settle()
         finally:
@@ -221,9 +228,10 @@ class CommandSession(PublishingSession):
                 return Done()
             case SubscribeNamed(tags=tags, name=name, form=form, queue=queue):
                 self.subscribe_named(tags, name, form, queue)
+                self._queues_changed |= bool(queue) and self.hub.nodes is not None
                 return Done()
             case UnsubscribeNamed(name=name, most=most):
-                self.named_subscriptions.remove(name, most)
+                self._unsubscribe_named(name, most)
                 return Done()
             case Resume():
                 return await self._resume(command)
@@ -277,6 +285,34 @@ class CommandSession(PublishingSession):
             and self.record is None
             and not self.unauthenticated
         )
+
+    def _unsubscribe_named(self, name: bytes, most: int | None) -> None:
+        named = self.named_subscriptions.find(name)
+        if most is None and named.queue is not None and self.hub.nodes is not None:
+            self.hub.broker.withdraw(named)
+            self._leaving.append(named)
+            self._queues_changed = True
+        else:
+            self.named_subscriptions.remove(name, most)
+
+    def _belongs(self, command: Command) -> bool:
+        """Whether a command belongs to a run of changes of which other nodes hear at once."""
+        return isinstance(command, UnsubscribeNamed) or (
+            isinstance(command, SubscribeNamed) and not self._leaving
+        )
+
+    async def _settle_queues(self) -> None:
+        """Go on once all nodes know of the members of queue groups that came, and of those that
+        leave. Replies behind it can be told from outside: what is published then is theirs.
+        """
+        assert self.hub.nodes is not None
+        try:
+            await self.hub.nodes.queue_members.settled()
+        finally:
+            leaving, self._leaving = self._leaving, []
+            self._queues_changed = False
+            for named in leaving:
+                self.named_subscriptions.drop(named)
 
     async def _resume(self, command: Resume) -> Reply | None:
         if command.since is None:

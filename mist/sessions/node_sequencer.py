@@ -23,13 +23,23 @@ import trio
 
 from mist.auth.registry import Registry
 from mist.broker.broker import Broker
+from mist.broker.queue_shares import QueueKey, QueueShares
 from mist.commands import Since
 from mist.engine.clock import EngineClock
 from mist.engine.contract import EngineUnavailable, Forked, NotEntered, check_size
-from mist.engine.entries import Erase, ForgottenKeys, Messages, StagedBatch, encode
+from mist.engine.entries import (
+    Erase,
+    ForgottenKeys,
+    Messages,
+    QueueLeft,
+    QueueSizes,
+    StagedBatch,
+    encode,
+)
 from mist.engine.follower import Arrived, Follower
 from mist.engine.members import BeatReply
 from mist.engine.node import Node, random_name
+from mist.engine.queue_notes import sizes_of
 from mist.engine.shared_standing import SharedStanding
 from mist.errors import HistoryUnavailable
 from mist.history import Commit
@@ -83,6 +93,9 @@ class NodeSequencer(Sequencer):
         timeout: seconds; see the module.
         on_epoch: called when the log is in another epoch, or the mirror has begun anew, before
             anything more is delivered.
+
+    Attributes:
+        shares: of queue groups, as of what was delivered last.
     """
 
     def __init__(
@@ -105,6 +118,8 @@ class NodeSequencer(Sequencer):
         self._on_epoch = on_epoch
         self._node = node
         self._name = node.name
+        self.shares = broker.shares = QueueShares(node.name)
+        self.shares.load(sizes_of(node.mirror.notes))
         self._serial = 0
         self._sent: dict[int, _Sent] = {}
         self._appending = trio.Lock()
@@ -329,8 +344,19 @@ class NodeSequencer(Sequencer):
         Raises:
             HistoryUnavailable: it may not have been said.
         """
+        return await self.say(Erase.of(erasure))
+
+    async def say(self, entry: Erase | QueueSizes | QueueLeft) -> int:
+        """Have all nodes told something, in the order of what is published.
+
+        Returns:
+            The offset of the record that says so, which has been taken in here.
+
+        Raises:
+            HistoryUnavailable: it may not have been said.
+        """
         sent = _Sent(arrived=trio.Event())
-        await self._append(sent, encode(Erase.of(erasure)), 0)
+        await self._append(sent, encode(entry), 0)
         assert sent.arrived is not None
         await sent.arrived.wait()
         if not sent.offset:
@@ -362,6 +388,7 @@ class NodeSequencer(Sequencer):
         self._name, self._serial = self._node.name, 0
         self.epoch = self._node.standing.epoch
         self.delivery.newest = self._node.mirror.newest
+        self.shares.load(sizes_of(self._node.mirror.notes))
         await self._on_epoch()
 
     async def _arrived(self, arrived: Arrived) -> None:
@@ -374,6 +401,11 @@ class NodeSequencer(Sequencer):
                 await self._deliver_sent(sent, record.first, arrived.applied)
         elif arrived.commit is not None:
             await self._deliver_batch(sent, *arrived.commit)
+        if isinstance(arrived.queues, QueueSizes):
+            sizes = {QueueKey(*key): size for *key, size in arrived.queues.sizes}
+            self.shares.apply(arrived.queues.node, sizes)
+        elif arrived.queues is not None:
+            self.shares.apply_left(arrived.queues.node)
         if sent is not None and sent.arrived is not None:
             sent.offset = record.offset
             sent.arrived.set()

@@ -23,6 +23,7 @@ from mist.engine.node import Node
 from mist.history.erasure import Erased, Erasure
 from mist.sessions.node_sequencer import NodeSequencer
 from mist.sessions.questions import answer_question
+from mist.sessions.queue_members import QueueMembers
 from mist.sessions.realm_tags import RealmTags
 from mist.sessions.session_table import SessionTable
 
@@ -51,6 +52,7 @@ class NodeState(msgspec.Struct, frozen=True, omit_defaults=True):
         lifetime: sessions since its start.
         tag_sets: distinct ones that its sessions are subscribed to.
         connections: sessions now, by transport.
+        member: see `mist.broker.queue_shares.QueueShares.node`.
     """
 
     name: str = ""
@@ -67,6 +69,7 @@ class NodeState(msgspec.Struct, frozen=True, omit_defaults=True):
     lifetime: int = 0
     tag_sets: int = 0
     connections: dict[str, int] = msgspec.field(default_factory=dict)
+    member: str = ""
 
 
 _encode = msgspec.json.Encoder().encode
@@ -106,6 +109,7 @@ class Nodes:
 
     Attributes:
         tags: those that clients of the other nodes are subscribed to.
+        queue_members: those of queue groups.
     """
 
     def __init__(
@@ -134,6 +138,7 @@ class Nodes:
             sequencer.note_beat,
         )
         self.tags = RealmTags(self._ask, lambda: self._beats.node)
+        self.queue_members = QueueMembers(sequencer.shares, sequencer.say, self._living)
 
     @property
     def known(self) -> int:
@@ -151,11 +156,15 @@ class Nodes:
             await nursery.start(self._beats.run)
             nursery.start_soon(self._checkpointer.run)
             nursery.start_soon(self._eraser.run)
+            nursery.start_soon(self.queue_members.run)
             task_status.started()
 
     def _state(self) -> NodeState:
         return msgspec.structs.replace(
-            self._describe(), offset=self._node.mirror.offset, erasing=self._eraser.pending
+            self._describe(),
+            offset=self._node.mirror.offset,
+            erasing=self._eraser.pending,
+            member=self._sequencer.shares.node,
         )
 
     async def _answer(self, question: bytes) -> bytes | None:
@@ -171,6 +180,9 @@ class Nodes:
         this = KnownNode(self._beats.node, self._state(), 0.0, is_self=True)
         nodes = [this, *[each for each in known if not each.is_self]]
         return sorted(nodes, key=lambda each: (each.state.name, each.id))
+
+    async def _living(self) -> list[str]:
+        return [each.state.member for each in await self.all() if not each.is_silent]
 
     def _know(self, member: Member) -> KnownNode:
         try:

@@ -206,13 +206,22 @@ class NamedSubscriptionSet:
         Raises:
             NotSubscribed: there is none of this name.
         """
-        named = self._by_name.get(name)
-        if named is None:
-            raise NotSubscribed
+        named = self.find(name)
         if most is None or named.taken >= most:
             self.drop(named)
         else:
             named.end_after(most, lambda: self.drop(named))
+
+    def find(self, name: bytes) -> NamedSubscription:
+        """The one of this name.
+
+        Raises:
+            NotSubscribed: there is none.
+        """
+        named = self._by_name.get(name)
+        if named is None:
+            raise NotSubscribed
+        return named
 
     def drop(self, named: NamedSubscription) -> None:
         """End one now. Idempotent."""

@@ -48,7 +48,10 @@ async def filled(mirror: Mirror, history: History) -> None:
     while await history.compact():
         pass
     await mirror.apply(
-        [Arrival(43, 131, 11_000_000, void=9), arrival(44, 140, piece(one("a", "x")))]
+        [
+            Arrival(43, 131, 11_000_000, void=9, notes={b"n1": b"old", b"n2": b"of two"}),
+            arrival(44, 140, piece(one("a", "x"))),
+        ]
     )
 
 
@@ -100,6 +103,7 @@ async def test_what_begins_with_a_checkpoint_is_as_what_it_is_of(
         await copy.apply([arrival(1, 1, piece(one("a", "of before"), key=KEYS[3]))])
         await copy.restore(epoch, {}, offset, streamed(parts))
         assert (copy.epoch, copy.offset, copy.newest) == (EPOCH, 44, 140)
+        assert copy.notes == mirror.notes == {b"n1": b"old", b"n2": b"of two"}
         assert await state_of(second) == await state_of(history)
         # And both do the same with what comes next.
         rows = make_blocks([some("/c1", 2)])

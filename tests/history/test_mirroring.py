@@ -218,6 +218,28 @@ async def test_a_mirror_goes_on_where_it_was(tmp_path: Path) -> None:
         assert await history.verify() == []
 
 
+async def test_notes_are_kept_with_what_they_come_with(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/log.db"
+    history, mirror = await open_mirror(url)
+    async with history:
+        await mirror.begin_anew(EPOCH)
+        await mirror.apply([Arrival(1, 1, 1, notes={b"a": b"1", b"b": b"2", b"c": b"3"})])
+        await mirror.apply(
+            [Arrival(2, 1, 2, notes={b"a": None, b"b": b"4"}), Arrival(3, 1, 3, notes={b"b": b"5"})]
+        )
+        with pytest.raises(ValueError, match="not what comes next"):
+            await mirror.apply([Arrival(9, 1, 4, notes={b"c": None})])
+        assert mirror.notes == {b"b": b"5", b"c": b"3"}
+    history, mirror = await open_mirror(url)
+    async with history:
+        assert mirror.notes == {b"b": b"5", b"c": b"3"}
+        await mirror.begin_anew("f" * 16)
+        assert mirror.notes == {}
+    history, mirror = await open_mirror(url)
+    async with history:
+        assert mirror.notes == {}
+
+
 async def test_a_mirror_goes_on_in_another_epoch(history: History) -> None:
     mirror = await begun(history)
     await mirror.apply([arrival(1, 1, piece(some("a", 5)))])

@@ -11,8 +11,8 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,9 @@ from mist.engine.leases import LEASE
 from tests.engine.redis_server import RedisServer
 from tests.processes import Process, dial, environment, mist, serving, token_key
 
-LISTEN = ("--listen", "tcp://127.0.0.1:0", "--listen", "http://127.0.0.1:0")
+LISTEN = tuple(
+    each for scheme in ("tcp", "http", "nats") for each in ("--listen", f"{scheme}://127.0.0.1:0")
+)
 
 # Holds a lease whenever it gets it, and says so. Once it has lost it, it says whether it would
 # still be taken for the holder.
@@ -240,3 +242,109 @@ def test_a_redis_that_stands_still_makes_nodes_unready_until_it_goes_on(
         until(lambda: realm.get("a", "/v1/nodes")[0] == 503)
     until(lambda: realm.get("a", "/readyz")[0] == 200)
     until(lambda: realm.states("a") == {"a": "ready"})
+
+
+# Queue groups
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+class Worker:
+    """A NATS client in a queue group, or one that publishes to it."""
+
+    def __init__(self, node: Process, *, joins: bool) -> None:
+        self.got: list[int] = []
+        self._socket = dial(node.urls[2])
+        self._socket.settimeout(0.05)
+        self._held = b""
+        self._pongs = 0
+        self.send(b'CONNECT {"verbose":false}\r\n' + (b"SUB work q 1\r\n" if joins else b""))
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def send(self, commands: bytes) -> None:
+        pongs = self._pongs
+        self._socket.sendall(commands + b"PING\r\n")
+
+        def answered() -> bool:
+            self.take()
+            return self._pongs > pongs
+
+        until(answered)
+
+    def take(self) -> None:
+        """Take in what has come."""
+        with suppress(TimeoutError, ConnectionError):
+            while data := self._socket.recv(65_536):
+                self._held += data
+        *lines, self._held = self._held.split(b"\r\n")
+        self._pongs += lines.count(b"PONG")
+        self.got += [int(line) for line in lines if line.isdigit()]
+
+    def publish(self, numbers: Iterable[int]) -> None:
+        self.send(
+            b"".join([b"PUB work %d\r\n%d\r\n" % (len(str(number)), number) for number in numbers])
+        )
+
+
+def test_what_is_for_a_node_that_stands_still_comes_late_and_a_killed_one_is_replaced(
+    realm: Realm, stack: ExitStack
+) -> None:
+    nodes = [realm.start(name) for name in ("a", "b", "c")]
+    until(lambda: set(realm.states("a").values()) == {"ready"})
+    workers = [stack.enter_context(closing(Worker(node, joins=True))) for node in nodes]
+    publisher = stack.enter_context(closing(Worker(nodes[0], joins=False)))
+
+    def taken() -> list[int]:
+        for each in workers:
+            each.take()
+        return sorted(number for each in workers for number in each.got)
+
+    publisher.publish(range(300))
+    until(lambda: len(taken()) >= 300)
+    with stopped(nodes[1]):
+        began = time.monotonic()
+        published = 300
+        # Until the others know that it doesn't go on: then nothing more is for it.
+        while time.monotonic() < began + 4.5:
+            publisher.publish(range(published, published + 30))
+            published += 30
+        before = len(taken())
+        publisher.publish(range(published, published + 100))
+        published += 100
+        until(lambda: len(taken()) >= before + 100)
+        assert len(taken()) < published  # some wait for it
+    until(lambda: len(taken()) >= published)
+    assert taken() == list(range(published))
+    # It says that it has not gone, and has its share again.
+    mine = len(workers[1].got)
+
+    def has_its_share() -> bool:
+        nonlocal published
+        publisher.publish(range(published, published + 30))
+        published += 30
+        taken()
+        return len(workers[1].got) > mine
+
+    until(has_its_share)
+    until(lambda: len(taken()) >= published)
+    nodes[1].popen.kill()
+    began = time.monotonic()
+
+    def all_come() -> bool:
+        nonlocal published
+        before = len(taken())
+        publisher.publish(range(published, published + 100))
+        published += 100
+        time.sleep(0.05)
+        return len(taken()) == before + 100
+
+    took = until(all_come)
+    print(f"\nafter {took:.1f} s nothing more was for a node that was killed")
+    # At most once, whatever happened.
+    assert len(taken()) == len(set(taken()))

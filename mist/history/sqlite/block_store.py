@@ -15,6 +15,7 @@ from contextlib import closing, contextmanager, suppress
 from functools import reduce
 from itertools import takewhile
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, TypeVar
 
 import attrs
@@ -65,9 +66,11 @@ from mist.history.sqlite.mirroring import (
     forget_erasure,
     note_left_out,
     put_erasures,
+    put_notes,
     put_offset,
     read_erasures,
     read_mirrored,
+    read_notes,
     rename_mirror,
 )
 from mist.history.sqlite.rows import checked, fetch, insert, open_rows, read_heads, read_rows
@@ -151,6 +154,7 @@ class SqliteBlockStore(BlockStore):
         offset: int,
         left_out: int,
         erasures: Sequence[PendingErasure] = (),
+        notes: Mapping[bytes, bytes | None] = MappingProxyType({}),
     ) -> None:
         self._check_file()
         with translated(), transaction(self._connection):
@@ -159,7 +163,11 @@ class SqliteBlockStore(BlockStore):
                 note_left_out(self._connection, left_out)
             put_offset(self._connection, offset)
             put_erasures(self._connection, erasures)
+            put_notes(self._connection, notes)
         self._wal_usage.written += sum([row.head.size for row in rows])
+
+    def notes(self) -> dict[bytes, bytes]:
+        return read_notes(self._connection)
 
     def pending_erasures(self) -> Sequence[PendingErasure]:
         return read_erasures(self._connection)
@@ -225,6 +233,7 @@ class SqliteBlockStore(BlockStore):
         keys: Sequence[KeyRecord],
         commits: Sequence[tuple[str, str, Commit]],
         channels: Sequence[tuple[str, ChannelPosition]],
+        notes: Mapping[bytes, bytes],
     ) -> None:
         self._check_file()
         with translated(), transaction(self._connection):
@@ -238,6 +247,7 @@ class SqliteBlockStore(BlockStore):
             for owner, writer, commit in commits:
                 put_commit(self._connection, Mark(owner, writer, commit.batch), commit)
             put_channels(self._connection, channels)
+            put_notes(self._connection, notes)
         self._wal_usage.written += sum([row.head.size for row in rows])
 
     def _put(self, row: Row) -> None:

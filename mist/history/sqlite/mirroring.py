@@ -4,7 +4,7 @@ It is made where a log becomes a mirror, so it needs no version of the schema: o
 """
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -18,9 +18,11 @@ __all__ = [
     "forget_erasure",
     "note_left_out",
     "put_erasures",
+    "put_notes",
     "put_offset",
     "read_erasures",
     "read_mirrored",
+    "read_notes",
     "rename_mirror",
 ]
 
@@ -41,6 +43,13 @@ _ERASURES: Final = """
     ) STRICT
 """
 
+_NOTES: Final = """
+    CREATE TABLE IF NOT EXISTS mirror_note (
+        name BLOB PRIMARY KEY,
+        value BLOB NOT NULL
+    ) STRICT, WITHOUT ROWID
+"""
+
 # All that is known of messages.
 _TABLES: Final = (
     *("block", "segment", "directory", "key", "writer", "erasure", "channel", "numbering"),
@@ -58,7 +67,9 @@ def begin_mirror(connection: sqlite3.Connection, epoch: str, offset: int, newest
         connection.execute(f"DELETE FROM {table}")  # noqa: S608
     connection.execute(_TABLE)
     connection.execute(_ERASURES)
+    connection.execute(_NOTES)
     connection.execute("DELETE FROM mirror_erasure")
+    connection.execute("DELETE FROM mirror_note")
     connection.execute("INSERT OR REPLACE INTO mirror VALUES (1, ?, ?)", (epoch, offset))
     connection.execute(
         "UPDATE log SET epoch = ?1, newest = ?2, latest = 0, floor = ?2, trimmed = ?2, "
@@ -108,6 +119,26 @@ def read_erasures(connection: sqlite3.Connection) -> list[PendingErasure]:
 def forget_erasure(connection: sqlite3.Connection, offset: int) -> None:
     """See `BlockStore.forget_erasure`."""
     connection.execute("DELETE FROM mirror_erasure WHERE offset = ?", (offset,))
+
+
+def put_notes(connection: sqlite3.Connection, notes: Mapping[bytes, bytes | None]) -> None:
+    """Keep these, and forget those that are None."""
+    if notes:
+        connection.execute(_NOTES)
+    for name, value in notes.items():
+        if value is None:
+            connection.execute("DELETE FROM mirror_note WHERE name = ?", (name,))
+        else:
+            connection.execute("INSERT OR REPLACE INTO mirror_note VALUES (?, ?)", (name, value))
+
+
+def read_notes(connection: sqlite3.Connection) -> dict[bytes, bytes]:
+    """See `BlockStore.notes`."""
+    if not fetch(connection, "SELECT 1 FROM sqlite_schema WHERE name = 'mirror_note'"):
+        return {}
+    rows = fetch(connection, "SELECT name, value FROM mirror_note")
+    with checked():
+        return dict(msgspec.convert(rows, list[tuple[bytes, bytes]]))
 
 
 def note_left_out(connection: sqlite3.Connection, upto: int) -> None:
