@@ -4,6 +4,7 @@ broker                publish and subscribe; the walk of a publish
 subscriptions         who is subscribed to what, and what may be asked about it
 groups, directory     all subscribers of one tag set; the groups, found through the index
 matches               a tag list and what it matched, cached; its recipients, resolved
+interest              whether anybody asks for any of many messages, by hashes of their tags
 validation            checking a batch's tag lists before anything is stored
 fanout                delivering a batch to its recipients
 outbox, backlog       one peer's bounded send queue; what a slow consumer costs, and whom

@@ -19,7 +19,7 @@ A message reaches an outbox once, however many of its subscriptions match, and m
 an outbox in the order published.
 """
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 
 import attrs
 
@@ -179,6 +179,26 @@ class Broker(Subscriptions):
             if isinstance(part, Rejected):
                 self._walks.rejected += part.count
             yield part
+
+    def note_interest(self) -> None:
+        """Have `asks_for` tell more than nothing, from now on. O(tags asked for)."""
+        self._directory.note_interest()
+
+    def asks_for(self, hashes: Iterable[int]) -> bool:
+        """Whether anybody may be subscribed to one of many messages; see `mist.broker.interest`.
+
+        Args:
+            hashes: CRC-32 of the UTF-8 of all of their tags, and of all that is derived of them.
+        """
+        return self._directory.asks_for(hashes)
+
+    def pass_over(self, count: int, tag_lists: Callable[[], Mapping[bytes, int]]) -> None:
+        """Count messages that other servers have accepted, and that nobody asks for here.
+
+        Args:
+            tag_lists: how many have each canonical tag list; called only where somebody is to know.
+        """
+        self._walks.pass_over(count, tag_lists)
 
     def release(self, prepared: Iterable[Preparation]) -> None:
         """Let go of what was prepared for messages. Idempotent."""

@@ -9,7 +9,7 @@ index, and when it comes or goes, the whole memo is cleared.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Final
 
@@ -22,6 +22,7 @@ from mist.addresses import (
     is_topic,
 )
 from mist.broker.groups import Group
+from mist.broker.interest import Interest
 from mist.broker.matches import Match
 from mist.broker.projection import Projected, project, tags_of
 from mist.index import Index, Memo
@@ -52,6 +53,7 @@ class Directory:
         self._shared: dict[frozenset[Group], Match] = {}
         self._sharing: dict[Group, set[frozenset[Group]]] = {}  # the keys in which each is
         self._everything: Group | None = None
+        self._interest: Interest | None = None  # see `note_interest`
         self._patterns: Counter[str] = Counter()  # asked for, of how many groups
         self._places: Counter[int] = Counter()  # of tokens that patterns name, of how many
         self.matches: Mapping[bytes, Match] = self._memo.entries
@@ -80,6 +82,8 @@ class Directory:
         group = Group(format_tags(tags).encode())
         self._index.add(compiled, group)
         self._forget(compiled)
+        if self._interest is not None:
+            self._interest.opened(compiled)
         if compiled is not tags:
             for each in filter(is_pattern, tags):
                 self._patterns[each] += 1
@@ -112,6 +116,8 @@ class Directory:
         compiled = compile_asked(tags)
         self._index.remove(compiled)
         self._forget(compiled)
+        if self._interest is not None:
+            self._interest.closed(compiled)
         if compiled is not tags:
             for each in filter(is_pattern, tags):
                 self._patterns[each] -= 1
@@ -138,6 +144,21 @@ class Directory:
         """Whether a message with these tags, as published, is for a group. O(tags)."""
         asked = group.tags
         return asked == EVERYTHING or compile_asked(asked) <= expand(tags)
+
+    def note_interest(self) -> None:
+        """Have `asks_for` tell more than nothing, from now on. O(tags)."""
+        if self._interest is None:
+            self._interest = Interest(self._index)
+
+    def asks_for(self, hashes: Iterable[int]) -> bool:
+        """Whether any group may be satisfied by one of many messages; see `Interest`.
+
+        Args:
+            hashes: of all of their tags, and of all that is derived of them.
+        """
+        if self._everything is not None or self._interest is None:
+            return True
+        return self._interest.asks_for(hashes)
 
     def remember(self, tag_list: bytes, tags: TagSet, match: Match) -> None:
         """Offer the memo what a tag list as written just matched; see `Memo.admit`."""

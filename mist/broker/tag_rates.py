@@ -103,6 +103,34 @@ class TagRates:
         if self._left <= 0:
             self._begin_step()
 
+    def count_some(self, tag_lists: Callable[[], Mapping[bytes, int]]) -> None:
+        """Count messages that are not at hand as a batch; or not, and others for them.
+
+        Above five thousand tag lists a second, those of many calls are left out as a whole, so that
+        they need not be made.
+
+        Args:
+            tag_lists: makes the canonical tag lists, and how many messages have each.
+        """
+        now = self._clock()
+        if now >= self._due:
+            self._begin_period(now)
+        stride = self._stride
+        if stride > 1 and self._random() * stride >= 1:
+            return
+        found = list(tag_lists().items())
+        few = len(found) // _MAX_BATCH + 1
+        if few > 1:
+            found = found[int(self._random() * few) :: few]
+        counts = self._counts
+        for tag_list, number in found:
+            counts[tag_list] = counts.get(tag_list, 0) + number * stride * few
+        self._left -= len(found)
+        if sum([len(tag_list) for tag_list, _ in found]) > _MAX_LISTS:
+            self._fold()
+        if self._left <= 0:
+            self._begin_step()
+
     def top(self, most: int) -> list[tuple[str, float]]:
         """The most frequent tags and their rates, messages a second, highest first.
 

@@ -117,6 +117,13 @@ class Walks:
             self._publish_runs(batch, skip, on_error, first, slices, tally), batch, source, tally
         )
 
+    def pass_over(self, count: int, tag_lists: Callable[[], Mapping[bytes, int]]) -> None:
+        """Count messages that nobody asks for; see `Broker.pass_over`."""
+        self.relayed.published += count
+        self.relayed.unmatched += count
+        if self._tag_rates is not None:
+            self._tag_rates.count_some(tag_lists)
+
     def _counted(
         self, steps: Iterable[int | None], batch: Batch, source: Outbox | None, tally: Tally
     ) -> Iterator[int | None]:

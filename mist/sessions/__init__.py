@@ -9,6 +9,7 @@ replayer          what is replayed, in turns, as there is room
 sequencer         group commit: stored first, then delivered and settled, in order
 submission        what is handed to the sequencer, and how its publisher hears the outcome
 delivery          what was stored, published to the broker in the order of ids
+slices            blocks of a log as batches to publish
 publisher         one session's publishes in flight: backpressure
 inside            publishing from inside the process: by a program, and by HTTP requests
 batching          messages from inside the process, checked, as batches

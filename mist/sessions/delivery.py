@@ -22,14 +22,15 @@ import trio
 
 from mist.broker.broker import Broker
 from mist.broker.outbox import Outbox
-from mist.broker.projection import Slice
+from mist.broker.projection import Slice as ProjectedSlice
 from mist.change import Change
 from mist.errors import HistoryUnavailable
-from mist.history import Bulk, Commit, History, Stored
-from mist.history.block import Block, TagLists
+from mist.history import Bulk, Commit, History
+from mist.history.block import TagLists
+from mist.history.columns import INDEXES, unpack_all
 from mist.history.layout import Row
-from mist.history.visibility import envelope_of
 from mist.sessions.flush_scheduler import FlushScheduler
+from mist.sessions.slices import Slice, cut, lists_of, plain_slices, slices_of
 from mist.sessions.submission import Submission
 from mist.turns import Account, Turns
 from mist.wire import Batch
@@ -40,12 +41,11 @@ log = logging.getLogger("mist.history")
 
 _PAGE: Final = 262_144  # bytes read from the history at a time
 _FEW: Final = 100  # messages of a block that is read at once, and not in a thread: some 0.2 ms
-_SLICE: Final = 256  # entries of a large batch published at a time
+_LARGE: Final = 1 << 20  # bytes of a block that is taken apart in a thread, whatever is in it
+_PASSED: Final = 32  # blocks that nobody asks for, passed over in a row: some 10 µs each
 
 # What all publishers have stored is one task's to deliver, so it has more turns than one of them.
 _COST: Final = 1 / 8
-
-_Slice = tuple[Batch, int, int]  # with the ids of its first and last message
 
 
 class Delivery:
@@ -77,6 +77,7 @@ class Delivery:
         self._midway = False  # whether some have a message below `newest`, and others have not
         self._ended = Change()
         self._waiting = 0  # for that
+        self._passed = 0  # blocks that nobody asked for
 
     async def between(self) -> None:
         """Wait until all have what is not above `newest`. Mostly they have: then no checkpoint.
@@ -107,7 +108,7 @@ class Delivery:
         source: Outbox | None,
         first: int,
         count: int,
-        slices: Sequence[Slice] = (),
+        slices: Sequence[ProjectedSlice] = (),
         *,
         relayed: bool = False,
     ) -> None:
@@ -161,20 +162,38 @@ class Delivery:
     async def deliver_rows(self, rows: Sequence[Row]) -> None:
         """Publish blocks that others have published, as they were stored.
 
-        Cancelled, it leaves the rest to those who read the history.
+        Those that nobody here asks for are counted, and not taken apart. Cancelled, it leaves the
+        rest to those who read the history.
+
+        Args:
+            rows: whose checksums were looked at.
         """
         tag_lists = TagLists()
         try:
             for row in rows:
-                read = partial(_slices_of, row, tag_lists)
-                if row.head.messages > _FEW:
-                    slices = await trio.to_thread.run_sync(read)
+                if self._is_asked_for(row):
+                    await self._publish_slices(await _taken_apart(row, tag_lists), relayed=True)
                 else:
-                    slices = read()
-                await self._publish_slices(slices, relayed=True)
+                    await self._pass_over(row)
         except HistoryUnavailable as error:
             log.warning("a block that was stored can't be read", extra={"reason": str(error)})
             await self.deliver_stored(rows[-1].head.last, relayed=True)
+
+    def _is_asked_for(self, row: Row) -> bool:
+        try:
+            return self._broker.asks_for(unpack_all(INDEXES, row.hashes))
+        except ValueError:  # they are no column: let its reader say so
+            return True
+
+    async def _pass_over(self, row: Row) -> None:
+        try:
+            self._broker.pass_over(row.head.messages, partial(lists_of, row))
+        except ValueError as error:
+            self._broker.failures.note("delivery", error)
+        self.newest = row.head.last
+        self._passed += 1
+        if not self._passed % _PASSED:
+            await trio.lowlevel.checkpoint()
 
     async def deliver_stored(self, upto: int, *, relayed: bool = False) -> None:
         """Publish everything from `newest` to `upto` as the history has it.
@@ -191,19 +210,19 @@ class Delivery:
                 )
                 self._broker.note_unreadable(upto - self.newest)
                 break
-            pieces = [piece for each in page.stored for piece in _cut(each)]
+            pieces = [piece for each in page.stored for piece in cut(each)]
             await self._publish_slices(pieces, relayed=relayed)
             self.newest = page.after
         self.newest = upto
 
-    async def _publish_slices(self, slices: list[_Slice], *, relayed: bool = False) -> None:
+    async def _publish_slices(self, slices: list[Slice], *, relayed: bool = False) -> None:
         for batch, first, last in slices:
             await self._publish(batch, None, first, last - first + 1, relayed=relayed)
         self.flush()
         await trio.lowlevel.checkpoint()
 
 
-def _slices(bulk: Bulk, commit: Commit) -> Iterator[list[_Slice]]:
+def _slices(bulk: Bulk, commit: Commit) -> Iterator[list[Slice]]:
     """What to publish, a block at a time. Reads files: ask for the next one in a thread."""
     tag_lists = TagLists()
     newest = commit.first - 1
@@ -211,25 +230,12 @@ def _slices(bulk: Bulk, commit: Commit) -> Iterator[list[_Slice]]:
     for row in rows:
         placed = row.placed(newest, commit.time)
         newest = placed.head.last
-        yield _slices_of(placed, tag_lists)
+        yield slices_of(placed, tag_lists)
 
 
-def _slices_of(row: Row, tag_lists: TagLists) -> list[_Slice]:
-    """What to publish of a block."""
-    return [piece for stored in Block(row, tag_lists).select() for piece in _cut(stored)]
-
-
-def _cut(stored: Stored) -> Iterator[_Slice]:
-    """Batches of some entries each."""
-    # The ids of a batch follow each other; those of what somebody has taken a part of don't.
-    whole = stored.firsts[-1] + stored.entries[-1][2] - stored.firsts[0] == stored.count
-    step = _SLICE if whole else 1
-    for start in range(0, len(stored.entries), step):
-        entries = stored.entries[start : start + step]
-        firsts = stored.firsts[start : start + step]
-        runs = [(tag_list.canonical, wire, count) for tag_list, wire, count in entries]
-        last = firsts[-1] + runs[-1][2] - 1
-        envelope = None
-        if stored.audience is not None or stored.meta is not None:
-            envelope = envelope_of(stored)
-        yield Batch.of_runs(runs, framable=stored.framable, envelope=envelope), firsts[0], last
+async def _taken_apart(row: Row, tag_lists: TagLists) -> list[Slice]:
+    """What to publish of a block; without an object for each message, where that is possible."""
+    if row.head.size <= _LARGE and (slices := plain_slices(row)) is not None:
+        return slices
+    read = partial(slices_of, row, tag_lists)
+    return await trio.to_thread.run_sync(read) if row.head.messages > _FEW else read()

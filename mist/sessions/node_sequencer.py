@@ -112,6 +112,7 @@ class NodeSequencer(Sequencer):
         epoch = node.standing.epoch
         self._clock = EngineClock(node.standing.time)
         super().__init__(broker, node.history, scheduler, epoch=epoch, newest=newest)
+        broker.note_interest()
         self._engine = node.engine
         self._standing = SharedStanding(node.engine)
         self._timeout = timeout

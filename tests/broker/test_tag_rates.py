@@ -199,3 +199,37 @@ def test_tag_lists_that_break_the_rules_are_passed_over(tag_list: bytes) -> None
     feed.rates.count(Batch.of_runs([(tag_list, b"", 2), (b"good", b"", 1)]))
     feed.clock.now += 1.0
     assert feed.top() == {"good": 2.0}
+
+
+def test_blocks_that_nobody_asks_for_are_counted_exactly_while_they_are_few() -> None:
+    feed = Feed()
+    for _ in range(10):
+        feed.rates.count_some(lambda: {b"a": 3, b"a,b": 2})
+        feed.clock.now += 0.1
+    assert feed.top() == {"a": pytest.approx(50), "b": pytest.approx(20)}
+
+
+def test_of_many_such_blocks_few_are_made_and_stand_for_all() -> None:
+    feed = Feed()
+    made = 0
+
+    def lists() -> dict[bytes, int]:
+        nonlocal made
+        made += 1
+        return {b"a": 700, b"b": 300, **{b"c,%d" % n: 1 for n in range(24)}}
+
+    blocks = 25_000  # of 10 s
+    for n in range(blocks):
+        feed.clock.now = 100 + n / 2_500
+        feed.rates.count_some(lists)
+    top = feed.top()
+    assert made < blocks / 6
+    assert top["a"] == pytest.approx(700 * blocks / 10, rel=0.1)
+    assert top["b"] == pytest.approx(300 * blocks / 10, rel=0.1)
+
+
+def test_a_block_of_very_many_lists_is_counted_in_part() -> None:
+    feed = Feed()
+    feed.rates.count_some(lambda: {b"a,t%d" % n: 1 for n in range(5_000)})
+    assert feed.matches.asked <= 500
+    assert feed.top(1) == {"a": pytest.approx(5_000, rel=0.02)}

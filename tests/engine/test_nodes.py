@@ -12,9 +12,11 @@ from mist.engine.node import open_node
 from mist.errors import StartupError
 from mist.history import Bulk, Key, Mark
 from mist.history.commits import make_blocks
+from mist.history.layout import Row
 from mist.history.mirroring import Arrival
 from mist.history.opening import open_history
 from mist.message import Envelope
+from mist.sessions.slices import Slice, plain_slices
 from tests.engine.nodes import Server, Start, same
 from tests.history.messages import publication, replay, run
 from tests.sessions.storing import bulk, join, numbers, take
@@ -56,6 +58,36 @@ async def test_a_node_counts_what_is_published_at_it_apart_from_what_others_publ
     assert (theirs.published, theirs.published_by_peers, theirs.relayed) == (0, 0, 6)
     assert (theirs.rejected, theirs.unmatched, theirs.matched) == (0, 0, 3)
     assert len(take(subscriber).splitlines()) == 3
+
+
+async def test_a_block_that_nobody_asks_for_is_counted_and_not_taken_apart(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = await start(), await start()
+    taken = []
+
+    def count(row: Row) -> list[Slice] | None:
+        taken.append(row.head.messages)
+        return plain_slices(row)
+
+    monkeypatch.setattr("mist.sessions.delivery.plain_slices", count)
+    early = join(two.hub, "a,b")
+    await one.hub.store_all([(A, b"1"), (frozenset("c"), b"2")])
+    await same(one, two)
+    assert two.hub.sequencer is two.sequencer
+    assert (two.hub.broker.statistics().relayed, taken, take(early)) == (2, [], b"")
+    late = join(two.hub, "c")
+    await one.hub.store_all([(frozenset("ab"), b"3"), (frozenset("c"), b"4")])
+    await same(one, two)
+    assert (two.hub.broker.statistics().relayed, taken) == (4, [2])
+    assert (take(early), take(late)) == (b"publish a,b 3\n", b"publish c 4\n")
+    await early.receive(b"unsubscribe a,b\n")
+    await one.hub.store(frozenset("ab"), b"5")
+    await same(one, two)
+    assert (two.hub.broker.statistics().relayed, taken) == (5, [2])
+    # What was passed over is in the history, for whoever comes back.
+    await early.receive(b"subscribe a since:0\n")
+    await until(lambda: early.outbox.queued == 3)
 
 
 async def test_many_publishers_at_many_nodes_come_in_one_order(start: Start) -> None:
