@@ -287,7 +287,11 @@ async def test_grafana_asks_for_nothing_that_is_not_there(tmp_path, path):
     asked = [each for each in expressions(board) if "mist_" in each]
     assert len(asked) >= 10
     async with running(
-        tmp_path, listen=LISTEN, history="memory://", failed_auth_delay=0.0
+        tmp_path,
+        listen=LISTEN,
+        history="memory://",
+        engine="memory://grafana",
+        failed_auth_delay=0.0,
     ) as server:
         reader = await busy(server)
         server.hub.sessions.close_codes[1006] += 1
