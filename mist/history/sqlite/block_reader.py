@@ -1,14 +1,7 @@
 """What a block store reads of its database; see `mist.history.block_store`."""
 
 import sqlite3
-from collections.abc import (
-    Callable,
-    Collection,
-    Generator,
-    Iterable,
-    Iterator,
-    Sequence,
-)
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import reduce
 from itertools import takewhile
@@ -28,31 +21,14 @@ from mist.history.numbering import ChannelPosition
 from mist.history.pieces import AnyRow
 from mist.history.record import MAX_ID, KeyRecord
 from mist.history.selection import Selection
-from mist.history.sqlite.channels import (
-    channels_above,
-    read_channels,
-    read_numbers,
-)
+from mist.history.sqlite.channels import channels_above, read_channels, read_numbers
 from mist.history.sqlite.clock import read_clock_record
 from mist.history.sqlite.commits import read_commit, read_commits
-from mist.history.sqlite.damage import (
-    read_down,
-    read_up,
-    readable_heads,
-)
+from mist.history.sqlite.damage import read_down, read_up, readable_heads
 from mist.history.sqlite.database import translated
 from mist.history.sqlite.gaps import find_gap, removed_upto
-from mist.history.sqlite.idempotency import (
-    crowding_keys,
-    keys_above,
-    outdated_keys,
-    read_key,
-)
-from mist.history.sqlite.mirroring import (
-    read_erasures,
-    read_mirrored,
-    read_notes,
-)
+from mist.history.sqlite.idempotency import crowding_keys, keys_above, outdated_keys, read_key
+from mist.history.sqlite.mirroring import read_erasures, read_mirrored, read_notes
 from mist.history.sqlite.rows import checked, fetch, open_rows, read_heads, read_rows
 from mist.history.sqlite.search import condition, find, settled
 from mist.sqlite import DAMAGED

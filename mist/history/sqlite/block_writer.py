@@ -1,12 +1,7 @@
 """What a block store writes into its database; see `mist.history.block_store`."""
 
 import sqlite3
-from collections.abc import (
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
 
@@ -21,19 +16,12 @@ from mist.history.leaps import ClockRecord
 from mist.history.numbering import ChannelPosition
 from mist.history.record import KeyRecord
 from mist.history.sqlite.block_reader import BlockReader
-from mist.history.sqlite.channels import (
-    add,
-    put_channels,
-    put_numbers,
-)
+from mist.history.sqlite.channels import add, put_channels, put_numbers
 from mist.history.sqlite.clock import put_clock_record
 from mist.history.sqlite.commits import put_commit
 from mist.history.sqlite.database import FileCheck, translated
 from mist.history.sqlite.gaps import note_skipped
-from mist.history.sqlite.idempotency import (
-    forget_keys,
-    insert_keys,
-)
+from mist.history.sqlite.idempotency import forget_keys, insert_keys
 from mist.history.sqlite.maintenance import WalUsage
 from mist.history.sqlite.mirroring import (
     begin_mirror,
