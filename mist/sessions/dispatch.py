@@ -11,7 +11,6 @@ the token registry are collected, so that a run of them waits for the disk once.
 
 from collections.abc import Iterator
 from contextlib import suppress
-from enum import Enum
 from typing import Final, assert_never
 
 import trio
@@ -56,7 +55,6 @@ from mist.errors import (
     MistError,
     NotAllowed,
     RegistryUnavailable,
-    Unauthorized,
 )
 from mist.protocols import Protocol
 from mist.replies import (
@@ -69,26 +67,18 @@ from mist.replies import (
     Tags,
     TokenAttributes,
 )
+from mist.sessions.authenticating import AuthenticatingSession, Credential
 from mist.sessions.close_reason import DISCONNECTED, CloseReason
 from mist.sessions.hub import Hub
 from mist.sessions.listing import Listing, list_subscriptions, list_tags
-from mist.sessions.publishing import PublishingSession
 
-__all__ = ["CommandSession", "Credential"]
+__all__ = ["CommandSession"]
 
 _NO_ROOM: Final = CloseReason(4008, "outbox can't take a reply")
 _MEASURED: Final = 16  # flushes; the chunk after as many is measured, at a cost not seen
 
 
-class Credential(Enum):
-    """What an `Auth` command of a session presents."""
-
-    SECRET = "secret"  # a kind, not a secret
-    TOKEN = "token"
-    EITHER = "secret or token"
-
-
-class CommandSession(PublishingSession):
+class CommandSession(AuthenticatingSession):
     """See the module.
 
     Args:
@@ -98,7 +88,7 @@ class CommandSession(PublishingSession):
         transport, peer, auth_timeout: as for a `Session`.
     """
 
-    __slots__ = ("_changes", "_credential", "_leaving", "_queues_changed")
+    __slots__ = ("_changes", "_leaving", "_queues_changed")
 
     def __init__(
         self,
@@ -110,8 +100,14 @@ class CommandSession(PublishingSession):
         credential: Credential = Credential.SECRET,
         auth_timeout: float | None = None,
     ) -> None:
-        super().__init__(hub, protocol, transport=transport, peer=peer, auth_timeout=auth_timeout)
-        self._credential = credential
+        super().__init__(
+            hub,
+            protocol,
+            transport=transport,
+            peer=peer,
+            credential=credential,
+            auth_timeout=auth_timeout,
+        )
         self._changes: list[RegistryChange] = []  # held back, in the order received
         self._queues_changed = False  # so that other nodes have to know
         self._leaving: list[NamedSubscription] = []  # queue groups, once they do
@@ -277,15 +273,6 @@ class CommandSession(PublishingSession):
                 assert_never(command)
         return None
 
-    @property
-    def _administers(self) -> bool:
-        """Whether the peer may read and change the token registry: authenticated services may."""
-        return (
-            self._credential is Credential.SECRET
-            and self.record is None
-            and not self.unauthenticated
-        )
-
     def _unsubscribe_named(self, name: bytes, most: int | None) -> None:
         named = self.named_subscriptions.find(name)
         if most is None and named.queue is not None and self.hub.nodes is not None:
@@ -392,36 +379,7 @@ class CommandSession(PublishingSession):
 
         await self.hub.flush_scheduler.work(steps(), self.account, late=not self.live)
 
-    # authentication and the registry
-
-    async def _authenticate(self, command: Auth) -> Reply | None:
-        if self._credential is not Credential.TOKEN and self._is_service(command):
-            self.mark_authenticated()
-            return Done()
-        if self._credential is not Credential.SECRET:
-            await self.hub.registry.refresh(command.credential)
-            # Lookup and adoption without an await between: a revocation comes before both or
-            # finds the session attached.
-            record = self.hub.registry.lookup(command.credential)
-            if record is not None and record.tags:
-                self.adopt(record)
-                return Done()
-        await self._refuse(command)
-        return None
-
-    def _is_service(self, command: Auth) -> bool:
-        """Whether an `auth` presents the secret, or no secret is needed."""
-        if not self.hub.needs_secret:
-            return self._credential is Credential.SECRET or not command.credential
-        return self.hub.is_secret(command.credential)
-
-    async def _refuse(self, command: Command) -> None:
-        """Refuse a peer that can't or doesn't authenticate: slowly, and end the session."""
-        self.hub.note_failed_auth(self.transport, self._credential.value)
-        self.hub.flush_scheduler.flush()
-        await trio.sleep(self.hub.hub_limits.failed_auth_delay)
-        self._answer(command, Failed(Unauthorized()))
-        self._leave(CloseReason(4401, "unauthorized"))
+    # the registry
 
     async def _change_registry(self) -> None:
         """Make the changes that were held back, as one."""

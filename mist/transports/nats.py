@@ -15,8 +15,9 @@ import trio
 
 from mist.protocols.subjects import SubjectProtocol
 from mist.protocols.subjects.info import ServerInfo
+from mist.sessions.authenticating import Credential
 from mist.sessions.close_reason import DISCONNECTED, CloseReason
-from mist.sessions.dispatch import CommandSession, Credential
+from mist.sessions.dispatch import CommandSession
 from mist.sessions.hub import Hub
 from mist.transports.connection import Connection
 from mist.transports.connection_limiter import ConnectionLimiter

@@ -5,8 +5,9 @@ Which one, the first bytes may tell (`mist.transports.dialects`); after them nob
 
 import trio
 
+from mist.sessions.authenticating import Credential
 from mist.sessions.close_reason import DISCONNECTED, CloseReason
-from mist.sessions.dispatch import CommandSession, Credential
+from mist.sessions.dispatch import CommandSession
 from mist.sessions.hub import Hub
 from mist.transports.connection import Connection
 from mist.transports.connection_limiter import ConnectionLimiter

@@ -26,8 +26,9 @@ from mist.protocols.json.frames import JsonFrameProtocol
 from mist.protocols.rfc6455 import close_frame, ping_frame
 from mist.protocols.topics import TopicProtocol
 from mist.protocols.topics.forms import TopicForm
+from mist.sessions.authenticating import Credential
 from mist.sessions.close_reason import DISCONNECTED, CloseReason
-from mist.sessions.dispatch import CommandSession, Credential
+from mist.sessions.dispatch import CommandSession
 from mist.sessions.hub import Hub
 from mist.transports import handshake
 from mist.transports.connection import Connection

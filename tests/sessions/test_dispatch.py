@@ -67,7 +67,8 @@ from mist.replies import (
     Tags,
     TokenAttributes,
 )
-from mist.sessions.dispatch import CommandSession, Credential
+from mist.sessions.authenticating import Credential
+from mist.sessions.dispatch import CommandSession
 from mist.sessions.hub import Hub, HubLimits
 from mist.turns import Account, Turns
 from mist.wire import Batch

@@ -13,7 +13,8 @@ from mist.errors import EmptyTag, InvalidTag
 from mist.history.opening import open_history
 from mist.protocols.frames import FrameProtocol
 from mist.protocols.line import LineProtocol
-from mist.sessions.dispatch import CommandSession, Credential
+from mist.sessions.authenticating import Credential
+from mist.sessions.dispatch import CommandSession
 from mist.sessions.hub import Hub, HubLimits
 from tests.sessions.storing import sequence
 

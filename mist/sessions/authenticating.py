@@ -1,0 +1,85 @@
+"""A session whose peer authenticates with a command: with the secret, or a token."""
+
+from enum import Enum
+
+import trio
+
+from mist.commands import Auth, Command
+from mist.errors import Unauthorized
+from mist.protocols import Protocol
+from mist.replies import Done, Failed, Reply
+from mist.sessions.close_reason import CloseReason
+from mist.sessions.hub import Hub
+from mist.sessions.publishing import PublishingSession
+
+__all__ = ["AuthenticatingSession", "Credential"]
+
+
+class Credential(Enum):
+    """What an `Auth` command of a session presents."""
+
+    SECRET = "secret"  # a kind, not a secret
+    TOKEN = "token"
+    EITHER = "secret or token"
+
+
+class AuthenticatingSession(PublishingSession):
+    """See the module.
+
+    Args:
+        hub, protocol, transport, peer, auth_timeout: as for a `PublishingSession`.
+        credential: what `Auth` presents.
+    """
+
+    __slots__ = ("_credential",)
+
+    def __init__(
+        self,
+        hub: Hub,
+        protocol: Protocol,
+        *,
+        transport: str,
+        peer: str = "",
+        credential: Credential = Credential.SECRET,
+        auth_timeout: float | None = None,
+    ) -> None:
+        super().__init__(hub, protocol, transport=transport, peer=peer, auth_timeout=auth_timeout)
+        self._credential = credential
+
+    @property
+    def _administers(self) -> bool:
+        """Whether the peer may read and change the token registry: authenticated services may."""
+        return (
+            self._credential is Credential.SECRET
+            and self.record is None
+            and not self.unauthenticated
+        )
+
+    async def _authenticate(self, command: Auth) -> Reply | None:
+        if self._credential is not Credential.TOKEN and self._is_service(command):
+            self.mark_authenticated()
+            return Done()
+        if self._credential is not Credential.SECRET:
+            await self.hub.registry.refresh(command.credential)
+            # Lookup and adoption without an await between: a revocation comes before both or
+            # finds the session attached.
+            record = self.hub.registry.lookup(command.credential)
+            if record is not None and record.tags:
+                self.adopt(record)
+                return Done()
+        await self._refuse(command)
+        return None
+
+    def _is_service(self, command: Auth) -> bool:
+        """Whether an `auth` presents the secret, or no secret is needed."""
+        if not self.hub.needs_secret:
+            return self._credential is Credential.SECRET or not command.credential
+        return self.hub.is_secret(command.credential)
+
+    async def _refuse(self, command: Command) -> None:
+        """Refuse a peer that can't or doesn't authenticate: slowly, and end the session."""
+        self.hub.note_failed_auth(self.transport, self._credential.value)
+        self.hub.flush_scheduler.flush()
+        await trio.sleep(self.hub.hub_limits.failed_auth_delay)
+        self._answer(command, Failed(Unauthorized()))
+        self._leave(CloseReason(4401, "unauthorized"))
