@@ -28,6 +28,7 @@ __all__ = ["ConnectionHandler", "ConnectionSupervisor"]
 log = logging.getLogger("mist.client")
 
 _TIMED_OUT: Final = "the server did not answer in time"
+_HEALTHY: Final = 5.0  # seconds that a connection lasts which is no failed attempt; as in mist.js
 _CLOSE_TIMEOUT: Final = 1.0  # seconds for the closing handshake of a WebSocket or of TLS
 
 
@@ -125,10 +126,9 @@ class ConnectionSupervisor:
             persist = self._options.reconnect if started else self._options.wait
             if isinstance(error, Rejected) or not persist:
                 raise error
-            # A server that accepts connections only to drop them counts as failed.
-            lasted = self._connected and (
-                trio.current_time() - self._connected_at > self._options.backoff.cap
-            )
+            # A server that accepts connections only to drop them counts as failed; one that is
+            # restarted, as servers behind a load balancer are one after another, does not.
+            lasted = self._connected and trio.current_time() - self._connected_at > _HEALTHY
             failures = 1 if lasted else failures + 1
             if started:
                 self._handler.state_changed(State.RECONNECTING)

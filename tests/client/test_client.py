@@ -10,6 +10,7 @@ import trio.testing
 from mist.attributes import NO_ATTRIBUTES
 from mist.client import (
     AccessDenied,
+    Backoff,
     BadArgument,
     Client,
     ClientClosed,
@@ -24,6 +25,7 @@ from mist.client import (
     Unframable,
     Unsupported,
     connect,
+    supervisor,
 )
 from mist.errors import (
     EmptyTag,
@@ -406,6 +408,26 @@ async def test_a_cut_connection_is_made_again_with_its_subscriptions(proxy: Prox
         "connected",
         "closed",
     ]
+
+
+async def test_after_a_connection_that_has_lasted_it_waits_as_at_first(
+    proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures: list[int] = []
+    states = States()
+
+    def delay(_: Backoff, count: int) -> float:
+        failures.append(count)
+        return 0.0
+
+    monkeypatch.setattr(Backoff, "delay", delay)
+    async with connect(proxy.url, on_state=states):
+        for turn in range(1, 5):
+            if turn == 4:
+                monkeypatch.setattr(supervisor, "_HEALTHY", 0.0)
+            await proxy.cut()
+            await states.wait(State.CONNECTED, turn + 1)
+    assert failures == [1, 2, 3, 1]
 
 
 async def test_what_is_asked_while_disconnected_waits(proxy: Proxy) -> None:
