@@ -2,7 +2,9 @@
 
 A process of its own (`start_clients`), told over a pipe what its clients do. Each has a room, whose
 messages are numbered; it knows the last it got, and resumes behind that: over the line, by a
-WebSocket, or as an event stream. What comes must be the next number, or it is an error.
+WebSocket, or as an event stream. What comes must be the next number, or it is an error. Where
+it is refused, since the server has no place for it or no history now, it tries again; where there
+are several servers, at the next one.
 
 Plain sockets and one selector: a task or a thread for each would measure this process.
 """
@@ -30,6 +32,8 @@ KINDS: Final = ("line", "frames", "events")
 TOKEN: Final = "storm-token"
 _AGAIN: Final = 0.25  # seconds after a refused connection; a client of ours waits 0 to 0.5
 _GIVE_UP: Final = 120.0  # seconds
+_FOR_NOW: Final = ("History is unavailable", "Registry is unavailable")
+_CLOSED: Final = b"closed"  # in the place of the payload of a frame that ends a connection
 
 
 @attrs.frozen
@@ -37,12 +41,12 @@ class Settings:
     """Which clients a process has.
 
     Attributes:
-        ports: of the listeners for lines, WebSockets and HTTP.
+        servers: of each, the ports of its listeners for lines, WebSockets and HTTP.
         first, count: the numbers of its clients.
         rooms: how many there are.
     """
 
-    ports: tuple[int, int, int]
+    servers: Sequence[tuple[int, int, int]]
     first: int
     count: int
     rooms: int
@@ -95,19 +99,24 @@ class _Client:
         seen: the number of the last message of its room.
         id: of that message.
         ready_at: when it had what it is to have since the last beginning.
-        errors: what was not as it must be.
+        errors, wrong: how often something was not as it must be, and what it was at first.
+        server: which one is dialled next; they are gone round.
+        refused: whether the server has said that it can't serve it now.
     """
 
     kind: str
     room: str
+    server: int
     seen: int = 0
     id: int = 0
     ready_at: float = 0.0
     errors: int = 0
+    wrong: str = ""
     sock: socket.socket | None = None
     held: bytes = b""
     said: bool = False  # what it has to say
     answered: bool = False  # the handshake
+    refused: bool = False
 
     def request(self, epoch: str) -> bytes:
         """What it begins with."""
@@ -134,13 +143,19 @@ class _Client:
         self.held = lines.pop()
         for line in lines:
             if self.kind == "line":
-                word, id_, *rest = line.split(b" ", 3)
-                self._got(int(id_), int(rest[1])) if word == b"message" else self._wrong()
+                self._take_line(line)
             elif line.startswith(b"data: "):
                 self._take_json(json.loads(line[6:]))
             elif line.startswith(b"HTTP/1.1 ") and b" 200 " not in line:
-                self._wrong()
+                self._refuse(line, for_now=b" 503 " in line)
         return b""
+
+    def _take_line(self, line: bytes) -> None:
+        word, *rest = line.split(b" ", 3)
+        if word == b"message":
+            self._got(int(rest[0]), int(rest[2]))
+        else:
+            self._refuse(line, for_now=line == b"error History is unavailable")
 
     def _take_frames(self, epoch: str) -> bytes:
         answer = b""
@@ -149,28 +164,41 @@ class _Client:
             if not end:
                 return b""
             if b" 101 " not in head:
-                self._wrong()
+                self._refuse(head, for_now=b" 503 " in head)
+                return b""
             self.answered, self.held = True, rest
             since = {"epoch": epoch, "id": self.id}
             answer = _masked({"command": "subscribe", "tags": [self.room], "since": since})
         while (frame := _frame(self.held)) is not None:
             payload, self.held = frame
+            if payload == _CLOSED:
+                self.refused = True
+                return b""
             self._take_json(json.loads(payload))
         return answer
 
     def _take_json(self, found: dict) -> None:
         if "data" in found:
             self._got(found["id"], int(found["data"]))
-        elif not found["recovered"]:
-            self._wrong()
+        elif found.get("error") in _FOR_NOW:
+            self.refused = True
+        elif not found.get("recovered"):
+            self._wrong(json.dumps(found))
 
     def _got(self, id_: int, number: int) -> None:
         if number != self.seen + 1:
-            self._wrong()
+            self._wrong(f"{number} behind {self.seen}")
         self.seen, self.id = number, id_
 
-    def _wrong(self) -> None:
+    def _refuse(self, what: bytes, *, for_now: bool) -> None:
+        if for_now:
+            self.refused = True
+        else:
+            self._wrong(what.decode())
+
+    def _wrong(self, what: str) -> None:
         self.errors += 1
+        self.wrong = self.wrong or f"{self.kind}: {what}"
 
 
 def _masked(message: dict) -> bytes:
@@ -191,7 +219,9 @@ def _frame(held: bytes) -> tuple[bytes, bytes] | None:
         size = int.from_bytes(held[2:start])
     if len(held) < start + size:
         return None
-    assert held[0] in (0x81, 0x89), held[:2]
+    assert held[0] in (0x81, 0x88, 0x89), held[:2]
+    if held[0] == 0x88:
+        return _CLOSED, held[start + size :]
     if held[0] == 0x89:  # a ping, which comes long before an answer is due
         return _frame(held[start + size :])
     return held[start : start + size], held[start + size :]
@@ -201,10 +231,10 @@ class _Driver:
     """All clients of this process."""
 
     def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+        self._servers = settings.servers
         numbers = range(settings.first, settings.first + settings.count)
         self._clients = [
-            _Client(KINDS[n % len(KINDS)], room_of(n // len(KINDS), settings.rooms))
+            _Client(KINDS[n % len(KINDS)], room_of(n // len(KINDS), settings.rooms), n)
             for n in numbers
         ]
         self._selector = selectors.DefaultSelector()
@@ -214,9 +244,16 @@ class _Driver:
         self._refused = 0
         self._again: list[tuple[float, _Client]] = []
 
-    def connect(self, epoch: str, target: int) -> dict:
-        """Connect all at once, and wait until each has got so many messages."""
+    def connect(
+        self, epoch: str, target: int, servers: Sequence[tuple[int, int, int]] | None = None
+    ) -> dict:
+        """Connect all at once, and wait until each has got so many messages.
+
+        Args:
+            servers: in the place of those before; see `Settings`.
+        """
         self._epoch = epoch
+        self._servers = servers or self._servers
         self._refused = 0
         began = self._begin(target)
         for client in self._clients:
@@ -228,9 +265,11 @@ class _Driver:
         return self._wait(self._begin(target))
 
     def cut(self) -> dict:
-        """Lose all connections at once."""
+        """Lose all connections at once. Each is made again at the next server."""
+        self._again.clear()
         for client in self._clients:
             self._close(client)
+            client.server += 1
         return {}
 
     def _begin(self, target: int) -> float:
@@ -249,6 +288,7 @@ class _Driver:
             "missing": self._missing,
             "too_many": sum(client.seen > self._target for client in self._clients),
             "errors": sum(client.errors for client in self._clients),
+            "wrong": [client.wrong for client in self._clients if client.wrong][:5],
             "refused": self._refused,
             "p50": times[len(times) // 2],
             "last": times[-1],
@@ -268,8 +308,8 @@ class _Driver:
     def _dial(self, client: _Client) -> None:
         sock = client.sock = socket.socket()
         sock.setblocking(False)
-        client.held, client.answered = b"", False
-        port = self._settings.ports[KINDS.index(client.kind)]
+        client.held, client.answered, client.refused = b"", False, False
+        port = self._servers[client.server % len(self._servers)][KINDS.index(client.kind)]
         sock.connect_ex(("127.0.0.1", port))
         self._selector.register(sock, selectors.EVENT_WRITE, client)
 
@@ -293,16 +333,21 @@ class _Driver:
             return
         before = client.seen
         answer = client.take(data, self._epoch)
-        if answer:
+        try:
             client.sock.send(answer)
+        except OSError:
+            client.refused = True
         if before < self._target <= client.seen:
             client.ready_at = time.monotonic()
             self._missing -= 1
+        if client.refused:
+            self._lost(client)
 
     def _lost(self, client: _Client) -> None:
         """The server refused or ended a connection: once more, a little later."""
         self._close(client)
         self._refused += 1
+        client.server += 1
         self._again.append((time.monotonic() + _AGAIN, client))
 
     def _close(self, client: _Client) -> None:

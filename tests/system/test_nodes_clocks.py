@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 import trio
 
-from tests.engine.postgres_server import PostgresServer
-from tests.engine.redis_server import RedisServer
 from tests.http.client import request
 from tests.processes import Process, dial, token_key
+from tests.system.nodes import EngineServer, engine_server
 from tests.system.test_faults import HOUR, put, serving_by
 from tests.transports.test_websocket import PATH
 from tests.transports.websockets import open_websocket
@@ -27,17 +26,9 @@ PAGE = {"Origin": "http://localhost:3000"}
 
 
 @pytest.fixture(params=["redis", pytest.param("postgres", marks=pytest.mark.slow)])
-def engine(
-    request: pytest.FixtureRequest, tmp_path: Path
-) -> Iterator[RedisServer | PostgresServer]:
-    if request.param == "postgres":
-        with PostgresServer("system") as server:
-            yield server
-    else:
-        folder = tmp_path / "redis"
-        folder.mkdir()
-        with RedisServer(folder, "wheel", "--appendfsync", "always") as server:
-            yield server
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[EngineServer]:
+    with engine_server(request.param, tmp_path) as server:
+        yield server
 
 
 def start(folder: Path, url: str, stack: ExitStack) -> dict[str, Process]:
@@ -59,9 +50,7 @@ async def messages(node: Process) -> list[dict]:
     return [*answer.json()["messages"], *other.json()["messages"]]
 
 
-async def test_clocks_of_nodes_do_not_matter(
-    tmp_path: Path, engine: RedisServer | PostgresServer
-) -> None:
+async def test_clocks_of_nodes_do_not_matter(tmp_path: Path, engine: EngineServer) -> None:
     with ExitStack() as stack:
         nodes = start(tmp_path, engine.url(), stack)
         for name, node in nodes.items():

@@ -11,11 +11,10 @@ from random import Random
 import pytest
 import trio
 
-from tests.engine.postgres_server import PostgresServer
-from tests.engine.redis_server import RedisServer
 from tests.processes import Process
 from tests.system import test_nodes_tokens as on_redis
 from tests.system.linearizability import IMPOSSIBLE, Operation, is_linearizable
+from tests.system.nodes import EngineServer, engine_server
 from tests.system.test_nodes_tokens import Far, answer_of
 from tests.transports.lines import Lines, talk
 
@@ -23,16 +22,10 @@ far, start = on_redis.far, on_redis.start
 
 
 @pytest.fixture(params=["redis", "postgres"])
-def redis(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RedisServer | PostgresServer]:
+def redis(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[EngineServer]:
     """The server of the nodes, whichever it is."""
-    if request.param == "postgres":
-        with PostgresServer("system") as server:
-            yield server
-    else:
-        folder = tmp_path / "redis"
-        folder.mkdir()
-        with RedisServer(folder, "wheel", "--appendfsync", "always") as server:
-            yield server
+    with engine_server(request.param, tmp_path) as server:
+        yield server
 
 
 async def do(client: Lines, random: Random) -> Operation[int]:
@@ -90,7 +83,7 @@ async def test_much_that_is_stored_and_asked_at_three_nodes_is_linearizable(far:
 
 
 async def test_without_its_engine_a_node_does_not_tell_what_is_newest(
-    start: on_redis.Start, redis: RedisServer | PostgresServer
+    start: on_redis.Start, redis: EngineServer
 ) -> None:
     node = await start()
     async with talk(node) as client:

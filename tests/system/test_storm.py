@@ -152,7 +152,11 @@ def weather(folder: Path, size: Size) -> list[tuple[float, float]]:
         calm = stack.enter_context(serving(folder / "calm", *options, listen=LISTEN))
         elsewhere = stack.enter_context(start_probe(*map(port_of, calm.urls)))
         every = [
-            stack.enter_context(start_clients(Settings(tuple(ports), n * share, share, size.rooms)))
+            stack.enter_context(
+                start_clients(
+                    Settings([(ports[0], ports[1], ports[2])], n * share, share, size.rooms)
+                )
+            )
             for n in range(size.processes)
         ]
         with ExitStack() as first:
