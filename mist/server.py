@@ -289,6 +289,7 @@ async def open_server(config: Config) -> AsyncIterator[Server]:
                     config.engine,
                     config.history_url,
                     durability=Durability(config.durability),
+                    replicas=config.engine_replicas,
                 )
                 history = node.history
             elif config.history_url is not None:
@@ -301,6 +302,7 @@ async def open_server(config: Config) -> AsyncIterator[Server]:
                 key_file=config.token_key_file,
                 max_tags=config.max_tags_per_token,
                 durability=Durability(config.durability),
+                replicas=config.engine_replicas,
             )
             for listen in config.listen:
                 listening.append(await bind(listen, context))

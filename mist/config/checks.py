@@ -9,7 +9,7 @@ from typing import Final
 
 from mist.config import kinds
 from mist.config.addresses import Listen
-from mist.config.places import is_network, place_of
+from mist.config.places import has_replicas, is_network, place_of
 from mist.config.settings import Settings
 from mist.errors import ConfigError
 
@@ -75,6 +75,8 @@ def find_conflicts(settings: Settings, *, has_secret: bool) -> Iterator[Conflict
         yield ConflictError(("archive", "history"), "an archive is made of the history: keep one")
     if settings.engine is not None and settings.history_url is None:
         yield ConflictError(("engine", "history"), "a node needs a history, to mirror the engine's")
+    if settings.engine_replicas and not has_replicas(settings.engine or settings.tokens_url):
+        yield ConflictError(("engine_replicas",), _no_replicas(settings.engine))
     yield from _token_conflicts(settings)
     if settings.max_line <= settings.max_data:
         problem = f"max_line {settings.max_line} must be more than max_data {settings.max_data}"
@@ -86,6 +88,12 @@ def find_conflicts(settings: Settings, *, has_secret: bool) -> Iterator[Conflict
             f"ping_seconds {settings.ping_seconds:g}"
         )
         yield ConflictError(("idle_seconds", "ping_seconds"), problem)
+
+
+def _no_replicas(engine: str | None) -> str:
+    if engine is not None and is_network(engine):
+        return "PostgreSQL waits for replicas by itself: set its synchronous_standby_names"
+    return "there is no Redis whose replicas could be waited for; give --engine redis://HOST"
 
 
 def _listen_conflicts(settings: Settings, *, has_secret: bool) -> Iterator[ConflictError]:

@@ -19,6 +19,7 @@ import attrs
 
 from mist.config import paths
 from mist.config.addresses import SCHEMES, Listen, parse_host, parse_origin
+from mist.config.places import is_memory, is_network
 from mist.history.retention import Rule
 
 __all__ = [
@@ -51,7 +52,6 @@ _MAX_SIZE: Final = 1 << 40  # bytes; far above any use, to catch typing errors
 _MAX_COUNT: Final = 1_000_000_000
 _MAX_SECONDS: Final = 31_536_000.0  # a year
 _MAX_PUBLIC_URL: Final = 512  # characters
-_ENGINES: Final = ("memory", "redis", "rediss", "postgresql", "postgres")
 _MAX_SECRET: Final = 255  # bytes: as for a token, since `auth` carries either
 
 _DIGITS = r"[0-9]{1,15}(?:_[0-9]{1,15}){0,5}"
@@ -184,7 +184,7 @@ def _parse_switch(text: str) -> bool:
 
 def _parse_engine(text: str) -> str:
     url = _parse_url(text)
-    if url.partition("://")[0].lower() not in _ENGINES:
+    if not (is_network(url) or is_memory(url)):
         raise ValueError
     return url
 
@@ -208,8 +208,12 @@ def _parse_node_name(text: str) -> str:
 
 
 def without_password(url: str) -> str:
-    """`url` with what stands before an `@` hidden: `postgres://u:p@db/x` → `***@db/x`."""
-    return re.sub(r"^.*@", "***@", url, flags=re.DOTALL)
+    """`url` without what may be secret: `postgres://u:p@db/x?password=p` → `***@db/x?password=***`.
+
+    That is what stands before an `@`, and the value of any option that is named so.
+    """
+    hidden = re.sub(r"^.*@", "***@", url, flags=re.DOTALL)
+    return re.sub(r"(password=)[^&]*", r"\1***", hidden, flags=re.IGNORECASE)
 
 
 def _parse_network(text: str) -> Network:
@@ -284,7 +288,12 @@ HISTORY: Final = Kind(
     "none or a URL, as sqlite:///history.db or memory://",
     lambda text: text if text == "none" else _parse_url(text),
 )
-ENGINE: Final = Kind("URL", "redis://, rediss://, postgresql:// or memory://NAME", _parse_engine)
+ENGINE: Final = Kind(
+    "URL",
+    "redis://, redis+sentinel:// or redis+cluster://, as rediss with TLS, postgresql:// or "
+    "memory://NAME",
+    _parse_engine,
+)
 NODE: Final = Kind("NAME", "1 to 64 letters, digits, '.', '_', ':', '-', as eu-1", _parse_node_name)
 ADVERTISE: Final = Kind(
     "URL", "a URL without a user or password, as https://eu-1.example", _parse_public_url

@@ -85,8 +85,16 @@ class Settings:
         repr=lambda url: repr(url and without_password(url)),
         metadata=about(
             kinds.ENGINE,
-            "Engine on which several nodes act as one: redis://HOST, postgresql://HOST/DATABASE; "
-            "memory://NAME for tests",
+            "Engine on which several nodes act as one: redis://HOST, "
+            "redis+sentinel://HOST,HOST/MASTER, redis+cluster://HOST,HOST, "
+            "postgresql://HOST/DATABASE; memory://NAME for tests",
+        ),
+    )
+    engine_replicas: int = attrs.field(
+        default=0,
+        metadata=about(
+            kinds.count(0),
+            "Replicas of a Redis that have what is stored before it is acknowledged or delivered",
         ),
     )
     node: str | None = attrs.field(

@@ -152,18 +152,22 @@ class Node:
 
 
 async def open_node(
-    url: str, mirror_url: str, *, durability: Durability = Durability.POWER
+    url: str,
+    mirror_url: str,
+    *,
+    durability: Durability = Durability.POWER,
+    replicas: int = 0,
 ) -> Node:
     """Enter an engine, and open the mirror of its log.
 
     Args:
-        url, durability: of the engine; see `open_engine`.
+        url, durability, replicas: of the engine; see `open_engine`.
         mirror_url: see `open_mirror`.
 
     Raises:
         StartupError: one line that says why not.
     """
-    engine = await open_engine(url, durability=durability)
+    engine = await open_engine(url, durability=durability, replicas=replicas)
     try:
         history, mirror = await open_mirror(mirror_url)
     except BaseException:

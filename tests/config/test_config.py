@@ -37,6 +37,7 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "token_key_file": ("token.key", Path("token.key")),
     "history": ("sqlite:///history.db", "sqlite:///history.db"),
     "engine": ("memory://realm", "memory://realm"),
+    "engine_replicas": ("1", 1),
     "node": ("eu-1:1445", "eu-1:1445"),
     "advertise": ("https://eu-1.example/mist", "https://eu-1.example/mist"),
     "checkpoint_bytes": ("1MiB", 1 << 20),
@@ -97,6 +98,7 @@ COMPANIONS: dict[str, dict[str, object]] = {
     "tls_cert": {**TLS, "tls_key": "key.pem"},
     "tls_key": {**TLS, "tls_cert": "cert.pem"},
     "token_key_file": {"tokens": "memory://name"},
+    "engine_replicas": {"engine": "redis://h", "token_key_file": "token.key"},
 }
 
 SETTINGS = [option for option in OPTIONS if option is not CONFIG_FILE]
@@ -353,6 +355,21 @@ FLAG_ERRORS = [
     ({"outbox_bytes": "1025GiB"}, "--outbox-bytes: '1025GiB': expected"),
     ({"outbox_bytes": ["1", "2"]}, "--outbox-bytes: given more than once"),
     ({"engine": f"mysql://u:{SECRET}@x"}, "--engine: '***@x': expected redis://"),
+    (
+        {"engine": f"redis+sentinl://u:{SECRET}@x/m?sentinel_password={SECRET}&realm=r"},
+        "--engine: '***@x/m?sentinel_password=***&realm=r': expected redis://",
+    ),
+    ({"engine_replicas": "-1"}, "--engine-replicas: '-1': expected a whole number from 0"),
+    ({"engine_replicas": "one"}, "--engine-replicas: 'one': expected a whole number from 0"),
+    ({"engine_replicas": "1"}, "--engine-replicas: there is no Redis whose replicas"),
+    (
+        {"engine_replicas": "1", "engine": "memory://"},
+        "--engine-replicas: there is no Redis whose replicas",
+    ),
+    (
+        {"engine_replicas": "1", "engine": "postgresql://h", "token_key_file": "token.key"},
+        "--engine-replicas: PostgreSQL waits for replicas by itself: set its synchronous_standby",
+    ),
     ({"max_connections": "1.5"}, "--max-connections: '1.5': expected a whole number"),
     ({"max_connections": "٣"}, "--max-connections: '٣': expected"),
     ({"max_connections": 9**9999}, "--max-connections: '0x"),
@@ -554,6 +571,8 @@ def test_a_secret_is_never_shown() -> None:
         ("redis://h", "redis://h:6379/0?realm=mist&timeout=1"),
         ("redis://user:password@h/0", "redis://other@H"),
         ("rediss://h/2?realm=r", "rediss://h/2?realm=r"),
+        ("redis+sentinel://p@a,B:7/m/0", "redis+sentinel://b:7,a:26379/m?sentinel_password=p"),
+        ("redis+cluster://a,b", "redis+cluster://b,a:6379/0"),
         ("postgresql://h/db", "postgresql://h:5432/db"),
         ("memory://a", "memory://"),
         ("memory://", "sqlite:///tokens.db"),
@@ -580,6 +599,8 @@ def test_nodes_keep_their_tokens_with_their_log(engine: str, tokens: str) -> Non
         "redis://h/1",
         "redis://h?realm=other",
         "rediss://h",
+        "redis+cluster://h",
+        "redis+sentinel://h/m",
         "postgresql://h",
     ],
 )

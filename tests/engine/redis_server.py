@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Self
 
 import pytest
 
@@ -63,18 +64,23 @@ class RedisServer:
         self.folder = folder
         self.options = list(options)
         self.kind = kind
-        self._program = find_redis(kind)
+        self.program = find_redis(kind)
         self._popen: subprocess.Popen[bytes] | None = None
 
     def url(self, realm: str = "test", **options: object) -> str:
         query = "".join([f"&{name}={value}" for name, value in options.items()])
         return f"redis://{HOST}:{self.port}/0?realm={realm}{query}"
 
-    def start(self) -> "RedisServer":
-        command = [self._program, "--bind", HOST, "--port", str(self.port)]
+    def command(self) -> list[str]:
+        """What starts it."""
+        command = [self.program, "--bind", HOST, "--port", str(self.port)]
         command += ["--dir", str(self.folder), "--save", "", "--appendonly", "yes"]
+        command += ["--repl-diskless-sync-delay", "0"]  # seconds until a replica gets anything
+        return [*command, *self.options]
+
+    def start(self) -> Self:
         self._popen = subprocess.Popen(
-            [*command, *self.options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            self.command(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
         give_up = time.monotonic() + 20
         while not self._answers():
@@ -99,6 +105,14 @@ class RedisServer:
             )
             return sock.recv(65_536)
 
+    def follow(self, port: int) -> None:
+        """Become a replica of the server at a port, and wait until it has what that one has."""
+        self.ask("REPLICAOF", HOST, str(port))
+        give_up = time.monotonic() + 20
+        while b"master_link_status:up" not in self.ask("INFO", "replication"):
+            assert time.monotonic() < give_up, "it does not become a replica"
+            time.sleep(0.01)
+
     def signal(self, number: int) -> None:
         assert self._popen is not None
         self._popen.send_signal(number)
@@ -116,7 +130,7 @@ class RedisServer:
         fields = Path(f"/proc/{self._popen.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
-    def __enter__(self) -> "RedisServer":
+    def __enter__(self) -> Self:
         return self.start()
 
     def __exit__(self, *_: object) -> None:

@@ -15,7 +15,8 @@ import hiredis
 import trio
 
 from mist.engine.contract import EngineUnavailable
-from mist.engine.redis.location import Location
+from mist.engine.redis.location import Address
+from mist.engine.redis.replies import reason
 
 __all__ = ["Command", "Connection", "ConnectionLost", "Reply", "dial"]
 
@@ -39,23 +40,25 @@ class Connection:
     """One stream to a Redis. One call at a time.
 
     Attributes:
+        address: of the server.
         run: names the process of the server; empty until it is known.
         checked: when its role was last looked at, by trio's clock.
     """
 
-    def __init__(self, stream: trio.abc.Stream) -> None:
+    def __init__(self, stream: trio.abc.Stream, address: Address) -> None:
+        self.address = address
         self.run = ""
         self.checked = 0.0
         self._stream = stream
         self._reader = hiredis.Reader(notEnoughData=_NOT_YET)
 
-    async def call(self, commands: Sequence[Command], scope: trio.CancelScope) -> list[Reply]:
+    async def call(self, commands: Sequence[Command], *scopes: trio.CancelScope) -> list[Reply]:
         """Send commands, all at once, and wait for the reply of each.
 
         Not to be used again where this raises, or is cancelled: replies may be under way.
 
         Args:
-            scope: has the deadline, which is moved as bytes are.
+            scopes: have deadlines, which are moved as bytes are.
 
         Raises:
             ConnectionLost: see there.
@@ -66,7 +69,7 @@ class Connection:
             if len(data) <= _SENT_AT_ONCE:
                 await self._send_at_once(data)
             else:
-                await self._send(memoryview(data), scope)
+                await self._send(memoryview(data), scopes)
             while len(replies) < len(commands):
                 reply = self._reader.gets()
                 if reply is not _NOT_YET:
@@ -75,7 +78,8 @@ class Connection:
                 some = await self._stream.receive_some(_READ_AT_ONCE)
                 if not some:
                     raise ConnectionLost("it has closed the connection")
-                scope.deadline += len(some) / _SLOWEST
+                for scope in scopes:
+                    scope.deadline += len(some) / _SLOWEST
                 self._reader.feed(bytes(some))
         except (trio.BrokenResourceError, trio.ClosedResourceError, ssl.SSLError):
             raise ConnectionLost("the connection is broken") from None
@@ -100,18 +104,52 @@ class Connection:
         if sent < len(data):
             await self._stream.send_all(data[sent:])
 
-    async def _send(self, data: memoryview, scope: trio.CancelScope) -> None:
+    async def _send(self, data: memoryview, scopes: Sequence[trio.CancelScope]) -> None:
         for start in range(0, len(data), _SENT_AT_ONCE):
             some = data[start : start + _SENT_AT_ONCE]
             await self._stream.send_all(some)
-            scope.deadline += len(some) / _SLOWEST
+            for scope in scopes:
+                scope.deadline += len(some) / _SLOWEST
+
+    async def authenticate(self, user: str, password: str) -> None:
+        """Say who this is, where there is a password; the caller has a deadline.
+
+        Raises:
+            EngineUnavailable: it is refused.
+            ConnectionLost: see there.
+        """
+        if not password:
+            return
+        names = (user,) if user else ()
+        (reply,) = await self.call([("AUTH", *names, password)])
+        if isinstance(reply, hiredis.ReplyError):
+            # Not its text: some servers repeat what they were sent.
+            raise EngineUnavailable(f"{self.name} refuses the user or password")
+
+    async def ask(self, *commands: Command) -> list[Reply]:
+        """Have commands done, none of which may fail; the caller has a deadline.
+
+        Raises:
+            EngineUnavailable: one of them did.
+            ConnectionLost: see there.
+        """
+        replies = await self.call(commands)
+        for each in replies:
+            if isinstance(each, hiredis.ReplyError):
+                raise EngineUnavailable(f"{self.name}: {reason(each)}")
+        return replies
+
+    @property
+    def name(self) -> str:
+        """Names the server, for messages."""
+        return f"Redis at {self.address}"
 
     async def close(self) -> None:
         """Close at once, without a word to the other end. A checkpoint, also when cancelled."""
         await trio.aclose_forcefully(self._stream)
 
 
-async def dial(location: Location, context: ssl.SSLContext | None) -> Connection:
+async def dial(address: Address, context: ssl.SSLContext | None) -> Connection:
     """Open a connection; the caller has a deadline.
 
     Args:
@@ -121,14 +159,12 @@ async def dial(location: Location, context: ssl.SSLContext | None) -> Connection
         EngineUnavailable: says why not.
     """
     try:
-        stream: trio.abc.Stream = await trio.open_tcp_stream(location.host, location.port)
+        stream: trio.abc.Stream = await trio.open_tcp_stream(address.host, address.port)
     except OSError as error:
-        raise EngineUnavailable(
-            f"can't connect to Redis at {location.name}: {_why(error)}"
-        ) from None
+        raise EngineUnavailable(f"can't connect to Redis at {address}: {_why(error)}") from None
     if context is None:
-        return Connection(stream)
-    secure = trio.SSLStream(stream, context, server_hostname=location.host, https_compatible=True)
+        return Connection(stream, address)
+    secure = trio.SSLStream(stream, context, server_hostname=address.host, https_compatible=True)
     try:
         await secure.do_handshake()
     except BaseException as error:
@@ -136,9 +172,9 @@ async def dial(location: Location, context: ssl.SSLContext | None) -> Connection
         if isinstance(error, trio.BrokenResourceError | ssl.SSLError | OSError):
             cause = error.__cause__ if isinstance(error.__cause__, ssl.SSLError) else error
             why = getattr(cause, "verify_message", "") or "no TLS there"
-            raise EngineUnavailable(f"can't connect to Redis at {location.name}: {why}") from None
+            raise EngineUnavailable(f"can't connect to Redis at {address}: {why}") from None
         raise
-    return Connection(secure)
+    return Connection(secure, address)
 
 
 def _why(error: OSError) -> str:

@@ -5,7 +5,6 @@ import secrets
 from collections.abc import Sequence
 from typing import Final
 
-import hiredis
 import trio
 
 from mist.engine.contract import (
@@ -29,7 +28,7 @@ from mist.engine.redis.fence import RedisFence
 from mist.engine.redis.location import Location
 from mist.engine.redis.members import RedisMembers
 from mist.engine.redis.pool import Pool
-from mist.engine.redis.replies import says
+from mist.engine.redis.replies import forgotten
 
 __all__ = ["RedisEngine"]
 
@@ -37,20 +36,25 @@ _TRIMMED: Final = 1_000  # records let go in one step, for the same reason
 
 
 class RedisEngine(FencedEngine[RedisFence]):
-    """See the package. Made by `mist.engine.redis.opening.open_redis`."""
+    """See the package. Made by `mist.engine.redis.opening.open_redis`.
+
+    Args:
+        replicas: that are to have what is appended, and what is read.
+    """
 
     slice = 0.5
 
-    def __init__(self, location: Location, pool: Pool) -> None:
+    def __init__(self, location: Location, pool: Pool, replicas: int = 0) -> None:
         self._realm = location.realm
         self._pool = pool
-        fence = RedisFence(location, pool)
+        fence = RedisFence(location, pool, replicas)
         super().__init__(fence)
         self._keys = (fence.head, fence.log)
         self._all_keys = (*self._keys, fence.nodes)
         self._staged = f"{{mist:{location.realm}}}:staged:"
         self._once = f"{{mist:{location.realm}}}:once:"
         self._members = RedisMembers(location.realm, fence)
+        self._replicated = "", 0  # an epoch, and how far it is known that replicas have it
 
     @property
     def members(self) -> Members:
@@ -58,14 +62,19 @@ class RedisEngine(FencedEngine[RedisFence]):
 
     # to enter
 
-    async def check(self) -> None:
+    async def check(self) -> bool:
         """Look whether the realm can be used, if it is there.
+
+        Returns:
+            Whether it is.
 
         Raises:
             EngineUnavailable: also where it is of another format, or damaged.
         """
-        if await self._make():
+        known = await self._make()
+        if known:
             self._fence.enter((await self.standing()).epoch)
+        return known
 
     async def _make_known(self, node: str) -> None:
         await self._make(node)
@@ -131,8 +140,14 @@ class RedisEngine(FencedEngine[RedisFence]):
         while True:
             seen, run = fence.seen, fence.run
             own = (epoch, seen.offset, seen.time, node, serial, count, body, run)
-            match await fence.evaluate(scripts.APPEND, (*self._all_keys, fence.tokens), *own):
+            known = self._known(epoch)
+            keys = (*self._all_keys, fence.tokens)
+            reply, problem = await fence.write(scripts.APPEND, keys, *own, known=known)
+            match reply:
+                case [int(_), int(_), int(_)] if problem is not None:
+                    raise problem
                 case [int(offset), int(first), int(time)]:
+                    self._note_replicated(epoch, offset)
                     fence.note(epoch, Seen(offset, time, first + count - 1))
                     return Placed(offset, first)
                 case b"unknown":
@@ -191,6 +206,30 @@ class RedisEngine(FencedEngine[RedisFence]):
                 case _:
                     raise self._fence.forked(self._fence.epoch)
 
+    # replicas
+
+    def _known(self, epoch: str) -> int:
+        """How far it is known that replicas have the log of an epoch."""
+        of, offset = self._replicated
+        return offset if of == epoch else 0
+
+    def _note_replicated(self, epoch: str, offset: int) -> None:
+        self._replicated = epoch, max(offset, self._known(epoch))
+
+    async def _replicated_of(self, epoch: str, records: list[Record]) -> list[Record]:
+        """The first of these records, those that replicas have; they are waited for, if need be.
+
+        What is read is delivered: a failover must not take it back.
+        """
+        known, last = self._known(epoch), records[-1].offset
+        if not self._fence.replication or last <= known:
+            return records
+        if records[0].offset <= known:
+            return [each for each in records if each.offset <= known]
+        await self._fence.replicate(known)
+        self._note_replicated(epoch, last)
+        return records
+
     # to read
 
     async def _read_now(self, after: int, max_bytes: int) -> list[Record]:
@@ -201,13 +240,14 @@ class RedisEngine(FencedEngine[RedisFence]):
         match reply:
             case [int(oldest)]:
                 raise Trimmed(oldest)
-            case [int(offset), int(time), int(newest)]:
+            case [int(offset), int(time), int(newest), int(_)]:
                 # Nothing is behind it: it is the last.
                 if offset == after:
                     self._move(epoch, Seen(after, time, newest), at_end=True)
                 return []
-            case [int(offset), int(_), int(_), *fields]:
-                return self._follow(epoch, after, fields, offset)
+            case [int(offset), int(_), int(_), int(replicated), *fields]:
+                self._note_replicated(epoch, replicated)
+                return await self._follow(epoch, after, fields, offset)
             case _:
                 raise self._fence.forked(epoch)
 
@@ -223,11 +263,11 @@ class RedisEngine(FencedEngine[RedisFence]):
             wait=seconds,
         )
         for each in (found, state):
-            if not (isinstance(each, hiredis.ReplyError) and says(each, "NOSCRIPT")):
+            if not forgotten(each):
                 self._fence.checked(each)
         offset = -1  # where it did not know the script
         match state:
-            case [int(offset), int(_), int(_)] | [int(offset)]:
+            case [int(offset), int(_), int(_), int(_)] | [int(offset)]:
                 pass
             case bytes():
                 raise self._fence.forked(epoch)
@@ -235,12 +275,14 @@ class RedisEngine(FencedEngine[RedisFence]):
             case [[_, [[bytes(name), [bytes(header), bytes(body)]]]]]:
                 if not name.startswith(b"%d-" % (after + 1)):
                     raise Trimmed(int(name.partition(b"-")[0]))
-                return self._follow(epoch, after, [header, body], offset)
+                return await self._follow(epoch, after, [header, body], offset)
         if after == self._tail.offset:
             self._at_end = offset == after
         return []
 
-    def _follow(self, epoch: str, after: int, fields: Sequence[Reply], offset: int) -> list[Record]:
+    async def _follow(
+        self, epoch: str, after: int, fields: Sequence[Reply], offset: int
+    ) -> list[Record]:
         """Those records, where each is the next one to that before it, and the first to the tail.
 
         Args:
@@ -260,9 +302,10 @@ class RedisEngine(FencedEngine[RedisFence]):
             records.append(
                 Record(after, int(first), int(count), known, node, int(serial), body, int(tokens))
             )
+        records = await self._replicated_of(epoch, records)
         last = records[-1]
-        seen = Seen(after, known, last.first + last.count - 1)
-        self._move(epoch, seen, at_end=after == offset)
+        seen = Seen(last.offset, last.time, last.first + last.count - 1)
+        self._move(epoch, seen, at_end=last.offset == offset)
         return records
 
     async def close(self) -> None:

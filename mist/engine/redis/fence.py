@@ -5,7 +5,7 @@ Where another process answers, nothing is asked of it before it is confirmed; se
 """
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import hiredis
@@ -17,7 +17,8 @@ from mist.engine.redis import scripts
 from mist.engine.redis.connection import Command, Reply
 from mist.engine.redis.location import Location
 from mist.engine.redis.pool import NewRun, Pool
-from mist.engine.redis.replies import reason, says
+from mist.engine.redis.replication import SECONDS, Replication
+from mist.engine.redis.replies import forgotten, reason
 from mist.engine.redis.scripts import Script
 
 __all__ = ["RedisFence"]
@@ -30,10 +31,12 @@ class RedisFence(Fence):
 
     Attributes:
         head, log, nodes, tokens: keys; the last one is that of the head of the tokens.
+        replication: which replicas are to have what is appended.
     """
 
-    def __init__(self, location: Location, pool: Pool) -> None:
+    def __init__(self, location: Location, pool: Pool, replicas: int = 0) -> None:
         super().__init__()
+        self.replication = Replication(replicas, location.name)
         prefix = f"{{mist:{location.realm}}}:"
         self.head, self.log, self.nodes = f"{prefix}head", f"{prefix}log", f"{prefix}nodes"
         self.tokens = f"{prefix}tokens:head"
@@ -51,10 +54,64 @@ class RedisFence(Fence):
             EngineUnavailable: there is no answer, or it is an error.
             Forked: it is not there any more.
         """
-        (reply,) = await self.call(script.command(keys, *arguments))
-        if isinstance(reply, hiredis.ReplyError) and says(reply, "NOSCRIPT"):
-            (reply,) = await self.call(script.command(keys, *arguments, whole=True))
+        (reply,) = await self._run(lambda whole: (script.command(keys, *arguments, whole=whole),))
         return self.checked(reply)
+
+    async def write(
+        self, script: Script, keys: tuple[str, ...], *arguments: bytes | str | int, known: int
+    ) -> tuple[Reply, EngineUnavailable | None]:
+        """Run a script on the log that is known, and wait for the replicas that are to have it.
+
+        Args:
+            known: how far it is known that they have the log.
+
+        Returns:
+            What it replies, and why it may be that too few of them have what it has written.
+
+        Raises:
+            EngineUnavailable: there is no answer, or it is an error.
+            Forked: it is not there any more.
+        """
+        if not self.replication:
+            return await self.evaluate(script, keys, *arguments), None
+        reply, *replicated = await self._run(
+            lambda whole: (
+                script.command(keys, *arguments, whole=whole),
+                *self.replication.commands(self.head, known, whole=whole),
+            ),
+            wait=SECONDS,
+        )
+        return self.checked(reply), self.replication.problem(replicated)
+
+    async def replicate(self, known: int) -> None:
+        """Wait for the replicas that are to have all that is in the log.
+
+        Args:
+            known: how far it is known that they have it.
+
+        Raises:
+            EngineUnavailable: too few of them have it, or there is no answer.
+            Forked: it is not there any more.
+        """
+        replies = await self._run(
+            lambda whole: self.replication.commands(self.head, known, whole=whole), wait=SECONDS
+        )
+        problem = self.replication.problem(replies)
+        if problem is not None:
+            raise problem
+
+    async def _run(
+        self, commands: Callable[[bool], Sequence[Command]], wait: float = 0.0
+    ) -> list[Reply]:
+        """Have commands done as `call` does.
+
+        Args:
+            commands: scripts among them, whole or not.
+        """
+        replies = await self.call(*commands(False), wait=wait)
+        if any(map(forgotten, replies)):
+            replies = await self.call(*commands(True), wait=wait)
+        return replies
 
     async def call(self, *commands: Command, wait: float = 0.0) -> list[Reply]:
         """Have commands done on the log that is known, and return their replies, errors among them.
@@ -113,7 +170,7 @@ class RedisFence(Fence):
             given = arguments(run)
             try:
                 (reply,) = await self._pool.call(script.command(keys, *given), run=run)
-                if isinstance(reply, hiredis.ReplyError) and says(reply, "NOSCRIPT"):
+                if forgotten(reply):
                     whole = script.command(keys, *given, whole=True)
                     (reply,) = await self._pool.call(whole, run=run)
             except NewRun as new:
@@ -147,5 +204,5 @@ class RedisFence(Fence):
             EngineUnavailable: it is an error.
         """
         if isinstance(reply, hiredis.ReplyError):
-            raise EngineUnavailable(f"Redis at {self._name}: {reason(reply)}")
+            raise EngineUnavailable(f"{self._name}: {reason(reply)}")
         return reply

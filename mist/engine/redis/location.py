@@ -1,21 +1,52 @@
-"""What the URL of a Redis says."""
+"""What the URL of a Redis says.
+
+    redis://[[user]:password@]host[:port][/database]
+    redis+sentinel://[[user]:password@]host[:port],host[:port],…/MASTER[/database]
+    redis+cluster://[[user]:password@]host[:port],host[:port],…
+
+each with `rediss` for TLS, and with options, such as `?realm=NAME`.
+"""
 
 import re
-from typing import Final
+from typing import Final, Literal
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import attrs
 
 from mist.errors import StartupError
 
-__all__ = ["Location"]
+__all__ = ["SCHEMES", "Address", "Location"]
 
-_SCHEMES: Final = {"redis": False, "rediss": True}
+_Kind = Literal["server", "sentinel", "cluster"]
+
+SCHEMES: Final[dict[str, tuple[_Kind, bool]]] = {
+    "redis": ("server", False),
+    "rediss": ("server", True),
+    "redis+sentinel": ("sentinel", False),
+    "rediss+sentinel": ("sentinel", True),
+    "redis+cluster": ("cluster", False),
+    "rediss+cluster": ("cluster", True),
+}
+_PORTS: Final[dict[_Kind, int]] = {"server": 6379, "sentinel": 26379, "cluster": 6379}
 _REALM: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_MASTER: Final = re.compile(r"[A-Za-z0-9._-]{1,256}")  # as Sentinel has it
 _OPTIONS: Final = ("realm", "timeout", "connect_timeout", "ca")
+_OPTIONS_OF_SENTINEL: Final = ("sentinel_user", "sentinel_password")
+_SERVERS: Final = 32
 _LONGEST: Final = 60.0  # seconds
 _TIMEOUT: Final = 5.0
-_CONNECT_TIMEOUT: Final = 2.0
+_CONNECT_TIMEOUT: Final[dict[_Kind, float]] = {"server": 2.0, "sentinel": 1.0, "cluster": 1.0}
+
+
+@attrs.frozen
+class Address:
+    """Where a server listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 @attrs.frozen
@@ -23,73 +54,134 @@ class Location:
     """Where a realm is kept, and how long to wait for it.
 
     Attributes:
+        kind: whether `servers` is the server itself, Sentinels, or members of a cluster.
+        servers: of Sentinels and members any will do; one at least.
+        master: the name under which Sentinels know it.
+        sentinel_user, sentinel_password: of the Sentinels.
+        tls: for Sentinels, too.
         realm: names the log; several may be in one database.
         timeout: seconds for a reply; more where megabytes are on the way, see `connection`.
         connect_timeout: seconds for a connection, up to its first reply.
         ca: file of the certificates to trust, in place of the system's.
     """
 
-    host: str
-    port: int = 6379
+    servers: tuple[Address, ...]
+    kind: _Kind = "server"
+    master: str = ""
     database: int = 0
     user: str = ""
     password: str = attrs.field(default="", repr=False)
+    sentinel_user: str = ""
+    sentinel_password: str = attrs.field(default="", repr=False)
     tls: bool = False
     realm: str = "mist"
     timeout: float = _TIMEOUT
-    connect_timeout: float = _CONNECT_TIMEOUT
+    connect_timeout: float = _CONNECT_TIMEOUT["server"]
     ca: str = ""
 
     @property
     def name(self) -> str:
-        """Names the server, for messages: no user, no password."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}"
+        """Names it, for messages: no user, no password."""
+        servers = ", ".join(map(str, self.servers))
+        match self.kind:
+            case "sentinel":
+                return f"Redis {self.master} of Sentinel at {servers}"
+            case "cluster":
+                return f"the Redis cluster at {servers}"
+            case _:
+                return f"Redis at {servers}"
+
+    @property
+    def slot_name(self) -> str:
+        """What all keys of the realm have between braces: by this a cluster finds their slot."""
+        return f"mist:{self.realm}"
 
     @classmethod
     def parse(cls, url: str) -> "Location":
-        """Read `redis://[[user]:password@]host[:port][/database][?option=value&…]`.
+        """Read a URL; see the module.
 
         Raises:
             StartupError: one line that says why not, without the password.
         """
         try:
             parts = urlsplit(url)
-            port, host = parts.port, parts.hostname
         except ValueError:
             raise _wrong("its host or port is not one") from None
-        if parts.scheme not in _SCHEMES:
-            raise _wrong("not redis:// or rediss://")
-        if not host:
-            raise _wrong("a host is missing")
+        if parts.scheme not in SCHEMES:
+            raise _wrong(f"not {'://, '.join(SCHEMES)}://")
         if parts.fragment:
             raise _wrong("a '#' in the user or password is written %23")
-        path = parts.path.strip("/")
-        if path and not (path.isascii() and path.isdigit()):
-            raise _wrong("its path is not the number of a database")
-        options = _options(parts.query)
+        kind, tls = SCHEMES[parts.scheme]
+        account, _, hosts = parts.netloc.rpartition("@")
+        user, _, password = account.partition(":")
+        master, database = _path(kind, parts.path.strip("/"))
+        options = _options(parts.query, kind)
         realm = options.get("realm", "mist")
         if not _REALM.fullmatch(realm):
             raise _wrong("a realm is 1 to 64 letters, digits, '.', '_', '-'")
         return cls(
-            host=host,
-            port=port or 6379,
-            database=int(path or 0),
-            user=unquote(parts.username or ""),
-            password=unquote(parts.password or ""),
-            tls=_SCHEMES[parts.scheme],
+            servers=_servers(kind, hosts),
+            kind=kind,
+            master=master,
+            database=database,
+            user=unquote(user),
+            password=unquote(password),
+            sentinel_user=options.get("sentinel_user", ""),
+            sentinel_password=options.get("sentinel_password", ""),
+            tls=tls,
             realm=realm,
             timeout=_seconds(options, "timeout", _TIMEOUT),
-            connect_timeout=_seconds(options, "connect_timeout", _CONNECT_TIMEOUT),
+            connect_timeout=_seconds(options, "connect_timeout", _CONNECT_TIMEOUT[kind]),
             ca=options.get("ca", ""),
         )
 
 
-def _options(query: str) -> dict[str, str]:
+def _servers(kind: _Kind, hosts: str) -> tuple[Address, ...]:
+    names = hosts.split(",")
+    if not all(names):
+        raise _wrong("a host is missing")
+    if len(names) > (1 if kind == "server" else _SERVERS):
+        raise _wrong(
+            "it names one server; several go with redis+sentinel:// and redis+cluster://"
+            if kind == "server"
+            else f"it names more than {_SERVERS} servers"
+        )
+    return tuple([_address(each, _PORTS[kind]) for each in names])
+
+
+def _address(name: str, port: int) -> Address:
+    try:
+        parts = urlsplit(f"//{name}")
+        given, host = parts.port, parts.hostname
+    except ValueError:
+        raise _wrong("its host or port is not one") from None
+    if not host:
+        raise _wrong("a host is missing")
+    if given == 0:
+        raise _wrong("its host or port is not one")
+    return Address(host, given or port)
+
+
+def _path(kind: _Kind, path: str) -> tuple[str, int]:
+    """The name of the master, and the number of the database."""
+    master = ""
+    if kind == "sentinel":
+        master, _, path = path.partition("/")
+        if not _MASTER.fullmatch(master):
+            raise _wrong("its path is not the name of a master, as redis+sentinel://host/mymaster")
+    if path and not (path.isascii() and path.isdigit() and len(path) < 10):
+        raise _wrong("its path is not the number of a database")
+    if kind == "cluster" and int(path or 0):
+        raise _wrong("a cluster has the database 0 only")
+    return master, int(path or 0)
+
+
+def _options(query: str, kind: _Kind) -> dict[str, str]:
     options: dict[str, str] = {}
+    known = (*_OPTIONS, *_OPTIONS_OF_SENTINEL) if kind == "sentinel" else _OPTIONS
     for name, value in parse_qsl(query, keep_blank_values=True):
-        if name not in _OPTIONS:
-            raise _wrong(f"no such option, there are {', '.join(_OPTIONS)}")
+        if name not in known:
+            raise _wrong(f"no such option, there are {', '.join(known)}")
         if name in options:
             raise _wrong(f"{name} is given twice")
         options[name] = value

@@ -3,8 +3,11 @@
 Appends, the tail that waits and all else therefore never share one. A connection is kept for the
 next call; where it turns out to be dead, all that are kept go, and the call is made once more on a
 new one: every call here may be repeated. New ones are opened with a backoff.
+
+Where the server may be another by and by (`discovery`), a call is also repeated at that one.
 """
 
+import math
 import random
 import ssl
 from collections.abc import Sequence
@@ -15,8 +18,9 @@ import trio
 
 from mist.engine.contract import EngineUnavailable
 from mist.engine.redis.connection import Command, Connection, ConnectionLost, Reply, dial
+from mist.engine.redis.discovery import Discovery, Fixed
 from mist.engine.redis.location import Location
-from mist.engine.redis.replies import closes, information, reason
+from mist.engine.redis.replies import closes, information
 
 __all__ = ["NewRun", "Pool"]
 
@@ -25,6 +29,12 @@ _KEPT: Final = 8  # connections that nobody uses
 _FIRST_DELAY: Final = 0.02  # seconds until a connection is tried again; then twice as long, up to:
 _LAST_DELAY: Final = 0.5
 _ROLE: Final = 1.0  # seconds for which a server's role is taken for known
+_ROLE_QUESTION: Final = ("INFO", "replication")
+_REDIRECTS: Final = 20  # that one call follows
+
+
+class _NoReply(Exception):
+    """A server has not answered for so long that another one may have taken its place."""
 
 
 class NewRun(Exception):
@@ -44,11 +54,18 @@ class Pool:
 
     Args:
         context: for TLS; None is without.
+        discovery: finds the server; without it, it is the first that the location names.
     """
 
-    def __init__(self, location: Location, context: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self,
+        location: Location,
+        context: ssl.SSLContext | None = None,
+        discovery: Discovery | None = None,
+    ) -> None:
         self._location = location
         self._context = context
+        self._discovery = discovery or Fixed(location.servers[0])
         self._idle: list[Connection] = []
         self._slots = trio.Semaphore(_MOST)
         self._calls: set[trio.CancelScope] = set()
@@ -84,7 +101,7 @@ class Pool:
                 except trio.WouldBlock:
                     await self._slots.acquire()
                 try:
-                    return await self._call(commands, run, scope)
+                    return await self._call(commands, run, scope, wait)
                 finally:
                     self._slots.release()
             finally:
@@ -94,38 +111,66 @@ class Pool:
         # What is frozen for one is so for all.
         await self._drop()
         raise EngineUnavailable(
-            f"no answer from Redis at {self._location.name} in {self._location.timeout:g} s"
+            f"no answer from {self._location.name} in {self._location.timeout:g} s"
         )
 
     async def _call(
-        self, commands: Sequence[Command], run: str | None, scope: trio.CancelScope
+        self, commands: Sequence[Command], run: str | None, scope: trio.CancelScope, wait: float
     ) -> list[Reply]:
+        redirects = 0
         while True:
+            if await self._discovery.moved():
+                await self._drop()
             used = bool(self._idle)
             connection = self._idle.pop() if used else await self._open()
             if run is not None and connection.run != run:
                 await self._put_back(connection)
                 raise NewRun(connection.run)
             try:
-                return await self._use(connection, commands, scope)
+                replies = await self._use(connection, commands, scope, wait)
             except ConnectionLost as error:
                 await self._drop()
                 if not used:
-                    raise EngineUnavailable(f"Redis at {self._location.name}: {error}") from None
+                    raise EngineUnavailable(f"{connection.name}: {error}") from None
+            except _NoReply:
+                await self._drop()
+                self._discovery.doubt()
+            else:
+                seconds = self._redirect(replies, connection)
+                if seconds is None or redirects == _REDIRECTS:
+                    return replies
+                redirects += 1
+                if seconds:
+                    await trio.sleep(seconds)
+                else:
+                    await self._drop()
+
+    def _redirect(self, replies: Sequence[Reply], connection: Connection) -> float | None:
+        """Seconds after which to make a call again, which was made where the realm is not."""
+        for each in replies:
+            if isinstance(each, hiredis.ReplyError):
+                seconds = self._discovery.redirect(each, connection.address)
+                if seconds is not None:
+                    return seconds
+        return None
 
     async def _use(
-        self, connection: Connection, commands: Sequence[Command], scope: trio.CancelScope
+        self,
+        connection: Connection,
+        commands: Sequence[Command],
+        scope: trio.CancelScope,
+        wait: float,
     ) -> list[Reply]:
         generation = self._generation
         keep = False
         try:
             check = trio.current_time() > connection.checked + _ROLE
             if check:
-                replies = await connection.call([("INFO", "replication"), *commands], scope)
-                self._check_role(replies.pop(0))
+                commands = (_ROLE_QUESTION, *commands)
+            replies = await self._ask(connection, commands, scope, wait)
+            if check:
+                self._check_role(connection, replies.pop(0))
                 connection.checked = trio.current_time()
-            else:
-                replies = await connection.call(commands, scope)
             errors = [each for each in replies if isinstance(each, hiredis.ReplyError)]
             keep = not any(map(closes, errors))
         except EngineUnavailable:
@@ -140,19 +185,34 @@ class Pool:
             await self._drop()
         return replies
 
+    async def _ask(
+        self,
+        connection: Connection,
+        commands: Sequence[Command],
+        scope: trio.CancelScope,
+        wait: float,
+    ) -> list[Reply]:
+        reply_timeout = self._discovery.reply_timeout
+        if reply_timeout == math.inf:
+            return await connection.call(commands, scope)
+        with trio.move_on_after(reply_timeout + wait) as own:
+            return await connection.call(commands, scope, own)
+        raise _NoReply
+
     async def _put_back(self, connection: Connection) -> None:
         if self._closed or len(self._idle) >= _KEPT:
             await connection.close()
         else:
             self._idle.append(connection)
 
-    def _check_role(self, reply: Reply) -> None:
+    def _check_role(self, connection: Connection, reply: Reply) -> None:
         """Refuse a replica: its log is another's, perhaps an old one.
 
         A server may become one while connections to it are open.
         """
         if isinstance(reply, bytes) and information(reply).get("role") == "slave":
-            raise EngineUnavailable(f"Redis at {self._location.name} is a replica")
+            self._discovery.doubt()
+            raise EngineUnavailable(f"{connection.name} is a replica")
 
     async def _open(self) -> Connection:
         """A new connection, ready for use."""
@@ -160,8 +220,8 @@ class Pool:
         why = f"no answer in {self._location.connect_timeout:g} s"
         connection = None
         try:
-            with trio.move_on_after(self._location.connect_timeout) as scope:
-                connection = await self._connect(scope)
+            with trio.move_on_after(self._location.connect_timeout):
+                connection = await self._connect()
         except ConnectionLost as error:
             why = str(error)
         except EngineUnavailable:
@@ -169,19 +229,24 @@ class Pool:
             raise
         if connection is None:
             self._back_off()
-            raise EngineUnavailable(f"can't connect to Redis at {self._location.name}: {why}")
+            raise EngineUnavailable(f"can't connect to {self._location.name}: {why}")
         self._delay = 0.0
         if connection.run != self._run:
             await self._drop()
             self._run = connection.run
         return connection
 
-    async def _connect(self, scope: trio.CancelScope) -> Connection:
-        connection = await dial(self._location, self._context)
+    async def _connect(self) -> Connection:
+        address = await self._discovery.find()
         try:
-            await self._greet(connection, scope)
+            connection = await dial(address, self._context)
+            try:
+                await self._greet(connection)
+            except BaseException:
+                await connection.close()
+                raise
         except BaseException:
-            await connection.close()
+            self._discovery.doubt()
             raise
         return connection
 
@@ -190,20 +255,12 @@ class Pool:
         # Many nodes lose the same server in the same moment.
         self._retry = trio.current_time() + self._delay * random.uniform(0.5, 1.0)  # noqa: S311
 
-    async def _greet(self, connection: Connection, scope: trio.CancelScope) -> None:
-        location = self._location
-        if location.password:
-            user = (location.user,) if location.user else ()
-            (reply,) = await connection.call([("AUTH", *user, location.password)], scope)
-            if isinstance(reply, hiredis.ReplyError):
-                # Not its text: some servers repeat what they were sent.
-                raise EngineUnavailable(f"Redis at {location.name} refuses the user or password")
-        selected, about = await connection.call(
-            [("SELECT", location.database), ("INFO", "server")], scope
-        )
-        for each in (selected, about):
-            if isinstance(each, hiredis.ReplyError):
-                raise EngineUnavailable(f"Redis at {location.name}: {reason(each)}")
+    async def _greet(self, connection: Connection) -> None:
+        await connection.authenticate(self._location.user, self._location.password)
+        select = ("SELECT", self._location.database)
+        _, about, role = await connection.ask(select, ("INFO", "server"), _ROLE_QUESTION)
+        self._check_role(connection, role)
+        connection.checked = trio.current_time()
         if isinstance(about, bytes):
             connection.run = information(about).get("run_id", "")
 
@@ -221,3 +278,4 @@ class Pool:
         for scope in self._calls:
             scope.cancel()
         await self._drop()
+        await self._discovery.close()

@@ -5,7 +5,7 @@ from typing import Final
 
 import hiredis
 
-__all__ = ["closes", "information", "reason", "says"]
+__all__ = ["closes", "forgotten", "information", "reason", "says"]
 
 # For scripts, Redis 6.2 has the code inside the text: "ERR Error running script …: -OOM command …"
 _CODE: Final = re.compile(r"(?:^|: -?)([A-Z]{3,})(?=\s)")
@@ -22,7 +22,9 @@ _REASONS: Final = {
     "MASTERDOWN": "it is a replica that has lost its master",
     "UNBLOCKED": "it has become a replica",
     "CLUSTERDOWN": "its cluster is down",
-    "MOVED": "it is part of a cluster, and the realm elsewhere in it",
+    "MOVED": "the realm is elsewhere in its cluster",
+    "ASK": "the realm is being moved in its cluster",
+    "TRYAGAIN": "the realm is being moved in its cluster",
     "BUSY": "it is busy with a script",
     "WRONGTYPE": "a key of the realm is another program's",
 }
@@ -39,6 +41,11 @@ def _code(error: hiredis.ReplyError) -> str:
 def says(error: hiredis.ReplyError, code: str) -> bool:
     """Whether an error is of this code."""
     return str(error).startswith(code)
+
+
+def forgotten(reply: object) -> bool:
+    """Whether a reply says that a script isn't known, and has to be sent whole."""
+    return isinstance(reply, hiredis.ReplyError) and says(reply, "NOSCRIPT")
 
 
 def closes(error: hiredis.ReplyError) -> bool:

@@ -13,10 +13,11 @@ from mist.engine.redis.replies import information, reason
 from mist.errors import StartupError
 from mist.history import Durability
 
-__all__ = ["check_server"]
+__all__ = ["check_replicas", "check_server"]
 
 log = logging.getLogger("mist.engine")
 
+_REPLICA: Final = re.compile(r"slave\d+")
 _OLDEST: Final = (6, 2)  # XTRIM MINID
 
 
@@ -39,20 +40,48 @@ async def check_server(pool: Pool, location: Location, durability: Durability) -
         (about,) = await pool.call(("INFO",))
     except EngineUnavailable as error:
         raise StartupError(f"engine: {error}") from None
-    where = f"Redis at {location.name}"
+    where = location.name
     if not isinstance(about, bytes):
         why = reason(about) if isinstance(about, hiredis.ReplyError) else "it has no INFO"
         raise StartupError(f"engine: {where}: {why}")
     known = information(about)
     problem = (
         _wrong_version(known)
-        or _wrong_state(known)
+        or _wrong_state(known, location)
         or _evicts(known)
         or _loses(known, durability)
         or await _loses_power(pool, durability, where)
     )
     if problem:
         raise StartupError(f"engine: {where} {problem}")
+
+
+async def check_replicas(pool: Pool, location: Location, wanted: int, *, new: bool) -> None:
+    """Look whether a Redis has as many replicas as are to have what is stored.
+
+    Too few are a warning, since one of them may be about to be replaced; but for a realm that is
+    new, where it is more likely that they have been forgotten.
+
+    Args:
+        new: whether the realm is.
+
+    Raises:
+        EngineUnavailable: there is no answer.
+        StartupError: one line that says that there are too few.
+    """
+    if not wanted:
+        return
+    (about,) = await pool.call(("INFO", "replication"))
+    known = information(about) if isinstance(about, bytes) else {}
+    there = [
+        each for name, each in known.items() if _REPLICA.fullmatch(name) and "state=online" in each
+    ]
+    if len(there) >= wanted:
+        return
+    problem = f"has {len(there)} of the {wanted} replicas that engine_replicas asks for"
+    if new:
+        raise StartupError(f"engine: {location.name} {problem}")
+    log.warning(f"the engine {problem}; nothing is stored until they are there")
 
 
 def _wrong_version(known: dict[str, str]) -> str:
@@ -63,13 +92,11 @@ def _wrong_version(known: dict[str, str]) -> str:
     return ""
 
 
-def _wrong_state(known: dict[str, str]) -> str:
+def _wrong_state(known: dict[str, str], location: Location) -> str:
     if known.get("loading") == "1":
         return "is loading its data"
-    if known.get("role") == "slave":
-        return "is a replica; name its master"
-    if known.get("cluster_enabled") == "1":
-        return "is part of a cluster, which redis:// is not for"
+    if known.get("cluster_enabled") == "1" and location.kind != "cluster":
+        return "is part of a cluster; use redis+cluster://"
     return ""
 
 

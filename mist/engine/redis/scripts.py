@@ -208,20 +208,21 @@ return {offset + 1, newest + 1, next}
 READ: Final = Script.of(
     """
 -- head, log; epoch, after, bytes at most, records at most
-local head = redis.call('HMGET', KEYS[1], 'epoch', 'offset', 'time', 'newest', 'trimmed')
+local head = redis.call('HMGET', KEYS[1], 'epoch', 'offset', 'time', 'newest', 'trimmed',
+  'replicated')
 if head[1] ~= ARGV[1] then return 'forked' end
 local offset, trimmed = tonumber(head[2]), tonumber(head[5])
 local at, most, left = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 if offset < at then return 'forked' end
 if at < trimmed then return {trimmed + 1} end
-local found = {offset, tonumber(head[3]), tonumber(head[4])}
+local found = {offset, tonumber(head[3]), tonumber(head[4]), tonumber(head[6]) or 0}
 -- One by one: any may be of megabytes.
 while at < offset and most > 0 and left > 0 do
   local id = string.format('%.0f-0', at + 1)
   local entry = redis.call('XRANGE', KEYS[2], id, '+', 'COUNT', 1)[1]
   if not entry or entry[1] ~= id then
     -- Removed by others than `trim`.
-    if #found > 3 then break end
+    if #found > 4 then break end
     return {entry and tonumber(string.match(entry[1], '%d+')) or offset + 1}
   end
   found[#found + 1] = entry[2][1]

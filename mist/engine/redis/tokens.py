@@ -26,9 +26,10 @@ from mist.engine.contract import EngineUnavailable
 from mist.engine.redis import token_scripts
 from mist.engine.redis.connection import Command, Reply
 from mist.engine.redis.location import Location
-from mist.engine.redis.opening import tls_context
+from mist.engine.redis.opening import open_pool
 from mist.engine.redis.pool import Pool
-from mist.engine.redis.replies import reason, says
+from mist.engine.redis.replication import SECONDS, Replication
+from mist.engine.redis.replies import forgotten, reason
 from mist.engine.redis.requirements import check_server
 from mist.engine.redis.scripts import Script
 from mist.errors import RegistryUnavailable, StartupError
@@ -45,15 +46,20 @@ _HEAD: Final = struct.Struct(">32sI")  # of a change: digest, length of the valu
 
 
 class RedisTokens(SharedStore):
-    """See the module. Made by `open_redis_tokens`."""
+    """See the module. Made by `open_redis_tokens`.
 
-    def __init__(self, location: Location, pool: Pool) -> None:
+    Args:
+        replicas: that are to have what is written.
+    """
+
+    def __init__(self, location: Location, pool: Pool, replicas: int = 0) -> None:
         prefix = f"{{mist:{location.realm}}}:tokens"
         self._tokens, self._head, self._log = prefix, f"{prefix}:head", f"{prefix}:log"
         self._keys = (self._head, self._tokens, self._log)
         self._realm = location.realm
         self._name = location.name
         self._pool = pool
+        self._replication = Replication(replicas, location.name)
 
     async def enter(self, fingerprint: bytes) -> None:
         reply = await self._run(
@@ -120,6 +126,7 @@ class RedisTokens(SharedStore):
             KEPT_CHANGES,
             len(changes),
             _pack(changes),
+            written=True,
         )
         match reply:
             case b"written":
@@ -178,18 +185,35 @@ class RedisTokens(SharedStore):
         *arguments: bytes | str | int,
         before: Sequence[Command] = (),
         wait: float = 0.0,
+        written: bool = False,
     ) -> Reply:
         """Run a script.
 
         Args:
             before: done first, in the same call; what they reply is dropped, errors too.
             wait: see `Pool.call`.
+            written: whether to wait for the replicas that are to have what it has written.
         """
+        replicated = written and bool(self._replication)
+
+        def commands(whole: bool) -> list[Command]:
+            own: list[Command] = [script.command(keys, *arguments, whole=whole)]
+            if replicated:
+                own += self._replication.commands(self._head, whole=whole)
+            return own
+
         with _translated():
-            *_, reply = await self._pool.call(*before, script.command(keys, *arguments), wait=wait)
-            if isinstance(reply, hiredis.ReplyError) and says(reply, "NOSCRIPT"):
-                (reply,) = await self._pool.call(script.command(keys, *arguments, whole=True))
-            return self._checked(reply)
+            seconds = SECONDS if replicated else 0.0
+            sent = commands(False)
+            replies = await self._pool.call(*before, *sent, wait=wait + seconds)
+            replies = replies[len(before) :]
+            if any(map(forgotten, replies)):
+                replies = await self._pool.call(*commands(True), wait=seconds)
+            reply = self._checked(replies[0])
+            problem = self._replication.problem(replies[1:]) if replicated else None
+            if problem is not None and reply == b"written":
+                raise problem
+            return reply
 
     async def _ask(self, command: Command) -> Reply:
         with _translated():
@@ -198,7 +222,7 @@ class RedisTokens(SharedStore):
 
     def _checked(self, reply: Reply) -> Reply:
         if isinstance(reply, hiredis.ReplyError):
-            raise EngineUnavailable(f"Redis at {self._name}: {reason(reply)}")
+            raise EngineUnavailable(f"{self._name}: {reason(reply)}")
         return reply
 
     def _unavailable(self, why: str) -> RegistryUnavailable:
@@ -253,8 +277,11 @@ def _unpack(body: bytes) -> Iterator[tuple[bytes, bytes | None]]:
         at += length
 
 
-async def open_redis_tokens(url: str, durability: Durability) -> RedisTokens:
+async def open_redis_tokens(url: str, durability: Durability, replicas: int = 0) -> RedisTokens:
     """Connect to a Redis, and look whether it can keep tokens.
+
+    Args:
+        replicas: see `mist.engine.opening.open_engine`.
 
     Raises:
         StartupError: one line that says why not, without the password.
@@ -266,7 +293,7 @@ async def open_redis_tokens(url: str, durability: Durability) -> RedisTokens:
             timeout=min(location.timeout, _TIMEOUT),
             connect_timeout=min(location.connect_timeout, _CONNECT_TIMEOUT),
         )
-        pool = Pool(location, tls_context(location))
+        pool = open_pool(location)
         try:
             await check_server(pool, location, durability)
         except BaseException:
@@ -274,4 +301,4 @@ async def open_redis_tokens(url: str, durability: Durability) -> RedisTokens:
             raise
     except StartupError as error:  # which takes it for that of an engine
         raise StartupError(f"token registry:{str(error).removeprefix('engine:')}") from None
-    return RedisTokens(location, pool)
+    return RedisTokens(location, pool, replicas)

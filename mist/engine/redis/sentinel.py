@@ -1,0 +1,100 @@
+"""The master that Sentinels watch.
+
+They are asked at each new connection, and once a second beside the calls that are made. For a
+master that was replaced may go on answering: it stood still meanwhile, or is cut off from the
+Sentinels, but not from this node. What it takes then is lost once it learns that it is a replica.
+A second is less than what nodes wait for each other's votes, so a node that reaches a Sentinel
+votes with all that the old master has told it.
+
+Nobody listens for `+switch-master`: a subscription is another connection that may hang.
+"""
+
+import ssl
+from contextlib import suppress
+from typing import Final
+
+import hiredis
+import trio
+
+from mist.engine.contract import EngineUnavailable
+from mist.engine.redis.connection import Reply
+from mist.engine.redis.discovery import Discovery
+from mist.engine.redis.location import Address, Location
+from mist.engine.redis.replies import reason
+from mist.engine.redis.seeds import Seeds
+
+__all__ = ["SentinelDiscovery"]
+
+_INTERVAL: Final = 1.0  # seconds between two questions; less than `mist.engine.fence.VOTES`
+_SHORT: Final = 0.25  # seconds for the answer
+_LATER: Final = 5.0  # seconds until the next question, where none of them answers
+
+
+class SentinelDiscovery(Discovery):
+    """See the module.
+
+    Args:
+        context: for TLS; None is without.
+    """
+
+    reply_timeout = 1.0
+
+    def __init__(self, location: Location, context: ssl.SSLContext | None) -> None:
+        self._master = location.master
+        self._found: Address | None = None
+        self._next = 0.0  # when to ask again, by trio's clock
+        self._silent = 0  # questions since the last answer
+        self._sentinels = len(location.servers)
+        self._seeds = Seeds(
+            f"Sentinel at {', '.join(map(str, location.servers))}",
+            location.servers,
+            location.sentinel_user,
+            location.sentinel_password,
+            context,
+            location.connect_timeout,
+        )
+
+    async def find(self) -> Address:
+        self._found = await self._ask()
+        self._next = trio.current_time() + _INTERVAL
+        return self._found
+
+    def doubt(self) -> None:
+        self._seeds.postpone()
+
+    async def moved(self) -> bool:
+        now = trio.current_time()
+        if self._found is None or now < self._next:
+            return False
+        self._silent += 1
+        self._next = now + (_INTERVAL if self._silent < self._sentinels else _LATER)
+        before, found = self._found, self._found
+        with trio.move_on_after(_SHORT) as scope, suppress(EngineUnavailable):
+            found = await self._ask()
+            self._silent = 0
+        if scope.cancelled_caught:
+            self._seeds.postpone()
+        return self._found == before != found
+
+    async def _ask(self) -> Address:
+        return await self._seeds.ask(
+            ("SENTINEL", "get-master-addr-by-name", self._master), self._read
+        )
+
+    def _read(self, sentinel: Address, reply: Reply) -> Address:
+        match reply:
+            case [bytes(host), bytes(port)] if port.isdigit():
+                return Address(host.decode("utf-8", "replace"), int(port))
+            case None:
+                raise EngineUnavailable(f"Sentinel at {sentinel} knows no master {self._master}")
+            case hiredis.ReplyError() if "unknown command" in str(reply):
+                raise EngineUnavailable(f"Redis at {sentinel} is not a Sentinel")
+            case hiredis.ReplyError():
+                raise EngineUnavailable(f"Sentinel at {sentinel}: {reason(reply)}")
+            case _:
+                raise EngineUnavailable(
+                    f"Sentinel at {sentinel} has answered what it was not asked"
+                )
+
+    async def close(self) -> None:
+        await self._seeds.close()
