@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, settings
 
 from mist.server import Server
 from tests.engine.postgres_server import PostgresServers
-from tests.engine.redis_server import RedisServers
+from tests.engine.redis_servers import RedisServers
 from tests.processes import Process, serving
 from tests.servers import running
 

@@ -27,6 +27,6 @@ first for all, and nobody gets what is not kept.
     opening     finds the member for a URL
     tokens      finds the member for the URL of a token registry, shared or not
     memory      `memory://`: nodes in one process
-    redis/      `redis://`, `rediss://`
+    redis/      `redis://`, `redis+sentinel://`, `redis+cluster://`, with TLS `rediss…`
     postgres/   `postgresql://`
 """

@@ -21,12 +21,19 @@ from mist.sessions.node_sequencer import NodeSequencer
 from tests.engine.flaky import FlakyEngine
 from tests.engine.nodes import Server, Start
 from tests.engine.postgres_server import PostgresServers
-from tests.engine.redis_server import RedisServers
+from tests.engine.redis_servers import RedisServers
 
 Connect = Callable[[], Awaitable[Engine]]
 
 
-KINDS = ["memory", "redis wheel", "redis system", "postgres wheel", "postgres system"]
+KINDS = [
+    "memory",
+    "redis wheel",
+    "redis system",
+    "redis cluster",
+    "postgres wheel",
+    "postgres system",
+]
 
 
 def realm_url(

@@ -7,7 +7,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -113,6 +112,11 @@ class RedisServer:
             assert time.monotonic() < give_up, "it does not become a replica"
             time.sleep(0.01)
 
+    def without_replicas(self) -> None:
+        """Cut replicas off, which can't come back: what is written from now on they never get."""
+        self.ask("ACL", "SETUSER", "default", "-psync", "-replconf")
+        self.ask("CLIENT", "KILL", "TYPE", "replica")
+
     def signal(self, number: int) -> None:
         assert self._popen is not None
         self._popen.send_signal(number)
@@ -144,23 +148,3 @@ class RedisServer:
             yield
         finally:
             self.signal(signal.SIGCONT)
-
-
-class RedisServers:
-    """Servers that tests share, each kind started once it is asked for."""
-
-    def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory()
-        self._running: dict[str, RedisServer] = {}
-
-    def get(self, kind: str) -> RedisServer:
-        if kind not in self._running:
-            folder = Path(self._folder.name) / kind
-            folder.mkdir()
-            self._running[kind] = RedisServer(folder, kind).start()
-        return self._running[kind]
-
-    def close(self) -> None:
-        for each in self._running.values():
-            each.kill()
-        self._folder.cleanup()

@@ -1,8 +1,14 @@
-"""`redis://`, `rediss://`: the log of a realm as a stream in Redis, from version 6.2 on.
+"""`redis://`, `redis+sentinel://`, `redis+cluster://`: the log of a realm as a stream in Redis, from
+version 6.2 on.
 
     location       what a URL says
     connection     commands and replies on one stream, with a deadline on every wait
+    discovery      finding the server that has a realm: the one that is named, or as follows
+    sentinel       the master that Sentinels watch
+    cluster        the member of a cluster that has the slot of the realm
+    seeds          Sentinels and members, asked in turn
     pool           connections: reused, opened again with a backoff, refused on a replica
+    replication    waiting until replicas have what was written
     fence          whether the log is still the one that it was
     replies        what errors mean
     scripts        what Redis does in one step: append, read, trim

@@ -20,8 +20,8 @@ class Discovery(ABC):
     """See the module. Any number of tasks may call any method.
 
     Attributes:
-        reply_timeout: seconds for a reply, beside what the server was asked to wait; then it is asked
-            where the realm is by now.
+        reply_timeout: seconds for a reply, beside what the server was asked to wait; then it is
+            looked where the realm is by now.
     """
 
     reply_timeout: float = math.inf

@@ -174,6 +174,7 @@ class Pool:
             errors = [each for each in replies if isinstance(each, hiredis.ReplyError)]
             keep = not any(map(closes, errors))
         except EngineUnavailable:
+            self._discovery.doubt()
             await self._drop()
             raise
         finally:
@@ -211,7 +212,6 @@ class Pool:
         A server may become one while connections to it are open.
         """
         if isinstance(reply, bytes) and information(reply).get("role") == "slave":
-            self._discovery.doubt()
             raise EngineUnavailable(f"{connection.name} is a replica")
 
     async def _open(self) -> Connection:
