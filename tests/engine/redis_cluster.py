@@ -48,18 +48,13 @@ class Cluster:
         _until("they do not meet", self._have_met)
         for master, replica in zip(masters, self.servers[3:], strict=True):
             replica.ask("CLUSTER", "REPLICATE", identity_of(master))
-        _until("a replica does not follow its master", self._are_followed)
-        _until("the cluster does not come up", self._is_up)
+        self.until_whole()
         return self
 
     def _have_met(self) -> bool:
         known = [each.ask("CLUSTER", "NODES") for each in self.servers]
         all_known = all(each.count(b" connected") >= len(self.servers) for each in known)
         return all_known and not any(b"handshake" in each for each in known)
-
-    def _are_followed(self) -> bool:
-        states = [each.ask("INFO", "replication") for each in self.servers[3:]]
-        return all(b"master_link_status:up" in each for each in states)
 
     def _is_up(self) -> bool:
         return all(b"cluster_state:ok" in each.ask("CLUSTER", "INFO") for each in self.servers)
@@ -75,11 +70,6 @@ class Cluster:
             except OSError:
                 continue
         raise AssertionError("nobody has the realm")
-
-    def replica_of(self, master: RedisServer) -> RedisServer:
-        """One of those that follow a master."""
-        wanted = f"master_port:{master.port}\r\n".encode()
-        return next(each for each in self.servers if wanted in each.ask("INFO", "replication"))
 
     def until_replaced(self, old: RedisServer, realm: str = "test") -> RedisServer:
         """Wait until another server has a realm; that one."""
@@ -97,6 +87,15 @@ class Cluster:
 
         _until("no replica takes its place", is_another)
         return found
+
+    def until_whole(self) -> None:
+        """Wait until each master has a replica that follows it, and all say that all is well."""
+        _until("a replica does not follow", lambda: self._replicas() == 3)
+        _until("the cluster does not come up", self._is_up)
+
+    def _replicas(self) -> int:
+        states = [each.ask("INFO", "replication") for each in self.servers]
+        return sum([b"master_link_status:up" in each for each in states])
 
     def move(self, source: RedisServer, target: RedisServer, realm: str = "test") -> None:
         """Move the slot of a realm with all its keys, one by one."""

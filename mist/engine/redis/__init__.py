@@ -1,5 +1,6 @@
-"""`redis://`, `redis+sentinel://`, `redis+cluster://`: the log of a realm as a stream in Redis, from
-version 6.2 on.
+"""`redis://`, `redis+sentinel://`, `redis+cluster://`: a realm's log as a stream in Redis.
+
+Version 6.2 or later.
 
     location       what a URL says
     connection     commands and replies on one stream, with a deadline on every wait
