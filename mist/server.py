@@ -18,24 +18,21 @@ import signal
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from functools import cached_property, partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import structlog
 import trio
 
 from mist import collector
-from mist.archive import Archive, ArchiveError
 from mist.auth.registry import Registry
 from mist.broker.outbox import OutboxLimits, SlowConsumer
 from mist.broker.projection import COMPILED
-from mist.broker.usage import UsageAccounting
 from mist.config import Config
 from mist.engine.node import Node, open_node
 from mist.engine.tokens import open_tokens
-from mist.errors import HistoryUnavailable, MistError, StartupError
+from mist.errors import HistoryUnavailable, StartupError
 from mist.history import Durability, History
 from mist.history.maintenance import run_maintenance
 from mist.history.opening import open_history
@@ -45,6 +42,12 @@ from mist.http.open_streams import Streams
 from mist.http.ticket_store import Tickets
 from mist.listening import Listening, bind, reason, tls_context
 from mist.protocols.subjects.info import ServerInfo
+from mist.sessions.archiving import (
+    open_archive,
+    open_shared_archive,
+    open_side_tables,
+    seal_soon,
+)
 from mist.sessions.close_reason import HISTORY_FORKED
 from mist.sessions.hub import Hub, HubLimits
 from mist.sessions.node_sequencer import NodeSequencer
@@ -61,6 +64,7 @@ from mist.version import __version__
 
 if TYPE_CHECKING:
     from mist.archive.sealer import Sealer  # needs pyarrow, which is an extra
+    from mist.archive.sharing import SharedSealer
     from mist.archive.side_tables import SideTables
 
 __all__ = ["Server", "open_server", "serve"]
@@ -175,11 +179,11 @@ class Server:
             if sequencer is not None:
                 with trio.move_on_after(config.drain_seconds):
                     await sequencer.settled()
+            if self.hub.sealer is not None:
+                # So that a stopped server's archive is whole.
+                with trio.move_on_after(config.drain_seconds):
+                    await self.hub.sealer.retire()
             background.cancel_scope.cancel()
-        if self.hub.sealer is not None:
-            # So that a stopped server's archive is whole; what fails is sealed next time.
-            with trio.move_on_after(config.drain_seconds), suppress(MistError):
-                await self.hub.sealer.seal_now()
 
     def drain(self) -> None:
         """Stop being ready, stop accepting, and have every session end: see `graceful_shutdown`."""
@@ -281,7 +285,9 @@ async def open_server(config: Config) -> AsyncIterator[Server]:
         registry: Registry | None = None
         history: History | None = None
         node: Node | None = None
-        sealer: Sealer | None = None
+        node_sequencer: NodeSequencer | None = None
+        shared: SharedSealer | None = None
+        sealer: Sealer | SharedSealer | None = None
         side_tables: SideTables | None = None
         try:
             if config.engine is not None and config.history_url is not None:
@@ -322,31 +328,41 @@ async def open_server(config: Config) -> AsyncIterator[Server]:
             )
             if history is not None:
                 try:
-                    if config.archive is not None:
-                        hub.sealer = sealer = await _open_archive(config, config.archive, history)
-                        hub.side_tables = side_tables = _open_companions(sealer, hub)
-                    hub.sequencer = (
-                        await Sequencer.over(hub.broker, history, hub.flush_scheduler)
-                        if node is None
-                        else await NodeSequencer.following(
+                    if node is None:
+                        # Ahead of the sequencer: it may begin a new epoch of the history.
+                        if config.archive is not None:
+                            sealer = await open_archive(config, config.archive, history)
+                        hub.sequencer = await Sequencer.over(
+                            hub.broker, history, hub.flush_scheduler
+                        )
+                    else:
+                        hub.sequencer = node_sequencer = await NodeSequencer.following(
                             hub.broker,
                             node,
                             hub.flush_scheduler,
                             registry=registry,
                             on_epoch=partial(hub.end_subscribers, HISTORY_FORKED),
                         )
-                    )
+                        if config.archive is not None:
+                            sealer = shared = await open_shared_archive(
+                                config, config.archive, node, node_sequencer, hub
+                            )
+                    if sealer is not None:
+                        hub.sealer = sealer
+                        hub.side_tables = side_tables = open_side_tables(sealer, hub)
                 except HistoryUnavailable as error:
                     raise StartupError(f"history: {error}") from error
             server = Server(config, hub, listening, node)
-            if node is not None and isinstance(hub.sequencer, NodeSequencer):
+            if node is not None and node_sequencer is not None:
                 hub.nodes = Nodes(
                     node,
-                    hub.sequencer,
+                    node_sequencer,
                     hub.broker,
                     hub.sessions,
                     server.describe,
-                    erase=None if sealer is None else sealer.erase,
+                    erase=None if shared is None else shared.erase,
+                    note_erasure=None if shared is None else shared.note_erasure,
+                    seal_soon=partial(seal_soon, shared, side_tables),
                     checkpoint_bytes=config.checkpoint_bytes,
                 )
             yield server
@@ -415,29 +431,6 @@ def _default_name(listening: list[Listening]) -> str:
     """A node's name where it is given none: the machine's, and a port."""
     ports = [each.listen.port for each in listening if each.listen.port]
     return ":".join([socket.gethostname()[:64] or "node", *map(str, ports[:1])])
-
-
-async def _open_archive(config: Config, folder: Path, history: History) -> "Sealer":
-    try:
-        from mist.archive.sealer import SealPolicy, open_sealer
-    except ImportError as error:  # pyarrow or numpy
-        raise StartupError(
-            f"archive: {error.name} is missing; pip install 'mist-pubsub[archive]'"
-        ) from error
-    try:
-        archive = await trio.to_thread.run_sync(Archive.create, folder)
-        policy = SealPolicy(unsealed=config.unsealed_bytes, seconds=config.seal_seconds)
-        return await open_sealer(archive, history, policy)
-    except ArchiveError as error:
-        raise StartupError(str(error)) from error
-
-
-def _open_companions(sealer: "Sealer", hub: Hub) -> "SideTables":
-    from mist.archive.side_tables import SideTables
-
-    accounts = UsageAccounting()
-    hub.broker.observe(accounts)
-    return SideTables(sealer.archive, accounts, hub.registry)
 
 
 @contextmanager

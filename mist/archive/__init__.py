@@ -11,6 +11,8 @@
     open_segment  the segment that it writes
     side_tables   the task that writes usage accounting and token grants as tables
     lineage       the lineage check: whether an archive is of this log
+    sharing       an archive that nodes share: one seals at a time. `claiming`: it takes over;
+                  `tenure`: until when it may seal; `locking`: which servers use an archive
 
 A table is a directory:
 

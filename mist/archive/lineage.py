@@ -13,6 +13,8 @@ compared, a few of the log's messages with the same rows of the archive:
 
 Where the archive has higher ids than its log, as after that was restored from a backup, the log
 continues above them, in a new epoch. An archive without rows can become that of any log.
+
+Where nodes share an archive, `claiming` does the check.
 """
 
 import logging
@@ -32,10 +34,11 @@ from mist.errors import HistoryDamaged
 from mist.history import Durability, History, StoredMessage
 from mist.history.layout import MICROSECONDS
 
-__all__ = ["check_lineage"]
+__all__ = ["ADVICE", "check_lineage", "compare"]
 
 log = logging.getLogger("mist.archive")
 
+ADVICE: Final = "restore that one, or use another directory for this one"
 _COMPARED: Final = 100  # messages
 _COLUMNS: Final = ("id", "time", "tags", "data")
 
@@ -77,6 +80,30 @@ async def check_lineage(archive: Archive, history: History) -> Manifest:
 
 async def _compare(archive: Archive, manifest: Manifest, history: History) -> None:
     is_same = manifest.epoch == (await history.position()).epoch
+    agrees = await compare(archive, manifest, history, is_same=is_same)
+    if agrees or (agrees is None and is_same):
+        return
+    advice = (
+        "memory:// is a new one at each start, and needs a new directory each time"
+        if (await history.statistics()).durability is Durability.NOTHING
+        else ADVICE
+    )
+    raise ArchiveError(f"archive {archive.folder}: of another history; {advice}")
+
+
+async def compare(
+    archive: Archive, manifest: Manifest, history: History, *, is_same: bool
+) -> bool | None:
+    """Whether an archive and a log agree on what both hold; None where they hold nothing in common.
+
+    Args:
+        is_same: whether the archive is of the log's epoch. Then one that can't be read has nothing
+            in common with it.
+
+    Raises:
+        ArchiveError: the archive can't be read.
+        HistoryUnavailable: the log can't.
+    """
     messages = await _newest(history, manifest.sealed)
     rows: Mapping[int, Mapping[str, object]] = {}
     if messages:
@@ -88,17 +115,7 @@ async def _compare(archive: Archive, manifest: Manifest, history: History) -> No
                 raise
             log.warning("the archive can't be compared", extra={"reason": str(error)})
     both = [message for message in messages if message.id in rows]
-    if both or is_same:
-        differs = [message.id for message in both if not _is_same(message, rows[message.id])]
-        if not differs:
-            return
-    durability = (await history.statistics()).durability
-    advice = (
-        "memory:// is a new one at each start, and needs a new directory each time"
-        if durability is Durability.NOTHING
-        else "restore that one, or use another directory for this one"
-    )
-    raise ArchiveError(f"archive {archive.folder}: of another history; {advice}")
+    return all(_is_same(message, rows[message.id]) for message in both) if both else None
 
 
 async def _newest(history: History, upto: int) -> Sequence[StoredMessage]:

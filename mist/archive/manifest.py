@@ -82,6 +82,10 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         segments: in the order of their ids; they overlap only in tables by the minute.
         lost: ranges of ids, inclusive, that were removed before they could be sealed.
         retired: files to be deleted.
+        fence: of the lease under which it was sealed last, where nodes share the archive: nobody
+            seals under an earlier one. 0 where it is not shared.
+        erasure: epoch and offset of the last erasure that a node that shares the archive has
+            carried out. What was read of the log before it may not be sealed.
     """
 
     table: str = "messages"
@@ -92,6 +96,8 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     segments: tuple[Segment, ...] = ()
     lost: tuple[tuple[int, int], ...] = ()
     retired: tuple[Retired, ...] = ()
+    fence: int = 0
+    erasure: tuple[str, int] = ("", 0)
 
     @property
     def rows(self) -> int:

@@ -97,6 +97,7 @@ class OpenSegment:
         policy: when it is full.
         first: id of the first row to come.
         since: when that was read, by trio's clock.
+        part: see `SegmentWriter`.
 
     Attributes:
         day, first, since: as given.
@@ -105,7 +106,13 @@ class OpenSegment:
     """
 
     def __init__(
-        self, table: Table, policy: SealPolicy, day: date, first: int, since: float
+        self,
+        table: Table,
+        policy: SealPolicy,
+        day: date,
+        first: int,
+        since: float,
+        part: str = "",
     ) -> None:
         self.day = day
         self.first = first
@@ -113,7 +120,7 @@ class OpenSegment:
         self.since = since
         self.full = False
         self._policy = policy
-        self._writer = SegmentWriter(table, MESSAGES, day)
+        self._writer = SegmentWriter(table, MESSAGES, day, part)
         self._rows = 0
         self._taken = 0  # bytes of all rows
         self._held: list[pa.RecordBatch] = []

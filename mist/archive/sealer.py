@@ -13,14 +13,17 @@ and what is damaged, is listed as lost. `lineage` handles an archive and a log t
 
 All work on files and columns runs in a worker thread. While a backlog is sealed, the thread
 sleeps for as long as it worked, so that publishers get most of the interpreter.
+
+Where nodes share an archive, each of their sealers has a tenure (`sharing`). It ends by itself once
+another node seals, and what it had not listed by then is deleted.
 """
 
-import fcntl
 import logging
 import math
 import os
+import secrets
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Final, TypeVar
 
@@ -28,10 +31,12 @@ import msgspec
 import trio
 
 from mist.archive.lineage import check_lineage
+from mist.archive.locking import lock_alone
 from mist.archive.manifest import ArchiveError, Manifest, Segment, join_ranges
 from mist.archive.open_segment import OpenSegment, Piece, SealPolicy, cut
 from mist.archive.rows import parts_to_batch
 from mist.archive.table import Archive
+from mist.archive.tenure import Superseded, Tenure
 from mist.errors import HistoryDamaged, HistoryUnavailable
 from mist.history import ColumnPage, Erased, Erasure, History
 
@@ -55,7 +60,8 @@ class Sealer:
     Args:
         forgiven: missing ids up to this one are no loss: retention removed them before there
             was an archive.
-        lock: descriptor of the lock file, closed by `aclose`.
+        lock: descriptor of the lock file, closed by `aclose`; -1 where the caller has it.
+        tenure: None is without end.
 
     Attributes:
         archive, history: as given.
@@ -72,6 +78,7 @@ class Sealer:
         manifest: Manifest,
         forgiven: int,
         lock: int,
+        tenure: Tenure | None = None,
     ) -> None:
         self.archive = archive
         self.history = history
@@ -81,6 +88,8 @@ class Sealer:
         self._policy = policy
         self._forgiven = forgiven
         self._lock = lock
+        self._tenure = tenure
+        self._closed = False
         self._turn = trio.Lock()
         self._thread = trio.CapacityLimiter(1)
         self._after = manifest.sealed  # read up to here
@@ -94,8 +103,18 @@ class Sealer:
         """The highest id that was handled; see `Manifest`."""
         return self.manifest.sealed
 
+    @property
+    def sealing(self) -> bool:
+        """Whether it is this server that seals the archive."""
+        return not self._closed
+
     async def run(self) -> None:
-        """Seal until cancelled. A failure is logged once until it is over, and retried."""
+        """Seal until cancelled. A failure is logged once until it is over, and retried.
+
+        Raises:
+            ArchiveError, HistoryUnavailable: with a tenure, each failure ends it: another server
+                may be able to go on.
+        """
         look = min(_LOOK, max(self._policy.seconds / 4, 0.01))
         next_sweep = trio.current_time()
         while True:
@@ -112,6 +131,8 @@ class Sealer:
                         await self._in_thread(partial(self.archive.messages.sweep, grace=grace))
                         await self._refresh()
             except (ArchiveError, HistoryUnavailable):
+                if self._tenure is not None:
+                    raise
                 pause = _RETRY
             except Exception:  # a bug of ours must not stop the server
                 log.exception("sealing failed")
@@ -141,6 +162,11 @@ class Sealer:
             self._seal_now_calls -= 1
         return self.sealed
 
+    async def retire(self) -> None:
+        """Seal what is left, since the server stops. What fails is sealed next time."""
+        with suppress(ArchiveError, HistoryUnavailable):
+            await self.seal_now()
+
     async def erase(
         self,
         erasure: Erasure,
@@ -166,8 +192,16 @@ class Sealer:
                         await self._abandon()
             return done
 
+    async def read_again(self) -> None:
+        """Drop what was read of the log and is not sealed: the log has changed."""
+        async with self._turn:
+            self._broken = True
+            with trio.CancelScope(shield=True):
+                await self._abandon()
+
     async def aclose(self) -> None:
         """Release the archive. What is not sealed will be when it is opened again."""
+        self._closed = True  # a call that is under way ends soon
         with trio.CancelScope(shield=True):
             async with self._turn:
                 self._broken = True
@@ -184,10 +218,14 @@ class Sealer:
         cancellation, its open segment is dropped, and this one starts from what is sealed."""
         async with self._turn:
             try:
+                self._check_open()
                 if self._broken:
                     await self._restart()
                 self._broken = True
                 yield
+            except Superseded:
+                await self._abandon()
+                raise
             except (ArchiveError, HistoryUnavailable) as error:
                 self.failures += 1
                 if not self.failing:
@@ -200,10 +238,24 @@ class Sealer:
     async def _restart(self) -> None:
         await self._abandon()
         manifest = await self._in_thread(self.archive.messages.current)
-        if manifest.epoch != (await self.history.position()).epoch:
-            raise ArchiveError(f"archive {self.archive.folder}: another one is in its place")
+        if not self._is_ours(manifest) or manifest.epoch != (await self.history.position()).epoch:
+            raise self._replaced()
         self.manifest = manifest
         self._after = manifest.sealed
+
+    def _check_open(self) -> None:
+        if self._closed or (self._tenure is not None and self._tenure.is_over):
+            raise self._replaced()
+
+    def _is_ours(self, manifest: Manifest) -> bool:
+        """Whether this sealer may go on with an archive."""
+        tenure = self._tenure
+        return tenure is None or tenure.admits(manifest)
+
+    def _replaced(self) -> ArchiveError:
+        if self._tenure is None:
+            return ArchiveError(f"archive {self.archive.folder}: another one is in its place")
+        return Superseded(f"archive {self.archive.folder}: another node seals it")
 
     async def _abandon(self) -> None:
         current, self._open = self._open, None
@@ -246,6 +298,7 @@ class Sealer:
             else:
                 await self._add(page)
                 self._after = page.after
+            self._check_open()
             if not self._seal_now_calls:
                 if self._turn.statistics().tasks_waiting:
                     return False  # an erasure, which need not wait for a backlog to be sealed
@@ -272,8 +325,15 @@ class Sealer:
                 await self._finish(self._open.last)
             if self._open is None:
                 first = rest.column("id")[0].as_py()
-                table = self.archive.messages
-                self._open = OpenSegment(table, self._policy, piece.day, first, trio.current_time())
+                self._open = OpenSegment(
+                    self.archive.messages,
+                    self._policy,
+                    piece.day,
+                    first,
+                    trio.current_time(),
+                    # Or else one whose tenure is over could write over what another has listed.
+                    "" if self._tenure is None else f"-{secrets.token_hex(4)}",
+                )
             rest = rest.slice(await self._in_thread(partial(self._open.add, rest)))
             if self._open.full:
                 await self._finish(self._open.last)
@@ -297,12 +357,28 @@ class Sealer:
             return
         segments = [] if current is None else [await self._in_thread(current.finish)]
         lost = [each for each in self._lost if each[0] <= upto]
-        await self.history.sync()
-        self.manifest = await self._in_thread(partial(self._list, segments, lost, upto))
+        try:
+            await self.history.sync()
+            if self._tenure is not None:
+                await self._tenure.check()
+        except BaseException:
+            await self._discard(segments)
+            raise
+        try:
+            self.manifest = await self._in_thread(partial(self._list, segments, lost, upto))
+        except Superseded:
+            await self._discard(segments)
+            raise
         self._lost = self._lost[len(lost) :]
         self._open = None
         for segment in segments:
             log.info("sealed", extra={"file": segment.file, "rows": segment.rows})
+
+    async def _discard(self, segments: Sequence[Segment]) -> None:
+        """Delete segments that are not listed, also when cancelled."""
+        for segment in segments:
+            with trio.CancelScope(shield=True), suppress(ArchiveError):  # a sweep will do it
+                await self._in_thread(self.archive.messages.path(segment).unlink)
 
     def _list(
         self, segments: Sequence[Segment], lost: Sequence[tuple[int, int]], upto: int
@@ -310,8 +386,9 @@ class Sealer:
         expected = self.manifest
 
         def edit(manifest: Manifest) -> Manifest:
-            if (manifest.epoch, manifest.sealed) != (expected.epoch, expected.sealed):
-                raise ArchiveError(f"archive {self.archive.folder}: another one is in its place")
+            is_expected = (manifest.epoch, manifest.sealed) == (expected.epoch, expected.sealed)
+            if not is_expected or not self._is_ours(manifest):
+                raise self._replaced()
             return msgspec.structs.replace(
                 manifest.plus(*segments),
                 sealed=upto,
@@ -343,7 +420,7 @@ async def open_sealer(
             another server, or can't be read or written.
         HistoryUnavailable: the log can't be read.
     """
-    lock = await trio.to_thread.run_sync(_lock, archive)
+    lock = await trio.to_thread.run_sync(lock_alone, archive)
     try:
         # With its first array, pyarrow imports pandas if it is installed. That takes half a
         # second, which is better spent before there are peers.
@@ -355,21 +432,3 @@ async def open_sealer(
     except BaseException:
         os.close(lock)
         raise
-
-
-def _lock(archive: Archive) -> int:
-    """Lock the archive for this server. Returns the descriptor to close when done."""
-    path = archive.folder / "_manifest" / "server-lock"
-    try:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise ArchiveError(f"archive {path}: {error.strerror}") from error
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(handle)
-        raise ArchiveError(f"archive {archive.folder}: another server uses it") from None
-    except OSError as error:
-        os.close(handle)
-        raise ArchiveError(f"archive {path}: {error.strerror}") from error
-    return handle

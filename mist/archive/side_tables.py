@@ -17,6 +17,11 @@ For readers:
   a day and at each start of the server. No tags: the token was removed.
 - Subscriptions that end because the server does are not counted as closed.
 
+Nodes that share an archive write each its own accounts, by its own clock: readers sum them.
+`sealed` is the minute that all nodes have written up to that are members of the engine then. The
+tokens are the same at all of them, and are written by the one that seals the archive; all of them
+also when another node begins to.
+
 A crash loses the minutes that were not written yet, at most ten, of all three tables, and no
 messages. While the disk is full, rows are buffered up to a limit; beyond that the oldest are
 lost, which is logged.
@@ -26,7 +31,8 @@ import logging
 import math
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from datetime import date
 from typing import Final
 
@@ -43,14 +49,17 @@ from mist.archive.table import Archive, Table
 from mist.auth import Record
 from mist.auth.registry import Registry
 from mist.broker.usage import UsageAccounting
+from mist.errors import MistError
 
-__all__ = ["SideTables", "SideTablesPolicy"]
+__all__ = ["OtherNodes", "SideTables", "SideTablesPolicy"]
 
 log = logging.getLogger("mist.archive")
 
 _MINUTE: Final = 60_000_000  # microseconds
 _PAGE: Final = 500  # tokens read between two checkpoints
 _SWEEP: Final = 3600.0  # seconds
+_OTHERS: Final = 3.0  # seconds for which other nodes' accounts are waited for
+_LOOK: Final = 0.25  # seconds
 _Batches = list[tuple[str, pa.RecordBatch]]
 
 
@@ -69,6 +78,22 @@ class SideTablesPolicy:
     most_rows: int = 2_000_000
 
 
+@attrs.frozen
+class OtherNodes:
+    """The nodes that share the archive.
+
+    Attributes:
+        seals: whether it is this one that seals it.
+        ask: asks them to write what they have; see `SideTables.seal_soon`.
+        accounted: the minute, since 1970, up to which all have written their accounts. May raise
+            `MistError`.
+    """
+
+    seals: Callable[[], bool]
+    ask: Callable[[], Awaitable[object]]
+    accounted: Callable[[], Awaitable[int | None]]
+
+
 class SideTables:
     """See the module.
 
@@ -78,8 +103,10 @@ class SideTables:
         registry: of the tokens.
         policy: when rows are written.
         clock: Unix seconds.
+        others: None where the archive is not shared.
 
     Attributes:
+        accounted: the minute, since 1970, up to which this server's accounts are written.
         waiting: rows not written yet.
         lost: rows dropped since the start.
         failures: failed attempts to write since the start.
@@ -93,6 +120,7 @@ class SideTables:
         policy: SideTablesPolicy | None = None,
         *,
         clock: Callable[[], float] = time.time,
+        others: OtherNodes | None = None,
     ) -> None:
         self.waiting = 0
         self.lost = 0
@@ -102,12 +130,15 @@ class SideTables:
         self._registry = registry
         self._policy = policy or SideTablesPolicy()
         self._clock = clock
+        self._others = others
         self._minute = self._now()
+        self.accounted = self._minute // _MINUTE
         self._written = trio.current_time()
         self._swept = -math.inf
         self._batches: _Batches = []  # of which tables; oldest first
         self._failing = False
         self._full = trio.Event()
+        self._soon = False
         self._turn = trio.Lock()
         self._thread = trio.CapacityLimiter(1)
         self._tokens: dict[str, tuple[str, ...]] = {}  # that have changed
@@ -124,8 +155,10 @@ class SideTables:
             try:
                 await self.collect()
                 waited = trio.current_time() - self._written
-                if waited >= self._policy.seconds or self.waiting >= self._policy.rows:
+                soon, self._soon = self._soon, False
+                if soon or waited >= self._policy.seconds or self.waiting >= self._policy.rows:
                     await self.flush()
+                    await self._note_all()
             except ArchiveError:
                 pass  # logged; the rows wait for the next minute
             except Exception:  # a bug of ours must not stop the server
@@ -133,19 +166,34 @@ class SideTables:
                 self.failures += 1
 
     async def seal_now(self) -> None:
-        """Write all that has been counted until now.
+        """Write all that has been counted until now, at all nodes.
 
         Raises:
             ArchiveError: see `flush`.
         """
+        if self._others is not None:
+            with suppress(MistError):
+                await self._others.ask()
         await self.collect()
         await self.flush()
+        if self._others is not None:
+            with trio.move_on_after(_OTHERS):
+                while not await self._note_all():  # noqa: ASYNC110  # nobody tells
+                    await trio.sleep(_LOOK)
+
+    def seal_soon(self) -> None:
+        """Have `run` write all that has been counted until now."""
+        self._soon = True
+        self._full.set()
 
     async def aclose(self) -> None:
         """Write what is buffered, even when cancelled; what fails is logged, and lost."""
         with trio.CancelScope(shield=True):
             try:
-                await self.seal_now()
+                await self.collect()
+                await self.flush()
+                with trio.move_on_after(_OTHERS):
+                    await self._note_all()
             except ArchiveError:
                 log.warning("accounts are lost", extra={"rows": self.waiting})
 
@@ -175,12 +223,15 @@ class SideTables:
             with trio.CancelScope(shield=True):
                 batches, self._batches = self._batches, []
                 sweep = trio.current_time() >= self._swept + _SWEEP
+                upto = self._minute // _MINUTE
                 left, error = await trio.to_thread.run_sync(
-                    self._write, batches, sweep, self._minute // _MINUTE, limiter=self._thread
+                    self._write, batches, sweep, upto, limiter=self._thread
                 )
                 self._batches = left + self._batches
                 self.waiting = sum(batch.num_rows for _, batch in self._batches)
                 self._written = trio.current_time()
+                if error is None:
+                    self.accounted = max(self.accounted, upto)
                 if sweep:
                     self._swept = self._written
         if error is None:
@@ -191,6 +242,18 @@ class SideTables:
             log.warning("accounts can't be written", extra={"reason": str(error)})
         self._failing = True
         raise error
+
+    async def _note_all(self) -> bool:
+        """Note what all nodes have written. Returns whether they have as much as this one."""
+        if self._others is None:
+            return True
+        try:
+            minute = await self._others.accounted()
+            if minute is not None:
+                await trio.to_thread.run_sync(self._note_complete, minute, limiter=self._thread)
+        except MistError:  # by another node then, or next time
+            return False
+        return minute is not None and minute >= self.accounted
 
     # minutes
 
@@ -243,6 +306,9 @@ class SideTables:
     async def _collect_tokens(self, minute: int) -> None:
         """Add the tokens that were changed or registered; once a day, all."""
         tokens, self._tokens = self._tokens, {}
+        if self._others is not None and not self._others.seals():
+            self._listed = None  # once it seals: all
+            return
         today, changes = day_of(minute), self._registry.statistics().changes
         if today != self._listed or changes != self._changes:
             # A registration calls no watcher, but is a change.
@@ -288,7 +354,7 @@ class SideTables:
             except ArchiveError as error:
                 failed = error
             left += part
-        if failed is None:
+        if failed is None and self._others is None:
             try:
                 self._note_complete(minute)
             except ArchiveError as error:

@@ -7,6 +7,8 @@ records since; and a node that is a little behind is not overtaken. Parts of wri
 has a checkpoint twice a day.
 
 Which node does it is settled by a lease. That two of them do is harmless, and told by the engine.
+It is taken only where a checkpoint is due, and not held all the time (`leases.run_under_lease`): so
+an idle node asks the engine for nothing more.
 """
 
 import logging

@@ -1,18 +1,20 @@
 """The eraser: carries out the erasures that have arrived at a mirror, beside what else arrives.
 
 An erasure is a record of the engine's log, so all mirrors erase the same. It may take long, and so
-is noted with the mirror until it is done: a node that is stopped meanwhile goes on with it.
+is noted with the mirror until it is done: a node that is stopped meanwhile goes on with it. What
+else has to know of it, such as an archive, is told before.
 """
 
 import logging
 from collections import OrderedDict
+from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
 import trio
 
 from mist.change import Change
 from mist.engine.node import Node
-from mist.errors import HistoryUnavailable
+from mist.errors import MistError
 from mist.history.erasure import Erased, Erasure, PendingErasure
 
 __all__ = ["Erase", "Eraser"]
@@ -35,11 +37,18 @@ class Eraser:
     Args:
         node: whose mirror it is.
         erase: what erases, as `History.erase`; None is the mirror's own.
+        note: called with the offset of each erasure that was carried out, before it counts as such.
     """
 
-    def __init__(self, node: Node, erase: Erase | None = None) -> None:
+    def __init__(
+        self,
+        node: Node,
+        erase: Erase | None = None,
+        note: Callable[[int], Awaitable[None]] | None = None,
+    ) -> None:
         self._mirror = node.mirror
         self._do = erase or node.history.erase
+        self._note = note
         self._done: OrderedDict[int, Erased] = OrderedDict()
         self._changed = Change()
 
@@ -56,12 +65,14 @@ class Eraser:
                 await self._mirror.erasures_arrived.wait()
             try:
                 await self._erase(self._mirror.erasures[0])
-            except HistoryUnavailable as error:
+            except MistError as error:
                 log.warning("an erasure is not carried out yet", extra={"reason": str(error)})
                 await trio.sleep(_RETRY)
 
     async def _erase(self, pending: PendingErasure) -> None:
         erased = await self._do(pending.erasure, upto=pending.upto)
+        if self._note is not None:
+            await self._note(pending.offset)
         await self._mirror.erased(pending)
         self._done[pending.offset] = erased
         if len(self._done) > _REMEMBERED:

@@ -54,7 +54,7 @@ async def run_under_lease(
         with suppress(EngineUnavailable):
             fence = await members.take(name, holder, LEASE)
         if fence is not None:
-            log.info("lease taken", extra={"lease": name, "fence": fence})
+            log.debug("lease taken", extra={"lease": name, "fence": fence})
             try:
                 await _Held(members, name, holder, fence, began).run(work)
             finally:

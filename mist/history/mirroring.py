@@ -116,6 +116,7 @@ class Mirror:
         notes: that are kept.
         erasures: that have arrived and are to be carried out; see `erased`.
         erasures_arrived: told of more of them.
+        begun: how often it has begun anew, since the start; counted before anything is removed.
 
     Args:
         access: to the log.
@@ -135,6 +136,7 @@ class Mirror:
         self.erasures = list(erasures)
         self.notes = dict(notes)
         self.erasures_arrived = Change()
+        self.begun = 0
 
     @property
     def newest(self) -> int:
@@ -177,6 +179,7 @@ class Mirror:
             HistoryUnavailable: nothing was changed. Ask again.
         """
         access = self._access
+        self.begun += 1
         async with access.maintenance_lock, access.writing():
 
             def work(store: BlockStore) -> LogMetadata:

@@ -26,6 +26,7 @@ from mist.sessions.sequencer import Sequencer
 
 if TYPE_CHECKING:
     from mist.archive.sealer import Sealer
+    from mist.archive.sharing import SharedSealer
     from mist.http.log_segments import Segments
 
 __all__ = ["LogPage", "LogReader", "Wanted"]
@@ -136,7 +137,7 @@ class LogReader:
         self._opened: Segments | None = None
 
     @property
-    def _sealer(self) -> "Sealer | None":
+    def _sealer(self) -> "Sealer | SharedSealer | None":
         return self._hub.sealer
 
     @property
@@ -243,7 +244,7 @@ class LogReader:
                 await self._in_thread(partial(found.convert, wanted.attributes))
             found.add(piece.batch)
 
-    async def _segments(self, sealer: "Sealer") -> "Segments":
+    async def _segments(self, sealer: "Sealer | SharedSealer") -> "Segments":
         if self._opened is None:
             self._opened = await self._in_thread(partial(_open, sealer))
         return self._opened
@@ -255,7 +256,7 @@ class LogReader:
 # in threads
 
 
-def _open(sealer: "Sealer") -> "Segments":
+def _open(sealer: "Sealer | SharedSealer") -> "Segments":
     from mist.http.log_segments import Segments
 
     return Segments(sealer.archive.messages)

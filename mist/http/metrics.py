@@ -275,6 +275,11 @@ class _Collector(Collector):
         yield GaugeMetricFamily(
             "mist_archive_segments", "Files of the archive.", len(sealer.manifest.segments)
         )
+        yield GaugeMetricFamily(
+            "mist_archive_sealing",
+            "Whether it is this server that seals the archive; of nodes, one at a time does.",
+            int(sealer.sealing),
+        )
         yield CounterMetricFamily(
             "mist_archive_failures", "Failed attempts to seal.", sealer.failures
         )

@@ -33,6 +33,7 @@ class NodeInfo(msgspec.Struct, frozen=True):
         offset: of the last record of that log that it has applied.
         newest: the highest id that it has delivered.
         registry: the version of its tokens.
+        sealing: whether it seals the archive.
         sessions, lifetime: connected now, and since its start.
         tag_sets: distinct ones that its sessions are subscribed to.
         connections: now, by transport.
@@ -51,6 +52,7 @@ class NodeInfo(msgspec.Struct, frozen=True):
     offset: int
     newest: int
     registry: int
+    sealing: bool
     sessions: int
     lifetime: int
     tag_sets: int
@@ -95,6 +97,7 @@ def _info(node: KnownNode) -> NodeInfo:
         offset=state.offset,
         newest=state.newest,
         registry=state.registry,
+        sealing=state.sealing,
         sessions=state.sessions,
         lifetime=state.lifetime,
         tag_sets=state.tag_sets,
@@ -116,6 +119,7 @@ _EXAMPLE: Final = {
     "offset": 1024,
     "newest": 65536,
     "registry": 0,
+    "sealing": True,
     "sessions": 2,
     "lifetime": 40,
     "tag_sets": 3,

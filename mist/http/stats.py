@@ -25,6 +25,7 @@ from mist.version import __version__
 
 if TYPE_CHECKING:
     from mist.archive.sealer import Sealer  # needs pyarrow, which is an extra
+    from mist.archive.sharing import SharedSealer
 
 __all__ = ["OPERATIONS", "resident_bytes", "routes"]
 
@@ -173,7 +174,9 @@ class _LogSize:
         self._due = -1.0
         self._first = 1
 
-    async def state(self, sequencer: Sequencer, sealer: "Sealer | None") -> HistoryState:
+    async def state(
+        self, sequencer: Sequencer, sealer: "Sealer | SharedSealer | None"
+    ) -> HistoryState:
         """The state of a log. Never raises, since stats are needed most when something fails."""
         failing = sequencer.failing
         try:

@@ -45,7 +45,8 @@ def accounted_up_to(archive: Archive) -> datetime | None:
     if not table.exists:
         return None
     manifest = table.current()
-    minutes = max([manifest.sealed, *(each.last + 1 for each in manifest.segments)])
+    last = max([each.last + 1 for each in manifest.segments], default=0)
+    minutes = manifest.sealed or last
     return datetime.fromtimestamp(minutes * 60, UTC) if minutes else None
 
 

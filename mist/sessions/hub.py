@@ -38,6 +38,7 @@ from mist.turns import Turns
 
 if TYPE_CHECKING:
     from mist.archive.sealer import Sealer  # needs pyarrow, which is an extra
+    from mist.archive.sharing import SharedSealer
     from mist.archive.side_tables import SideTables
 
 __all__ = ["Hub", "HubLimits", "HubStatistics"]
@@ -141,7 +142,7 @@ class Hub(InsidePublisher):
         self.ending = False
         self.sequencer: Sequencer | None = None
         self.nodes: Nodes | None = None
-        self.sealer: Sealer | None = None
+        self.sealer: Sealer | SharedSealer | None = None
         self.side_tables: SideTables | None = None
         self.keys_in_memory = KeysInMemory()
         self.clients = Clients()

@@ -364,6 +364,19 @@ class NodeSequencer(Sequencer):
             raise HistoryUnavailable(_REFUSED)
         return sent.offset
 
+    async def give_ids(self, count: int) -> None:
+        """Have the engine give so many ids to nothing.
+
+        Raises:
+            HistoryUnavailable: it may not have done so.
+        """
+        sent = _Sent(arrived=trio.Event())
+        await self._append(sent, b"", count)
+        assert sent.arrived is not None
+        await sent.arrived.wait()
+        if not sent.offset:
+            raise HistoryUnavailable(_REFUSED)
+
     async def reach(self, since: Since) -> None:
         await self._follower.reach(since.after or 0)
 

@@ -25,6 +25,8 @@ def describe(hub: Hub, *, name: str, advertise: str | None, uptime: float) -> No
         lag=0.0 if sequencer is None else round(sequencer.lag, 3),
         newest=0 if sequencer is None else sequencer.newest,
         registry=hub.registry.number,
+        sealing=hub.sealer is not None and hub.sealer.sealing,
+        accounts=0 if hub.side_tables is None else hub.side_tables.accounted,
         sessions=sessions.connected,
         lifetime=sessions.lifetime,
         tag_sets=hub.broker.tag_sets(),

@@ -5,7 +5,7 @@ for a while is listed as silent, and forgotten later.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -22,7 +22,7 @@ from mist.engine.members import Member
 from mist.engine.node import Node
 from mist.history.erasure import Erased, Erasure
 from mist.sessions.node_sequencer import NodeSequencer
-from mist.sessions.questions import answer_question
+from mist.sessions.questions import Seal, answer_question, encode_question, is_to_seal
 from mist.sessions.queue_members import QueueMembers
 from mist.sessions.realm_tags import RealmTags
 from mist.sessions.session_table import SessionTable
@@ -48,6 +48,9 @@ class NodeState(msgspec.Struct, frozen=True, omit_defaults=True):
         newest: the highest id that it has delivered.
         erasing: offset of the first erasure that it has not carried out yet; 0 where it has all.
         registry: version of its tokens.
+        sealing: whether it seals the archive.
+        accounts: the minute, since 1970, up to which its usage accounting is in the archive; 0
+            where it keeps none.
         sessions: connected now.
         lifetime: sessions since its start.
         tag_sets: distinct ones that its sessions are subscribed to.
@@ -65,6 +68,8 @@ class NodeState(msgspec.Struct, frozen=True, omit_defaults=True):
     newest: int = 0
     erasing: int = 0
     registry: int = 0
+    sealing: bool = False
+    accounts: int = 0
     sessions: int = 0
     lifetime: int = 0
     tag_sets: int = 0
@@ -104,7 +109,8 @@ class Nodes:
         node, sequencer: this server's.
         broker, sessions: of which other nodes ask.
         describe: this server as it is now; the offset is filled in.
-        erase: see `Eraser`.
+        erase, note_erasure: see `Eraser`.
+        seal_soon: called where a node asks all to seal; see `ask_to_seal`.
         checkpoint_bytes: see `mist.engine.checkpointing.LEAST`.
 
     Attributes:
@@ -121,11 +127,14 @@ class Nodes:
         describe: Callable[[], NodeState],
         *,
         erase: Erase | None = None,
+        note_erasure: Callable[[int], Awaitable[None]] | None = None,
+        seal_soon: Callable[[], None] | None = None,
         checkpoint_bytes: int = LEAST,
     ) -> None:
         self._node = node
         self._sequencer = sequencer
-        self._eraser = Eraser(node, erase)
+        self._eraser = Eraser(node, erase, note_erasure)
+        self._seal_soon = seal_soon
         self._checkpointer = Checkpointer(node, least=checkpoint_bytes)
         self._broker = broker
         self._sessions = sessions
@@ -168,6 +177,8 @@ class Nodes:
         )
 
     async def _answer(self, question: bytes) -> bytes | None:
+        if is_to_seal(question) and self._seal_soon is not None:
+            self._seal_soon()
         return await answer_question(self._broker, self._sessions, self._beats.node, question)
 
     async def all(self) -> list[KnownNode]:
@@ -245,6 +256,25 @@ class Nodes:
 
     async def _ask(self, question: bytes) -> Mapping[str, bytes]:
         return (await self._beats.ask(question)).answers
+
+    async def ask_to_seal(self) -> None:
+        """Ask all nodes to seal what they have. Whether they have done so is not known then.
+
+        Raises:
+            EngineUnavailable, TooManyQuestions: see `Beats.ask`.
+        """
+        await self._beats.ask(encode_question(Seal()))
+
+    async def accounted(self) -> int | None:
+        """The minute up to which the usage accounting of all nodes is in the archive.
+
+        Silent nodes count until they are forgotten. None where no node has an archive.
+
+        Raises:
+            EngineUnavailable: it doesn't answer.
+        """
+        minutes = [each.state.accounts for each in await self.all()]
+        return min([each for each in minutes if each], default=None)
 
     async def ask(self, question: bytes) -> tuple[Mapping[str, bytes], list[KnownNode]]:
         """Ask all nodes; see `Beats.ask`.

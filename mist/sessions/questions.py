@@ -2,6 +2,7 @@
 
     tags    every tag that a node's sessions are subscribed to, in order, a page at a time
     list    a page of a list for operators; see `mist.sessions.inspection`
+    seal    nothing: what the node has is to be sealed into the archive soon
 
 Nodes of several versions may be asked. One that does not know a question does not answer it, and is
 named as missing.
@@ -20,12 +21,14 @@ from mist.sessions.session_table import SessionTable
 
 __all__ = [
     "ListAfter",
+    "Seal",
     "TagPage",
     "TagsAfter",
     "answer_question",
     "decode_list",
     "decode_tags",
     "encode_question",
+    "is_to_seal",
 ]
 
 _BETWEEN: Final = 8  # bytes that a tag takes beside its own, at most
@@ -58,13 +61,24 @@ class ListAfter(msgspec.Struct, frozen=True, array_like=True, tag="list"):
     limit: int
 
 
-Question = TagsAfter | ListAfter
+class Seal(msgspec.Struct, frozen=True, array_like=True, tag="seal"):
+    """That it is to be sealed soon what there is. The answer is empty."""
+
+
+Question = TagsAfter | ListAfter | Seal
 
 _question: msgspec.msgpack.Decoder[Question] = msgspec.msgpack.Decoder(Question)
 _tags = msgspec.msgpack.Decoder(TagPage)
 _list = msgspec.msgpack.Decoder(Page)
 encode_question = msgspec.msgpack.Encoder().encode
 """A question as bytes."""
+
+_SEAL: Final = encode_question(Seal())
+
+
+def is_to_seal(body: bytes) -> bool:
+    """Whether a question is `Seal`."""
+    return body == _SEAL
 
 
 def decode_tags(answer: bytes) -> TagPage | None:
@@ -96,6 +110,9 @@ async def answer_question(
     except msgspec.MsgspecError:
         await trio.lowlevel.checkpoint()
         return None
+    if isinstance(question, Seal):
+        await trio.lowlevel.checkpoint()
+        return b""
     if isinstance(question, TagsAfter):
         return encode_question(await _tags_after(broker, question.after))
     after, inclusive = None, False

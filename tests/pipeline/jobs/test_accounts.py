@@ -82,6 +82,9 @@ def test_what_is_complete_up_to_when_is_known(archive: Archive, tmp_path: Path) 
     later = int(datetime(2026, 11, 22, 1, 30, tzinfo=UTC).timestamp()) // 60
     table.change(lambda manifest: msgspec.structs.replace(manifest, sealed=later))
     assert accounted_up_to(archive) == datetime(2026, 11, 22, 1, 30, tzinfo=UTC)
+    # A node that shares the archive is behind another.
+    table.change(lambda manifest: msgspec.structs.replace(manifest, sealed=later - 60))
+    assert accounted_up_to(archive) == datetime(2026, 11, 22, 0, 30, tzinfo=UTC)
 
 
 def test_accounts_have_no_ids() -> None:
