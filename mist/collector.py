@@ -31,6 +31,7 @@ _OLDEST: Final = 2  # generation
 _MOST: Final = 1_000  # objects in it that a full pass may traverse again
 _BURST: Final = 2  # passes over young objects; what they leave takes a full pass of up to 5 ms
 _INTERVAL: Final = 0.1  # seconds
+_IDLE: Final = 0.5  # seconds, while there are no passes: an idle server should sleep
 
 
 def settle() -> None:
@@ -45,9 +46,11 @@ async def keep_small() -> None:
 
     It affects the whole process, so it is for a server that has its process to itself.
     """
+    interval = _INTERVAL
     while True:
-        await trio.sleep(_INTERVAL)
+        await trio.sleep(interval)
         passes = gc.get_count()[_OLDEST]  # over young objects, since what is old was looked at
+        interval = _INTERVAL if passes else min(2 * interval, _IDLE)
         if passes > _BURST:
             gc.freeze()
         elif passes:

@@ -100,6 +100,23 @@ async def test_what_a_burst_leaves_is_not_traversed(keeping_small: None) -> None
     assert kept
 
 
+async def test_an_idle_process_is_woken_twice_a_second(
+    keeping_small: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = []
+    monkeypatch.setattr(gc, "get_count", lambda: looks.append(trio.current_time()) or (0, 0, 0))
+    await trio.sleep(1.5)
+    looks.clear()
+    await trio.sleep(10)
+    assert len(looks) == 20
+    # And again often, as soon as there is something to look at.
+    monkeypatch.setattr(gc, "get_count", lambda: looks.append(trio.current_time()) or (0, 0, 3))
+    await trio.sleep(0.5)
+    looks.clear()
+    await trio.sleep(1)
+    assert len(looks) >= 9
+
+
 def test_only_this_makes_full_passes() -> None:
     collector.settle()
     passes = gc.get_stats()[2]["collections"]

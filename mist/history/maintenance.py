@@ -20,6 +20,7 @@ __all__ = ["run_maintenance"]
 log = logging.getLogger("mist.history")
 
 _INTERVAL: Final = 0.25  # seconds; at 50 MB/s, a dozen megabytes of SQLite's WAL to checkpoint
+_IDLE: Final = 0.5  # seconds, while nothing is appended
 _STEPS: Final = 50  # of compaction in a row
 
 
@@ -46,7 +47,7 @@ async def run_maintenance(
         forget_keys: in the place of the history's own.
     """
     forget = forget_keys or history.forget_keys
-    failing = False
+    failing = is_idle = False
     boot = boot_id() or secrets.token_hex(8)  # of this process, where nothing else is known
     compacted = -1  # the newest id when nothing was left to compact
     next_trim = next_sweep = trio.current_time()
@@ -67,7 +68,8 @@ async def run_maintenance(
                 if sweep:
                     next_sweep = trio.current_time() + sweep_interval
             newest = (await history.position()).newest
-            if newest != compacted and await _compact(history):
+            is_idle = newest == compacted
+            if not is_idle and await _compact(history):
                 compacted = newest
             # Both have worked, so a failure of either is over.
             failing = failing and not trimming
@@ -75,7 +77,7 @@ async def run_maintenance(
             if not failing:
                 log.warning("history maintenance failed", extra={"reason": str(error)})
             failing = True
-        await trio.sleep(_INTERVAL)
+        await trio.sleep(_IDLE if is_idle else _INTERVAL)
 
 
 async def _note_clock(history: History, reading: Reading) -> None:
