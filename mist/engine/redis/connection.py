@@ -25,11 +25,27 @@ Reply: TypeAlias = "bytes | int | list[Reply] | hiredis.ReplyError | None"
 
 _SENT_AT_ONCE: Final = 1 << 20  # bytes
 _READ_AT_ONCE: Final = 1 << 18  # bytes
+_LONG: Final = 1 << 14  # bytes of an argument
 _SLOWEST: Final = 4 << 20  # bytes a second of large values
 _NOT_YET: Final = object()
 
 # Its stub knows only tuples of one.
 _pack: Callable[[tuple[bytes | str | int, ...]], bytes] = cast(Any, hiredis).pack_command
+
+
+def _pieces(command: Command) -> Sequence[bytes]:
+    """A command in Redis' protocol.
+
+    Where an argument is long, not by hiredis, which copies it several times: 1.2 ms for a
+    megabyte, that this one takes 0.05 for.
+    """
+    if all(not isinstance(each, bytes) or len(each) < _LONG for each in command):
+        return (_pack(tuple(command)),)
+    pieces = [b"*%d\r\n" % len(command)]
+    for each in command:
+        value = each if isinstance(each, bytes) else str(each).encode()
+        pieces += (b"$%d\r\n" % len(value), value, b"\r\n")
+    return pieces
 
 
 class ConnectionLost(Exception):
@@ -63,7 +79,7 @@ class Connection:
         Raises:
             ConnectionLost: see there.
         """
-        data = b"".join([_pack(tuple(each)) for each in commands])
+        data = b"".join([piece for each in commands for piece in _pieces(each)])
         replies: list[Reply] = []
         try:
             if len(data) <= _SENT_AT_ONCE:
