@@ -257,7 +257,7 @@ def _make_of_runs(
         numbers = dict(zip(lists, run_lists, strict=False))
         run_lists = list(map(numbers.__getitem__, names))
     sizes = [len(piece) + 1 for piece in pieces]
-    data = b"%b\n" % b"\n".join(pieces)
+    data = b"\n".join([*pieces, b""])  # and not a copy of all for the last LF
     text = b"\n".join(lists)
     return _make(sections, text, run_lists, runs.counts, sizes, gaps, data, start), text, run_lists
 
