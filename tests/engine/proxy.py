@@ -1,8 +1,9 @@
 """A proxy before an engine, which does to connections what networks do."""
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Literal
 
 import attrs
 import trio
@@ -22,6 +23,10 @@ class Proxy:
         delay: seconds for which each piece is held, on either way.
         delayed: on connections only on which these bytes have been sent; on all where it is empty.
         frozen: nothing is forwarded, nor is anything closed; it is once this is over.
+        trap: the first request that has these bytes springs it, once; none where it is empty.
+        where: it is sprung before the request is forwarded, which is thrown away then; behind it,
+            and its reply is thrown away; or once the reply was forwarded.
+        sprung: called then.
         losing_requests, losing_replies: these are thrown away.
         connections: so many were opened.
         received: bytes that came back.
@@ -32,10 +37,14 @@ class Proxy:
     delay: float = 0.0
     delayed: bytes = b""
     frozen: bool = False
+    trap: bytes = b""
+    where: Literal["before", "behind", "answered"] = "before"
+    sprung: Callable[[], None] = lambda: None
     losing_requests: bool = False
     losing_replies: bool = False
     connections: int = 0
     received: int = 0
+    _trapped: int = 0  # the connection whose next reply springs the trap
     _marked: set[int] = attrs.field(factory=set)  # connections on which `delayed` was sent
     _forgotten: int = 0  # connections up to this one are open at their ends only
     _changed: Change = attrs.field(factory=Change)
@@ -84,8 +93,20 @@ class Proxy:
                 if replies:
                     self.received += len(some)
                 losing = self.losing_replies if replies else self.losing_requests
+                if not replies and self.trap and self.trap in some:
+                    self.trap = b""
+                    if self.where == "before":
+                        losing = True
+                        self.sprung()
+                    else:
+                        self._trapped = number
+                springs = replies and number == self._trapped
+                losing = losing or (springs and self.where == "behind")
                 if not losing and number > self._forgotten:
                     await sink.send_all(some)
+                if springs:
+                    self._trapped = 0
+                    self.sprung()
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass
         nursery.cancel_scope.cancel()

@@ -8,16 +8,21 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TypeAlias
 
+import pytest
+
 from tests.engine.postgres_server import PostgresServer
 from tests.engine.redis_server import RedisServer
 from tests.processes import Process, serving, token_key
 from tests.system.test_storm import free_ports
 
-__all__ = ["APART", "EngineServer", "Nodes", "Ports", "engine_server"]
+__all__ = ["APART", "ON_REDIS", "EngineServer", "Nodes", "Ports", "engine_server"]
 
 EngineServer: TypeAlias = RedisServer | PostgresServer
 Ports: TypeAlias = tuple[int, int, int]
 """Of the listeners of a node, for lines, WebSockets and HTTP."""
+
+ON_REDIS = ("redis", pytest.param("postgres", marks=pytest.mark.slow))
+"""Kinds for tests in which the engine matters little: in CI a Redis will do."""
 
 APART = 4.0
 """Seconds. An engine that is killed sooner after a node can't know what that node had: another
@@ -59,17 +64,19 @@ class Nodes:
 
     Attributes:
         ports: of each node.
+        engines: the URL of the engine for each, which may lead there through something.
         killed: when one was last, by the monotonic clock.
     """
 
     def __init__(self, folder: Path, engine: EngineServer, count: int, *options: str) -> None:
         self.ports: list[Ports] = []
+        self.engines = [engine.url()] * count
         self.killed = 0.0
         for _ in range(count):
             one, two, three = free_ports(3)
             self.ports.append((one, two, three))
         key = token_key(folder)
-        self._options = ("--engine", engine.url(), "--token-key-file", str(key), *OPTIONS, *options)
+        self._options = ("--token-key-file", str(key), *OPTIONS, *options)
         self._folder = folder
         self._running: dict[int, tuple[ExitStack, Process]] = {}
 
@@ -81,8 +88,12 @@ class Nodes:
         ]
         stack = ExitStack()
         data = self._folder / f"node{number}"
-        node = stack.enter_context(serving(data, *self._options, listen=listen))
+        options = ("--engine", self.engines[number], *self._options)
+        node = stack.enter_context(serving(data, *options, listen=listen))
         self._running[number] = stack, node
+
+    def process(self, number: int) -> Process:
+        return self._running[number][1]
 
     def kill(self, number: int) -> None:
         """As a crash does it."""

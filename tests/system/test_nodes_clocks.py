@@ -12,7 +12,7 @@ import trio
 
 from tests.http.client import request
 from tests.processes import Process, dial, token_key
-from tests.system.nodes import EngineServer, engine_server
+from tests.system.nodes import ON_REDIS, EngineServer, engine_server
 from tests.system.test_faults import HOUR, put, serving_by
 from tests.transports.test_websocket import PATH
 from tests.transports.websockets import open_websocket
@@ -25,7 +25,7 @@ TOKEN = "t0ken"
 PAGE = {"Origin": "http://localhost:3000"}
 
 
-@pytest.fixture(params=["redis", pytest.param("postgres", marks=pytest.mark.slow)])
+@pytest.fixture(params=ON_REDIS)
 def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[EngineServer]:
     with engine_server(request.param, tmp_path) as server:
         yield server

@@ -14,14 +14,14 @@ import trio
 from tests.processes import Process
 from tests.system import test_nodes_tokens as on_redis
 from tests.system.linearizability import IMPOSSIBLE, Operation, is_linearizable
-from tests.system.nodes import EngineServer, engine_server
+from tests.system.nodes import ON_REDIS, EngineServer, engine_server
 from tests.system.test_nodes_tokens import Far, answer_of
 from tests.transports.lines import Lines, talk
 
 far, start = on_redis.far, on_redis.start
 
 
-@pytest.fixture(params=["redis", "postgres"])
+@pytest.fixture(params=ON_REDIS)
 def redis(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[EngineServer]:
     """The server of the nodes, whichever it is."""
     with engine_server(request.param, tmp_path) as server:

@@ -20,7 +20,7 @@ import pytest
 from mist.bench.process import raise_file_limit
 from tests.engine.redis_server import RedisServer
 from tests.processes import dial
-from tests.system.nodes import APART, EngineServer, Nodes, Ports, engine_server
+from tests.system.nodes import APART, ON_REDIS, EngineServer, Nodes, Ports, engine_server
 from tests.system.storm_clients import Clients, Settings, start_clients
 from tests.system.test_storm import register, told
 
@@ -149,7 +149,12 @@ def hand_overs(nodes: Nodes, engine: EngineServer) -> dict[str, Callable[[float]
         time.sleep(1)
         nodes.send(2, signal.SIGCONT)
 
-    each = (kill_node, restart_engine, stop_node)
+    def stop_engine(pause: float) -> None:
+        time.sleep(pause)
+        with engine.frozen():
+            time.sleep(1.5)
+
+    each = (kill_node, restart_engine, stop_node, stop_engine)
     return {do.__name__: do for do in each}
 
 
@@ -192,7 +197,7 @@ def move(folder: Path, engine: EngineServer, size: Size) -> None:
         resumed = size.clients * size.rounds
         print(
             f"\n{resumed:,} resumptions at three nodes, {during:,} of them while a node was "
-            f"killed, its engine was killed, or a node stood still: {connections:,} connections, "
+            f"or its engine was killed or stood still: {connections:,} connections, "
             f"{publisher.number * size.rooms:,} messages to {size.clients} clients in "
             f"{size.rooms} rooms, none lost, none twice; {time.monotonic() - began:.0f} s"
         )
@@ -207,8 +212,8 @@ def test_clients_resume_across_nodes_while_these_and_their_engine_die(
 
 @pytest.mark.slow
 def test_a_thousand_resumptions_across_nodes(tmp_path: Path, engine: EngineServer) -> None:
-    happens = ["kill_node", "restart_engine", "stop_node"]
-    move(tmp_path, engine, Size(120, 2, 10, rounds=18, missed=20, happens=happens))
+    happens = ["kill_node", "restart_engine", "stop_node", "stop_engine"]
+    move(tmp_path, engine, Size(120, 2, 10, rounds=24, missed=20, happens=happens))
 
 
 # clients of a node that is killed
@@ -273,6 +278,7 @@ def move_from_a_killed_node(
     return last
 
 
+@pytest.mark.parametrize("engine", ON_REDIS, indirect=True)
 def test_clients_of_a_killed_node_go_on_elsewhere_without_the_engine(
     tmp_path: Path, engine: EngineServer
 ) -> None:
