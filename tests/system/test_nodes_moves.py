@@ -196,8 +196,8 @@ def move(folder: Path, engine: EngineServer, size: Size) -> None:
         assert sum(each["too_many"] for each in found) == 0
         resumed = size.clients * size.rounds
         print(
-            f"\n{resumed:,} resumptions at three nodes, {during:,} of them while a node was "
-            f"or its engine was killed or stood still: {connections:,} connections, "
+            f"\n{resumed:,} resumptions at three nodes, {during:,} of them while a node or "
+            f"its engine was killed or stood still: {connections:,} connections, "
             f"{publisher.number * size.rooms:,} messages to {size.clients} clients in "
             f"{size.rooms} rooms, none lost, none twice; {time.monotonic() - began:.0f} s"
         )

@@ -36,6 +36,10 @@ async def test_a_node_that_is_cut_off_lets_nobody_in_and_comes_back(
     )
 
 
+async def test_of_many_registrations_of_one_token_one_succeeds(start: Start) -> None:
+    await on_redis.test_of_many_registrations_of_one_token_one_succeeds(start)
+
+
 @pytest.mark.slow
 async def test_changes_at_three_nodes_are_linearizable(start: Start) -> None:
     await on_redis.test_many_changes_at_three_nodes_are_linearizable(start)
