@@ -114,7 +114,7 @@ class RedisServer:
 
     def without_replicas(self) -> None:
         """Cut replicas off, which can't come back: what is written from now on they never get."""
-        self.ask("ACL", "SETUSER", "default", "-psync", "-replconf")
+        self.ask("ACL", "SETUSER", "default", "-sync", "-psync", "-replconf")
         self.ask("CLIENT", "KILL", "TYPE", "replica")
 
     def signal(self, number: int) -> None:

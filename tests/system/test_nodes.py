@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from random import Random
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import pytest
 import trio
@@ -24,6 +24,12 @@ from tests.processes import Process, dial, mist, serving, token_key
 from tests.system.test_durability import Unavailable, read_back, store_until_the_end
 
 EngineServer: TypeAlias = RedisServer | PostgresServer
+
+
+class HasUrl(Protocol):
+    """What nodes may have as their engine."""
+
+    def url(self) -> str: ...
 
 
 @pytest.fixture(params=["redis", "postgres"])
@@ -46,9 +52,10 @@ class Realm:
         folder: where they have their data.
         engine: of theirs.
         nodes: how many they are; numbered from 0 on.
+        options: of each of them.
     """
 
-    def __init__(self, folder: Path, engine: EngineServer, nodes: int) -> None:
+    def __init__(self, folder: Path, engine: HasUrl, nodes: int, *options: str) -> None:
         self.nodes = range(nodes)
         self.stored: dict[int, str] = {}
         self.repeated: list[int] = []
@@ -56,6 +63,7 @@ class Realm:
         self._folder = folder
         self._key = token_key(folder)
         self._engine = engine
+        self._options = options
         self._running: dict[int, tuple[ExitStack, Process]] = {}
         self._writers: list[threading.Thread] = []
         self._runs = 0
@@ -65,6 +73,7 @@ class Realm:
         stack = ExitStack()
         options = [*("--engine", self._engine.url(), "--token-key-file", str(self._key))]
         options += ("--checkpoint-bytes", "64KiB")  # so that there are some in a short time
+        options += self._options
         node = stack.enter_context(serving(self._folder / f"node{number}", *options))
         self._running[number] = stack, node
         return node.urls[0]

@@ -9,11 +9,14 @@ other member meanwhile: half of a realm is none.
 """
 
 import binascii
+import math
 import ssl
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Final
 
 import hiredis
+import trio
 
 from mist.engine.contract import EngineUnavailable
 from mist.engine.redis.connection import Reply
@@ -25,6 +28,7 @@ from mist.engine.redis.seeds import Seeds
 __all__ = ["ClusterDiscovery", "slot_of"]
 
 _SLOTS: Final = 16_384
+_SHORT: Final = 0.25  # seconds for the answer of another member
 _AGAIN: Final = 0.05  # seconds until a key that is being moved is asked for again
 
 
@@ -43,6 +47,7 @@ class ClusterDiscovery(Discovery):
     reply_timeout = 1.0
 
     def __init__(self, location: Location, context: ssl.SSLContext | None) -> None:
+        super().__init__()
         self._slot = slot_of(location.slot_name)
         self._name = location.name
         self._found: Address | None = None
@@ -63,6 +68,22 @@ class ClusterDiscovery(Discovery):
     def doubt(self) -> None:
         self._found = None
         self._seeds.postpone()
+
+    def suspect(self) -> None:
+        self._due = trio.current_time()
+
+    async def _look(self) -> bool:
+        self._due = math.inf
+        before = found = self._found
+        if before is None:
+            return False
+        self._seeds.postpone(before)  # which is the last to know
+        with trio.move_on_after(_SHORT), suppress(EngineUnavailable):
+            found = await self._seeds.ask(("CLUSTER", "SLOTS"), self._read)
+        if found == before or self._found != before:
+            return False
+        self._found = found
+        return True
 
     def redirect(self, error: hiredis.ReplyError, asked: Address) -> float | None:
         if says(error, "MOVED"):

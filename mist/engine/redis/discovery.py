@@ -10,6 +10,7 @@ import math
 from abc import ABC, abstractmethod
 
 import hiredis
+import trio
 
 from mist.engine.redis.location import Address
 
@@ -26,6 +27,10 @@ class Discovery(ABC):
 
     reply_timeout: float = math.inf
 
+    def __init__(self) -> None:
+        self._due = math.inf  # when to look whether it has moved, by trio's clock
+        self._looking = trio.Lock()
+
     @abstractmethod
     async def find(self) -> Address:
         """The server that has the realm. The caller has a deadline.
@@ -37,11 +42,23 @@ class Discovery(ABC):
     def doubt(self) -> None:
         """What was found last can't be used."""
 
+    def suspect(self) -> None:
+        """What was found last may have been replaced: `moved` looks at once."""
+
     async def moved(self) -> bool:
         """Whether the realm is at another server than the one that was found last.
 
         Looks at times only, and for a short time: where it can't be known, all stays as it is.
         """
+        if trio.current_time() < self._due:
+            return False
+        # All who come meanwhile wait: what they would ask of a server may be in vain.
+        async with self._looking:
+            return trio.current_time() >= self._due and await self._look()
+
+    async def _look(self) -> bool:
+        """Look whether it has moved, and say by `_due` when to look again."""
+        self._due = math.inf
         return False
 
     def redirect(self, error: hiredis.ReplyError, asked: Address) -> float | None:
@@ -63,6 +80,7 @@ class Fixed(Discovery):
     """The server at an address, whichever it is."""
 
     def __init__(self, address: Address) -> None:
+        super().__init__()
         self._address = address
 
     async def find(self) -> Address:

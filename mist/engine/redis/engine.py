@@ -47,6 +47,7 @@ class RedisEngine(FencedEngine[RedisFence]):
     def __init__(self, location: Location, pool: Pool, replicas: int = 0) -> None:
         self._realm = location.realm
         self._pool = pool
+        self._replicas = replicas
         fence = RedisFence(location, pool, replicas)
         super().__init__(fence)
         self._keys = (fence.head, fence.log)
@@ -140,14 +141,18 @@ class RedisEngine(FencedEngine[RedisFence]):
         while True:
             seen, run = fence.seen, fence.run
             own = (epoch, seen.offset, seen.time, node, serial, count, body, run)
-            known = self._known(epoch)
-            keys = (*self._all_keys, fence.tokens)
-            reply, problem = await fence.write(scripts.APPEND, keys, *own, known=known)
+            keys, problem = (*self._all_keys, fence.tokens), None
+            if self._replicas:
+                known = self._known(epoch)
+                reply, problem = await fence.write(scripts.APPEND, keys, *own, known=known)
+            else:
+                reply = await fence.evaluate(scripts.APPEND, keys, *own)
             match reply:
                 case [int(_), int(_), int(_)] if problem is not None:
                     raise problem
                 case [int(offset), int(first), int(time)]:
-                    self._note_replicated(epoch, offset)
+                    if self._replicas:
+                        self._note_replicated(epoch, offset)
                     fence.note(epoch, Seen(offset, time, first + count - 1))
                     return Placed(offset, first)
                 case b"unknown":
@@ -222,7 +227,7 @@ class RedisEngine(FencedEngine[RedisFence]):
         What is read is delivered: a failover must not take it back.
         """
         known, last = self._known(epoch), records[-1].offset
-        if not self._fence.replication or last <= known:
+        if last <= known:
             return records
         if records[0].offset <= known:
             return [each for each in records if each.offset <= known]
@@ -246,7 +251,8 @@ class RedisEngine(FencedEngine[RedisFence]):
                     self._move(epoch, Seen(after, time, newest), at_end=True)
                 return []
             case [int(offset), int(_), int(_), int(replicated), *fields]:
-                self._note_replicated(epoch, replicated)
+                if self._replicas:
+                    self._note_replicated(epoch, replicated)
                 return await self._follow(epoch, after, fields, offset)
             case _:
                 raise self._fence.forked(epoch)
@@ -302,7 +308,8 @@ class RedisEngine(FencedEngine[RedisFence]):
             records.append(
                 Record(after, int(first), int(count), known, node, int(serial), body, int(tokens))
             )
-        records = await self._replicated_of(epoch, records)
+        if self._replicas:
+            records = await self._replicated_of(epoch, records)
         last = records[-1]
         seen = Seen(last.offset, last.time, last.first + last.count - 1)
         self._move(epoch, seen, at_end=last.offset == offset)

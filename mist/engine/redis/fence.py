@@ -54,7 +54,9 @@ class RedisFence(Fence):
             EngineUnavailable: there is no answer, or it is an error.
             Forked: it is not there any more.
         """
-        (reply,) = await self._run(lambda whole: (script.command(keys, *arguments, whole=whole),))
+        (reply,) = await self.call(script.command(keys, *arguments))
+        if forgotten(reply):
+            (reply,) = await self.call(script.command(keys, *arguments, whole=True))
         return self.checked(reply)
 
     async def write(
@@ -72,8 +74,6 @@ class RedisFence(Fence):
             EngineUnavailable: there is no answer, or it is an error.
             Forked: it is not there any more.
         """
-        if not self.replication:
-            return await self.evaluate(script, keys, *arguments), None
         reply, *replicated = await self._run(
             lambda whole: (
                 script.command(keys, *arguments, whole=whole),

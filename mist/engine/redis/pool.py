@@ -7,7 +7,6 @@ new one: every call here may be repeated. New ones are opened with a backoff.
 Where the server may be another by and by (`discovery`), a call is also repeated at that one.
 """
 
-import math
 import random
 import ssl
 from collections.abc import Sequence
@@ -30,11 +29,12 @@ _FIRST_DELAY: Final = 0.02  # seconds until a connection is tried again; then tw
 _LAST_DELAY: Final = 0.5
 _ROLE: Final = 1.0  # seconds for which a server's role is taken for known
 _ROLE_QUESTION: Final = ("INFO", "replication")
+_SLOW: Final = 0.3  # seconds for a reply after which a server may have stood still
 _REDIRECTS: Final = 20  # that one call follows
 
 
 class _NoReply(Exception):
-    """A server has not answered for so long that another one may have taken its place."""
+    """A server has not answered for so long that another one may have taken its place, or has."""
 
 
 class NewRun(Exception):
@@ -66,9 +66,11 @@ class Pool:
         self._location = location
         self._context = context
         self._discovery = discovery or Fixed(location.servers[0])
+        self._may_move = discovery is not None
         self._idle: list[Connection] = []
         self._slots = trio.Semaphore(_MOST)
         self._calls: set[trio.CancelScope] = set()
+        self._asking: set[trio.CancelScope] = set()  # for replies of a server that may be replaced
         self._generation = 0  # grows as connections are dropped: what was opened before is not kept
         self._run = ""  # of the server that was last connected to
         self._delay = 0.0
@@ -119,8 +121,8 @@ class Pool:
     ) -> list[Reply]:
         redirects = 0
         while True:
-            if await self._discovery.moved():
-                await self._drop()
+            if self._may_move and await self._discovery.moved():
+                await self._leave()
             used = bool(self._idle)
             connection = self._idle.pop() if used else await self._open()
             if run is not None and connection.run != run:
@@ -136,7 +138,7 @@ class Pool:
                 await self._drop()
                 self._discovery.doubt()
             else:
-                seconds = self._redirect(replies, connection)
+                seconds = self._redirect(replies, connection) if self._may_move else None
                 if seconds is None or redirects == _REDIRECTS:
                     return replies
                 redirects += 1
@@ -167,7 +169,11 @@ class Pool:
             check = trio.current_time() > connection.checked + _ROLE
             if check:
                 commands = (_ROLE_QUESTION, *commands)
-            replies = await self._ask(connection, commands, scope, wait)
+            replies = (
+                await self._ask(connection, commands, scope, wait)
+                if self._may_move
+                else await connection.call(commands, scope)
+            )
             if check:
                 self._check_role(connection, replies.pop(0))
                 connection.checked = trio.current_time()
@@ -193,12 +199,27 @@ class Pool:
         scope: trio.CancelScope,
         wait: float,
     ) -> list[Reply]:
-        reply_timeout = self._discovery.reply_timeout
-        if reply_timeout == math.inf:
-            return await connection.call(commands, scope)
-        with trio.move_on_after(reply_timeout + wait) as own:
-            return await connection.call(commands, scope, own)
-        raise _NoReply
+        """The replies of a server that another one may replace.
+
+        Raises:
+            _NoReply: there is none, or the server has stood still and was replaced meanwhile.
+        """
+        began = trio.current_time()
+        with trio.move_on_after(self._discovery.reply_timeout + wait) as own:
+            self._asking.add(own)
+            try:
+                replies = await connection.call(commands, scope, own)
+            finally:
+                self._asking.discard(own)
+            if trio.current_time() < began + _SLOW:
+                return replies
+            self._discovery.suspect()
+        if own.cancelled_caught:
+            raise _NoReply
+        if await self._discovery.moved():
+            await self._leave()
+            raise _NoReply
+        return replies
 
     async def _put_back(self, connection: Connection) -> None:
         if self._closed or len(self._idle) >= _KEPT:
@@ -234,7 +255,25 @@ class Pool:
         if connection.run != self._run:
             await self._drop()
             self._run = connection.run
+        if self._may_move:
+            await self._confirm(connection)
         return connection
+
+    async def _confirm(self, connection: Connection) -> None:
+        """Look whether a server was replaced while a connection to it was opened.
+
+        One that stood still takes connections, and goes on as a master until it learns that it is
+        none.
+        """
+        self._discovery.suspect()
+        try:
+            moved = await self._discovery.moved()
+        except BaseException:
+            await connection.close()
+            raise
+        if moved:
+            await connection.close()
+            raise EngineUnavailable(f"{connection.name} was replaced")
 
     async def _connect(self) -> Connection:
         address = await self._discovery.find()
@@ -271,6 +310,12 @@ class Pool:
         with trio.CancelScope(shield=True):  # which does not wait for anything
             for each in idle:
                 await each.close()
+
+    async def _leave(self) -> None:
+        """Wait for nothing any more of a server that another one has replaced."""
+        for each in self._asking:
+            each.cancel()
+        await self._drop()
 
     async def close(self) -> None:
         """End calls that wait, and close all connections. Idempotent."""

@@ -48,9 +48,6 @@ class Replication:
         self.replicas = replicas
         self._name = name
 
-    def __bool__(self) -> bool:
-        return self.replicas > 0
-
     def commands(self, head: str, known: int = 0, *, whole: bool = False) -> tuple[Command, ...]:
         """What to send behind a command that has written, on the same connection.
 

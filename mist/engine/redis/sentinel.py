@@ -40,9 +40,9 @@ class SentinelDiscovery(Discovery):
     reply_timeout = 1.0
 
     def __init__(self, location: Location, context: ssl.SSLContext | None) -> None:
+        super().__init__()
         self._master = location.master
         self._found: Address | None = None
-        self._next = 0.0  # when to ask again, by trio's clock
         self._silent = 0  # questions since the last answer
         self._sentinels = len(location.servers)
         self._seeds = Seeds(
@@ -56,25 +56,26 @@ class SentinelDiscovery(Discovery):
 
     async def find(self) -> Address:
         self._found = await self._ask()
-        self._next = trio.current_time() + _INTERVAL
+        self._due = trio.current_time() + _INTERVAL
         return self._found
 
     def doubt(self) -> None:
         self._seeds.postpone()
 
-    async def moved(self) -> bool:
-        now = trio.current_time()
-        if self._found is None or now < self._next:
-            return False
+    def suspect(self) -> None:
+        self._due = trio.current_time()
+
+    async def _look(self) -> bool:
+        before = found = self._found
         self._silent += 1
-        self._next = now + (_INTERVAL if self._silent < self._sentinels else _LATER)
-        before, found = self._found, self._found
         with trio.move_on_after(_SHORT) as scope, suppress(EngineUnavailable):
             found = await self._ask()
             self._silent = 0
         if scope.cancelled_caught:
             self._seeds.postpone()
-        return self._found == before != found
+        later = _INTERVAL if self._silent < self._sentinels else _LATER
+        self._due = trio.current_time() + later
+        return found != before and self._found == before
 
     async def _ask(self) -> Address:
         return await self._seeds.ask(

@@ -194,7 +194,7 @@ class RedisTokens(SharedStore):
             wait: see `Pool.call`.
             written: whether to wait for the replicas that are to have what it has written.
         """
-        replicated = written and bool(self._replication)
+        replicated = written and self._replication.replicas > 0
 
         def commands(whole: bool) -> list[Command]:
             own: list[Command] = [script.command(keys, *arguments, whole=whole)]

@@ -99,7 +99,7 @@ async def test_a_failover_loses_nothing_that_a_replica_has(
     realm = f"failover{how.value}"
     async with (
         await open_at(cluster.url(realm), 1) as writing,
-        await open_at(cluster.url(realm)) as reader,
+        await open_at(cluster.url(realm), 1) as reader,
     ):
         epoch = (await reader.enter("r")).epoch
         writer, got = Writer(writing, "a"), list[bytes]()

@@ -1,0 +1,130 @@
+"""Nodes whose Redis fails over to a replica, by Sentinel, as processes.
+
+pytest tests/system/test_failover.py --slow -s -k ten     fails over ten times; prints its figures
+"""
+
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.engine.redis_sentinel import MASTER, Watched
+from tests.engine.redis_server import HOST, RedisServer, free_port
+from tests.processes import mist, token_key
+from tests.system.test_nodes import Realm, check, read_once_ready
+
+HEAD = "{mist:test}:head"
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Iterator[Watched]:
+    with Watched(tmp_path / "watched", "--appendfsync", "always") as watched:
+        yield watched
+
+
+@contextmanager
+def published(folder: Path, watched: Watched, *options: str) -> Iterator[Realm]:
+    """Two nodes at which somebody publishes."""
+    realm = Realm(folder, watched, 2, *options)
+    try:
+        for number in realm.nodes:
+            realm.start(number)
+            realm.write(number)
+        realm.until_stored(500)
+        yield realm
+    finally:
+        realm.close()
+
+
+def fail_over(realm: Realm, watched: Watched, how: signal.Signals) -> float:
+    """Have the master end; seconds until what came later is acknowledged."""
+    old = watched.master()
+    old.signal(how)
+    began = time.monotonic()
+    new = watched.until_replaced(old)
+    if how is signal.SIGSTOP:
+        old.signal(signal.SIGCONT)  # a master still, until it learns that it is none
+        time.sleep(1.0)
+        old.follow(new.port)  # Sentinels see to that, too, in their own time
+    else:
+        old.kill()
+        old.start()
+    realm.until_stored(500)  # of which 400 may have been under way
+    took = time.monotonic() - began
+    realm.until_stored(500)
+    return took
+
+
+# A master that goes on later has a replica for a moment that has not heard of the other one yet:
+# only where all replicas have what was acknowledged, the one that has taken its place does.
+@pytest.mark.parametrize(("how", "replicas"), [(signal.SIGKILL, "1"), (signal.SIGSTOP, "2")])
+def test_with_replicas_a_failover_loses_nothing(
+    tmp_path: Path, watched: Watched, how: signal.Signals, replicas: str
+) -> None:
+    with published(tmp_path, watched, "--engine-replicas", replicas) as realm:
+        fail_over(realm, watched, how)
+        check(realm)
+
+
+def test_without_one_what_was_lost_is_another_epoch(tmp_path: Path, watched: Watched) -> None:
+    with published(tmp_path, watched) as realm:
+        epoch = watched.master().ask("HGET", HEAD, "epoch")
+        watched.master().without_replicas()
+        realm.until_stored(1_000)
+        known = set(realm.stored)
+        fail_over(realm, watched, signal.SIGKILL)
+        assert watched.master().ask("HGET", HEAD, "epoch") != epoch
+        for number in realm.nodes:
+            realm.kill(number)
+        logs = [read_once_ready(realm.start(number)) for number in realm.nodes]
+        assert all(log == logs[0] for log in logs)
+        found = dict(logs[0])
+        assert len(set(found.values())) == len(logs[0])
+        assert realm.repeated == []
+        lost = {id_ for id_, text in realm.stored.items() if found.get(id_) != text}
+        assert len(lost & known) > 500
+        assert not lost & found.keys()  # no id has two contents
+
+
+@pytest.mark.slow
+def test_ten_failovers_lose_nothing(tmp_path: Path, watched: Watched) -> None:
+    with published(tmp_path, watched, "--engine-replicas", "1") as realm:
+        took = []
+        for turn in range(10):
+            took.append(fail_over(realm, watched, (signal.SIGKILL, signal.SIGSTOP)[turn % 2]))
+            replicas_are_back(watched)
+        check(realm)
+        print(
+            f"\n10 failovers, {len(realm.stored)} messages acknowledged, none lost; acknowledged "
+            f"again after {min(took):.1f} to {max(took):.1f} s"
+        )
+
+
+def replicas_are_back(watched: Watched) -> None:
+    give_up = time.monotonic() + 60
+    while watched.master().ask("INFO", "replication").count(b"state=online") < 2:
+        assert time.monotonic() < give_up, "replicas are missing"
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("replicas", ["", "1"])
+def test_a_wrong_start_is_told_in_one_line(tmp_path: Path, replicas: str) -> None:
+    folder = tmp_path / "redis"
+    folder.mkdir()
+    key = ("--token-key-file", str(token_key(tmp_path)))
+    with RedisServer(folder, "wheel", "--appendfsync", "always") as redis:
+        engine, why = redis.url(), "has 0 of the 1 replicas that engine_replicas asks for"
+        if not replicas:
+            query = "sentinel_password=hush-hush"
+            engine = f"redis+sentinel://me:hush@{HOST}:{free_port()}/{MASTER}?{query}"
+            why = "connection refused"
+        options = ("--engine", engine, "--engine-replicas", replicas or "0", *key)
+        run = mist("serve", "--data", str(tmp_path / "d"), *options)
+    assert run.returncode == 2
+    assert run.stderr.startswith("mist serve: engine: ")
+    assert why in run.stderr
+    assert run.stderr.count("\n") == 1
+    assert "hush" not in run.stderr + run.stdout
