@@ -213,6 +213,7 @@ async def test_a_replica_of_which_a_sentinel_tells_is_not_used(
     redis: RedisServer, other: RedisServer, open_at: Open, nursery: trio.Nursery
 ) -> None:
     old, new = [await Told().start(nursery) for _ in range(2)]
+    redis.ask("CONFIG", "SET", "appendfsync", "always")
     await trio.to_thread.run_sync(other.follow, redis.port)
     old.master, new.master = other.port, redis.port
     with pytest.raises(StartupError, match="is a replica"):
