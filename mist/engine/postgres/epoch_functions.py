@@ -102,6 +102,7 @@ DECLARE
   now bigint;
   since bigint;
   missing bigint;
+  before text[];
   same boolean;
   above bigint;
 BEGIN
@@ -137,11 +138,16 @@ BEGIN
     VALUES (p_node, run, now, p_place, p_time, p_newest, p_epoch)
     ON CONFLICT (node) DO UPDATE SET place = EXCLUDED.place, time = EXCLUDED.time,
       newest = EXCLUDED.newest, epoch = EXCLUDED.epoch;
+  -- Of epochs that this one goes on from. Any other is one that the log has lost, with what was in
+  -- it: it was begun after the last failover, and has not reached the one that has the log now.
+  before := ARRAY(SELECT a.epoch FROM {schema}.ancestor AS a) || ''::text;
   SELECT min(v.since), count(*) FILTER (WHERE v.epoch IS NULL),
       coalesce(
-        bool_and({schema}.{HAS}(v.place, v.time)) FILTER (WHERE v.epoch = head.epoch), true
+        bool_and(v.epoch = head.epoch AND {schema}.{HAS}(v.place, v.time))
+          FILTER (WHERE v.epoch <> ALL (before)),
+        true
       ),
-      greatest(head.newest, max(v.newest) FILTER (WHERE v.epoch = head.epoch))
+      greatest(head.newest, max(v.newest) FILTER (WHERE v.epoch <> ALL (before)))
     INTO since, missing, same, above FROM {schema}.vote AS v;
   IF missing > 0 AND now - since < p_votes THEN
     outcome := 'waiting';

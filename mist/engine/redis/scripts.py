@@ -150,14 +150,20 @@ if not since then
 end
 redis.call('HSET', KEYS[4], 'member ' .. ARGV[2],
   string.format('%s %s %s %s', ARGV[3], ARGV[4], ARGV[5], ARGV[6]))
+-- Of epochs that this one goes on from. Any other is one that the log has lost, with what was in
+-- it: it was begun after the last failover, and has not reached the one that has the log now.
+local before = {['']=true}
+for each in string.gmatch(redis.call('HGET', KEYS[1], 'ancestors') or '', '[^;]+') do
+  before[string.match(each, '^%S+')] = true
+end
 local votes, missing, same, above = redis.call('HGETALL', KEYS[4]), 0, true, newest
 for at = 1, #votes, 2 do
   if string.sub(votes[at], 1, 7) == 'member ' then
     local had, time, highest, of = string.match(votes[at + 1], '^(%d+) (%d+) (%d+) (.*)$')
     if not had then
       missing = missing + 1
-    elseif of == epoch then
-      same = same and has(tonumber(had), time)
+    elseif not before[of] then
+      same = same and of == epoch and has(tonumber(had), time)
       above = math.max(above, tonumber(highest))
     end
   end

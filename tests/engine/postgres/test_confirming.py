@@ -100,6 +100,29 @@ async def test_nothing_is_appended_before_all_members_have_said_what_they_have(
     assert [each.body for each in await read_all(a)] == [b"1", b"2", b"3", b""]
 
 
+async def test_an_epoch_that_is_lost_with_its_records_gives_no_id_twice(
+    open_on: Open, postgres: PostgresServer, schema: str
+) -> None:
+    """As two failovers in a row do: the second to a server that has not heard of the first."""
+    a, b = await beating(open_on, "a", "b")
+    first = await fill(a, 3, "a")
+    snapshot = Snapshot(postgres, schema)
+    second = (await b.enter("b2", Known(first, 5, 9))).epoch
+    assert (await a.enter("a2", Known(first, 3, 3))).epoch == second
+    await a.append("a2", 1, b"of the second", 1, second)
+    await catch_up([a, b])
+    snapshot.restore()
+    move(postgres, schema)
+    with trio.fail_after(10):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(told, a, 5)
+            nursery.start_soon(told, b, 5)
+    third = await a.enter("a3", Known(second, 5, 10))
+    assert third.epoch not in (first, second)
+    assert third.ancestors == (Ancestor(first, 3, 3),)
+    assert (await a.append("a3", 1, b"", 1, third.epoch)).first == 11
+
+
 async def test_a_member_that_has_less_is_asked_as_well(
     open_on: Open, postgres: PostgresServer, schema: str
 ) -> None:

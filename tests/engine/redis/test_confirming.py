@@ -110,6 +110,28 @@ async def test_nothing_is_appended_before_all_members_have_said_what_they_have(
     assert [each.body for each in await read_all(a)] == [b"1", b"2", b"3", b""]
 
 
+async def test_an_epoch_that_is_lost_with_its_records_gives_no_id_twice(
+    open_on: Open, redis: RedisServer
+) -> None:
+    """As two failovers in a row do: the second to a server that has not heard of the first."""
+    a, b = await beating(open_on, "a", "b")
+    first = await fill(a, 3, "a")
+    older = Older(redis)
+    second = (await b.enter("b2", Known(first, 5, 9))).epoch
+    assert (await a.enter("a2", Known(first, 3, 3))).epoch == second
+    await a.append("a2", 1, b"of the second", 1, second)
+    await catch_up([a, b])
+    older.restart()
+    with trio.fail_after(10):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_told, a, 5)
+            nursery.start_soon(_told, b, 5)
+    third = await a.enter("a3", Known(second, 5, 10))
+    assert third.epoch not in (first, second)
+    assert third.ancestors == (Ancestor(first, 3, 3),)
+    assert (await a.append("a3", 1, b"", 1, third.epoch)).first == 11
+
+
 async def test_a_member_that_has_less_is_asked_as_well(open_on: Open, redis: RedisServer) -> None:
     """The one that comes first has nothing that was lost; another has."""
     a, b = await beating(open_on, "a", "b")
