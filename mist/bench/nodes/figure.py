@@ -66,6 +66,10 @@ ASKED: Final = {
         _EVERYSEC: Asked(at_most=1.5),
         "postgres": Asked(at_most=1.5),
     },
+    "nobody asks, other node CPU": {
+        _EVERYSEC: Asked(at_most=1.5),
+        "postgres": Asked(at_most=1.5),
+    },
     "publish, engine CPU": {
         _EVERYSEC: Asked(at_most=0.8),
         "postgres": Asked(at_most=2.5),

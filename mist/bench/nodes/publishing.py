@@ -12,7 +12,7 @@ import attrs
 
 from mist.bench.load import Load, Run, Target, open_load
 from mist.bench.nodes.figure import Measured
-from mist.bench.nodes.realm import Realm
+from mist.bench.nodes.realm import Realm, RunningNode
 from mist.bench.script import NEVER_AGAIN, lists_that_never_come_again
 from mist.history import MAX_GROUP
 
@@ -42,20 +42,28 @@ class _Round:
 def measure_publishing(
     realm: Realm, *, seconds: float, rounds: int, never_again: int = NEVER_AGAIN
 ) -> list[Measured]:
-    """With tag lists that come in turns, and with such as hardly come again.
+    """With tag lists that come in turns, with a subscriber at the other node and with none there;
+    and with such as hardly come again.
 
     Args:
         seconds: of each round.
         never_again: messages that get a tag list each before the first comes again.
     """
-    few = _measure(realm, _REPEATED, seconds, rounds)
+    few = _measure(realm, realm.other, _REPEATED, seconds, rounds)
+    unasked = _measure(realm, realm.one, _REPEATED, seconds, rounds)
     lists = lists_that_never_come_again(never_again)
-    many = _measure(realm, lists, seconds, rounds)
-    return [*_figures("publish", _REPEATED, few), *_figures("publish new tags", lists, many)]
+    many = _measure(realm, realm.other, lists, seconds, rounds)
+    return [
+        *_figures("publish", _REPEATED, few),
+        _cpu("nobody asks, other node CPU", [(each.run, each.cpus[1]) for each in unasked]),
+        *_figures("publish new tags", lists, many),
+    ]
 
 
-def _measure(realm: Realm, lists: int, seconds: float, rounds: int) -> list[_Round]:
-    target = Target(realm.one.line, realm.other.line, quiet=QUIET)
+def _measure(
+    realm: Realm, subscribers: RunningNode, lists: int, seconds: float, rounds: int
+) -> list[_Round]:
+    target = Target(realm.one.line, subscribers.line, quiet=QUIET)
     messages = max(int(seconds * _MOST), 1)
     with open_load(target, 1, 1, messages=messages, size=SIZE, lists=lists) as load:
         load.stall_timeout = STALL_TIMEOUT
@@ -67,6 +75,7 @@ def _round(realm: Realm, load: Load, messages: int, seconds: float) -> _Round:
     meters = (realm.one.cpu, realm.other.cpu, realm.engine.cpu)
     before = [meter() for meter in meters]
     run = load.flood(messages, _WINDOW, seconds)
+    time.sleep(_REST)  # until a node that nobody waits for has all of it, too
     spent = [
         None if begin is None or (end := meter()) is None else end - begin
         for begin, meter in zip(before, meters, strict=True)

@@ -34,6 +34,7 @@ FIGURES = [
     "publish, node CPU",
     "publish, other node CPU",
     "publish, engine CPU",
+    "nobody asks, other node CPU",
     "publish new tags",
     "publish new tags, node CPU",
     "publish new tags, other node CPU",
