@@ -134,9 +134,11 @@ class Sealer:
                 if self._tenure is not None:
                     raise
                 pause = _RETRY
-            except Exception:  # a bug of ours must not stop the server
+            except Exception as error:  # a bug of ours must not stop the server
                 log.exception("sealing failed")
                 self.failures += 1
+                if self._tenure is not None:
+                    raise ArchiveError(f"archive {self.archive.folder}: {error!r}") from error
                 pause = _RETRY
             await trio.sleep(pause)
 

@@ -268,6 +268,11 @@ class SharedSealer:
             self._note_failure(error)
             await trio.sleep(_PAUSE)
             return
+        except Exception:  # a bug of ours must not stop the server
+            log.exception("the archive can't be taken over")
+            self._failures += 1
+            await trio.sleep(_PAUSE)
+            return
         log.info("this node seals the archive", extra={"sealed": manifest.sealed, "fence": fence})
         try:
             self._sealer = sealer

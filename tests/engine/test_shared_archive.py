@@ -19,6 +19,7 @@ from mist.archive.segments import read_segment
 from mist.archive.sharing import LOCK_TIMEOUT, SharedSealer, open_shared_sealer
 from mist.archive.tenure import LEASE, Superseded
 from mist.engine.eraser import Eraser
+from mist.engine.node import open_node
 from mist.history import Policy
 from mist.history.erasure import Erasure
 from tests.engine.nodes import Server, Start, same
@@ -345,35 +346,52 @@ async def test_a_mirror_keeps_what_is_not_sealed(start: Start, share: Share) -> 
     assert (await two.node.history.position()).first == 2
 
 
-async def test_no_mirror_that_began_anew_is_sealed_as_if_it_had_all(
+async def test_what_a_mirror_lacks_that_began_anew_is_left_to_others(
     start: Start, share: Share, archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It lacks, for a while, what the log has: that must not pass for erased."""
+    """It begins anew in the midst of sealing, behind the archive's end: that is no loss yet."""
+    one, two = await start(), await start()
+    first = await share(one)
+    await published(one, b"1")
+    await until(lambda: first.sealer.sealed == 1)
+    columns = one.node.history.columns
+    began: list[object] = []
+
+    async def columns_anew(*args: object, **options: object) -> object:
+        monkeypatch.undo()
+        one.engine.held = trio.Event()
+        await one.node.mirror.begin_anew(one.node.mirror.epoch, {}, 2, 2)
+        one.engine.held.set()
+        await until(lambda: one.node.mirror.newest == 3)
+        began.append(None)
+        return await columns(*args, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(one.node.history, "columns", columns_anew)
+    await published(two, b"2", b"3")
+    await until(lambda: bool(began))
+    await trio.sleep(1)
+    manifest = archive.messages.current()
+    assert (manifest.sealed, manifest.lost) == (1, ())
+    second = await share(two)
+    await until(lambda: second.sealer.sealed == 3)
+    assert [id_ for id_, _ in rows(archive)] == [1, 2, 3]
+
+
+async def test_nothing_is_listed_under_a_lease_that_has_ended(
+    start: Start, share: Share, archive: Archive
+) -> None:
+    """Also where nobody has taken the archive over yet."""
     one = await start()
     first = await share(one)
     await published(one, b"1")
     await until(lambda: first.sealer.sealed == 1)
-    sealer = first.sealer._sealer
-    assert sealer is not None
-    columns = one.node.history.columns
-    emptied: list[object] = []
-
-    async def from_an_empty_mirror(*args: object, **options: object) -> object:
-        monkeypatch.undo()
-        epoch = one.node.mirror.epoch
-        one.engine.held = trio.Event()
-        await one.node.mirror.begin_anew(epoch, {}, 0, 0)
-        page = await columns(*args, **options)  # type: ignore[arg-type]
-        emptied.append(page)
-        one.engine.held.set()
-        await until(lambda: one.node.mirror.newest == 3)
-        return page
-
-    monkeypatch.setattr(one.node.history, "columns", from_an_empty_mirror)
-    await published(one, b"2", b"3")
-    await until(lambda: bool(emptied))
-    await until(lambda: first.sealer.sealed == 3)
-    assert rows(archive) == [(1, b"1"), (2, b"2"), (3, b"3")]
+    members = one.engine.members
+    await members.give_up(LEASE, one.node.name)
+    assert await members.take(LEASE, "another", 60.0) is not None
+    await published(one, b"2")
+    await until(lambda: not first.sealer.sealing)
+    assert rows(archive) == [(1, b"1")]
+    await until(lambda: not unlisted(archive))
 
 
 # Erasures
@@ -477,8 +495,6 @@ async def test_an_archive_of_another_log_is_refused(
     first = await share(one)
     await published(one, b"1")
     await until(lambda: first.sealer.sealed == 1)
-    from mist.engine.node import open_node
-
     async with await open_node(f"memory://{secrets.token_hex(4)}", "memory://") as other:
         with pytest.raises(ArchiveError, match="of another log; restore that one"):
             await open_shared(archive, other)
@@ -499,8 +515,6 @@ async def open_shared(archive: Archive, node: object) -> SharedSealer:
 async def test_an_empty_archive_that_nodes_of_another_log_use_is_refused(
     start: Start, share: Share, archive: Archive
 ) -> None:
-    from mist.engine.node import open_node
-
     first = await share(await start())
     async with await open_node(f"memory://{secrets.token_hex(4)}", "memory://") as other:
         with pytest.raises(ArchiveError, match="nodes of another log use it"):
