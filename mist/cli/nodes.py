@@ -28,7 +28,7 @@ _SPANS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
     epilog="""\b
 Columns:
   NODE      its name, with * for the one that answers
-  STATUS    ready; why not; or silent: no heartbeat for so long
+  STATUS    ready; why not; or silent: no heartbeat for so long; and whether it seals the archive
   LAG       how far it is behind the engine's log
   NEWEST    the highest id that it has delivered
 
@@ -160,6 +160,8 @@ def _status(node: dict[str, Any]) -> Text:
         text = f"silent {node['age']:.1f} s"
     elif status == "not_ready":
         text = _text(node["reason"] or "not ready").plain.replace("_", " ")
+    if node.get("sealing"):  # older servers don't say
+        text += ", seals"
     return Text(text, _STYLES.get(status, ""))
 
 

@@ -1,6 +1,7 @@
 """`mist nodes`, as a process."""
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,6 +28,15 @@ def test_nodes_are_a_table(url: str) -> None:
     assert head.split()[:4] == ["NODE", "STATUS", "VERSION", "UP"]
     assert line.split()[:3] == ["eu-1*", "ready", __version__]
     assert line.rstrip().endswith("https://eu-1.example")
+
+
+def test_the_node_that_seals_is_marked(tmp_path: Path) -> None:
+    options = ("--engine", "memory://", "--tokens", "memory://", "--node", "one")
+    archive = ("--archive", str(tmp_path / "archive"))
+    with serving(tmp_path / "d", *options, *archive, listen=LISTEN) as node:
+        give_up = time.monotonic() + 10
+        while "ready, seals" not in (run := mist("nodes", "--url", node.urls[0])).stdout:
+            assert time.monotonic() < give_up, run.stdout
 
 
 def test_nodes_are_json_for_scripts(url: str) -> None:
