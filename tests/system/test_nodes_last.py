@@ -78,7 +78,7 @@ async def test_store_and_last_at_three_nodes_are_linearizable(far: Far) -> None:
 
 @pytest.mark.slow
 async def test_much_that_is_stored_and_asked_at_three_nodes_is_linearizable(far: Far) -> None:
-    made = await check_linearizable(await far(), 6, 150, 10)
+    made = await check_linearizable(await far(), 6, 40, 10)
     print(f"\n{made} times `store` and `last` at three nodes: linearizable")
 
 

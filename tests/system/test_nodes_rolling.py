@@ -197,8 +197,12 @@ def told(found: Counter[str]) -> str:
     return ", ".join(f"{count} x {what}" for what, count in found.items()) or "none"
 
 
-async def roll(site: Site, readers: int, rounds: int) -> None:
-    """Restart all nodes one after the other, again and again, half of them without a mirror."""
+async def roll(site: Site, readers: int, rounds: int, pause: float) -> None:
+    """Restart all nodes one after the other, again and again, half of them without a mirror.
+
+    Args:
+        pause: seconds between a node that is ready again and the next one.
+    """
     nodes, began = site.nodes, trio.current_time()
     restarts = 0
     async with trio.open_nursery() as nursery, AsyncExitStack() as stack:
@@ -211,7 +215,7 @@ async def roll(site: Site, readers: int, rounds: int) -> None:
                     nodes.forget(number)
                 await trio.to_thread.run_sync(nodes.start, number)
                 await trio.to_thread.run_sync(nodes.until_ready, number)
-                await trio.sleep(0.3)
+                await trio.sleep(pause)
                 restarts += 1
         site.done = True
         await site.all_read()
@@ -229,12 +233,13 @@ async def roll(site: Site, readers: int, rounds: int) -> None:
 async def test_nodes_are_restarted_one_after_another_and_nobody_misses_anything(
     site: Site,
 ) -> None:
-    await roll(site, readers=12, rounds=1)
+    await roll(site, readers=12, rounds=1, pause=0.3)
 
 
 @pytest.mark.slow
 async def test_nodes_are_restarted_again_and_again(site: Site) -> None:
-    await roll(site, readers=60, rounds=10)
+    # For longer than nginx takes a server that failed for down.
+    await roll(site, readers=60, rounds=7, pause=2.5)
 
 
 # together with the engine
