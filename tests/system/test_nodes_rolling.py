@@ -7,7 +7,9 @@ import json
 import logging
 import os
 import shutil
+import socket
 import subprocess
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
@@ -61,9 +63,22 @@ def nginx(folder: Path, nodes: Nodes) -> Iterator[int]:
     command = [find_nginx(), "-p", str(folder), "-e", "stderr", "-c", str(path)]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
         try:
+            give_up = time.monotonic() + 20
+            while not listens(port):
+                assert process.poll() is None, "nginx has ended"
+                assert time.monotonic() < give_up, "nginx does not listen"
+                time.sleep(0.01)
             yield port
         finally:
             process.terminate()
+
+
+def listens(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=5).close()
+    except OSError:
+        return False
+    return True
 
 
 @attrs.define(eq=False)
