@@ -10,6 +10,7 @@
     sealer        the task that moves a log's messages into segments
     open_segment  the segment that it writes
     side_tables   the task that writes usage accounting and token grants as tables
+    opening       opens an archive to seal it, for a server alone or for a node
     lineage       the lineage check: whether an archive is of this log
     sharing       an archive that nodes share: one seals at a time. `claiming`: it takes over;
                   `tenure`: until when it may seal; `locking`: which servers use an archive

@@ -30,17 +30,14 @@ from typing import Final, TypeVar
 import msgspec
 import trio
 
-from mist.archive.lineage import check_lineage
-from mist.archive.locking import lock_alone
 from mist.archive.manifest import ArchiveError, Manifest, Segment, join_ranges
 from mist.archive.open_segment import OpenSegment, Piece, SealPolicy, cut
-from mist.archive.rows import parts_to_batch
 from mist.archive.table import Archive
 from mist.archive.tenure import Superseded, Tenure
 from mist.errors import HistoryDamaged, HistoryUnavailable
 from mist.history import ColumnPage, Erased, Erasure, History
 
-__all__ = ["SealPolicy", "Sealer", "open_sealer"]
+__all__ = ["SealPolicy", "Sealer"]
 
 log = logging.getLogger("mist.archive")
 
@@ -55,7 +52,7 @@ _MAX_LOST: Final = 1_000  # ranges in a manifest
 
 
 class Sealer:
-    """Seals one log into one archive. Made by `open_sealer`.
+    """Seals one log into one archive. Made by `mist.archive.opening`.
 
     Args:
         forgiven: missing ids up to this one are no loss: retention removed them before there
@@ -408,29 +405,3 @@ class Sealer:
                 raise ArchiveError(f"archive {self.archive.folder}: {reason}") from error
 
         return await trio.to_thread.run_sync(run, limiter=self._thread)
-
-
-async def open_sealer(
-    archive: Archive, history: History, policy: SealPolicy | None = None
-) -> Sealer:
-    """Open a sealer that continues where the archive ends. Close it after use.
-
-    Called before anything is published: it may begin a new epoch of the log.
-
-    Raises:
-        ArchiveError: one line that says why not: the archive is another log's, in use by
-            another server, or can't be read or written.
-        HistoryUnavailable: the log can't be read.
-    """
-    lock = await trio.to_thread.run_sync(lock_alone, archive)
-    try:
-        # With its first array, pyarrow imports pandas if it is installed. That takes half a
-        # second, which is better spent before there are peers.
-        await trio.to_thread.run_sync(parts_to_batch, [])
-        manifest = await check_lineage(archive, history)
-        # Before the first segment the log may have gaps already, left by retention rules.
-        forgiven = 0 if manifest.segments else (await history.position()).expired
-        return Sealer(archive, history, policy or SealPolicy(), manifest, forgiven, lock)
-    except BaseException:
-        os.close(lock)
-        raise

@@ -31,11 +31,9 @@ from typing import Final
 import msgspec
 import trio
 
-from mist.archive.claiming import check_start, claim, is_related
-from mist.archive.locking import lock_shared
+from mist.archive.claiming import claim, is_related
 from mist.archive.manifest import ArchiveError, Manifest
 from mist.archive.open_segment import SealPolicy
-from mist.archive.rows import parts_to_batch
 from mist.archive.sealer import Sealer
 from mist.archive.table import Archive
 from mist.archive.tenure import LEASE, NodeTenure, Superseded, has_erased
@@ -44,12 +42,9 @@ from mist.engine.node import Node
 from mist.errors import HistoryUnavailable, MistError
 from mist.history import Erased, Erasure, Position
 
-__all__ = ["LOCK_TIMEOUT", "SharedSealer", "open_shared_sealer"]
+__all__ = ["SharedSealer"]
 
 log = logging.getLogger("mist.archive")
-
-LOCK_TIMEOUT: Final = 1.0
-"""Seconds for which a node waits for its turn to change a table of a shared archive."""
 
 _LOOK: Final = 1.0  # seconds between two looks at the manifest
 _PAUSE: Final = 1.0  # seconds after a failure
@@ -58,7 +53,7 @@ _NOBODY: Final = 15.0  # seconds after which nobody is expected to seal any more
 
 
 class SharedSealer:
-    """See the module. Made by `open_shared_sealer`.
+    """See the module. Made by `mist.archive.opening`.
 
     Args:
         node: this one.
@@ -333,35 +328,3 @@ class SharedSealer:
                     pass  # logged; the tenure ends by it
                 except Exception:  # a bug of ours must not stop the server
                     log.exception("sealing failed")
-
-
-async def open_shared_sealer(
-    archive: Archive,
-    node: Node,
-    policy: SealPolicy | None = None,
-    *,
-    give_ids: Callable[[int], Awaitable[None]],
-    ask: Callable[[], Awaitable[object]],
-) -> SharedSealer:
-    """Open a sealer of an archive that the nodes of an engine share. Close it after use.
-
-    Args:
-        give_ids, ask: see `SharedSealer`.
-
-    Raises:
-        ArchiveError: one line that says why not: the archive is another log's, a server of its own
-            uses it, or it can't be read, written or shared.
-        HistoryUnavailable: the mirror can't be read.
-    """
-    await trio.to_thread.run_sync(archive.check_shareable)
-    lock = await trio.to_thread.run_sync(lock_shared, archive)
-    try:
-        await trio.to_thread.run_sync(parts_to_batch, [])  # see `open_sealer`
-        is_whole = node.mirror.offset >= node.standing.offset
-        manifest = await check_start(archive, node.history, lock, is_whole=is_whole)
-    except BaseException:
-        os.close(lock)
-        raise
-    return SharedSealer(
-        archive, node, policy or SealPolicy(), manifest, lock, give_ids=give_ids, ask=ask
-    )

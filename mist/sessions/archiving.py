@@ -34,7 +34,8 @@ async def open_archive(config: Config, folder: Path, history: History) -> "Seale
         HistoryUnavailable: the history can't be read.
     """
     try:
-        from mist.archive.sealer import SealPolicy, open_sealer
+        from mist.archive.opening import open_sealer
+        from mist.archive.sealer import SealPolicy
     except ImportError as error:  # pyarrow or numpy
         raise _no_archive(error) from error
     try:
@@ -50,8 +51,8 @@ async def open_shared_archive(
 ) -> "SharedSealer":
     """What seals an archive that the nodes of an engine share. Otherwise as `open_archive`."""
     try:
+        from mist.archive.opening import LOCK_TIMEOUT, open_shared_sealer
         from mist.archive.sealer import SealPolicy
-        from mist.archive.sharing import LOCK_TIMEOUT, open_shared_sealer
     except ImportError as error:  # pyarrow or numpy
         raise _no_archive(error) from error
     try:

@@ -21,7 +21,8 @@ import pyarrow.parquet as pq
 import trio
 
 from mist.archive import Archive, lineage, rows
-from mist.archive.sealer import SealPolicy, open_sealer
+from mist.archive.opening import open_sealer
+from mist.archive.sealer import SealPolicy
 from mist.archive.segments import read_segment
 from mist.history import Durability, History, Policy, Publication
 from mist.history.opening import open_history

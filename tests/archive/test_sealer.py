@@ -19,7 +19,8 @@ from trio.testing import MockClock
 
 from mist.archive import Archive, ArchiveError
 from mist.archive.open_segment import OpenSegment
-from mist.archive.sealer import Sealer, SealPolicy, open_sealer
+from mist.archive.opening import open_sealer
+from mist.archive.sealer import Sealer, SealPolicy
 from mist.archive.segments import SegmentWriter, read_segment
 from mist.errors import HistoryUnavailable
 from mist.history import Durability, Erasure, History, Policy, Publication, Rule

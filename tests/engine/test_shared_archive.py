@@ -15,14 +15,17 @@ from mist.archive import Archive, ArchiveError
 from mist.archive.claiming import claim
 from mist.archive.locking import lock_alone
 from mist.archive.open_segment import OpenSegment, SealPolicy
+from mist.archive.opening import LOCK_TIMEOUT, open_shared_sealer
 from mist.archive.segments import read_segment
-from mist.archive.sharing import LOCK_TIMEOUT, SharedSealer, open_shared_sealer
+from mist.archive.sharing import SharedSealer
 from mist.archive.tenure import LEASE, Superseded
 from mist.engine.eraser import Eraser
 from mist.engine.node import open_node
-from mist.history import Policy
+from mist.history import Mark, Policy
 from mist.history.erasure import Erasure
 from tests.engine.nodes import Server, Start, same
+from tests.history.messages import one as message
+from tests.sessions.storing import bulk
 from tests.waiting import until
 
 SECRET = frozenset({"secret"})
@@ -227,9 +230,9 @@ async def test_a_log_in_another_epoch_takes_it_over_with_any_fence(
     assert (await claim(archive, one.node.history, 1)).epoch == one.sequencer.epoch
 
 
-async def fork(server: Server) -> None:
+async def fork(server: Server, lost: int = 0) -> None:
     before = server.sequencer.epoch
-    server.engine.lose(0)
+    server.engine.lose(lost)
     await until(lambda: server.sequencer.epoch != before)
 
 
@@ -246,6 +249,36 @@ async def test_it_goes_on_in_another_epoch(start: Start, share: Share, archive: 
     assert rows(archive)[:2] == [(1, b"1"), (2, b"2")]
     assert rows(archive)[-1] == (newest, b"3")
     assert archive.messages.current().epoch == one.sequencer.epoch
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+async def test_what_the_engine_has_lost_stays_where_it_was_sealed(
+    start: Start, share: Share, archive: Archive, sealed: bool
+) -> None:
+    one, two = await start(), await start()
+    first = await share(one)
+    await first.wait()
+    if not sealed:
+        await first.lose_lease()
+        await until(lambda: not first.sealer.sealing)
+        assert await one.engine.members.take(LEASE, "another", 60.0) is not None
+    await published(one, b"1", b"2", b"3")
+    await same(one, two)
+    if sealed:
+        await until(lambda: first.sealer.sealed == 3)
+    await fork(one, lost=2)
+    await until(lambda: two.sequencer.epoch == one.sequencer.epoch)
+    if not sealed:
+        await one.engine.members.give_up(LEASE, "another")
+    await published(two, b"new")
+    newest = two.sequencer.newest
+    assert newest == 4  # no id means two messages
+    second = await share(two)
+    await until(lambda: second.sealer.sealed == newest)
+    kept = [(1, b"1"), (2, b"2"), (3, b"3")] if sealed else [(1, b"1")]
+    assert rows(archive) == [*kept, (newest, b"new")]
+    manifest = archive.messages.current()
+    assert (manifest.epoch, manifest.lost) == (one.sequencer.epoch, ())
 
 
 async def test_it_keeps_what_the_log_has_lost_and_ids_go_on_above(
@@ -413,10 +446,11 @@ async def test_what_was_read_before_an_erasure_is_not_listed(
     second = await share(two)
     sealer = first.sealer._sealer
     assert sealer is not None
-    release = trio.Event()
+    reached, released = threading.Event(), threading.Event()
 
     def late_finish(segment: OpenSegment) -> object:
-        trio.from_thread.run(release.wait)
+        reached.set()
+        assert released.wait(20)
         return finish(segment)
 
     finish = OpenSegment.finish
@@ -424,17 +458,17 @@ async def test_what_was_read_before_an_erasure_is_not_listed(
         patched.setattr(OpenSegment, "finish", late_finish)
         # As if it did not hear of it any more.
         patched.setattr(sealer._tenure, "check", trio.lowlevel.checkpoint)
-        await published(one, b"1", b"secret")
+        both = bulk(message("a", "1"), message("secret", "secret"))
+        await one.sequencer.commit(both, Mark("", "w", 1))
         await until(lambda: two.sequencer.newest == 2)
-        await until(lambda: sealer._open is not None and sealer._after == 2)
-        await trio.sleep(0.1)
+        await until(reached.is_set)
         erasers = await erase(first, second)
         await until(lambda: len(two.node.mirror.erasures) == 1)
         nursery.start_soon(erasers[1].run)
         await until(lambda: not two.node.mirror.erasures)
         one.node.mirror.erasures.clear()  # nor of that
         one.node.mirror.offset -= 1
-        release.set()
+        released.set()
         await until(lambda: not first.sealer.sealing)
         assert archive.messages.current().segments == ()
         await until(lambda: not unlisted(archive))
