@@ -6,7 +6,7 @@
             async for message in subscription:
                 print(message.tags, message.text)
 
-This is the client for trio. `mist.client.sync` is the same for scripts without an event loop.
+It runs under asyncio and trio. `mist.client.sync` is the same for scripts without an event loop.
 
 Guarantees:
 
@@ -39,6 +39,7 @@ General layout, from the bottom up:
       line_codec        the line protocol: encode a command, decode a reply
       line              the line protocol: request pipelining
       frames            the JSON frames of a WebSocket
+    change, home            tasks that wait for a change; the loop that a client belongs to
     transport           the contract, and plain streams
     websocket           a WebSocket as a transport, with its handshake
     dial                open a stream, TLS and a WebSocket
@@ -69,6 +70,7 @@ from mist.client.errors import (
     HistoryOff,
     HistoryUnavailable,
     MessagesLost,
+    NoEventLoop,
     RegistryUnavailable,
     Rejected,
     Revoked,
@@ -96,6 +98,7 @@ __all__ = [
     "HistoryUnavailable",
     "Message",
     "MessagesLost",
+    "NoEventLoop",
     "Position",
     "RegistryUnavailable",
     "Rejected",

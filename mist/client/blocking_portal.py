@@ -1,25 +1,22 @@
 """Blocking portal: a thread that runs a client, and synchronous calls into it.
 
-The calls do not use `trio.from_thread`: waiting there can't be interrupted, and Ctrl-C must
-reach a script that waits for a message that never comes. A call that is interrupted in the
+Ctrl-C reaches a script that waits for a message that never comes: a call that is interrupted in the
 calling thread is cancelled in the client's.
 
-After `os.fork` the child has a copy of the client, but not its thread: nobody would ever answer.
-There every call raises, and closing does nothing, so that the parent's connection stays its own.
-(Refused: to reconnect in the child. It would repeat the parent's subscriptions, and deliver to
-both what only one of them asked for.)
+After `os.fork` the child has a copy of the client, but not its thread. There every call raises, see
+`mist.client.home`, and closing does nothing, so that the parent's connection stays its own.
 """
 
+import asyncio
 import os
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, suppress
-from typing import TypeVar
-
-import trio
+from typing import Any, TypeVar
 
 from mist.client.client import Client
+from mist.client.home import FORKED
 from mist.errors import ClientClosed
 
 __all__ = ["BlockingPortal"]
@@ -38,11 +35,14 @@ class BlockingPortal:
         self._opened: Future[Client] = Future()
         self._process = os.getpid()
         self._aborted = False
-        self._closed = False
         self._error: BaseException | None = None
-        self._token: trio.lowlevel.TrioToken
-        self._stop: trio.Event
-        self._nursery: trio.Nursery
+        self._loop: asyncio.AbstractEventLoop
+        self._stop: asyncio.Event
+        self._main_task: asyncio.Task[None] | None
+        self._tasks: dict[Future[Any], asyncio.Task[None]] = {}
+        self._lock = threading.Lock()  # held for no longer than a look:
+        self._calls: set[Future[Any]] = set()  # that wait, from all threads
+        self._ended = False
         self._thread = threading.Thread(
             target=self._run, args=(manager,), name="mist-client", daemon=True
         )
@@ -60,7 +60,7 @@ class BlockingPortal:
 
     def _run(self, manager: AbstractAsyncContextManager[Client]) -> None:
         try:
-            trio.run(self._main, manager)
+            asyncio.run(self._main(manager))
         except _Aborted:
             pass
         except BaseException as error:
@@ -69,21 +69,27 @@ class BlockingPortal:
             self._started.set()
             if not self._opened.done():
                 self._opened.set_exception(self._error or ClientClosed())
+            with self._lock:
+                self._ended = True
+                calls = [each for each in self._calls if not each.done()]
+            for each in calls:
+                each.set_exception(ClientClosed())
 
     async def _main(self, manager: AbstractAsyncContextManager[Client]) -> None:
-        self._token = trio.lowlevel.current_trio_token()
-        self._stop = trio.Event()
-        self._opening = trio.CancelScope()
+        self._loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
+        self._main_task = asyncio.current_task()
         self._started.set()
-        with self._opening:
-            async with manager as client:
-                async with trio.open_nursery() as self._nursery:
-                    self._opened.set_result(client)
-                    await self._stop.wait()
-                    self._closed = True
-                    self._nursery.cancel_scope.cancel()
-                if self._aborted:
-                    raise _Aborted
+        async with manager as client:
+            self._opened.set_result(client)
+            await self._stop.wait()
+            tasks = list(self._tasks.values())
+            for task in tasks:
+                task.cancel()
+            if tasks:
+                await asyncio.wait(tasks)
+            if self._aborted:
+                raise _Aborted
 
     @property
     def forked(self) -> bool:
@@ -97,52 +103,61 @@ class BlockingPortal:
             ClientClosed: the client is closed, or another process has it.
         """
         if self.forked:
-            raise ClientClosed(
-                "this client was connected by another process; connect again after a fork"
-            )
+            raise ClientClosed(FORKED)
         future: Future[_T] = Future()
-        scope = trio.CancelScope()
-
-        async def run() -> None:
-            try:
-                with scope:
-                    future.set_result(await function())
-            except Exception as error:
-                future.set_exception(error)
-            finally:
-                if not future.done():
-                    future.set_exception(ClientClosed())
-
-        def start() -> None:
-            if self._closed:
-                future.set_exception(ClientClosed())
-            else:
-                self._nursery.start_soon(run)
-
+        with self._lock:
+            if self._ended:
+                raise ClientClosed
+            self._calls.add(future)
         try:
-            self._token.run_sync_soon(start)
-        except trio.RunFinishedError:
-            raise ClientClosed from None
-        try:
+            self._run_soon(self._begin, function, future)
             return future.result()
         except BaseException:
-            self._run_soon(scope.cancel)
+            self._run_soon(self._cancel, future)
             raise
+        finally:
+            with self._lock:
+                self._calls.discard(future)
 
-    def _run_soon(self, function: Callable[[], object]) -> None:
-        with suppress(trio.RunFinishedError):
-            self._token.run_sync_soon(function)
+    def _begin(self, function: Callable[[], Awaitable[_T]], future: "Future[_T]") -> None:
+        if self._stop.is_set():
+            future.set_exception(ClientClosed())
+        else:
+            self._tasks[future] = asyncio.create_task(self._do(function, future))
+
+    async def _do(self, function: Callable[[], Awaitable[_T]], future: "Future[_T]") -> None:
+        try:
+            future.set_result(await function())
+        except Exception as error:
+            future.set_exception(error)
+        finally:
+            del self._tasks[future]
+            if not future.done():
+                future.set_exception(ClientClosed())
+
+    def _cancel(self, future: "Future[Any]") -> None:
+        task = self._tasks.get(future)
+        if task is not None:
+            task.cancel()
+
+    def _run_soon(self, function: Callable[..., object], *arguments: object) -> None:
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(function, *arguments)
 
     def close(self, *, aborted: bool, quiet: bool = False) -> None:
         """End the thread and wait for it; raise what closing the client raised."""
         if self.forked:
             return
         self._aborted = aborted
-        self._run_soon(self._stop.set if self._opened.done() else self._opening.cancel)
+        self._run_soon(self._stop.set if self._opened.done() else self._cancel_all)
         try:
             self._thread.join()
         except BaseException:  # interrupted while flushing: cancel the flush too
-            self._run_soon(self._opening.cancel)
+            self._run_soon(self._cancel_all)
             raise
         if self._error is not None and not quiet:
             raise self._error
+
+    def _cancel_all(self) -> None:
+        if self._main_task is not None:
+            self._main_task.cancel()

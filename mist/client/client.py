@@ -1,10 +1,12 @@
 """What a program calls: publisher, subscriptions, questions, administration."""
 
+import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Final
 
-import trio
+import anyio
+import anyio.lowlevel
 
 from mist.attributes import Attributes, change_of_json
 from mist.audience import Audience
@@ -182,6 +184,7 @@ class Client:
         subscription = Subscription(
             found,
             queue=queue,
+            home=self._state.home,
             raise_on_gap=raise_on_gap,
             on_gap=on_gap,
             since=None if since is None else parse_position(since),
@@ -203,7 +206,7 @@ class Client:
         found = tag_set(tags, self._limits.subscription_tags, ASK)
         self._state.check()
         self._subscriber.unsubscribe(found)
-        await trio.lowlevel.checkpoint()
+        await anyio.lowlevel.checkpoint()
 
     async def list(self) -> _TagSets:
         """This connection's subscriptions on the server, in the order made."""
@@ -215,9 +218,9 @@ class Client:
 
     async def ping(self) -> float:
         """The round-trip time in seconds. The server has handled all that was sent before."""
-        before = trio.current_time()
+        before = time.monotonic()
         await self._state.call(Ping())
-        return trio.current_time() - before
+        return time.monotonic() - before
 
     async def who(self) -> Connections:
         """Numbers of sessions on all listeners: `connected` now, `lifetime` since the start."""

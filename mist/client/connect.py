@@ -4,7 +4,7 @@ import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-import trio
+import anyio
 
 from mist.client.address import Address
 from mist.client.arguments import check_credentials
@@ -91,8 +91,8 @@ async def connect(
     )
     failure: BaseException | None = None
     try:
-        async with trio.open_nursery() as nursery:
-            await nursery.start(state.run)
+        async with anyio.create_task_group() as tasks:
+            await tasks.start(state.run)
             try:
                 yield Client(state, publisher, limits)
                 await state.drain(drain_seconds)
@@ -110,6 +110,6 @@ def _unwrapped(group: BaseExceptionGroup[BaseException]) -> BaseException:
     Where everything is being cancelled as well, the error alone is raised; the cancelled scope
     raises again at the next checkpoint.
     """
-    _, errors = group.split(trio.Cancelled)
+    _, errors = group.split(anyio.get_cancelled_exc_class())
     found = group if errors is None else errors
     return found.exceptions[0] if len(found.exceptions) == 1 else found

@@ -2,7 +2,9 @@
 
 import ssl
 
-import trio
+import anyio
+import anyio.abc
+from anyio.streams.tls import TLSStream
 
 from mist.client.address import Address
 from mist.client.errors import Rejected
@@ -35,31 +37,31 @@ async def open_transport(
             stream, host=address.authority, resource=address.resource, token=token
         )
     except BaseException:
-        await trio.aclose_forcefully(stream)
+        await anyio.aclose_forcefully(stream)
         raise
 
 
-async def _open_stream(address: Address, context: ssl.SSLContext | None) -> trio.abc.Stream:
+async def _open_stream(address: Address, context: ssl.SSLContext | None) -> anyio.abc.ByteStream:
     where = address.path or address.authority
-    stream: trio.abc.Stream
+    stream: anyio.abc.ByteStream
     try:
         if address.path:
-            stream = await trio.open_unix_socket(address.path)
+            stream = await anyio.connect_unix(address.path)
         else:
-            stream = await trio.open_tcp_stream(address.host, address.port)
+            stream = await anyio.connect_tcp(address.host, address.port)
     except OSError as error:
         raise ConnectError(f"{where}: {unreachable(error)}") from error
     if not address.tls:
         return stream
     context = ssl.create_default_context() if context is None else context
-    secure = trio.SSLStream(stream, context, server_hostname=address.host, https_compatible=True)
     try:
-        await secure.do_handshake()
+        return await TLSStream.wrap(
+            stream, hostname=address.host, ssl_context=context, standard_compatible=False
+        )
     except BaseException as error:
-        await trio.aclose_forcefully(stream)
-        if isinstance(error.__cause__, ssl.SSLCertVerificationError):
-            raise Rejected(f"{where}: {error.__cause__.verify_message}") from error
+        await anyio.aclose_forcefully(stream)
+        if isinstance(error, ssl.SSLCertVerificationError):
+            raise Rejected(f"{where}: {error.verify_message}") from error
         if isinstance(error, BROKEN):
             raise ConnectError(f"{where}: TLS handshake failed") from error
         raise
-    return secure

@@ -115,12 +115,12 @@ class Dialect(abc.ABC):
         """
 
     @abc.abstractmethod
-    def receive(self, data: bytes) -> list[Event]:
-        """The events in a chunk that arrived, in order.
+    def receive(self, data: bytes) -> Iterable[Event]:
+        """The events in a chunk that arrived, in order; iterated once, to its end.
 
         Raises:
-            ProtocolViolation: the server broke the protocol. The connection can't be used
-                after that.
+            ProtocolViolation: the server broke the protocol, behind the events before. The
+                connection can't be used after that.
         """
 
     @abc.abstractmethod

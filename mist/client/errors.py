@@ -4,6 +4,7 @@
     ├── BadArgument             (ValueError too) an invalid argument; nothing was sent
     │   └── Unframable          data with LF for the line protocol
     ├── Unsupported             (NotAllowed too) not available on this kind of connection
+    ├── NoEventLoop             (RuntimeError too) neither asyncio nor trio runs
     ├── ConnectError
     │   └── Rejected            connecting again can't help
     │       └── AccessDenied    (Unauthorized too) a wrong or revoked secret or token
@@ -37,6 +38,7 @@ __all__ = [
     "HistoryOff",
     "HistoryUnavailable",
     "MessagesLost",
+    "NoEventLoop",
     "RegistryUnavailable",
     "Rejected",
     "Revoked",
@@ -51,6 +53,15 @@ class BadArgument(ClientError, ValueError):
     """An invalid argument: a malformed URL, a secret with a space in it."""
 
     code = "bad_argument"
+
+
+class NoEventLoop(ClientError, RuntimeError):
+    """A client was to be connected outside an event loop, or in one of another kind."""
+
+    code = "no_event_loop"
+    message = (
+        "mist.client needs a running event loop, asyncio's or trio's; use mist.client.sync without"
+    )
 
 
 class Unframable(BadArgument):

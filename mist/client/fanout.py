@@ -8,7 +8,8 @@ the replay. So a message stays pending until it is certain which of the two it i
 
 from typing import Final
 
-import trio
+import anyio
+import anyio.lowlevel
 
 from mist.client.position import ServerHistory
 from mist.client.subscribe_request import SubscribeRequest
@@ -80,11 +81,11 @@ class Fanout:
         # in thousands. Meanwhile the server's outbox holds the rest. The wait is bounded, and
         # not repeated for a reader that doesn't use it, so one stalled subscription delays the
         # others once.
-        await trio.lowlevel.checkpoint()
+        await anyio.lowlevel.checkpoint()
         congested, self._congested = self._congested, set()
         while congested:
             before = {each: each.taken for each in congested}
-            with trio.move_on_after(_READER_TIMEOUT):
+            with anyio.move_on_after(_READER_TIMEOUT):
                 for each in congested:
                     await each.wait_uncongested()
             congested = {each for each in congested if each.congested}

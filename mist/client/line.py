@@ -31,7 +31,7 @@ could not be delivered otherwise.
 
 import re
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import attrs
@@ -142,24 +142,22 @@ class LineDialect(Dialect):
 
     # reading
 
-    def receive(self, data: bytes) -> list[Event]:
+    def receive(self, data: bytes) -> Iterator[Event]:
         end = data.rfind(b"\n") + 1
         if not end:
             self._keep_partial(data)
-            return []
+            return
         body = b"".join([*self._partial, data[: end - 1]])
         self._partial.clear()
         self._partial_size = 0
         self._keep_partial(data[end:])
-        events: list[Event] = []
         for line in body.split(b"\n"):
             if line.startswith(b"message "):
-                events.append(self._numbered(line))
+                yield self._numbered(line)
             elif line.startswith(RECORD_START):
-                events.append(self._message(line))
+                yield self._message(line)
             else:
-                events += self._reply(line)
-        return events
+                yield from self._reply(line)
 
     def _keep_partial(self, data: bytes) -> None:
         if data:

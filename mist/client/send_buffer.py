@@ -8,7 +8,7 @@ What was taken for writing is never put back, so nothing is written twice.
 from collections.abc import Callable
 from typing import Final
 
-from mist.change import Change
+from mist.client.change import Change
 from mist.client.dialect import Request
 
 __all__ = ["SendBuffer"]

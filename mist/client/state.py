@@ -8,8 +8,10 @@ for, the subscriptions (`mist.client.subscriber`) and what became of published m
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+import anyio
+import anyio.abc
+import anyio.lowlevel
 import attrs
-import trio
 
 from mist.client.address import Address
 from mist.client.dialect import (
@@ -24,6 +26,7 @@ from mist.client.dialect import (
 from mist.client.errors import AccessDenied, Unconfirmed, Unsupported
 from mist.client.fanout import Fanout
 from mist.client.frames import SUPPORTED
+from mist.client.home import Home
 from mist.client.options import Options, State
 from mist.client.position import ServerHistory
 from mist.client.publisher import Publisher
@@ -56,7 +59,7 @@ _SUBSCRIBE_COMMANDS: Final = (Resume, Subscribe, Unsubscribe)
 class _Call(Request):
     """A request that a task waits for."""
 
-    done: trio.Event = attrs.field(factory=trio.Event)
+    done: anyio.Event = attrs.field(factory=anyio.Event)
     error: ClientError | None = None
 
 
@@ -64,6 +67,7 @@ class ClientState:
     """State of one client. `run` is its only task.
 
     Attributes:
+        home: the event loop that it is at home in.
         subscriber: its subscriptions.
         lines: whether it speaks the line protocol; otherwise JSON frames.
         token: the token that a WebSocket handshake presents.
@@ -82,6 +86,7 @@ class ClientState:
         buffer: int,
         on_state: Callable[[State], None] | None,
     ) -> None:
+        self.home = Home()
         self.lines = address.protocol == "tcp"
         self.token = token
         self.state = State.CONNECTING
@@ -102,14 +107,15 @@ class ClientState:
     # calls of the program
 
     def check(self) -> None:
-        """Raise the error that ended the client, if it has ended."""
+        """Raise why the client can't be used: it has ended, or is at home elsewhere."""
+        self.home.check()
         if self._failure is not None:
             raise self._failure
 
     async def publish(self, line: bytes) -> None:
         """Queue a message; wait for room (backpressure). Cancelled, it was not queued."""
-        await trio.lowlevel.checkpoint_if_cancelled()
         self.check()
+        await self.home.checkpoint_if_cancelled()
         while self._send_buffer.full:
             await self._send_buffer.wait_for_room()
             self.check()
@@ -124,7 +130,7 @@ class ClientState:
         self._send_buffer.add(call)
         try:
             await call.done.wait()
-        except trio.Cancelled:
+        except anyio.get_cancelled_exc_class():
             self._send_buffer.remove(lambda request: request is call)
             raise
         if call.error is not None:
@@ -219,7 +225,7 @@ class ClientState:
 
     # lifecycle
 
-    async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
+    async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
         """Keep the connection up until `close`; started when it is connected the first time.
 
         Raises:
@@ -245,7 +251,7 @@ class ClientState:
         """
         if not (self._publisher.has_failures or self._in_flight):
             return
-        with trio.move_on_after(seconds) as scope:
+        with anyio.move_on_after(seconds) as scope:
             await self.flush()
         if scope.cancelled_caught:
             raise Unconfirmed(self._in_flight + self._publisher.unconfirmed)

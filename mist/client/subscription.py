@@ -10,12 +10,14 @@ from collections import deque
 from collections.abc import Callable
 from enum import Enum
 
+import anyio
+import anyio.lowlevel
 import attrs
-import trio
 
-from mist.change import Change
+from mist.client.change import Change
 from mist.client.dialect import Request
 from mist.client.errors import MessagesLost
+from mist.client.home import Home
 from mist.commands import Since
 from mist.errors import MistError
 from mist.message import Message, TagSet
@@ -68,6 +70,7 @@ class Subscription:
         tags: TagSet,
         *,
         queue: int,
+        home: Home,
         raise_on_gap: bool = False,
         on_gap: Callable[[Gap], None] | None = None,
         since: Since | None = None,
@@ -77,7 +80,7 @@ class Subscription:
         self.reconnects = 0
         # for `mist.client.subscriber` and `mist.client.fanout`
         self.since = since
-        self.settled = trio.Event()  # confirmed or refused for the first time
+        self.settled = anyio.Event()  # confirmed or refused for the first time
         self.request: Request | None = None  # in flight
         self.stage = Stage.INACTIVE
         self.pending: list[Message] = []
@@ -87,6 +90,7 @@ class Subscription:
         self._queue: deque[Message | Gap] = deque()
         self._limit = queue
         self._messages = 0  # in the queue, without gaps
+        self._home = home
         self._raise_on_gap = raise_on_gap
         self._on_gap = on_gap
         self._arrived = Change()
@@ -108,7 +112,8 @@ class Subscription:
             MessagesLost: with `raise_on_gap`, once for each gap; reading may go on after it.
             Revoked, ConnectionLost, ConnectError: why there will be no more.
         """
-        await trio.lowlevel.checkpoint_if_cancelled()
+        self._home.check()
+        await self._home.checkpoint_if_cancelled()
         while True:
             while not self._queue:
                 if self._ended:

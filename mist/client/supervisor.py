@@ -9,7 +9,8 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol
 
-import trio
+import anyio
+import anyio.abc
 
 from mist.client.address import Address
 from mist.client.dial import open_transport
@@ -78,12 +79,12 @@ class ConnectionSupervisor:
         self._send_buffer = send_buffer
         self._handler = handler
         self._closing = False
-        self._phase = trio.CancelScope()  # of connecting and talking, or of the backoff
+        self._phase = anyio.CancelScope()  # of connecting and talking, or of the backoff
         self._dialect: Dialect | None = None
         self._connected = False
         self._connected_at = 0.0
         self._reason: ClientError | None = None  # that the connection ended for
-        self._scope: trio.CancelScope | None = None  # of the connection's tasks
+        self._scope: anyio.CancelScope | None = None  # of the connection's tasks
         self._reading_since = math.inf  # when the current read began; inf while none waits
 
     @property
@@ -101,7 +102,9 @@ class ConnectionSupervisor:
         if self._scope is not None:
             self._stop(self._scope, error)
 
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+    async def run(
+        self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED
+    ) -> None:
         """Keep the connection up until `close`.
 
         Started once it is connected for the first time.
@@ -128,17 +131,17 @@ class ConnectionSupervisor:
                 raise error
             # A server that accepts connections only to drop them counts as failed; one that is
             # restarted, as servers behind a load balancer are one after another, does not.
-            lasted = self._connected and trio.current_time() - self._connected_at > _HEALTHY
+            lasted = self._connected and anyio.current_time() - self._connected_at > _HEALTHY
             failures = 1 if lasted else failures + 1
             if started:
                 self._handler.state_changed(State.RECONNECTING)
             delay = self._options.backoff.delay(failures)
             log.info("%s; trying again in %.1f s", error, delay)
             with self._new_phase():
-                await trio.sleep(delay)
+                await anyio.sleep(delay)
 
-    def _new_phase(self) -> trio.CancelScope:
-        self._phase = trio.CancelScope()
+    def _new_phase(self) -> anyio.CancelScope:
+        self._phase = anyio.CancelScope()
         if self._closing:
             self._phase.cancel()
         return self._phase
@@ -150,7 +153,7 @@ class ConnectionSupervisor:
         transport: Transport | None = None
         try:
             with self._new_phase():
-                with trio.move_on_after(self._options.connect_seconds):
+                with anyio.move_on_after(self._options.connect_seconds):
                     transport = await open_transport(
                         self._address,
                         ssl_context=self._options.ssl_context,
@@ -164,7 +167,7 @@ class ConnectionSupervisor:
         finally:
             self._disconnect()
             if transport is not None:
-                with trio.move_on_after(_CLOSE_TIMEOUT):
+                with anyio.move_on_after(_CLOSE_TIMEOUT):
                     await transport.aclose()
         reason = self._reason or ConnectionLost()
         if isinstance(reason, ConnectionLost) and not self._connected:
@@ -188,9 +191,9 @@ class ConnectionSupervisor:
         line = self._address.protocol == "tcp"
         self._dialect = dialect = LineDialect() if line else FrameDialect()
         greeting = self._handler.greeting()
-        ready, resubscribed = trio.Event(), trio.Event()
+        ready, resubscribed = anyio.Event(), anyio.Event()
         awaited: list[Request] = []  # subscribes to be answered before it counts as connected
-        scope = self._scope = trio.CancelScope()
+        scope = self._scope = anyio.CancelScope()
 
         def check_replies() -> None:
             if not ready.is_set() and _answered(greeting):
@@ -200,11 +203,11 @@ class ConnectionSupervisor:
                 resubscribed.set()
 
         with scope:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(
                     self._read, transport, dialect, scope, greeting, ready, check_replies
                 )
-                with trio.move_on_after(self._options.connect_seconds) as opening:
+                with anyio.move_on_after(self._options.connect_seconds) as opening:
                     await self._send(transport, dialect.write(greeting), scope)
                     await ready.wait()
                     first = self._handler.resubscribe()
@@ -218,10 +221,10 @@ class ConnectionSupervisor:
                     self._stop(scope, ConnectError(f"{_TIMED_OUT}{advice}"))
                 elif self._reason is None:
                     self._connected = True
-                    self._connected_at = trio.current_time()
+                    self._connected_at = anyio.current_time()
                     self._handler.state_changed(State.CONNECTED)
                     connected()
-                    nursery.start_soon(self._heartbeat, scope)
+                    tasks.start_soon(self._heartbeat, scope)
                     await self._write(transport, dialect, scope)
         if self._reason is not None:
             raise self._reason
@@ -232,25 +235,27 @@ class ConnectionSupervisor:
         where = address.path or address.authority
         return f"is {where} a {address.protocol} listener of mist?"
 
-    def _stop(self, scope: trio.CancelScope, error: ClientError) -> None:
+    def _stop(self, scope: anyio.CancelScope, error: ClientError) -> None:
         if self._reason is None:
             self._reason = error
         scope.cancel()
 
     async def _send(
-        self, transport: Transport, pieces: list[bytes], scope: trio.CancelScope
+        self, transport: Transport, pieces: list[bytes], scope: anyio.CancelScope
     ) -> bool:
         try:
             await transport.send(pieces)
         except ConnectionLost as error:
             # The server may have said why before it hung up: let the reader find it first.
-            with trio.move_on_after(_CLOSE_TIMEOUT):
-                await trio.sleep_forever()
+            with anyio.move_on_after(_CLOSE_TIMEOUT):
+                await anyio.sleep_forever()
             self._stop(scope, error)
             return False
         return True
 
-    async def _write(self, transport: Transport, dialect: Dialect, scope: trio.CancelScope) -> None:
+    async def _write(
+        self, transport: Transport, dialect: Dialect, scope: anyio.CancelScope
+    ) -> None:
         while True:
             pieces = dialect.write(await self._send_buffer.take())
             if not await self._send(transport, pieces, scope):
@@ -261,14 +266,14 @@ class ConnectionSupervisor:
         self,
         transport: Transport,
         dialect: Dialect,
-        scope: trio.CancelScope,
+        scope: anyio.CancelScope,
         greeting: Sequence[Request],
-        ready: trio.Event,
+        ready: anyio.Event,
         check_replies: Callable[[], None],
     ) -> None:
         try:
             while True:
-                self._reading_since = trio.current_time()
+                self._reading_since = anyio.current_time()
                 data = await transport.receive()
                 self._reading_since = math.inf
                 for event in dialect.receive(data):
@@ -286,7 +291,7 @@ class ConnectionSupervisor:
             self._stop(scope, error)
 
     def _greeting_error(
-        self, dialect: Dialect, greeting: Sequence[Request], ready: trio.Event
+        self, dialect: Dialect, greeting: Sequence[Request], ready: anyio.Event
     ) -> ClientError | None:
         """What a server that hung up during the greeting had answered to it."""
         if ready.is_set():
@@ -299,18 +304,18 @@ class ConnectionSupervisor:
             return error
         return None
 
-    async def _heartbeat(self, scope: trio.CancelScope) -> None:
+    async def _heartbeat(self, scope: anyio.CancelScope) -> None:
         """Ping, and end a connection whose peer is gone without closing it."""
         seconds = self._options.keepalive_seconds
         ping: Request | None = None
         while True:
-            await trio.sleep(seconds)
+            await anyio.sleep(seconds)
             if ping is None or ping.reply is not None:
                 ping = Request(Ping())
                 self._send_buffer.add(ping)
             # Its reply may be queued behind a long replay, or wait for slow readers here; so
             # what counts is how long a read has brought nothing.
-            elif trio.current_time() - self._reading_since >= seconds:
+            elif anyio.current_time() - self._reading_since >= seconds:
                 self._stop(scope, ConnectionLost(f"connection lost: silent for {seconds:g} s"))
 
 

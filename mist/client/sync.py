@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from typing import Any, Self
 
-import trio
+import anyio
 
 from mist.attributes import Attributes
 from mist.audience import Audience
@@ -84,7 +84,7 @@ class Subscription:
         return next(self._taken)
 
     async def _take(self) -> list[Message]:
-        with trio.move_on_after(float("inf") if self._timeout is None else self._timeout):
+        with anyio.move_on_after(float("inf") if self._timeout is None else self._timeout):
             try:
                 first = await anext(self._subscription)
             except StopAsyncIteration:

@@ -10,7 +10,8 @@ import os
 from collections.abc import Iterator
 from typing import Final
 
-import trio
+import anyio
+import anyio.abc
 
 from mist.errors import ConnectionLost
 
@@ -26,7 +27,13 @@ __all__ = [
 
 _READ_SIZE: Final = 65_536  # bytes
 _NOBODY_LISTENS: Final = (errno.ECONNREFUSED, errno.ENOENT)  # the latter at a Unix socket's path
-BROKEN: Final = (OSError, trio.BrokenResourceError, trio.ClosedResourceError)
+# What TLS finds wrong is an OSError.
+BROKEN: Final = (
+    OSError,
+    anyio.BrokenResourceError,
+    anyio.ClosedResourceError,
+    anyio.EndOfStream,
+)
 
 
 class Transport(abc.ABC):
@@ -57,7 +64,7 @@ class Transport(abc.ABC):
 class StreamTransport(Transport):
     """A plain stream of bytes."""
 
-    def __init__(self, stream: trio.abc.Stream) -> None:
+    def __init__(self, stream: anyio.abc.ByteStream) -> None:
         self._stream = stream
 
     async def send(self, pieces: list[bytes]) -> None:
@@ -70,31 +77,30 @@ class StreamTransport(Transport):
         try:
             await self._stream.aclose()
         except BROKEN:
-            await trio.aclose_forcefully(self._stream)
+            await anyio.aclose_forcefully(self._stream)
 
 
-async def read_some(stream: trio.abc.Stream) -> bytes:
+async def read_some(stream: anyio.abc.ByteStream) -> bytes:
     """The next bytes of a stream; never empty. Raises `ConnectionLost` at its end."""
     try:
-        data = await stream.receive_some(_READ_SIZE)
+        return await stream.receive(_READ_SIZE)
+    except anyio.EndOfStream:
+        raise ConnectionLost("connection lost: closed by the server") from None
     except BROKEN as error:
         raise ConnectionLost(f"connection lost: {reason(error)}") from error
-    if not data:
-        raise ConnectionLost("connection lost: closed by the server")
-    return bytes(data)
 
 
-async def write_all(stream: trio.abc.Stream, data: bytes) -> None:
+async def write_all(stream: anyio.abc.ByteStream, data: bytes) -> None:
     """Write to a stream. Raises `ConnectionLost` where it is broken."""
     try:
-        await stream.send_all(data)
+        await stream.send(data)
     except BROKEN as error:
         raise ConnectionLost(f"connection lost: {reason(error)}") from error
 
 
 def reason(error: BaseException) -> str:
     """The system's text for an error, fit to print."""
-    cause = error.__cause__ if isinstance(error, trio.BrokenResourceError) else error
+    cause = error.__cause__ if isinstance(error, anyio.BrokenResourceError) else error
     if isinstance(cause, OSError):
         return (cause.strerror or str(cause)).lower()
     return "connection broken"
@@ -102,7 +108,7 @@ def reason(error: BaseException) -> str:
 
 def unreachable(error: OSError) -> str:
     """Why no address of a server could be reached, fit to print; with advice where there is any."""
-    # trio tries several addresses, and its own error says no more than that all of them failed.
+    # anyio tries several addresses, and its own error says no more than that all of them failed.
     causes = list(_causes(error))
     text = ", ".join(dict.fromkeys(_words(each) for each in causes))
     if all(each.errno in _NOBODY_LISTENS for each in causes):
@@ -111,7 +117,7 @@ def unreachable(error: OSError) -> str:
 
 
 def _words(error: OSError) -> str:
-    # trio's own text repeats the address; a name that isn't found has a number of its own.
+    # An event loop may repeat the address; a name that isn't found has a number of its own.
     number = error.errno or 0
     return os.strerror(number).lower() if number > 0 else reason(error)
 

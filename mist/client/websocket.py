@@ -8,7 +8,8 @@ from collections import deque
 from contextlib import suppress
 from typing import Final
 
-import trio
+import anyio
+import anyio.abc
 from wsproto import ConnectionType, WSConnection
 from wsproto.connection import ConnectionState
 from wsproto.events import (
@@ -36,7 +37,7 @@ _TOO_BIG: Final = 1009
 
 
 async def open_websocket(
-    stream: trio.abc.Stream, *, host: str, resource: str, token: str | None
+    stream: anyio.abc.ByteStream, *, host: str, resource: str, token: str | None
 ) -> "WebSocketTransport":
     """Do the handshake on a new stream. Failed or cancelled, the stream can't be used further.
 
@@ -91,10 +92,10 @@ def _rejection(status: int) -> ClientError:
 class WebSocketTransport(Transport):
     """An open WebSocket."""
 
-    def __init__(self, websocket: WSConnection, stream: trio.abc.Stream) -> None:
+    def __init__(self, websocket: WSConnection, stream: anyio.abc.ByteStream) -> None:
         self._websocket = websocket
         self._stream = stream
-        self._write_lock = trio.Lock()  # the reader writes too: it answers pings
+        self._write_lock = anyio.Lock()  # the reader writes too: it answers pings
         self._arrived: deque[bytes] = deque()
         self._parts: list[bytes] = []  # of an incomplete message
         self._size = 0  # characters in them
@@ -103,7 +104,7 @@ class WebSocketTransport(Transport):
     async def send(self, pieces: list[bytes]) -> None:
         if not self._is(ConnectionState.OPEN):
             # The reader will find the reason, and end the connection.
-            await trio.sleep_forever()
+            await anyio.sleep_forever()
         frames = [self._websocket.send(TextMessage(data=piece.decode())) for piece in pieces]
         await self.transmit(b"".join(frames))
 
@@ -163,7 +164,7 @@ class WebSocketTransport(Transport):
         except ConnectionLost:
             pass
         finally:
-            await trio.aclose_forcefully(self._stream)
+            await anyio.aclose_forcefully(self._stream)
 
     def _is(self, *states: ConnectionState) -> bool:
         return self._websocket.state in states

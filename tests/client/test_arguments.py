@@ -5,10 +5,11 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from mist.client import AccessDenied, BadArgument, Client, ConnectError, connect
+from mist.client import AccessDenied, BadArgument, Client, ConnectError
 from mist.client.arguments import payload, tag_set, token_text
 from mist.errors import DataTooLong, EmptyTag, InvalidTag, InvalidToken, TooManyTags
 from mist.message import ASK, GRANT, PUBLISH, TagUse, check_tag, explain_invalid_tag
+from tests.client.loops import connect
 from tests.servers import listeners, running
 
 

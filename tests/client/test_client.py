@@ -24,7 +24,6 @@ from mist.client import (
     Unconfirmed,
     Unframable,
     Unsupported,
-    connect,
     supervisor,
 )
 from mist.errors import (
@@ -38,6 +37,7 @@ from mist.errors import (
 from mist.message import Limits
 from mist.server import Server
 from mist.wire import Batch
+from tests.client.loops import connect, trio_only
 from tests.servers import running
 
 
@@ -324,6 +324,7 @@ async def test_a_slow_reader_learns_where_it_lost_how_much(tcp: str) -> None:
         assert (await anext(raising)).text == "on"
 
 
+@trio_only
 async def test_a_reader_that_yields_once_a_message_loses_nothing_of_a_burst(tcp: str) -> None:
     async with connect(tcp) as client, client.subscribe(["a"], queue=2000) as subscription:
 

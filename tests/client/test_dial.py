@@ -7,8 +7,9 @@ import pytest
 import trio
 import trustme
 
-from mist.client import Rejected, connect
+from mist.client import Rejected
 from mist.config import Listen
+from tests.client.loops import connect
 from tests.servers import listeners, running
 
 

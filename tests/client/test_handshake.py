@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from mist.client import AccessDenied, ConnectError, Gap, Rejected, State, connect
+from mist.client import AccessDenied, ConnectError, Gap, Rejected, State
+from tests.client.loops import connect
 from tests.client.test_client import Proxy, States
 from tests.client.test_history import until
 from tests.servers import running

@@ -22,7 +22,6 @@ from mist.client import (
     Subscription,
     Unframable,
     Unsupported,
-    connect,
     sync,
 )
 from mist.errors import HistoryUnavailable as Unavailable
@@ -31,6 +30,7 @@ from mist.errors import RegistryUnavailable as NoRegistry
 from mist.history import Policy
 from mist.server import Server
 from mist.sessions.dispatch import CommandSession
+from tests.client.loops import connect, trio_only
 from tests.client.test_client import Proxy, States
 from tests.servers import running
 from tests.waiting import until
@@ -185,6 +185,7 @@ async def test_a_place_on_another_log_is_told_as_a_gap(place: Place, dialect: st
     assert gaps == [Gap(forgotten=True)]
 
 
+@trio_only
 async def test_a_long_replay_loses_nothing_of_a_reader_that_is_slow(
     place: Place, dialect: str
 ) -> None:
@@ -237,6 +238,7 @@ async def test_a_lost_connection_goes_on_where_it_was(place: Place, dialect: str
 
 
 @pytest.mark.parametrize("seed", range(3))
+@trio_only
 async def test_every_message_comes_once_through_twenty_cuts_under_load(
     place: Place, dialect: str, seed: int
 ) -> None:

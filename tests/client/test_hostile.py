@@ -18,13 +18,13 @@ from mist.client import (
     Gap,
     Revoked,
     State,
-    connect,
     fanout,
     line,
     websocket,
 )
 from mist.history import Policy
 from tests.client.fakes import Fake
+from tests.client.loops import connect, trio_only
 from tests.client.test_client import States
 from tests.client.test_history import DIALECTS, Place, place_at, take, until
 from tests.servers import port_of, running
@@ -199,6 +199,20 @@ async def test_nonsense_in_the_middle_ends_that_connection_only(fake: Fake, nons
             await client.ping()
             await fake.push(fake.deliver(8))
             assert [(await anext(subscription)).id for _ in range(2)] == [7, 8]
+
+
+async def test_what_came_with_nonsense_behind_it_is_delivered(nursery: trio.Nursery) -> None:
+    fake: Fake = await nursery.start(Fake("tcp").run)
+    states = States()
+    with trio.fail_after(5):
+        async with (
+            connected(fake, on_state=states) as client,
+            client.subscribe(["a"]) as subscription,
+        ):
+            await fake.push(f"{fake.deliver(7)}\nwhat")  # in one chunk
+            await states.wait(State.CONNECTED, 2)
+            assert (await anext(subscription)).id == 7
+    assert any("resume E:7 a" in each for each in fake.asked)
 
 
 async def test_a_gap_told_in_the_middle_stands_at_its_place(fake: Fake) -> None:
@@ -419,6 +433,7 @@ async def test_a_token_swapped_while_disconnected_is_presented_next(place: Place
 
 
 @pytest.mark.parametrize("seed", range(4))
+@trio_only
 async def test_subscriptions_come_and_go_during_a_resume_in_flight(
     place: Place, dialect: str, seed: int
 ) -> None:

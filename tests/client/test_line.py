@@ -110,7 +110,7 @@ def test_cut_anywhere(row: tuple, cuts: list[int]) -> None:
 def test_unconfirmed_counts_what_no_fence_has_come_back_for() -> None:
     dialect = run([PUBLISH, PUBLISH, Ping(), PUBLISH], [])[2]
     assert dialect.unconfirmed == 3
-    dialect.receive(b"pong\n")
+    list(dialect.receive(b"pong\n"))
     assert dialect.unconfirmed == 1
 
 

@@ -3,6 +3,8 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import anyio
+import anyio.abc
 import pytest
 import trio
 import trio.testing
@@ -22,6 +24,30 @@ from wsproto.events import Message as Data
 from mist.client import AccessDenied, Rejected, websocket
 from mist.client.websocket import WebSocketTransport, open_websocket
 from mist.errors import ConnectionLost
+
+
+class Stream(anyio.abc.ByteStream):
+    """A stream of trio's as one of anyio's, in memory."""
+
+    def __init__(self, stream: trio.abc.HalfCloseableStream) -> None:
+        self._stream = stream
+
+    async def receive(self, max_bytes: int = 65_536) -> bytes:
+        if data := await self._stream.receive_some(max_bytes):
+            return bytes(data)
+        raise anyio.EndOfStream
+
+    async def send(self, item: bytes) -> None:
+        try:
+            await self._stream.send_all(item)
+        except trio.BrokenResourceError as error:
+            raise anyio.BrokenResourceError from error
+
+    async def send_eof(self) -> None:
+        await self._stream.send_eof()
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
 
 
 class Peer:
@@ -51,7 +77,8 @@ class Peer:
 @asynccontextmanager
 async def opened(*behind: Event) -> AsyncIterator[tuple[WebSocketTransport, Peer]]:
     """A wire and its peer; `behind` leaves in one write with the end of the handshake."""
-    ours, theirs = trio.testing.memory_stream_pair()
+    stream, theirs = trio.testing.memory_stream_pair()
+    ours = Stream(stream)
     peer = Peer(theirs)
     with trio.fail_after(5):
         async with trio.open_nursery() as nursery:
