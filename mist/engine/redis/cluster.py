@@ -62,7 +62,7 @@ class ClusterDiscovery(Discovery):
 
     async def find(self) -> Address:
         if self._found is None:
-            self._found = await self._seeds.ask(("CLUSTER", "SLOTS"), self._read)
+            self._found = await self._seeds.ask(self._read, ("CLUSTER", "SLOTS"))
         return self._found
 
     def doubt(self) -> None:
@@ -79,7 +79,7 @@ class ClusterDiscovery(Discovery):
             return False
         self._seeds.postpone(before)  # which is the last to know
         with trio.move_on_after(_SHORT), suppress(EngineUnavailable):
-            found = await self._seeds.ask(("CLUSTER", "SLOTS"), self._read)
+            found = await self._seeds.ask(self._read, ("CLUSTER", "SLOTS"))
         if found == before or self._found != before:
             return False
         self._found = found
@@ -93,7 +93,8 @@ class ClusterDiscovery(Discovery):
             return 0.0
         return _AGAIN if says(error, "ASK") or says(error, "TRYAGAIN") else None
 
-    def _read(self, asked: Address, reply: Reply) -> Address:
+    def _read(self, asked: Address, replies: list[Reply]) -> Address:
+        (reply,) = replies
         if isinstance(reply, hiredis.ReplyError):
             if "cluster support disabled" in str(reply):
                 raise EngineUnavailable(f"Redis at {asked} is not part of a cluster")

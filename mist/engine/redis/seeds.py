@@ -46,11 +46,11 @@ class Seeds:
         self._connection: Connection | None = None
         self._asking = trio.Lock()
 
-    async def ask(self, command: Command, read: Callable[[Address, Reply], T]) -> T:
+    async def ask(self, read: Callable[[Address, list[Reply]], T], *commands: Command) -> T:
         """What the first one says from which something can be read. The caller has a deadline.
 
         Args:
-            read: from the reply of the server at an address; or raises `EngineUnavailable`.
+            read: from the replies of the server at an address; or raises `EngineUnavailable`.
 
         Raises:
             EngineUnavailable: of none; the line says why not of one of them.
@@ -61,9 +61,9 @@ class Seeds:
                 seconds = self._seconds / (1 + min(len(self._turn), 3))
                 try:
                     with trio.move_on_after(seconds):
-                        reply = await self._reply(address, command)
+                        replies = await self._replies(address, commands)
                         try:
-                            return read(address, reply)
+                            return read(address, replies)
                         except EngineUnavailable as error:
                             why = error  # says more than that another one can't be reached
                             await self._hang_up()
@@ -74,11 +74,11 @@ class Seeds:
             f"can't connect to {self._name}: no answer in {self._seconds:g} s"
         )
 
-    async def _reply(self, address: Address, command: Command) -> Reply:
+    async def _replies(self, address: Address, commands: Sequence[Command]) -> list[Reply]:
         connection, self._connection = self._connection, None
         if connection is not None and connection.address == address:
             try:
-                return await self._use(connection, command)
+                return await self._use(connection, commands)
             except ConnectionLost:
                 pass  # since it was used last
         elif connection is not None:
@@ -89,16 +89,16 @@ class Seeds:
         except BaseException:
             await connection.close()
             raise
-        return await self._use(connection, command)
+        return await self._use(connection, commands)
 
-    async def _use(self, connection: Connection, command: Command) -> Reply:
+    async def _use(self, connection: Connection, commands: Sequence[Command]) -> list[Reply]:
         try:
-            (reply,) = await connection.call([command])
+            replies = await connection.call(commands)
         except BaseException:
             await connection.close()
             raise
         self._connection = connection
-        return reply
+        return replies
 
     def postpone(self, address: Address | None = None) -> None:
         """Ask a server last, from now on: the one at an address, or the one that answered last."""

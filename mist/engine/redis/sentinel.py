@@ -6,6 +6,9 @@ Sentinels, but not from this node. What it takes then is lost once it learns tha
 A second is less than what nodes wait for each other's votes, so a node that reaches a Sentinel
 votes with all that the old master has told it.
 
+For a moment after a failover some of them still tell of the old master. Each failover has a number
+(config-epoch), and who knows of a lower one than was told before is not believed.
+
 Nobody listens for `+switch-master`: a subscription is another connection that may hang.
 """
 
@@ -43,6 +46,7 @@ class SentinelDiscovery(Discovery):
         super().__init__()
         self._master = location.master
         self._found: Address | None = None
+        self._epoch = 0  # of the last failover that a Sentinel has told of
         self._silent = 0  # questions since the last answer
         self._sentinels = len(location.servers)
         self._seeds = Seeds(
@@ -79,12 +83,16 @@ class SentinelDiscovery(Discovery):
 
     async def _ask(self) -> Address:
         return await self._seeds.ask(
-            ("SENTINEL", "get-master-addr-by-name", self._master), self._read
+            self._read,
+            ("SENTINEL", "get-master-addr-by-name", self._master),
+            ("SENTINEL", "master", self._master),
         )
 
-    def _read(self, sentinel: Address, reply: Reply) -> Address:
+    def _read(self, sentinel: Address, replies: list[Reply]) -> Address:
+        reply, state = replies
         match reply:
             case [bytes(host), bytes(port)] if port.isdigit():
+                self._check_epoch(sentinel, state)
                 return Address(host.decode("utf-8", "replace"), int(port))
             case None:
                 raise EngineUnavailable(f"Sentinel at {sentinel} knows no master {self._master}")
@@ -96,6 +104,20 @@ class SentinelDiscovery(Discovery):
                 raise EngineUnavailable(
                     f"Sentinel at {sentinel} has answered what it was not asked"
                 )
+
+    def _check_epoch(self, sentinel: Address, state: Reply) -> None:
+        """Refuse what a Sentinel says that has not heard of the last failover yet.
+
+        Else a node would go back to a master that was replaced, as often as it asks another one.
+        """
+        fields = state if isinstance(state, list) else []
+        known = dict(zip(fields[::2], fields[1::2], strict=False))
+        epoch = known.get(b"config-epoch")
+        if not isinstance(epoch, bytes) or not epoch.isdigit():
+            return
+        if int(epoch) < self._epoch:
+            raise EngineUnavailable(f"Sentinel at {sentinel} is behind others")
+        self._epoch = int(epoch)
 
     async def close(self) -> None:
         await self._seeds.close()

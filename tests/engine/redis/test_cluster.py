@@ -132,9 +132,9 @@ async def test_members_that_do_not_tell_their_hosts_are_asked_where_they_were() 
     discovery = ClusterDiscovery(location, None)
     (asked,) = location.servers
     for host in (None, b""):
-        assert discovery._read(asked, [[0, 16_383, [host, 7001, b"id"]]]).port == 7001
+        assert discovery._read(asked, [[[0, 16_383, [host, 7001, b"id"]]]]).port == 7001
     with pytest.raises(EngineUnavailable, match="nobody has the slot"):
-        discovery._read(asked, [])
+        discovery._read(asked, [[]])
 
 
 async def test_what_is_wrong_at_the_start_is_told_in_one_line(

@@ -137,6 +137,7 @@ class Told:
     def __init__(self) -> None:
         self.port = 0
         self.master = 0
+        self.epoch = 0
         self.asked = 0
         self.silent = False
 
@@ -145,9 +146,10 @@ class Told:
             self.asked += 1
             if self.silent:
                 await trio.sleep_forever()
-            port = b"%d" % self.master
+            port, epoch = b"%d" % self.master, b"%d" % self.epoch
             found = b"*2\r\n$9\r\n127.0.0.1\r\n$%d\r\n%s\r\n" % (len(port), port)
-            await stream.send_all(found if self.master else b"*-1\r\n")
+            state = b"*2\r\n$12\r\nconfig-epoch\r\n$%d\r\n%s\r\n" % (len(epoch), epoch)
+            await stream.send_all(found + state if self.master else b"*-1\r\n-ERR no such\r\n")
 
     async def start(self, nursery: trio.Nursery) -> "Told":
         (listener,) = await trio.open_tcp_listeners(0, host=HOST)
@@ -227,6 +229,24 @@ async def test_a_replica_of_which_a_sentinel_tells_is_not_used(
         await engine.standing()
     redis.start()
     assert await insist(lambda: engine.append("n", 3, b"", 1, epoch)) == Placed(3, 3)
+
+
+@pytest.mark.parametrize("redis", ["wheel"], indirect=True)
+async def test_a_sentinel_that_is_behind_does_not_lead_back(
+    redis: RedisServer, other: RedisServer, open_at: Open, nursery: trio.Nursery
+) -> None:
+    old, new = [await Told().start(nursery) for _ in range(2)]
+    old.master, new.master, new.epoch = other.port, redis.port, 1
+    engine = await open_at(url_of(new.port, old.port))
+    epoch = await fill(engine, 1)
+    new.silent = True  # so that the one that is behind is asked
+    began, serial = old.asked, 1
+    with trio.fail_after(20):
+        while old.asked < began + 2:
+            serial += 1
+            await engine.append("n", serial, b"", 1, epoch)
+            await trio.sleep(0.05)
+    assert (await engine.standing()).offset == serial
 
 
 async def refusal(url: str) -> str:
