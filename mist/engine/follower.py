@@ -107,6 +107,7 @@ class Follower:
         self._node = node
         self._entered = entered
         self._moved = Change()
+        self._elsewhere = False
         self._reads = 0  # begun
         self._at_end = 0  # the last of them that found nothing
         self._beats = 0  # answered
@@ -132,6 +133,9 @@ class Follower:
             except (MistError, ValueError) as error:
                 await self._note(error)
                 continue
+            if self._elsewhere:
+                await self._enter(Forked())
+                continue
             self._works()
             if not records:
                 self._at_end = self._reads
@@ -149,7 +153,7 @@ class Follower:
 
     async def _enter(self, error: MistError) -> None:
         """Enter anew. Nothing that is read of the mirror is known to be right before."""
-        self.caught_up = False
+        self.caught_up = self._elsewhere = False
         log.warning("the node enters anew", extra={"reason": str(error)})
         await self._insist(self._node.enter)
         if self._reach is not None:
@@ -167,6 +171,10 @@ class Follower:
                 await self._note(problem)
             else:
                 return
+
+    def note_epoch(self) -> None:
+        """The engine was entered in another epoch: what is read from now on is not the mirror's."""
+        self._elsewhere = True
 
     async def reach(self, id_: int) -> None:
         """Wait until it is known whether the log has an id.

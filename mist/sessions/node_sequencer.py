@@ -279,6 +279,8 @@ class NodeSequencer(Sequencer):
         else:
             if standing.epoch == self.epoch:
                 self._name, self._serial = name, 0
+            else:
+                self._follower.note_epoch()
 
     def _refuse_upto(self, serial: int) -> None:
         """Refuse what was sent, up to a record. Some of it may have been stored, and be back later:

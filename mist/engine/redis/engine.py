@@ -231,7 +231,11 @@ class RedisEngine(FencedEngine[RedisFence]):
             return records
         if records[0].offset <= known:
             return [each for each in records if each.offset <= known]
+        run = self._fence.run
         await self._fence.replicate(known)
+        if self._fence.run != run:
+            # What was waited for is in another process. These are of one that has the log no more.
+            raise EngineUnavailable("another process has the log by now")
         self._note_replicated(epoch, last)
         return records
 
