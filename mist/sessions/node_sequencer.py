@@ -6,19 +6,15 @@
     deliver     then to the broker
     settle      and its publisher hears the id, where it was published here
 
-Groups are appended while those before are on their way back. Where the engine doesn't answer, a
-record is appended again under its number, and so is there once, whichever answers were lost. After
-a bounded wait its publishers hear that it may not have been stored; and so do those who come later,
-after one attempt each, until the engine is back.
+Groups are appended while those before are on their way back. What can't be appended in time is
+refused, and its publishers hear that it may not have been stored; see `mist.sessions.appender`.
 """
 
 import logging
-import math
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Final
 
-import attrs
 import trio
 
 from mist.auth.registry import Registry
@@ -26,7 +22,7 @@ from mist.broker.broker import Broker
 from mist.broker.queue_shares import QueueKey, QueueShares
 from mist.commands import Since
 from mist.engine.clock import EngineClock
-from mist.engine.contract import EngineUnavailable, Forked, NotEntered, check_size
+from mist.engine.contract import EngineUnavailable, check_size
 from mist.engine.entries import (
     Erase,
     ForgottenKeys,
@@ -38,7 +34,7 @@ from mist.engine.entries import (
 )
 from mist.engine.follower import Arrived, Follower
 from mist.engine.members import BeatReply
-from mist.engine.node import Node, random_name
+from mist.engine.node import Node
 from mist.engine.queue_notes import sizes_of
 from mist.engine.shared_standing import SharedStanding
 from mist.errors import HistoryUnavailable
@@ -46,6 +42,7 @@ from mist.history import Commit
 from mist.history.erasure import Erasure
 from mist.history.idempotency import KeyUsed
 from mist.history.mirroring import Applied
+from mist.sessions.appender import REFUSED, STOPPED, Appender, Sent
 from mist.sessions.flush_scheduler import FlushScheduler
 from mist.sessions.pieces import parts_of, pieces_of
 from mist.sessions.sequencer import Sequencer
@@ -56,31 +53,8 @@ __all__ = ["NodeSequencer"]
 log = logging.getLogger("mist.engine")
 
 _TIMEOUT: Final = 10.0  # seconds for which the engine is asked before publishers are refused
-_FIRST_DELAY: Final = 0.02  # seconds between two attempts; then twice as long each time, up to:
-_LAST_DELAY: Final = 0.5
 _BEHIND: Final = 10.0  # seconds behind the log, above which a node is not ready
 _DELIVERED: Final = 3.0  # seconds until what is in the mirror is delivered, at most
-_REFUSED: Final = "History is unavailable"
-_STOPPED: Final = "the server is stopping"
-
-
-@attrs.define(eq=False)
-class _Sent:
-    """What is on its way to the engine and back.
-
-    Attributes:
-        pieces: the submissions of each piece.
-        bulk: a writer's batch, in their place.
-        arrived: set once it is back, or refused.
-        offset: of the record, where it is back.
-        stored: when the engine had it, by trio's clock.
-    """
-
-    pieces: Sequence[Sequence[Submission]] = ()
-    bulk: BulkSubmission | None = None
-    arrived: trio.Event | None = None
-    offset: int = 0
-    stored: float = math.inf
 
 
 class NodeSequencer(Sequencer):
@@ -115,18 +89,21 @@ class NodeSequencer(Sequencer):
         broker.note_interest()
         self._engine = node.engine
         self._standing = SharedStanding(node.engine)
-        self._timeout = timeout
         self._on_epoch = on_epoch
         self._node = node
-        self._name = node.name
         self.shares = broker.shares = QueueShares(node.name)
         self.shares.load(sizes_of(node.mirror.notes))
-        self._serial = 0
-        self._sent: dict[int, _Sent] = {}
-        self._appending = trio.Lock()
-        self._unanswered_since: float | None = None
         reach = None if registry is None else registry.reach
-        self._follower = Follower(node, self._arrived, self._entered, reach)
+        self._follower = follower = Follower(node, self._arrived, self._entered, reach)
+        self._appender = Appender(
+            node,
+            timeout,
+            refuse=self._refuse_sent,
+            failed=self._note_failure,
+            worked=self._note_success,
+            forked=follower.note_epoch,
+            meters=broker.meters,
+        )
 
     @classmethod
     async def following(
@@ -182,17 +159,11 @@ class NodeSequencer(Sequencer):
         """Refuse what is stored and can't be applied here, such as without the tokens, in time."""
         while True:
             await self._follower.failed.wait()
-            stored_before = trio.current_time() - self._timeout
-            overdue = [serial for serial, sent in self._sent.items() if sent.stored < stored_before]
-            if overdue:
-                self._note_failure(HistoryUnavailable(self._follower.failing))
-                self._refuse_upto(overdue[-1])
+            self._appender.refuse_overdue(self._follower.failing)
 
     def _stop(self) -> None:
         super()._stop()
-        while self._sent:
-            self._refuse_sent(self._sent.pop(next(iter(self._sent))), HistoryUnavailable(_STOPPED))
-        self._settled.notify()
+        self._appender.refuse_all(STOPPED)
 
     # to the engine
 
@@ -205,92 +176,23 @@ class NodeSequencer(Sequencer):
             await self._not_sent(group, error)
             return
         except BaseException:  # cancelled
-            self._refuse(group, HistoryUnavailable(_STOPPED))
+            self._refuse(group, HistoryUnavailable(STOPPED))
             raise
         meters = self.broker.meters
         began = 0.0 if meters is None else meters.commit.begin()
-        await self._append(_Sent(shares), body, sum([piece.count for piece in pieces]))
+        await self._appender.append(Sent(shares), body, sum([piece.count for piece in pieces]))
         if meters is not None and not self.failing:
             meters.commit.end(began)
 
     async def _not_sent(self, group: list[Submission], error: Exception) -> None:
         """Settle a group that can't be made a record, behind what was sent before it."""
-        with trio.move_on_after(self._timeout):
-            while self._sent:
+        with trio.move_on_after(self._appender.timeout):
+            while self._appender:
                 await self._settled.wait()
-        self._refuse_upto(self._serial)
+        self._appender.refuse_all()
         self._not_stored(group, error)
 
-    async def _append(self, sent: _Sent, body: bytes, count: int) -> None:
-        """Have a record appended; what is `sent` with it is settled when it is back, or refused."""
-        try:
-            await self._appending.acquire()
-        except BaseException:  # cancelled
-            self._refuse_sent(sent, HistoryUnavailable(_STOPPED))
-            self._settled.notify()
-            raise
-        self._serial += 1
-        serial = self._serial
-        self._sent[serial] = sent
-        meters = self.broker.meters
-        began = 0.0 if meters is None else meters.append.begin()
-        try:
-            await self._insist(serial, body, count)
-        except (EngineUnavailable, Forked, NotEntered) as error:
-            if serial in self._sent:  # or else it is back already, whatever the answer was
-                self._note_failure(HistoryUnavailable(str(error)))
-                self._refuse_upto(serial)
-            if isinstance(error, NotEntered):
-                await self._enter_again()
-        else:
-            sent.stored = trio.current_time()
-            self._unanswered_since = None
-            self.failing = False
-            if meters is not None:
-                meters.append.end(began)
-        finally:
-            self._appending.release()
-
-    async def _insist(self, serial: int, body: bytes, count: int) -> None:
-        """Append a record, again and again where the engine doesn't answer, for a bounded time."""
-        delay = _FIRST_DELAY
-        while True:
-            try:
-                await self._engine.append(self._name, serial, body, count, self.epoch)
-            except EngineUnavailable:
-                now = trio.current_time()
-                if self._unanswered_since is None:
-                    self._unanswered_since = now
-                if serial not in self._sent:
-                    return
-                if now + delay > self._unanswered_since + self._timeout:
-                    raise
-            else:
-                return
-            await trio.sleep(delay)
-            delay = min(2 * delay, _LAST_DELAY)
-
-    async def _enter_again(self) -> None:
-        name = random_name()
-        try:
-            standing = await self._engine.enter(name)
-        except EngineUnavailable as error:
-            self._note_failure(HistoryUnavailable(str(error)))
-        else:
-            if standing.epoch == self.epoch:
-                self._name, self._serial = name, 0
-            else:
-                self._follower.note_epoch()
-
-    def _refuse_upto(self, serial: int) -> None:
-        """Refuse what was sent, up to a record. Some of it may have been stored, and be back later:
-        then it is delivered as what others have published.
-        """
-        for each in [each for each in self._sent if each <= serial]:
-            self._refuse_sent(self._sent.pop(each), HistoryUnavailable(_REFUSED))
-        self._settled.notify()
-
-    def _refuse_sent(self, sent: _Sent, error: HistoryUnavailable) -> None:
+    def _refuse_sent(self, sent: Sent, error: HistoryUnavailable) -> None:
         for submissions in sent.pieces:
             self._refuse(submissions, error)
         if sent.arrived is not None:
@@ -298,6 +200,10 @@ class NodeSequencer(Sequencer):
         if sent.bulk is not None:
             sent.bulk.outcome = error
             self._settle_bulk(sent.bulk)
+        self._settled.notify()
+
+    def _note_success(self) -> None:
+        self.failing = False
 
     async def _store_bulk(self, submission: BulkSubmission) -> None:
         # Beside what others publish: to stage a large batch takes long.
@@ -319,7 +225,7 @@ class NodeSequencer(Sequencer):
                 parts += 1
         except Exception as error:
             if isinstance(error, EngineUnavailable):
-                error = HistoryUnavailable(_REFUSED)
+                error = HistoryUnavailable(REFUSED)
             if isinstance(error, HistoryUnavailable):
                 self._note_failure(error)
             submission.outcome = error
@@ -329,13 +235,13 @@ class NodeSequencer(Sequencer):
             self._settle_bulk(submission)
             raise
         entry = StagedBatch(mark.owner, mark.writer, mark.batch, name, parts)
-        await self._append(_Sent(bulk=submission), encode(entry), bulk.count)
+        await self._appender.append(Sent(bulk=submission), encode(entry), bulk.count)
 
     async def forget_keys(self, before: float, most: int, most_of_owner: int) -> bool:
         """See `Sequencer.forget_keys`; at all nodes."""
         if not await self.history.has_outdated_keys(before, most, most_of_owner):
             return False
-        await self._append(_Sent(), encode(ForgottenKeys(before, most, most_of_owner)), 0)
+        await self._appender.append(Sent(), encode(ForgottenKeys(before, most, most_of_owner)), 0)
         return False
 
     async def erase(self, erasure: Erasure) -> int:
@@ -358,12 +264,12 @@ class NodeSequencer(Sequencer):
         Raises:
             HistoryUnavailable: it may not have been said.
         """
-        sent = _Sent(arrived=trio.Event())
-        await self._append(sent, encode(entry), 0)
+        sent = Sent(arrived=trio.Event())
+        await self._appender.append(sent, encode(entry), 0)
         assert sent.arrived is not None
         await sent.arrived.wait()
         if not sent.offset:
-            raise HistoryUnavailable(_REFUSED)
+            raise HistoryUnavailable(REFUSED)
         return sent.offset
 
     async def give_ids(self, count: int) -> None:
@@ -372,12 +278,12 @@ class NodeSequencer(Sequencer):
         Raises:
             HistoryUnavailable: it may not have done so.
         """
-        sent = _Sent(arrived=trio.Event())
-        await self._append(sent, b"", count)
+        sent = Sent(arrived=trio.Event())
+        await self._appender.append(sent, b"", count)
         assert sent.arrived is not None
         await sent.arrived.wait()
         if not sent.offset:
-            raise HistoryUnavailable(_REFUSED)
+            raise HistoryUnavailable(REFUSED)
 
     async def reach(self, since: Since) -> None:
         await self._follower.reach(since.after or 0)
@@ -386,13 +292,13 @@ class NodeSequencer(Sequencer):
         try:
             newest = (await self._standing.ask()).newest
         except EngineUnavailable as error:
-            raise HistoryUnavailable(_REFUSED) from error
+            raise HistoryUnavailable(REFUSED) from error
         await self._follower.reach(newest)
         with trio.move_on_after(_DELIVERED):
             while self.newest < newest:
                 await self._settled.wait()
             return self.newest
-        raise HistoryUnavailable(_REFUSED)
+        raise HistoryUnavailable(REFUSED)
 
     # and back
 
@@ -400,16 +306,15 @@ class NodeSequencer(Sequencer):
         """Go on where the log does, perhaps in another epoch. What was on its way is refused: some
         of it may have been stored, and comes back as what others have published.
         """
-        self._refuse_upto(self._serial)
-        self._name, self._serial = self._node.name, 0
-        self.epoch = self._node.standing.epoch
+        self._appender.enter(self._node)
+        self.epoch = self._appender.epoch
         self.delivery.newest = self._node.mirror.newest
         self.shares.load(sizes_of(self._node.mirror.notes))
         await self._on_epoch()
 
     async def _arrived(self, arrived: Arrived) -> None:
         record = arrived.record
-        sent = self._sent.pop(record.serial, None) if record.node == self._name else None
+        sent = self._appender.take(record)
         if arrived.applied is not None:
             if sent is None:
                 await self.delivery.deliver_rows(arrived.applied.rows)
@@ -432,7 +337,7 @@ class NodeSequencer(Sequencer):
             self._observe_written(sent.pieces[0][0], written=written)
         self._settled.notify()
 
-    async def _deliver_sent(self, sent: _Sent, first: int, applied: Applied) -> None:
+    async def _deliver_sent(self, sent: Sent, first: int, applied: Applied) -> None:
         """Deliver and settle what was published here."""
         group = [each for submissions in sent.pieces for each in submissions]
         settled = 0
@@ -450,10 +355,10 @@ class NodeSequencer(Sequencer):
                     settled += 1
                     first += submission.count
         except BaseException:  # cancelled
-            self._refuse(group[settled:], HistoryUnavailable(_STOPPED))
+            self._refuse(group[settled:], HistoryUnavailable(STOPPED))
             raise
 
-    async def _deliver_batch(self, sent: _Sent | None, commit: Commit, fresh: bool) -> None:
+    async def _deliver_batch(self, sent: Sent | None, commit: Commit, fresh: bool) -> None:
         submission = None if sent is None else sent.bulk
         try:
             if fresh and commit.count:
