@@ -13,7 +13,7 @@ from mist.history import Durability, History
 from mist.history.opening import open_history
 from mist.sessions.hub import Hub
 from tests.engine.postgres_server import PostgresServers
-from tests.engine.redis_server import RedisServers
+from tests.engine.redis_servers import RedisServers
 from tests.sessions.storing import NODES, sequence
 
 
