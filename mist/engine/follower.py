@@ -2,7 +2,8 @@
 
 Where the engine doesn't answer, or the mirror can't be written, it is tried again until it works:
 records are read from where the mirror is, so nothing is missed and nothing comes twice. Where the
-engine's log is in another epoch, or has trimmed what the mirror lacks, the node enters anew.
+engine's log is in another epoch, or has trimmed what the mirror lacks, the node enters anew. Where
+the mirror turns out not to be what the log says it should be, it begins anew: it is a cache.
 """
 
 import logging
@@ -37,7 +38,7 @@ from mist.errors import HistoryUnavailable, MistError
 from mist.history import Bulk, Commit
 from mist.history.commits import unpack_blocks
 from mist.history.layout import Row
-from mist.history.mirroring import Applied, Arrival, BatchArrival
+from mist.history.mirroring import Applied, Arrival, BatchArrival, NotNext
 
 __all__ = ["Arrived", "Follower"]
 
@@ -108,6 +109,7 @@ class Follower:
         self._entered = entered
         self._moved = Change()
         self._elsewhere = False
+        self._unfit: int | None = None  # offset of the mirror when it did not fit
         self._reads = 0  # begun
         self._at_end = 0  # the last of them that found nothing
         self._beats = 0  # answered
@@ -139,11 +141,15 @@ class Follower:
             self._works()
             if not records:
                 self._at_end = self._reads
-            for step in steps:
-                arrived = await self._apply(step)
-                for each in arrived:
-                    await self._tell(each)
-                    self.lag.note_applied(each.record)
+            try:
+                for step in steps:
+                    arrived = await self._apply(step)
+                    for each in arrived:
+                        await self._tell(each)
+                        self.lag.note_applied(each.record)
+            except NotNext as error:
+                await self._enter_unfit(error)
+                continue
             self.caught_up = self.caught_up or self._has_all_of_before()
             self._moved.notify()
 
@@ -151,11 +157,22 @@ class Follower:
         """Whether the mirror has what the log had when the node entered."""
         return self._mirror.offset >= self._node.standing.offset
 
-    async def _enter(self, error: MistError) -> None:
+    async def _enter_unfit(self, error: NotNext) -> None:
+        """Enter anew, since the log does not go on where the mirror ends.
+
+        The first time it may have been a mistake in reading, such as from a server that has been
+        replaced. The second time it is the mirror.
+        """
+        anew, self._unfit = self._unfit == self._mirror.offset, self._mirror.offset
+        if anew:
+            log.error("the mirror does not fit the engine's log, and begins anew")
+        await self._enter(error, anew=anew)
+
+    async def _enter(self, error: Exception, *, anew: bool = False) -> None:
         """Enter anew. Nothing that is read of the mirror is known to be right before."""
         self.caught_up = self._elsewhere = False
         log.warning("the node enters anew", extra={"reason": str(error)})
-        await self._insist(self._node.enter)
+        await self._insist(partial(self._node.enter, anew=anew))
         if self._reach is not None:
             # What a checkpoint has brought bears no stamps: the newest version there is will do.
             await self._insist(partial(self._reach, sys.maxsize))
@@ -207,6 +224,8 @@ class Follower:
         while True:
             try:
                 arrived = await self._apply_once(step)
+            except NotNext:
+                raise
             except (MistError, ValueError) as error:
                 await self._note(error)
             else:

@@ -56,12 +56,15 @@ class Node:
     overtaken: int = 0
     batches: deque[tuple[int, str]] = attrs.field(factory=lambda: deque(maxlen=_BATCHES))
 
-    async def enter(self) -> None:
+    async def enter(self, *, anew: bool = False) -> None:
         """Enter the engine, under a name that no node has had, and bring the mirror in line.
 
         A mirror that has what the engine lost, or lacks what it has trimmed, begins anew. Cutting
         back to the fork would not do: what the lost records have replaced, such as channels' last
         messages and writers' last batches, is not known any more.
+
+        Args:
+            anew: whether the mirror begins anew whatever it has.
 
         Raises:
             EngineUnavailable, HistoryUnavailable: ask again.
@@ -71,7 +74,7 @@ class Node:
         known = Known(mirror.epoch, mirror.offset, mirror.newest) if mirror.epoch else None
         name = random_name()
         standing = await self.engine.enter(name, known)
-        if known is None:
+        if known is None or (anew and standing.shares(known)):
             await self._begin(standing)
         elif not standing.shares(known):
             self._note_lost(standing, known)

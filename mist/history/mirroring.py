@@ -28,7 +28,7 @@ from mist.history.log_access import LogAccess
 from mist.history.log_metadata import LogMetadata
 from mist.history.record import KEY_SECONDS, MAX_ID, Key, KeyRecord
 
-__all__ = ["Applied", "Arrival", "BatchArrival", "Mirror", "NotAMirror", "Piece"]
+__all__ = ["Applied", "Arrival", "BatchArrival", "Mirror", "NotAMirror", "NotNext", "Piece"]
 
 _KEPT: Final = round(KEY_SECONDS * MICROSECONDS)
 
@@ -38,6 +38,13 @@ class NotAMirror(MistError):
 
     code = "not_a_mirror"
     message = "The log has messages of its own"
+
+
+class NotNext(ValueError):
+    """What arrived is not what comes next: nothing was stored."""
+
+    def __init__(self) -> None:
+        super().__init__("it is not what comes next")
 
 
 @attrs.frozen
@@ -269,7 +276,7 @@ class Mirror:
 
         Raises:
             HistoryUnavailable: nothing was stored. Ask again.
-            ValueError: nothing was stored: they are not what comes next, or can't be read.
+            NotNext, ValueError: nor then: they are not what comes next, or can't be read.
         """
         access = self._access
         async with access.writing():
@@ -292,7 +299,7 @@ class Mirror:
             As `History.commit`.
 
         Raises:
-            HistoryUnavailable, ValueError: as `apply`.
+            HistoryUnavailable, NotNext, ValueError: as `apply`.
         """
         access, bulk, mark = self._access, arrival.bulk, arrival.mark
         async with access.writing():
@@ -375,7 +382,7 @@ class _Step:
 
 def _check_next(arrival: Arrival | BatchArrival, newest: int, offset: int) -> None:
     if arrival.offset != offset + 1 or arrival.first != newest + 1:
-        raise ValueError("it is not what comes next")
+        raise NotNext
 
 
 def _note(notes: dict[bytes, bytes], changes: Mapping[bytes, bytes | None]) -> None:

@@ -135,6 +135,44 @@ async def test_messages_of_channels_have_the_same_numbers(start: Start) -> None:
         assert not await server.node.history.verify()
 
 
+# a log that does not go on where the mirror ends
+
+
+async def test_what_is_read_wrongly_once_costs_a_reconnect_and_nothing_of_the_mirror(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, two = await start(), await start()
+    subscriber = join(two.hub, "a")
+    await one.hub.store(A, b"1")
+    await same(one, two)
+    two.engine.skew = 1
+    await one.hub.store(A, b"2")
+    await same(one, two)
+    assert [each.data for each in await replay(two.node.history)] == [b"1", b"2"]
+    assert take(subscriber) == b"publish a 1\n"
+    assert subscriber.ended is not None
+    assert "begins anew" not in caplog.text
+
+
+async def test_a_mirror_that_does_not_fit_begins_anew(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, two = await start(), await start()
+    await one.hub.store(A, b"1")
+    await same(one, two)
+    two.engine.held = trio.Event()
+    mirror = two.node.mirror
+    # As nothing should do: it takes the place of what the log has there.
+    await mirror.apply([Arrival(mirror.offset + 1, mirror.newest + 1, 2, void=5)])
+    await one.hub.store(A, b"2")
+    await one.hub.store(A, b"3")
+    two.engine.held.set()
+    await same(one, two)
+    assert [each.data for each in await replay(two.node.history)] == [b"1", b"2", b"3"]
+    assert "does not fit the engine's log" in caplog.text
+    assert await two.hub.store(A, b"4") == 4
+
+
 # a reply that is lost, an engine that is not there
 
 
