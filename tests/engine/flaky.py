@@ -10,6 +10,7 @@ from mist.engine.contract import (
     Engine,
     EngineUnavailable,
     Known,
+    NotEntered,
     Placed,
     Record,
     Standing,
@@ -29,13 +30,15 @@ class FlakyEngine(Engine):
         down: whether nothing gets there.
         deaf: whether nothing is read.
         busy: whether no read finds nothing, as where others publish all the time.
+        strangers: how many of the next appends are refused, as of a node that is not known.
         skew: how many of the next reads tell of other ids than there are.
         held: while it isn't set, reads wait.
         appends: tried so far.
     """
 
     def __init__(self, engine: Engine) -> None:
-        self.lose_requests = self.lose_replies = self.appends = self.skew = 0
+        self.lose_requests = self.lose_replies = self.appends = 0
+        self.skew = self.strangers = 0
         self.down = self.deaf = self.busy = False
         self.held = trio.Event()
         self.held.set()
@@ -57,6 +60,9 @@ class FlakyEngine(Engine):
     async def append(self, node: str, serial: int, body: bytes, count: int, epoch: str) -> Placed:
         self.appends += 1
         await self._check()
+        if self.strangers:
+            self.strangers -= 1
+            raise NotEntered
         if self.lose_requests:
             self.lose_requests -= 1
             raise EngineUnavailable

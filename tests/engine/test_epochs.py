@@ -4,6 +4,7 @@ import pytest
 import trio
 import trio.testing
 
+from mist.errors import HistoryUnavailable
 from mist.sessions.close_reason import HISTORY_FORKED
 from tests.engine.nodes import Server, Start, same
 from tests.history.messages import replay
@@ -87,6 +88,23 @@ async def test_a_fork_that_loses_nothing_leaves_mirrors_as_they_are(start: Start
     assert (one.node.lost, two.node.lost) == (0, 0)
     assert await one.node.history.recovered(None, 2, before)
     assert len(await same(one, two)) == 2
+
+
+async def test_a_publisher_that_enters_again_tells_the_reader_of_another_epoch(
+    start: Start,
+) -> None:
+    one = await start()
+    await published(one, b"1", b"2")
+    before = one.sequencer.epoch
+    one.engine.held = trio.Event()
+    one.engine.lose(1)
+    one.engine.strangers = 1
+    with pytest.raises(HistoryUnavailable):
+        await one.hub.store(A, b"3")
+    one.engine.held.set()
+    assert await entered(one) != before
+    await published(one, b"4")
+    assert [each.data for each in await replay(one.node.history)] == [b"1", b"4"]
 
 
 async def test_what_is_on_its_way_at_a_fork_is_refused(start: Start) -> None:
