@@ -1,0 +1,187 @@
+"""The examples of services: run as their users run them, with real servers and real forks."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from mist.client import sync
+from tests.engine.redis_server import free_port
+from tests.processes import Process, environment
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "services"
+
+
+@contextmanager
+def run(
+    arguments: Sequence[str], process: Process, tmp_path: Path, **variables: str
+) -> Iterator[subprocess.Popen[str]]:
+    """A program of the examples' folder, until the end of the block; its output in a file."""
+    path = f"{EXAMPLES}{os.pathsep}{environment().get('PYTHONPATH', '')}"
+    with (tmp_path / "output").open("w+") as output:
+        popen = subprocess.Popen(
+            [sys.executable, *arguments],
+            cwd=EXAMPLES,
+            env={**environment(), "PYTHONPATH": path, "MIST_URL": process.urls[0], **variables},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        try:
+            yield popen
+        except BaseException:
+            print((tmp_path / "output").read_text())
+            raise
+        finally:
+            popen.terminate()
+            popen.wait(20)
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
+    give_up = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < give_up, f"still not so after {seconds:g} s"
+        time.sleep(0.05)
+
+
+def post(url: str, body: str, headers: Mapping[str, str] = {}) -> tuple[int, dict[str, object]]:
+    request = urllib.request.Request(url, body.encode(), {"Content-Type": "text/plain", **headers})
+    try:
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            return answer.status, json.loads(answer.read())
+    except urllib.error.HTTPError as error:
+        return error.code, json.loads(error.read())
+
+
+def answers(url: str) -> bool:
+    try:
+        urllib.request.urlopen(url, timeout=5).close()
+    except urllib.error.HTTPError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
+def test_a_fastapi_service_publishes_and_streams(process: Process, tmp_path: Path) -> None:
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    with run(["-m", "uvicorn", "--port", str(port), "fastapi_app:app"], process, tmp_path):
+        wait_until(lambda: answers(f"{url}/openapi.json"))
+        with urllib.request.urlopen(f"{url}/orders/fast", timeout=20) as stream:
+            assert stream.readline() == b": connected\n"
+            assert stream.readline() == b"\n"
+            status, body = post(f"{url}/orders/fast", "17")
+            assert status == 201
+            post(f"{url}/orders/elsewhere", "18")
+            lines = [stream.readline() for _ in range(3)]
+            assert lines == [b"id: %d\n" % int(str(body["id"])), b"data: 17\n", b"\n"]
+        # A browser that comes back says what it has.
+        post(f"{url}/orders/fast", "19")
+        again = urllib.request.Request(
+            f"{url}/orders/fast", headers={"Last-Event-ID": str(body["id"])}
+        )
+        with urllib.request.urlopen(again, timeout=20) as stream:
+            text = b"".join([stream.readline() for _ in range(4)])
+            assert b"data: 19\n" in text
+        assert post(f"{url}/orders/a,b", "x")[0] == 400
+
+
+@pytest.mark.parametrize("program", ["flask_app:app", "django_view:application"])
+def test_a_view_publishes_from_each_forked_worker(
+    process: Process, tmp_path: Path, program: str
+) -> None:
+    port = free_port()
+    tag = program.partition("_")[0]
+    arguments = ["-m", "gunicorn", "-w", "3", "--preload", "-b", f"127.0.0.1:{port}", program]
+    with (
+        sync.connect(process.urls[0]) as client,
+        client.subscribe(["order", tag], timeout=20) as orders,
+        run(arguments, process, tmp_path),
+    ):
+        url = f"http://127.0.0.1:{port}/orders/{tag}"
+        wait_until(lambda: answers(url))
+        before = client.who().connected
+        for number in range(40):
+            status, body = post(url, str(number))
+            assert (status, sorted(body)) == (201, ["id"])
+        texts = [next(orders).text for _ in range(40)]
+        assert sorted(texts) == sorted(map(str, range(40)))
+        assert client.who().connected > before
+        status, body = post(f"http://127.0.0.1:{port}/orders/a,b", "x")
+        assert status == 400
+        assert "comma" in str(body["error"])
+
+
+def test_a_celery_task_publishes_from_each_forked_worker(process: Process, tmp_path: Path) -> None:
+    queue = tmp_path / "queue"
+    queue.mkdir()
+    (tmp_path / "celery.py").write_text("")
+    script = (
+        "from celery_tasks import app, pay; import sys; "
+        f"app.conf.broker_transport_options = dict(data_folder_in={str(queue)!r}, "
+        f"data_folder_out={str(queue)!r}, control_folder={str(tmp_path / 'control')!r}); "
+    )
+    broker = {"CELERY_BROKER": "filesystem://"}
+    worker = "app.worker_main(['worker', '--concurrency', '3', '--loglevel', 'warning'])"
+    with (
+        sync.connect(process.urls[0]) as client,
+        client.subscribe(["order", "paid"], timeout=60) as orders,
+        run(["-c", script + worker], process, tmp_path, **broker),
+    ):
+        other = tmp_path / "caller"
+        other.mkdir()
+        calls = "[pay.delay('eu', number) for number in range(30)]"
+        with run(["-c", script + calls], process, other, **broker) as caller:
+            assert caller.wait(30) == 0
+        found = [json.loads(next(orders).text) for _ in range(30)]
+        assert sorted(each["order"] for each in found) == list(range(30))
+        assert len({each["process"] for each in found}) > 1
+
+
+def test_what_the_examples_say_to_install_is_what_they_import() -> None:
+    for path in EXAMPLES.glob("*.py"):
+        text = path.read_text()
+        said = re.search(r"pip install (.*)", text)
+        imported = {
+            "flask": "from flask",
+            "fastapi": "from fastapi",
+            "django": "from django",
+            "celery": "from celery",
+        }
+        for package, line in imported.items():
+            assert (line in text) == (said is not None and package in said[1].split()), path.name
+
+
+def test_a_client_that_is_forked_while_it_connects_is_connected_again(
+    process: Process, tmp_path: Path
+) -> None:
+    script = """
+import os, sys, threading
+from process_client import mist
+threads = [threading.Thread(target=mist) for _ in range(3)]
+for each in threads: each.start()
+child = os.fork()
+mist().store(["order", "fork"], str(os.getpid()))
+if child:
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    for each in threads: each.join()
+else:
+    os._exit(0)
+"""
+    with (
+        sync.connect(process.urls[0]) as client,
+        client.subscribe(["order", "fork"], timeout=20) as orders,
+        run(["-W", "ignore", "-c", script], process, tmp_path) as popen,
+    ):
+        assert popen.wait(30) == 0
+        assert len({next(orders).text for _ in range(2)}) == 2
