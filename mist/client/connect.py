@@ -64,6 +64,7 @@ async def connect(
 
     Raises:
         BadArgument, InvalidToken: the arguments are invalid; nothing was tried.
+        NoEventLoop: neither asyncio nor trio runs.
         ConnectError: the server can't be reached. `Rejected` and `AccessDenied`: it refused;
             they end a client with `wait` and `reconnect` too.
         RemoteError, Unconfirmed, ConnectionLost: at the end of the block, as `Client.flush`.

@@ -60,7 +60,7 @@ class NoEventLoop(ClientError, RuntimeError):
 
     code = "no_event_loop"
     message = (
-        "mist.client needs a running event loop, asyncio's or trio's; use mist.client.sync without"
+        "mist.client needs asyncio or trio to run; without an event loop, use mist.client.sync"
     )
 
 
