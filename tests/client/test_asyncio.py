@@ -98,7 +98,10 @@ def test_every_message_comes_once_through_cuts_under_load(tcp: str) -> None:
                 await asyncio.sleep(0.05)
                 cutter.cut()
 
-        async with cutter.running() as url, connect(url, backoff_base=0.001) as client:
+        async with (
+            cutter.running() as url,
+            connect(url, backoff_base=0.001, backoff_cap=0.02) as client,
+        ):
             async with client.subscribe(["cuts"]) as subscription:
                 tasks = [asyncio.create_task(each) for each in (publish(), cut())]
                 got: list[int] = []
@@ -112,6 +115,72 @@ def test_every_message_comes_once_through_cuts_under_load(tcp: str) -> None:
                 await tasks[0]
         assert got == list(range(count))
         assert reconnects > 2
+
+    asyncio.run(main())
+
+
+def test_a_long_replay_loses_nothing_of_a_reader_that_is_slow(tcp: str) -> None:
+    count = 5_000
+
+    async def main() -> None:
+        async with connect(tcp) as client:
+            for n in range(count):
+                await client.publish(["replay"], f"{n:05}" + "x" * 200)
+            await client.flush()
+            async with client.subscribe(["replay"], since=0) as subscription:
+                got: list[int] = []
+                async with asyncio.timeout(60):
+                    async for message in subscription:
+                        got.append(int(message.text[:5]))
+                        if len(got) == count:
+                            break
+                        if not len(got) % 50:
+                            await asyncio.sleep(0.001)
+                assert got == list(range(count))
+                assert subscription.lost == 0
+
+    asyncio.run(main())
+
+
+def test_subscriptions_come_and_go_while_connections_are_cut(tcp: str) -> None:
+    async def main() -> None:
+        cutter = Cutter(tcp)
+
+        async def come_and_go(client: Client, number: int) -> int:
+            """Each reads what follows, without a gap or a repeat, and leaves."""
+            taken = 0
+            for _ in range(6):
+                async with client.subscribe(["come"], since=0 if number % 2 else None) as one:
+                    ids = [(await anext(one)).id or 0 for _ in range(10)]
+                    assert ids == sorted(set(ids))
+                    await asyncio.sleep(0.02)  # its publisher may not know yet
+                    assert ids == [each for each in known if ids[0] <= each <= ids[-1]]
+                    taken += len(ids)
+            return taken
+
+        known: list[int] = []
+
+        async def publish() -> None:
+            async with connect(tcp) as publisher:
+                while True:
+                    known.append(await publisher.store(["come"], "x"))
+                    await asyncio.sleep(0)
+
+        async def cut() -> None:
+            while True:
+                await asyncio.sleep(0.05)
+                cutter.cut()
+
+        async with (
+            cutter.running() as url,
+            connect(url, backoff_base=0.001, backoff_cap=0.02) as client,
+        ):
+            tasks = [asyncio.create_task(each) for each in (publish(), cut())]
+            async with asyncio.timeout(60):
+                taken = await asyncio.gather(*[come_and_go(client, n) for n in range(6)])
+            for each in tasks:
+                each.cancel()
+            assert taken == [60] * 6
 
     asyncio.run(main())
 
