@@ -264,13 +264,7 @@ class NodeSequencer(Sequencer):
         Raises:
             HistoryUnavailable: it may not have been said.
         """
-        sent = Sent(arrived=trio.Event())
-        await self._appender.append(sent, encode(entry), 0)
-        assert sent.arrived is not None
-        await sent.arrived.wait()
-        if not sent.offset:
-            raise HistoryUnavailable(REFUSED)
-        return sent.offset
+        return await self._tell(encode(entry), 0)
 
     async def give_ids(self, count: int) -> None:
         """Have the engine give so many ids to nothing.
@@ -278,12 +272,16 @@ class NodeSequencer(Sequencer):
         Raises:
             HistoryUnavailable: it may not have done so.
         """
-        sent = Sent(arrived=trio.Event())
-        await self._appender.append(sent, b"", count)
-        assert sent.arrived is not None
-        await sent.arrived.wait()
+        await self._tell(b"", count)
+
+    async def _tell(self, body: bytes, count: int) -> int:
+        arrived = trio.Event()
+        sent = Sent(arrived=arrived)
+        await self._appender.append(sent, body, count)
+        await arrived.wait()
         if not sent.offset:
             raise HistoryUnavailable(REFUSED)
+        return sent.offset
 
     async def reach(self, since: Since) -> None:
         await self._follower.reach(since.after or 0)
