@@ -33,3 +33,16 @@ async def until(condition: Callable[[], object], seconds: float = 30.0) -> None:
             await trio.testing.wait_all_tasks_blocked(_INTERVAL)
         else:
             await trio.sleep(_INTERVAL)
+
+
+def wait_until(condition: Callable[[], object], seconds: float = 30.0) -> float:
+    """As `until`, for tests without an event loop.
+
+    Returns:
+        Seconds that it took.
+    """
+    began = time.monotonic()
+    while not condition():
+        assert time.monotonic() < began + seconds, f"still not so after {seconds:g} s"
+        time.sleep(0.02)
+    return time.monotonic() - began

@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Self
 
 from mist.engine.redis.cluster import slot_of
+from tests.engine.redis_group import RedisGroup
 from tests.engine.redis_server import HOST, RedisServer
 
 _SLOTS = 16_384
 _PART = _SLOTS // 3 + 1
 
 
-class Cluster:
+class Cluster(RedisGroup):
     """Masters first. Made by hand: `redis-cli --cluster create` waits in whole seconds.
 
     Args:
@@ -113,16 +114,6 @@ class Cluster:
     def kill(self) -> None:
         for each in self.servers:
             each.kill()
-
-    def __enter__(self) -> Self:
-        try:
-            return self.start()
-        except BaseException:
-            self.kill()
-            raise
-
-    def __exit__(self, *_: object) -> None:
-        self.kill()
 
 
 def identity_of(server: RedisServer) -> str:

@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 from typing import Self
 
+from tests.engine.redis_group import RedisGroup
 from tests.engine.redis_server import HOST, RedisServer
 
 MASTER = "mymaster"
@@ -35,7 +36,7 @@ class Sentinel(RedisServer):
         return [self.program, str(file), "--sentinel", "--dir", str(self.folder), *self.options]
 
 
-class Watched:
+class Watched(RedisGroup):
     """A master, two replicas and three Sentinels. The one that was the master comes first.
 
     Args:
@@ -123,16 +124,6 @@ class Watched:
     def kill(self) -> None:
         for each in (*self.sentinels, *self.servers):
             each.kill()
-
-    def __enter__(self) -> Self:
-        try:
-            return self.start()
-        except BaseException:
-            self.kill()
-            raise
-
-    def __exit__(self, *_: object) -> None:
-        self.kill()
 
 
 def _made(folder: Path) -> Path:

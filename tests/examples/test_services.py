@@ -5,10 +5,9 @@ import os
 import re
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,6 +16,7 @@ import pytest
 from mist.client import sync
 from tests.engine.redis_server import free_port
 from tests.processes import Process, environment
+from tests.waiting import wait_until
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "services"
 
@@ -44,13 +44,6 @@ def run(
         finally:
             popen.terminate()
             popen.wait(20)
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
-    give_up = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < give_up, f"still not so after {seconds:g} s"
-        time.sleep(0.05)
 
 
 def post(url: str, body: str, headers: Mapping[str, str] = {}) -> tuple[int, dict[str, object]]:

@@ -11,7 +11,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ import pytest
 from mist.engine.leases import LEASE
 from tests.engine.redis_server import RedisServer
 from tests.processes import Process, dial, environment, mist, serving, token_key
+from tests.waiting import wait_until as until
 
 LISTEN = tuple(
     each for scheme in ("tcp", "http", "nats") for each in ("--listen", f"{scheme}://127.0.0.1:0")
@@ -57,15 +58,6 @@ def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
         tmp_path_factory.mktemp("redis"), "wheel", "--appendfsync", "always"
     ) as server:
         yield server
-
-
-def until(condition: Callable[[], bool], seconds: float = 30.0) -> float:
-    """Wait until a condition holds; how long it took."""
-    began = time.monotonic()
-    while not condition():
-        assert time.monotonic() < began + seconds, f"still not so after {seconds:g} s"
-        time.sleep(0.02)
-    return time.monotonic() - began
 
 
 # Leases
