@@ -1,8 +1,12 @@
-"""Builds the compiled parts of mist, where that can be done.
+"""Builds the compiled parts of mist, where that can be done, and parts it from its client.
 
 Each `mist/…/_name.pyx` is the equal of Python code next to it, which mist runs without it. So what
 keeps them from being built (no compiler, no headers of Python, `MIST_PURE=1`) is told in one line,
 and the package is a pure one. `pip install -v` shows the line, and the compiler's own output.
+
+With `MIST_CLIENT_APART=1`, as for a release, the wheel leaves out what `mist-pubsub-client`
+contains (deploy/client) and depends on it instead, so that both can be installed in one place and
+removed again. Without it the wheel is whole, and `pip install .` needs nothing but the checkout.
 """
 
 import os
@@ -11,6 +15,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +31,10 @@ class CompilingHook(BuildHookInterface[Any]):
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         root = Path(self.root)
+        if version == "standard" and os.environ.get("MIST_CLIENT_APART", "0") not in ("", "0"):
+            modules = modules_of_client(root)
+            self.build_config.target_config["exclude"] += [f"/mist/{each}" for each in modules]
+            build_data["dependencies"].append(f"mist-pubsub-client=={self.metadata.version}")
         sources = sorted(root.glob("mist/**/_*.pyx"))
         if version == "editable":
             remove_built(sources)  # or what is built no more would go on to be loaded
@@ -54,6 +63,13 @@ class CompilingHook(BuildHookInterface[Any]):
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         shutil.rmtree(getattr(self, "_scratch", ""), ignore_errors=True)
+
+
+def modules_of_client(root: Path) -> list[str]:
+    """What `mist-pubsub-client` contains: files and folders below `mist/`."""
+    with (root / "deploy" / "client" / "pyproject.toml").open("rb") as file:
+        modules: list[str] = tomllib.load(file)["tool"]["mist"]["modules"]
+    return modules
 
 
 def remove_built(sources: list[Path]) -> None:

@@ -83,7 +83,17 @@ def __getattr__(name: str) -> Any:
     # half a second of processor that none of them needs.
     if name not in _HOMES:
         raise AttributeError(f"module 'mist' has no attribute {name!r}")
-    value = getattr(import_module(f"mist.{_HOMES[name]}"), name)
+    try:
+        value = getattr(import_module(f"mist.{_HOMES[name]}"), name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not error.name.startswith("mist."):
+            raise  # something that mist needs
+        # Not an AttributeError, whose text `from mist import …` would replace.
+        raise ImportError(
+            f"mist.{name} is the server's, and only its client is installed: "
+            "pip install mist-pubsub",
+            name=error.name,
+        ) from None
     globals()[name] = value
     return value
 
