@@ -4,8 +4,8 @@
 
     Config        every setting of `mist serve`, validated; frozen
     load_config   the first three sources -> Config, or one clear line (ConfigError)
-    OPTIONS       the table: names, help, defaults. The command line, its help and the
-                  README's table are made from it, so a new option is one field of Config
+    OPTIONS       the table: names, help, defaults. The command line, its help and docs/settings.md
+                  are made from it, so a new option is one field of Config
     Listen        one listener's URL: tcp://127.0.0.1:1445, wss://[::]:8888, tcp+unix:///run/mist
 
 Plan: `kinds` parses the text of one value, `addresses` that of hosts and listeners, `settings`

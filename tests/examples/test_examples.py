@@ -1,4 +1,4 @@
-"""Each example, run as the README says, against a real server."""
+"""Each example, run as the documentation says, against a real server."""
 
 import importlib.util
 import json

@@ -51,7 +51,7 @@ __all__ = [
 
 
 class MistDataSource(DataSource):
-    """The format `mist`. Options: see `mist.pipeline.source.options` and the README."""
+    """The format `mist`. Options: see `mist.pipeline.source.options` and docs/spark.md."""
 
     @classmethod
     def name(cls) -> str:

@@ -1,6 +1,6 @@
 """mist's own WebSocket frames: JSON objects in text messages, for browsers.
 
-What a client may send and what it gets is the table in the README. Publishing is not possible
+What a client may send and what it gets is docs/websocket-protocol.md. Publishing is not possible
 here: a browser's token says what it may subscribe to, nothing else.
 """
 

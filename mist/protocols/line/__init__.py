@@ -1,6 +1,6 @@
 r"""The line protocol: text over TCP, readable with `nc`, debuggable without tools.
 
-What it must do, to the byte, is the table in the README; the shape of the code follows from
+What it must do, to the byte, is docs/line-protocol.md; the shape of the code follows from
 three of its demands:
 
 * *Most lines are publishes, and most consecutive ones have the same tags.* Two counts prove

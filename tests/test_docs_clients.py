@@ -1,4 +1,4 @@
-"""What the README shows of clients, run against a server as it stands there."""
+"""What the documentation shows of clients, run against a server as it stands there."""
 
 import json
 import re
@@ -21,13 +21,12 @@ from tests.transports.lines import talk
 
 ROOT = Path(__file__).parent.parent
 VENDOR = ROOT / "tests" / "http" / "bus" / "vendor"
-README = (ROOT / "README.md").read_text()
-SECTION = README.split("## Clients of other servers")[1].split("\n## ")[0]
+OTHERS = (ROOT / "docs" / "other-clients.md").read_text()
 
 
 def shown(start: str) -> list[str]:
-    """A command of the README and what stands below it."""
-    block = SECTION.split(f"    $ {start}", 1)[1].split("\n\n")[0]
+    """A command of docs/other-clients.md and what stands below it."""
+    block = OTHERS.split(f"    $ {start}", 1)[1].split("\n\n")[0]
     return [line.strip() for line in (start + block).splitlines()]
 
 
@@ -132,15 +131,17 @@ async def page_of(
         assert page.errors == []
 
 
-def snippets(kind: str) -> list[str]:
-    """The README's code of one language, in order."""
-    return re.findall(rf"^```{kind}\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+def snippet_of(page: str, kind: str) -> str:
+    """The only code of one language on a page."""
+    text = (ROOT / page).read_text()
+    [found] = re.findall(rf"^```{kind}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    return str(found)
 
 
 async def test_message_bus_in_a_page(
     tmp_path: Path, endpoints: dict[str, object], nursery: trio.Nursery, browser: str
 ) -> None:
-    [snippet] = snippets("html")
+    snippet = snippet_of("docs/other-clients.md", "html")
     assert "message-bus.js" in snippet
     async with running(tmp_path, **endpoints) as server, talk(server) as peer:
         await peer.ask(b"register /rooms page-token\npublish /rooms/1 hello\n")
@@ -153,7 +154,7 @@ async def test_message_bus_in_a_page(
 async def test_a_websocket_in_a_page(
     tmp_path: Path, endpoints: dict[str, object], nursery: trio.Nursery, browser: str
 ) -> None:
-    [snippet, _] = snippets("js")
+    snippet = snippet_of("docs/websocket-protocol.md", "js")
     async with running(tmp_path, **endpoints) as server, talk(server) as peer:
         await peer.ask(b"register order:* page-token\n")
         html = f"<script>const TOKEN = 'page-token';\n{snippet}</script>"
@@ -167,10 +168,25 @@ async def test_a_websocket_in_a_page(
             ]
 
 
+async def test_a_first_message_in_a_page(
+    tmp_path: Path, endpoints: dict[str, object], nursery: trio.Nursery, browser: str
+) -> None:
+    snippet = snippet_of("README.md", "js")
+    async with running(tmp_path, **endpoints) as server, talk(server) as peer:
+        await peer.ask(b"register order:* page-token\n")
+        names = "const token = 'page-token', show = console.log;"
+        html = f"<script type=module>{snippet.replace(';', f';{names}', 1)}</script>"
+        async with page_of(browser, nursery, server, html) as page:
+            with trio.fail_after(10):
+                while not await page.evaluate("window.got.length"):
+                    await peer.ask(b"publish order:17,eu paid\n")
+            assert (await page.evaluate("window.got"))[0] == "paid"
+
+
 async def test_mist_js_in_a_page(
     tmp_path: Path, endpoints: dict[str, object], nursery: trio.Nursery, browser: str
 ) -> None:
-    [_, snippet] = snippets("js")
+    snippet = snippet_of("docs/http.md", "js")
     async with running(tmp_path, **endpoints) as server, talk(server) as peer:
         await peer.ask(b"register order page-token\npublish eu,order before\n")
         names = "const token = 'page-token', show = console.log, reload = () => {};"
@@ -182,8 +198,9 @@ async def test_mist_js_in_a_page(
             assert await page.evaluate("window.got") == ["before", "after"]
 
 
-async def test_from_python(tmp_path: Path, endpoints: dict[str, object]) -> None:
-    [snippet] = [each for each in snippets("python") if "mist.client" in each]
+@pytest.mark.parametrize("where", ["README.md", "docs/python.md", "deploy/client/README.md"])
+async def test_from_python(tmp_path: Path, endpoints: dict[str, object], where: str) -> None:
+    snippet = snippet_of(where, "python")
     async with running(tmp_path, **endpoints) as server:
         source = snippet.replace("tcp://127.0.0.1:1445", server.urls[0])
         command = [sys.executable, "-u", "-c", source]
@@ -206,7 +223,7 @@ async def test_nats(tmp_path: Path, endpoints: dict[str, object]) -> None:
 
 
 def test_the_listeners_are_some_that_the_program_knows() -> None:
-    (options,) = re.findall(r"mist serve( --listen .*)", SECTION)
+    (options,) = re.findall(r"mist serve( --listen .*)", OTHERS)
     found = [Listen.parse(url) for url in options.split()[1::2]]
     assert [(each.protocol, each.port) for each in found] == [
         ("tcp", 1445),
