@@ -17,7 +17,8 @@ from typing import TypeAlias
 import attrs
 
 from mist.attributes import Attributes
-from mist.errors import MistError
+from mist.audience import Audience
+from mist.errors import CommandError, MistError
 from mist.message import TagSet
 from mist.wire import Batch, WireForm
 
@@ -38,6 +39,7 @@ __all__ = [
     "Pause",
     "Ping",
     "Publish",
+    "PublishOnce",
     "Register",
     "RegistryChange",
     "RemoveTags",
@@ -79,6 +81,26 @@ class Publish(_Command):
 @attrs.define
 class Store(Publish):
     """Publish one message, and say its id once it is durable."""
+
+
+@attrs.define
+class PublishOnce(_Command):
+    """Publish one message, and say what came of it. With a key, a repeat publishes nothing.
+
+    Attributes:
+        tags, data: of the message.
+        audience: None is everyone.
+        key: an idempotency key; empty for none.
+        digest: of what the peer wrote, which tells a repeat from another message.
+        error: why it can't be published. A peer that may publish nothing is told only that.
+    """
+
+    tags: TagSet = frozenset()
+    data: bytes = b""
+    audience: Audience | None = None
+    key: str = ""
+    digest: bytes = b""
+    error: CommandError | None = None
 
 
 @attrs.define
@@ -351,6 +373,7 @@ class Pause(_Command):
 
 Command: TypeAlias = (
     Publish
+    | PublishOnce
     | Store
     | Subscribe
     | Unsubscribe

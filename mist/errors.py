@@ -12,7 +12,7 @@ person who reads it, and never holds a token or a secret.
     │   ├── InvalidToken, TokenNotFound, TokenExists, RegistryUnavailable
     │   ├── InvalidAudience, ClientTaken
     │   ├── TooManySubscriptions, NotSubscribed
-    │   ├── HistoryOff, InvalidPosition
+    │   ├── HistoryOff, InvalidPosition, KeyConflict
     │   ├── HistoryUnavailable
     │   │   └── HistoryDamaged
     │   └── Unauthorized
@@ -44,6 +44,7 @@ __all__ = [
     "InvalidPosition",
     "InvalidTag",
     "InvalidToken",
+    "KeyConflict",
     "LineTooLong",
     "MistError",
     "NotAllowed",
@@ -266,6 +267,13 @@ class InvalidPosition(CommandError):
 
     code = "invalid_position"
     message = "Invalid position"
+
+
+class KeyConflict(CommandError):
+    """The idempotency key was used for another message."""
+
+    code = "idempotency_conflict"
+    message = "that key was used for another message"
 
 
 class HistoryUnavailable(CommandError):

@@ -259,6 +259,13 @@ async def publish_json(server: Served, scenario: Scenario, data: str, token: str
         assert json.loads(await peer.line())["data"] == "pong"
 
 
+async def publish_frame(server: Served, scenario: Scenario, data: str, token: str) -> None:
+    async with web(server, "/subscribe/websocket", token, ["mist.v1"]) as socket:
+        sent = {"command": "publish", "tags": scenario.tags.split(","), "data": data}
+        await socket.send_message(json.dumps(sent))
+        assert json.loads(await socket.get_message())["success"]
+
+
 async def publish_json_frame(server: Served, scenario: Scenario, data: str, token: str) -> None:
     async with web(server, "/subscribe/websocket", token, ["mist.json"]) as socket:
         sent = {"command": "publish", "tags": scenario.tags.split(","), "data": data}
@@ -304,6 +311,7 @@ async def publish_channel(server: Server, scenario: Scenario, data: str, token: 
 PUBLISHERS = {
     "lines": publish_line,
     "json": publish_json,
+    "frames": publish_frame,
     "json frames": publish_json_frame,
     "http": publish_http,
     "subjects": publish_subject,

@@ -33,6 +33,7 @@ from mist.commands import (
     Pause,
     Ping,
     Publish,
+    PublishOnce,
     Register,
     RegistryChange,
     RemoveTags,
@@ -71,6 +72,7 @@ from mist.sessions.authenticating import AuthenticatingSession, Credential
 from mist.sessions.close_reason import DISCONNECTED, CloseReason
 from mist.sessions.hub import Hub
 from mist.sessions.listing import Listing, list_subscriptions, list_tags
+from mist.sessions.publishing_once import publish_once
 
 __all__ = ["CommandSession"]
 
@@ -216,6 +218,8 @@ class CommandSession(AuthenticatingSession):
             # Right: authenticated.
             case Publish():
                 await self._publish(command)
+            case PublishOnce():
+                return await publish_once(self, command)
             case Subscribe(tags=tags):
                 self.subscribe(tags)
                 return Done()

@@ -48,7 +48,9 @@ def speaks(endpoint: str, scenario: Scenario, server: Server) -> bool:
 
 def says_all(endpoint: str, scenario: Scenario) -> bool:
     """Whether a publisher can say all of a scenario's tags."""
-    return endpoint in ("lines", "json", "json frames", "http") or "," not in scenario.tags
+    return (
+        endpoint in ("lines", "json", "frames", "json frames", "http") or "," not in scenario.tags
+    )
 
 
 @pytest.mark.parametrize("publisher", PUBLISHERS)

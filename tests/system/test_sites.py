@@ -119,6 +119,15 @@ async def publish_http_to_another_site(world: World, token: str, data: str) -> N
     assert (await world.ask("POST", "/v1/messages", token, json=body)).status == 200
 
 
+async def publish_frame(world: World, token: str, data: str) -> None:
+    for more in ({}, {"to": {"site": "b"}}):
+        async with web(world.server, PATH, token, ["mist.v1"]) as socket:
+            tags = world.scenario.tags.split(",")
+            sent = {"command": "publish", "tags": tags, "data": data, **more}
+            await socket.send_message(json.dumps(sent))
+            assert json.loads(await socket.get_message())["success"]
+
+
 async def publish_frames(world: World, token: str, data: str) -> None:
     await PUBLISHERS["json frames"](world.server, world.scenario, data, token)
 
@@ -169,6 +178,7 @@ PUBLISH: dict[str, Callable[[World, str, str], Awaitable[None]]] = {
     for each in (
         publish_http,
         publish_http_to_another_site,
+        publish_frame,
         publish_frames,
         publish_subject,
         publish_topic,

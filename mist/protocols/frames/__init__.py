@@ -1,7 +1,7 @@
 """mist's own WebSocket frames: JSON objects in text messages, for browsers.
 
-What a client may send and what it gets is docs/websocket-protocol.md. Publishing is not possible
-here: a browser's token says what it may subscribe to, nothing else.
+What a client may send and what it gets is docs/websocket-protocol.md. Publishing is for tokens that
+grant it; to others it is not allowed here.
 """
 
 from collections.abc import Generator, Iterator
@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from mist.commands import Bye, Command, Hangup, Invalid, Ping
-from mist.errors import HistoryUnavailable, MistError, UnknownCommand
+from mist.errors import HistoryUnavailable, MistError, NotAllowed, UnknownCommand
 from mist.message import Limits
 from mist.protocols import Protocol
 from mist.protocols.client_frames import Binary, Broken, Closed, FrameReader, Pinged, Text
@@ -18,7 +18,7 @@ from mist.protocols.frames.commands import NAMES, BinaryFrame, parse_request
 from mist.protocols.frames.forms import JSON_FRAMES
 from mist.protocols.listing import finished, tag_lists_as_json
 from mist.protocols.rfc6455 import pong_frame, text_frame
-from mist.replies import CaughtUp, Done, Failed, Reply, Resumed, Revoked, Subscriptions
+from mist.replies import CaughtUp, Done, Failed, Reply, Resumed, Revoked, Stored, Subscriptions
 from mist.wire import WireForm
 
 __all__ = ["JSON_FRAMES", "FrameProtocol"]
@@ -105,6 +105,8 @@ class FrameProtocol(Protocol):
                 answer["epoch"] = reply.epoch
                 answer["id"] = reply.id
                 answer["recovered"] = reply.recovered
+            case Stored(id_):
+                answer["id"] = id_
             case Failed(error):
                 answer["error"] = _error_text(error)
             case _:
@@ -129,6 +131,8 @@ def _error_text(error: MistError) -> str:
     match error:
         case UnknownCommand():
             return "unknown command"
+        case NotAllowed():
+            return "publishing is not allowed over websockets"
         case HistoryUnavailable():  # its text is for the operator
             return HistoryUnavailable.message
         case _:

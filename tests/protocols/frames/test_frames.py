@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mist.commands import Invalid, Resume, Since, Subscribe
+from mist.commands import Invalid, PublishOnce, Resume, Since, Subscribe
 from mist.errors import HistoryDamaged, HistoryOff, HistoryUnavailable, MistError, NotGranted
 from mist.message import Limits
 from mist.protocols.frames import FrameProtocol
 from mist.protocols.rfc6455 import close_frame, ping_frame, text_frame
-from mist.replies import Done, Failed, Resumed, Revoked, Subscriptions
+from mist.replies import Done, Failed, Resumed, Revoked, Stored, Subscriptions
 
 
 def payload(frame: bytes) -> bytes:
@@ -25,11 +25,13 @@ def reply(sent: str) -> str:
     """What a frame is answered with where every command succeeds."""
     protocol = FrameProtocol(Limits())
     command = protocol.command(sent.encode())
-    answer: Done | Failed | Resumed | Subscriptions
+    answer: Done | Failed | Resumed | Stored | Subscriptions
     if isinstance(command, Invalid):
         answer = Failed(command.error)
     elif type(command).__name__ == "ListSubscriptions":
         answer = Subscriptions([b"a,b", b"c"])
+    elif isinstance(command, PublishOnce):
+        answer = Stored(7)
     elif isinstance(command, Resume) and command.since is not None:
         answer = Resumed("ab12", 9, command.since.epoch is None, 3)
     else:
@@ -56,8 +58,7 @@ TABLE = [
     ('{"command":"auth","token":"t"}', '{"success":true,"command":"auth"}'),
     (
         '{"command":"publish","tags":["a"],"data":"x"}',
-        '{"success":false,"command":"publish",'
-        '"error":"publishing is not allowed over websockets"}',
+        '{"success":true,"command":"publish","id":7}',
     ),
     ('{"command":"zz"}', '{"success":false,"command":"zz","error":"unknown command"}'),
     ('{"command":7}', '{"success":false,"error":"unknown command"}'),
