@@ -24,10 +24,10 @@ General layout, from the bottom up; a module imports only what stands before it:
     archive/, pipeline/         the log as Parquet; jobs on Spark, and its data source `mist`
     sessions/                   one connected peer: dispatch, recovery, sequencer; the hub
     bus/                        channels of `mist.bus`
-    listening                   what is bound to addresses
+    systemd, listening          the service manager; what is bound to addresses
     transports/, http/          streams of bytes; requests, with static/ for browsers
     allocator, collector        the process: its memory allocator; its garbage collection
-    logs, server                logging; one nursery that runs it all
+    logs, server, serving       logging; one nursery that runs it all; as a process
     bench/, cli/                what it costs; the command line
 
 Nothing in `broker` or below does I/O or knows trio, but `change`; nothing below `transports`
@@ -42,7 +42,8 @@ if TYPE_CHECKING:
     from mist.config import Config, Listen, load_config
     from mist.errors import MistError
     from mist.message import Message
-    from mist.server import Server, open_server, serve
+    from mist.server import Server, open_server
+    from mist.serving import serve
     from mist.sessions.hub import Hub
     from mist.sessions.local import subscribe
     from mist.version import __version__
@@ -73,7 +74,7 @@ _HOMES: Final = {
     "__version__": "version",
     "load_config": "config",
     "open_server": "server",
-    "serve": "server",
+    "serve": "serving",
     "subscribe": "sessions.local",
 }
 

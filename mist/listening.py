@@ -16,6 +16,7 @@ import trio
 
 from mist.config import Config, Listen
 from mist.errors import StartupError
+from mist.systemd import PassedSockets
 
 __all__ = ["Listening", "bind", "keep_alive", "reason", "tls_context"]
 
@@ -64,11 +65,13 @@ class Listening:
         sock: non-blocking.
         context: with which each stream is to speak TLS; None for no TLS. It does so from its
             beginning, but for `nats`: there the protocol begins without.
+        is_passed: whether the service manager keeps it open, too, for the next server.
     """
 
     listen: Listen
     sock: socket.socket
     context: ssl.SSLContext | None = None
+    is_passed: bool = False
 
     async def serve(
         self,
@@ -121,7 +124,7 @@ class Listening:
     def close(self) -> None:
         """Stop listening; a unix socket's file goes, too. Not while `serve` runs."""
         self.sock.close()
-        if self.listen.is_unix:
+        if self.listen.is_unix and not self.is_passed:
             _unlink_socket(self.listen.path)
 
 
@@ -166,17 +169,24 @@ def tls_context(config: Config) -> ssl.SSLContext | None:
     return context
 
 
-async def bind(listen: Listen, context: ssl.SSLContext | None) -> Listening:
+async def bind(
+    listen: Listen, context: ssl.SSLContext | None, passed: PassedSockets | None = None
+) -> Listening:
     """Listen, without accepting yet.
 
     Args:
         context: as `tls_context` gave it.
+        passed: sockets that are bound already; the one that has the address is taken.
 
     Raises:
         StartupError: the address can't be bound.
     """
+    passed = passed or PassedSockets()
     try:
-        sock = _unix_socket(listen.path) if listen.is_unix else await _tcp_socket(listen)
+        if listen.is_unix:
+            sock, is_passed = _unix_socket(listen.path, passed)
+        else:
+            sock, is_passed = await _tcp_socket(listen, passed)
     except OSError as error:
         raise StartupError(f"{listen}: {reason(error)}") from error
     if not listen.is_unix:
@@ -184,14 +194,17 @@ async def bind(listen: Listen, context: ssl.SSLContext | None) -> Listening:
     sock.setblocking(False)
     keep_alive(sock)
     assert context is not None or not listen.tls  # config demands a certificate for TLS
-    return Listening(listen, sock, context if listen.tls else None)
+    return Listening(listen, sock, context if listen.tls else None, is_passed)
 
 
-async def _tcp_socket(listen: Listen) -> socket.socket:
+async def _tcp_socket(listen: Listen, passed: PassedSockets) -> tuple[socket.socket, bool]:
     found = await trio.socket.getaddrinfo(
         listen.host, listen.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )
     family, kind, protocol, _, address = found[0]
+    bound = passed.take_address(family, address[:2])
+    if bound is not None:
+        return bound, True
     sock = socket.socket(family, kind, protocol)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -203,10 +216,13 @@ async def _tcp_socket(listen: Listen) -> socket.socket:
     except BaseException:
         sock.close()
         raise
-    return sock
+    return sock, False
 
 
-def _unix_socket(path: str) -> socket.socket:
+def _unix_socket(path: str, passed: PassedSockets) -> tuple[socket.socket, bool]:
+    bound = passed.take_path(path)
+    if bound is not None:
+        return bound, True
     _unlink_socket(path)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -216,7 +232,7 @@ def _unix_socket(path: str) -> socket.socket:
     except BaseException:
         sock.close()
         raise
-    return sock
+    return sock, False
 
 
 def _unlink_socket(path: str) -> None:

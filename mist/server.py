@@ -7,17 +7,16 @@
                             more is read from publishers; then every session ends with code 1001
                             and has a while to take what is queued
 
-`Server` is the part to embed: it takes a nursery of yours, or makes one. `serve` is what the
-command line runs: a server, signals, a lock on the data directory.
+`Server` is the part to embed: it takes a nursery of yours, or makes one. `serving` is what the
+command line runs.
 """
 
 import fcntl
 import os
 import secrets
-import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
@@ -25,10 +24,8 @@ from typing import TYPE_CHECKING
 import structlog
 import trio
 
-from mist import collector
 from mist.auth.registry import Registry
 from mist.broker.outbox import OutboxLimits, SlowConsumer
-from mist.broker.projection import COMPILED
 from mist.config import Config
 from mist.engine.node import Node, open_node
 from mist.engine.tokens import open_tokens
@@ -54,6 +51,7 @@ from mist.sessions.node_sequencer import NodeSequencer
 from mist.sessions.node_state import describe
 from mist.sessions.nodes import Nodes, NodeState
 from mist.sessions.sequencer import Sequencer
+from mist.systemd import PassedSockets
 from mist.transports.connection_limiter import ConnectionLimiter
 from mist.transports.graceful_shutdown import end_sessions
 from mist.transports.handshake import Origins
@@ -67,7 +65,7 @@ if TYPE_CHECKING:
     from mist.archive.sharing import SharedSealer
     from mist.archive.side_tables import SideTables
 
-__all__ = ["Server", "open_server", "serve"]
+__all__ = ["Server", "open_server"]
 
 log = structlog.stdlib.get_logger("mist.server")
 
@@ -158,7 +156,9 @@ class Server:
                                 transport, HttpTransport | WebSocketTransport | NatsTransport
                             ):
                                 background.start_soon(transport.sweep)
-                            await (connections if is_http else accepting).start(
+                            # Where the socket stays open for the next server, they wait for it.
+                            to_the_end = is_http and not each.is_passed
+                            await (connections if to_the_end else accepting).start(
                                 each.serve,
                                 partial(transport.handle, nursery=background),
                                 connections,
@@ -271,10 +271,13 @@ class Server:
 
 
 @asynccontextmanager
-async def open_server(config: Config) -> AsyncIterator[Server]:
+async def open_server(config: Config, passed: PassedSockets | None = None) -> AsyncIterator[Server]:
     """A server with its registry open and its ports bound, not yet serving.
 
     For embedding: `async with open_server(config) as server: await nursery.start(server.run)`.
+
+    Args:
+        passed: sockets that are bound already.
 
     Raises:
         StartupError: one line that says what stands in the way.
@@ -311,7 +314,9 @@ async def open_server(config: Config) -> AsyncIterator[Server]:
                 replicas=config.engine_replicas,
             )
             for listen in config.listen:
-                listening.append(await bind(listen, context))
+                listening.append(await bind(listen, context, passed))
+            if passed is not None:
+                passed.check_all_taken()
             hub = Hub(
                 registry,
                 secret=config.secret_bytes,
@@ -380,48 +385,6 @@ async def open_server(config: Config) -> AsyncIterator[Server]:
                     each.close()
                 if registry is not None:
                     await registry.aclose()
-
-
-async def serve(config: Config, announce: Callable[[str], None] = lambda url: None) -> None:
-    """Run a server until SIGTERM or SIGINT, then drain it. A second signal ends it at once.
-
-    Args:
-        announce: called with each listener's URL once it accepts.
-
-    Raises:
-        StartupError: one line that says what stands in the way.
-    """
-    for warning in config.warnings:
-        log.warning(warning)
-    async with open_server(config) as server, trio.open_nursery() as nursery:
-        nursery.start_soon(collector.keep_small)
-        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-            nursery.start_soon(_obey, signals, server, nursery.cancel_scope)
-            await nursery.start(_run_then_cancel, server, nursery.cancel_scope)
-            log.info("started", version=__version__, compiled=COMPILED)
-            for url in server.urls:
-                announce(url)
-            await trio.sleep_forever()
-
-
-async def _run_then_cancel(
-    server: Server, scope: trio.CancelScope, *, task_status: trio.TaskStatus[Server]
-) -> None:
-    await server.run(task_status=task_status)
-    scope.cancel()
-
-
-async def _obey(signals: AsyncIterator[int], server: Server, scope: trio.CancelScope) -> None:
-    draining = False
-    async for number in signals:
-        name = signal.Signals(number).name
-        if draining:
-            log.warning("stopping at once", signal=name)
-            scope.cancel()
-            return
-        log.info("draining", signal=name, connections=server.hub.sessions.connected)
-        draining = True
-        server.drain()
 
 
 # What a server holds on to

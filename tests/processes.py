@@ -53,6 +53,7 @@ def serving(
     *options: str,
     listen: Sequence[str] = LISTEN,
     program: Sequence[str] = ("-m", "mist"),
+    pass_fds: Sequence[int] = (),
     **variables: str,
 ) -> Iterator[Process]:
     """`mist serve` in a process of its own, killed at the end if it still runs.
@@ -62,6 +63,7 @@ def serving(
         options: of the command. With `--listen` among them, `listen` is not used.
         listen: the options that say where it listens.
         program: arguments of Python's that run mist.
+        pass_fds: descriptors that it inherits.
         variables: of its environment.
     """
     if "--listen" not in options:
@@ -73,6 +75,7 @@ def serving(
         stderr=subprocess.PIPE,
         text=True,
         env=environment(**variables),
+        pass_fds=pass_fds,
     ) as popen:
         try:
             assert popen.stdout is not None

@@ -12,7 +12,7 @@ from mist import allocator, collector, logs
 from mist.cli.common import USAGE, fail
 from mist.config import OPTIONS, load_config
 from mist.errors import StartupError
-from mist.server import serve as run_server
+from mist.serving import serve as run_server
 
 __all__ = ["serve"]
 

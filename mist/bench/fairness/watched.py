@@ -25,7 +25,7 @@ import trio
 from mist import collector, logs
 from mist.bench.process import Started, cpu_seconds, start_server
 from mist.config import load_config
-from mist.server import serve
+from mist.serving import serve
 
 __all__ = ["LoopWatch", "Watched", "start_watched"]
 
