@@ -133,7 +133,13 @@ def line(process: "subprocess.Popen[str]") -> str:
 
 def stored(process: "subprocess.Popen[str]", number: int) -> list[dict[str, object]]:
     """The next orders that the shop says are stored."""
-    lines = [line(process) for _ in range(number)]
+    lines: list[str] = []
+    while len(lines) < number:
+        if (said := line(process)).startswith("stored "):
+            lines.append(said)
+        else:
+            # On its way when the server was killed.
+            assert said.startswith("unknown ")
     return [json.loads(each.removeprefix("stored ").replace("'", '"')) for each in lines]
 
 
