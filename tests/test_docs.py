@@ -14,7 +14,7 @@ DOCS = ROOT / "docs"
 README = (ROOT / "README.md").read_text()
 PAGES = {
     str(path.relative_to(ROOT)): path.read_text()
-    for path in (ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.glob("*.md")))
+    for path in (*sorted(ROOT.glob("*.md")), *sorted(DOCS.glob("*.md")))
 }
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
