@@ -35,6 +35,7 @@ class Endpoints(msgspec.Struct, frozen=True):
     websocket: str
     stream: str
     poll: str
+    publish: str
     tickets: str
     history: bool
 
@@ -55,7 +56,9 @@ def routes(context: Context) -> Sequence[BaseRoute]:
     async def endpoints(request: Request) -> Response:
         history = context.hub.sequencer is not None
         websocket = websocket_url(context, request)
-        return answer(Endpoints(websocket, "/v1/stream", "/v1/poll", "/v1/tickets", history))
+        return answer(
+            Endpoints(websocket, "/v1/stream", "/v1/poll", "/v1/messages", "/v1/tickets", history)
+        )
 
     return [
         Route("/healthz", alive),
@@ -108,6 +111,7 @@ OPERATIONS: Final[Operations] = {
                         "websocket": "ws://localhost:8888/subscribe/websocket",
                         "stream": "/v1/stream",
                         "poll": "/v1/poll",
+                        "publish": "/v1/messages",
                         "tickets": "/v1/tickets",
                         "history": True,
                     },

@@ -1,3 +1,6 @@
+/** Of this file, and of the server that it comes from. */
+export const version: string;
+
 /** A position in the server's history. */
 export interface Position {
   /** Which log; another log gives the same ids to other messages. */
@@ -50,7 +53,8 @@ export class MistError extends Error {
    * `protocol_violation` (these end the client); `connection_lost`, `going_away`, `timed_out`,
    * `too_many_requests`, `too_slow`, `unreachable`, `no_token`, `no_transport`,
    * `history_unavailable`, `registry_unavailable` (it reconnects); `not_granted`, `history_off`,
-   * `invalid_position`, `too_many_subscriptions`, `refused` (a subscription was refused);
+   * `invalid_position`, `too_many_subscriptions`, `refused` (a subscription or a publish was
+   * refused); `idempotency_conflict`, `payload_too_large`, `too_many_publishes` (a publish was);
    * `no_websocket` (thrown by `connect`); `handler_failed`; `closed` (by the program); and codes of
    * HTTP responses.
    */
@@ -84,6 +88,26 @@ export interface SubscribeOptions {
   since?: number | Position | null;
 }
 
+export interface PublishOptions {
+  /**
+   * Whom the message is for, among those whose subscriptions match: by attributes of their tokens,
+   * `{users: [1, 2], groups: ["eu"], clients: [...], except: [...], plan: "pro"}`. Default: all.
+   */
+  to?: Readonly<Record<string, string | number | readonly (string | number)[]>>;
+  /**
+   * The idempotency key, 1 to 255 ASCII letters: what has the same key within a day is published
+   * once, also by another client with this token. Default: a random one.
+   */
+  key?: string;
+  /** Seconds for the server's answer, across reconnects. Default: 30. */
+  timeoutSeconds?: number;
+}
+
+export interface Published {
+  /** The message's id; null where the server has no history. */
+  readonly id: number | null;
+}
+
 export interface StateEvent {
   readonly state: State;
   readonly previous: State;
@@ -105,6 +129,20 @@ export interface GapEvent {
   readonly subscriptions: readonly Subscription[];
 }
 
+/** The server sends what a subscription asks for, on each connection anew; after the replay. */
+export interface SubscribedEvent {
+  readonly subscription: Subscription;
+  /** Whether it was told before, on an earlier connection. */
+  readonly again: boolean;
+}
+
+/** A subscription has ended. Those that end with the client are not told: see "state". */
+export interface UnsubscribedEvent {
+  readonly subscription: Subscription;
+  /** By the program; by a change of the token; since the token never allowed it. */
+  readonly reason: "unsubscribed" | "revoked" | "refused";
+}
+
 /** The token no longer allows these tags. The subscriptions have ended. */
 export interface RevokedEvent {
   readonly tags: readonly string[];
@@ -119,6 +157,8 @@ export interface ErrorEvent {
 
 export interface Events {
   state: StateEvent;
+  subscribed: SubscribedEvent;
+  unsubscribed: UnsubscribedEvent;
   gap: GapEvent;
   revoked: RevokedEvent;
   error: ErrorEvent;
@@ -141,6 +181,23 @@ export interface Client {
     handler: Handler,
     options?: SubscribeOptions,
   ): Subscription;
+  /**
+   * Publish a message, for which the token needs the right to publish each of the tags (`>room:*`).
+   * Resolves once it is stored, where the server has a history, and on its way to all subscribers.
+   *
+   * While there is no connection it waits. Where an answer is lost, the message is sent again with
+   * the same key and so published once. Rejects with `timed_out` where no answer came in time:
+   * then it may have been published. Messages are published in the order of the calls, but for
+   * what had to be sent again, and what is too long for a WebSocket (120 KB) and goes over HTTP.
+   *
+   * @throws TypeError (rejects) tags, data, or key are invalid.
+   * @throws MistError (rejects) `not_granted`, and others that the server refuses it with; `closed`.
+   */
+  publish(
+    tags: readonly string[],
+    data: string | Uint8Array,
+    options?: PublishOptions,
+  ): Promise<Published>;
   /** Listen to an event. Returns a function that removes the listener. */
   on<Name extends keyof Events>(
     event: Name,

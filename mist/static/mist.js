@@ -1,15 +1,17 @@
 /**
- * mist for browsers, workers and Node: subscriptions that outlive their connections.
+ * mist for browsers, workers and Node: subscriptions and publishes that outlive connections.
  *
  *     import {connect} from "/mist.js";
  *     const client = connect("https://example.org", {getToken});
  *     const orders = client.subscribe(["order", "eu"], ({data}) => show(data));
+ *     const {id} = await client.publish(["order", "eu", "paid"], "17");
  *
  * It is one file without dependencies or a build step, so that a page can import it as it is, and
  * therefore longer than a module should be. Its parts, each knowing only those above it:
  *
  *     DeliveryQueue      calls handlers in time slices, so that the page can draw in between
  *     SubscriptionTable  which tag sets have listeners, and up to which message each was served
+ *     PublishQueue       what is to be published, until the server has answered
  *     transports         WebSocket, Server-Sent Events by fetch, long polling: one contract
  *     TransportFallback  which transport to try, best first, and when to try a better one again
  *     Client             reconnects with backoff, and is the API
@@ -20,8 +22,14 @@
  * says that the others miss nothing below it. On a new connection they are resumed as one, from
  * there. Where some of it is gone, a "gap" event says so.
  *
+ * A publish has an idempotency key. One that was not answered is sent again with it, on whatever
+ * connection comes next, and the server publishes it once.
+ *
  * Times are in seconds. Message ids are below 2**53, so numbers hold them.
  */
+
+/** Of this file, and of the server that it comes from. */
+export const version = "0.1.0";
 
 const HEARTBEAT = 15; // between checks that a WebSocket is alive
 const REPLY_TIMEOUT = 30; // a connection without a reply for so long is dead
@@ -38,6 +46,10 @@ const MAX_URL = 12_000; // characters; a server takes 16 KiB of headers
 const MAX_EVENT = 1 << 25; // characters of an event; a message of 1 MiB takes at most a fifth
 const MAX_QUEUED = 1 << 26; // characters of data waiting for handlers
 const MAX_CACHED_MATCHES = 4096; // tag sets
+const MAX_UNANSWERED = 1000; // publishes
+const MAX_PUBLISH_FRAME = 120_000; // bytes of one; what is longer goes over HTTP
+const PUBLISH_TIMEOUT = 30; // by default
+const RETRY_PUBLISH = 1; // after the server was unable to, on a connection that goes on
 const TRANSPORTS = ["websocket", "sse", "polling"]; // best first
 
 /** An error of the client. `code` is stable. */
@@ -60,12 +72,13 @@ export class MistError extends Error {
  *
  * final: another attempt can't help. spread: other clients lost theirs at the same moment, so
  * reconnect with jitter. pause: seconds that the server asks for. unusable: this transport can't be
- * used here, whatever the state of the network.
+ * used here, whatever the state of the network. refused: the server won't do what was asked for.
  */
 class Failure extends MistError {
-  constructor(code, message, {final, spread, pause = 0, unusable, ...more} = {}) {
+  constructor(code, message, {final, spread, pause = 0, unusable, refused, ...more} = {}) {
     super(code, message, more);
     Object.assign(this, {final: !!final, spread: !!spread, pause, unusable: !!unusable});
+    this.refused = !!refused;
   }
 }
 
@@ -105,6 +118,8 @@ const REFUSAL_CODES = {
   "Registry is unavailable": "registry_unavailable",
   "Too many subscriptions": "too_many_subscriptions",
   "not granted by the token": "not_granted",
+  "publishing is not allowed over websockets": "not_granted",
+  "that key was used for another message": "idempotency_conflict",
 };
 
 // What passes by itself: a subscription is asked for again.
@@ -320,8 +335,8 @@ class SubscriptionTable {
 
   /**
    * @param {DeliveryQueue} queue
-   * @param notify `gap(listeners, reason)`, `revoked(listeners)`, `refused(listener, error)`,
-   *   `deliver(listener, message)`
+   * @param notify `live(listener)`, `gap(listeners, reason)`, `revoked(listeners)`,
+   *   `refused(listener, error)`, `deliver(listener, message)`
    */
   constructor(queue, notify) {
     this.queue = queue;
@@ -559,6 +574,7 @@ class SubscriptionTable {
     listener.settled = true;
     listener.ready.resolve();
     this.#markPosition(listener);
+    this.queue.push(() => this.notify.live(listener)); // behind what was replayed
   }
 
   // Through the queue: messages queued before have lower positions.
@@ -616,6 +632,83 @@ function byCodePoint(one, other) {
   return left[at].codePointAt(0) - (right[at]?.codePointAt(0) ?? -1);
 }
 
+// Publishing
+
+/** A message to be published; `message` is what the server is sent of it. */
+class Publication {
+  answered = deferred();
+  sending = false;
+
+  constructor(message, key) {
+    Object.assign(this, {message, key, body: JSON.stringify(message)});
+  }
+}
+
+/**
+ * Messages to be published, in order, each until the server has answered. Outlives connections:
+ * what was not answered is sent again on the next one.
+ */
+class PublishQueue {
+  #waiting = new Set(); // publications
+  #size = 0; // characters
+  #transport = null;
+
+  /** Publish a message; resolves with its id, null where there is no history. */
+  add(publication, seconds) {
+    const {answered, body} = publication;
+    if (this.#waiting.size >= MAX_UNANSWERED || this.#size + body.length > MAX_QUEUED) {
+      throw new MistError("too_many_publishes", "too many publishes wait for their answers");
+    }
+    this.#waiting.add(publication);
+    this.#size += body.length;
+    const late = new MistError("timed_out", `no answer for ${seconds} s: it may be published`);
+    const timer = after(seconds, () => answered.reject(late));
+    const done = () => {
+      clearTimeout(timer);
+      this.#waiting.delete(publication);
+      this.#size -= body.length;
+    };
+    answered.promise.then(done, done);
+    this.#send();
+    return answered.promise;
+  }
+
+  /** Send what waits, and what will come, on this transport; null for none. */
+  use(transport) {
+    this.#transport = transport;
+    this.#send();
+  }
+
+  /** Nothing is published any more. */
+  end(error) {
+    this.#transport = null;
+    for (const each of this.#waiting) each.answered.reject(error);
+  }
+
+  #send() {
+    const transport = this.#transport;
+    if (transport === null || transport.hasEnded) return;
+    for (const each of this.#waiting) {
+      if (!each.sending) this.#attempt(each, transport);
+      if (!transport.pipelines) return;
+    }
+  }
+
+  async #attempt(publication, transport) {
+    publication.sending = true;
+    try {
+      const {id = null} = await transport.publish(publication);
+      publication.answered.resolve({id});
+    } catch (error) {
+      if (!(error instanceof Failure)) publication.answered.reject(error);
+      else if (!transport.hasEnded) await sleep(error.pause || RETRY_PUBLISH);
+    }
+    await null; // what was answered leaves the queue first
+    publication.sending = false;
+    this.#send();
+  }
+}
+
 // Transports
 
 /**
@@ -623,16 +716,35 @@ function byCodePoint(one, other) {
  *
  * `open()` resolves once the server has answered, and rejects with a `Failure`. `start()`
  * subscribes to all in the table, `changed()` to what is new, `unsubscribe(tags)` ends one.
+ * `publish(publication)` resolves with the answer; it rejects with a `Failure` where it should be
+ * tried again. `pipelines` tells whether that keeps the order without waiting for each answer.
  * `refresh()` replaces the token, `probe()` checks the connection. `ended` resolves with a
  * `Failure`.
  */
 class Transport {
   #ended = deferred();
   hasEnded = false;
+  pipelines = false;
 
-  /** @param WebSocket the class to make WebSockets of, for the transport that does */
-  constructor(url, token, table, WebSocket) {
-    Object.assign(this, {url, token, table, WebSocket, ended: this.#ended.promise});
+  /** @param more `WebSocket`, the class to make them of; `publishUrl`, null where unknown */
+  constructor(url, token, table, more) {
+    Object.assign(this, {url, token, table, ...more, ended: this.#ended.promise});
+  }
+
+  /** Publish with a request of its own. */
+  async publishOverHttp({body, key}) {
+    const headers = {"Content-Type": "application/json", "Idempotency-Key": key};
+    headers["X-Auth-Token"] = this.token;
+    try {
+      const options = {method: "POST", headers, body};
+      const answer = fetchOk(this.publishUrl, options).then((it) => it.json());
+      return await withTimeout(REPLY_TIMEOUT, answer, lost("the publish was not answered"));
+    } catch (error) {
+      if (!(error instanceof Failure)) throw lost(error.message, {cause: error});
+      if (error.final) this.end(error); // as any other request would find
+      if (error.refused) throw new MistError(error.code, error.message);
+      throw error;
+    }
   }
 
   /** End it. Later calls do nothing. */
@@ -655,10 +767,12 @@ function base64url(text) {
 
 /** JSON frames; requests and replies are correlated by a `ref`. */
 class WebSocketTransport extends Transport {
+  pipelines = true;
   #socket;
   #opening = deferred();
   #refs = 0;
   #asked = new Map(); // by ref, callbacks for replies
+  #publishing = new Set(); // what rejects publishes that have no reply
   #heard = false; // something arrived since the last heartbeat
   #timer;
   #lastBeat = Date.now();
@@ -695,7 +809,25 @@ class WebSocketTransport extends Transport {
     this.#send({command: "unsubscribe", tags}, () => {});
   }
 
+  publish(publication) {
+    const {message, key, body} = publication;
+    const isLong = body.length * 3 > MAX_PUBLISH_FRAME;
+    if (isLong && new TextEncoder().encode(body).length > MAX_PUBLISH_FRAME) {
+      if (this.publishUrl) return this.publishOverHttp(publication);
+      throw new MistError("payload_too_large", "the message is too long for a WebSocket");
+    }
+    const {promise, resolve, reject} = deferred();
+    this.#publishing.add(reject); // and not to `ended`, which would keep it as long
+    this.#send({command: "publish", ...message, key}, (reply) => {
+      this.#publishing.delete(reject);
+      if (reply.success) resolve(reply);
+      else reject(publishFailure(reply.error));
+    });
+    return promise;
+  }
+
   refresh(token) {
+    this.token = token;
     const {promise, resolve, reject} = deferred();
     this.ended.then(reject);
     this.#send({command: "auth", token}, ({success}) => {
@@ -728,6 +860,8 @@ class WebSocketTransport extends Transport {
       socket.close();
     }
     this.#opening.reject(failure);
+    for (const reject of this.#publishing) reject(failure);
+    this.#publishing.clear();
   }
 
   #send(frame, answered) {
@@ -796,6 +930,12 @@ class WebSocketTransport extends Transport {
   }
 }
 
+/** The error of a publish: a `Failure` where it passes by itself. */
+function publishFailure(text) {
+  const code = REFUSAL_CODES[text] ?? "refused";
+  return new (UNAVAILABLE.has(code) ? Failure : MistError)(code, text);
+}
+
 /** What SSE and polling share: one request for all subscriptions, repeated when they change. */
 class HttpTransport extends Transport {
   #change = new AbortController();
@@ -820,6 +960,10 @@ class HttpTransport extends Transport {
 
   changed() {
     this.#change.abort();
+  }
+
+  publish(publication) {
+    return this.publishOverHttp(publication);
   }
 
   unsubscribe() {
@@ -973,6 +1117,7 @@ async function refusal(response) {
   return new Failure(code, message, {
     pause,
     spread: status === 429 || status === 503,
+    refused: status < 500 && status !== 408 && status !== 429,
     unusable: [404, 405, 409, 410, 421].includes(status),
   });
 }
@@ -1147,9 +1292,9 @@ class Endpoints {
     this.wanted = wanted;
   }
 
-  /** The URL or URLs of each offered transport, and whether there is a history. */
+  /** The URLs of each offered transport, and for publishing; whether there is a history. */
   async find(signal) {
-    if (this.direct) return {urls: {websocket: this.url}, history: null};
+    if (this.direct) return {urls: {websocket: this.url}, publishUrl: null, history: null};
     const base = this.url.replace(/\/+$/, ""); // may have a path, behind a proxy
     const found = await (await fetchOk(`${base}/v1/endpoints`, {signal})).json();
     const at = (path) => (path?.startsWith("/") ? base + path : path);
@@ -1159,7 +1304,7 @@ class Endpoints {
       sse: found.stream && http,
       polling: found.history && found.poll && http,
     };
-    return {urls, history: found.history};
+    return {urls, publishUrl: at(found.publish ?? "/v1/messages"), history: found.history};
   }
 }
 
@@ -1183,7 +1328,7 @@ function usableTransports({direct}, {transports, WebSocket}) {
 
 // The client
 
-const EVENTS = ["state", "gap", "revoked", "error"];
+const EVENTS = ["state", "subscribed", "unsubscribed", "gap", "revoked", "error"];
 
 /** A subscription, made by `Client.subscribe`. */
 class Subscription {
@@ -1215,6 +1360,10 @@ class Client {
   #fallback;
   #queue;
   #table;
+  #publishes = new PublishQueue();
+  #publishUrl = null;
+  #connections = 0; // so far
+  #announced = new WeakMap(); // by listener, the connection on which "subscribed" was told
   #subscriptions = new Map(); // by listener
   #handlers = new Map(EVENTS.map((each) => [each, new Set()]));
   #state = "connecting";
@@ -1236,6 +1385,7 @@ class Client {
     this.#queue = new DeliveryQueue(options.maxQueue);
     this.#table = new SubscriptionTable(this.#queue, {
       deliver: (listener, made) => this.#deliver(listener, made),
+      live: (listener) => this.#live(listener),
       gap: (listeners, reason) => this.#gap(listeners, reason),
       revoked: (listeners) => this.#revoked(listeners),
       refused: (listener, error) => this.#refused(listener, error),
@@ -1265,6 +1415,12 @@ class Client {
     this.#table.add(listener);
     this.#scheduleSubscribe();
     return subscription;
+  }
+
+  async publish(tags, data, {to, key = randomKey(), timeoutSeconds = PUBLISH_TIMEOUT} = {}) {
+    const message = {tags: tagSet(tags), ...payload(data), ...(to === undefined ? {} : {to})};
+    if (this.#state === "closed") throw new MistError("closed", "the client is closed");
+    return this.#publishes.add(new Publication(message, parseKey(key)), timeoutSeconds);
   }
 
   on(event, handler) {
@@ -1316,7 +1472,9 @@ class Client {
 
   /** Open the best transport that works. */
   async #establish() {
-    const {urls, history} = await this.#withTimeout(this.#endpoints.find(this.#closing.signal));
+    const found = await this.#withTimeout(this.#endpoints.find(this.#closing.signal));
+    const {urls, history} = found;
+    this.#publishUrl = found.publishUrl;
     if (history !== null) this.#setHistory(history);
     const failed = [];
     let failure = new Failure("no_transport", "the server offers none of the wanted transports");
@@ -1342,8 +1500,8 @@ class Client {
   async #open(name, url) {
     const token = await this.#withTimeout(this.#token());
     if (this.#state === "closed") throw new MistError("closed", "the client is closed");
-    const {WebSocket} = this.#options;
-    const transport = new TRANSPORT_CLASSES[name](url, token, this.#table, WebSocket);
+    const more = {WebSocket: this.#options.WebSocket, publishUrl: this.#publishUrl};
+    const transport = new TRANSPORT_CLASSES[name](url, token, this.#table, more);
     this.#alive.add(transport);
     transport.ended.then(() => this.#alive.delete(transport));
     try {
@@ -1374,16 +1532,19 @@ class Client {
     for (;;) {
       this.#name = name;
       this.#transport = transport;
+      this.#connections += 1;
       this.#setState("open");
       this.#opened.resolve();
       this.#opened = deferred();
       transport.start();
+      this.#publishes.use(transport);
       const since = now();
       const ended = new AbortController();
       const better = this.#waitForBetter(name, ended.signal);
       const outcome = await Promise.race([transport.ended, better]);
       ended.abort();
       this.#transport = this.#name = null;
+      this.#publishes.use(null);
       this.#table.disconnected();
       if (outcome instanceof Failure) {
         this.#fallback.ended(name, outcome, now() - since);
@@ -1459,6 +1620,7 @@ class Client {
       listener.ready.reject(error);
     }
     this.#opened.reject(error);
+    this.#publishes.end(error);
     this.#setState("closed", error);
     for (const each of [...this.#alive]) each.close();
     this.#wake();
@@ -1486,8 +1648,23 @@ class Client {
   #unsubscribe(listener) {
     listener.unsubscribed = true;
     listener.ready.reject(new MistError("closed", "unsubscribed"));
+    const ended = this.#public([listener]);
     this.#subscriptions.delete(listener);
     if (this.#table.remove(listener)) this.#transport?.unsubscribe(listener.tags);
+    queueMicrotask(() => this.#ended(ended, "unsubscribed"));
+  }
+
+  /** The server sends what a listener asked for; once for each connection. */
+  #live(listener) {
+    const [subscription] = this.#public([listener]);
+    const told = this.#announced.get(listener);
+    if (!subscription || told === this.#connections) return;
+    this.#announced.set(listener, this.#connections);
+    this.#emit("subscribed", {subscription, again: told !== undefined});
+  }
+
+  #ended(subscriptions, reason) {
+    for (const subscription of subscriptions) this.#emit("unsubscribed", {subscription, reason});
   }
 
   #public(listeners) {
@@ -1503,13 +1680,16 @@ class Client {
     const subscriptions = this.#public(listeners);
     for (const each of listeners) this.#subscriptions.delete(each);
     if (subscriptions.length) this.#emit("revoked", {tags: subscriptions[0].tags, subscriptions});
+    this.#ended(subscriptions, "revoked");
   }
 
   #refused(listener, error) {
     const [subscription] = this.#public([listener]);
     this.#subscriptions.delete(listener);
     listener.ready.reject(error);
-    if (subscription) this.#emit("error", {error, subscription});
+    if (!subscription) return;
+    this.#emit("error", {error, subscription});
+    this.#ended([subscription], "refused");
   }
 
   #deliver(listener, made) {
@@ -1547,9 +1727,29 @@ function sleep(seconds, signal) {
       clearTimeout(timer);
       resolve();
     };
-    if (signal.aborted) stop();
-    else signal.addEventListener("abort", stop, {once: true});
+    if (signal?.aborted) stop();
+    else signal?.addEventListener("abort", stop, {once: true});
   });
+}
+
+/** What the server is sent of a message's data. */
+function payload(data) {
+  if (typeof data === "string") return {data};
+  if (!(data instanceof Uint8Array)) throw new TypeError("data must be a string or a Uint8Array");
+  const letters = [];
+  for (const each of data) letters.push(String.fromCharCode(each));
+  return {data64: btoa(letters.join(""))};
+}
+
+/** Not randomUUID, which pages from http:// don't have. */
+function randomKey() {
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  return Array.from(bytes, (each) => each.toString(16).padStart(2, "0")).join("");
+}
+
+function parseKey(key) {
+  if (typeof key === "string" && /^[!-~]{1,255}$/.test(key)) return key;
+  throw new TypeError("key must be 1 to 255 ASCII letters without spaces");
 }
 
 function tagSet(tags) {

@@ -18,6 +18,7 @@ async def test_a_server_is_alive_and_ready_and_lists_its_endpoints(tmp_path: Pat
             "websocket": f"{server.urls[1]}/subscribe/websocket",
             "stream": "/v1/stream",
             "poll": "/v1/poll",
+            "publish": "/v1/messages",
             "tickets": "/v1/tickets",
             "history": True,
         }

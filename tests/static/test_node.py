@@ -40,7 +40,7 @@ def serve_options() -> tuple[str, ...]:
 @pytest.fixture(scope="module")
 def urls(process: Process) -> list[str]:
     tcp = process.urls[0]
-    assert mist("token", "register", "a", "T", "--host", tcp).returncode == 0
+    assert mist("token", "register", "a,p,>p", "T", "--host", tcp).returncode == 0
     assert mist("publish", "a", "hello", "--host", tcp).returncode == 0
     return process.urls
 
@@ -56,6 +56,28 @@ def test_without_a_websocket_it_falls_back(urls: list[str]) -> None:
     say(await use(open(http, {transports: ["websocket", "polling"]})));
     """
     assert run(WITHOUT + script, urls) == [["sse", "hello"], ["polling", "hello"]]
+
+
+PUBLISH = """
+const client = open(http, OPTIONS);
+const got = [];
+await client.subscribe(["p"], ({data, id}) => got.push([data, id])).ready;
+const one = await client.publish(["p"], "ä");
+const two = await client.publish(["p"], new TextEncoder().encode("two"));
+while (got.length < 2) await new Promise((resolve) => setTimeout(resolve, 5));
+assert.deepEqual(got, [["ä", one.id], ["two", two.id]]);
+assert.equal(two.id, one.id + 1);
+say([client.transport, await client.publish(["a"], "x").catch(({code}) => code)]);
+client.close();
+"""
+
+
+def test_it_publishes_with_a_websocket_and_without(urls: list[str]) -> None:
+    script = WITHOUT + PUBLISH
+    assert run(script.replace("OPTIONS", "{}"), urls) == [["sse", "not_granted"]]
+    imported = 'const {WebSocket} = await import("ws");\n'
+    script = imported + script.replace("OPTIONS", "{WebSocket}")
+    assert run(script, urls, "ws") == [["websocket", "not_granted"]]
 
 
 def test_without_a_websocket_and_anything_to_fall_back_to_it_says_so(urls: list[str]) -> None:

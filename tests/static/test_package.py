@@ -13,6 +13,7 @@ def test_its_version_is_the_servers() -> None:
     project = tomllib.loads((STATIC.parents[1] / "pyproject.toml").read_text())["project"]
     assert PACKAGE["version"] == project["version"]
     assert PACKAGE["name"] == project["name"]
+    assert f'\nexport const version = "{PACKAGE["version"]}";\n' in (STATIC / "mist.js").read_text()
     assert PACKAGE["license"] == project["license"]
 
 
@@ -27,9 +28,8 @@ def test_the_types_declare_what_the_module_exports() -> None:
         return set(re.findall(pattern, (STATIC / name).read_text(), re.MULTILINE))
 
     pattern = r"^export (?:async )?(?:function|class|const) (\w+)"
-    assert (
-        exported("mist.js", pattern) == exported("mist.d.ts", pattern) == {"connect", "MistError"}
-    )
+    names = {"connect", "MistError", "version"}
+    assert exported("mist.js", pattern) == exported("mist.d.ts", pattern) == names
 
 
 def test_the_types_declare_every_public_name_of_a_client() -> None:
