@@ -365,7 +365,7 @@ class RemoteError(ClientError):
     """The server answered with an error.
 
     Attributes:
-        text: the server's words, without the leading `error `.
+        text: what the server said, without the `error` before it.
     """
 
     code = "remote"
