@@ -55,6 +55,8 @@ __all__ = [
     "Unregister",
     "Unsubscribe",
     "UnsubscribeNamed",
+    "UnwatchPresence",
+    "WatchPresence",
     "Who",
 ]
 
@@ -235,6 +237,23 @@ class ListTags(_Command):
 
 
 @attrs.define
+class WatchPresence(_Command):
+    """Who is present at `tags`, and from then on who joins and leaves; see `mist.broker.presence`.
+
+    Where it is watched already, only the first is told again.
+    """
+
+    tags: TagSet
+
+
+@attrs.define
+class UnwatchPresence(_Command):
+    """Undo a `WatchPresence`; nothing happens where there is none."""
+
+    tags: TagSet
+
+
+@attrs.define
 class Ping(_Command):
     """Is the server alive? Also a fence: its reply follows all that the commands before caused."""
 
@@ -385,6 +404,8 @@ Command: TypeAlias = (
     | Ids
     | ListSubscriptions
     | ListTags
+    | WatchPresence
+    | UnwatchPresence
     | Ping
     | Who
     | Auth

@@ -12,6 +12,7 @@ person who reads it, and never holds a token or a secret.
     │   ├── InvalidToken, TokenNotFound, TokenExists, RegistryUnavailable
     │   ├── InvalidAudience, ClientTaken
     │   ├── TooManySubscriptions, NotSubscribed
+    │   ├── PresenceOff, TooManyWatches
     │   ├── HistoryOff, InvalidPosition, KeyConflict
     │   ├── HistoryUnavailable
     │   │   └── HistoryDamaged
@@ -50,6 +51,7 @@ __all__ = [
     "NotAllowed",
     "NotGranted",
     "NotSubscribed",
+    "PresenceOff",
     "ProtocolViolation",
     "RegistryUnavailable",
     "RemoteError",
@@ -59,6 +61,7 @@ __all__ = [
     "TooManyMatches",
     "TooManySubscriptions",
     "TooManyTags",
+    "TooManyWatches",
     "Unauthorized",
     "UnknownCommand",
     "WrongArguments",
@@ -253,6 +256,20 @@ class NotSubscribed(CommandError):
 
     code = "not_subscribed"
     message = "Not subscribed"
+
+
+class PresenceOff(CommandError):
+    """Presence was asked for at tags that the server keeps none of; see `--presence`."""
+
+    code = "presence_off"
+    message = "Presence is off for these tags"
+
+
+class TooManyWatches(CommandError):
+    """The session, its token, or the server watches the presence of as many tag sets as it may."""
+
+    code = "too_many_watches"
+    message = "Too many presence watches"
 
 
 class HistoryOff(CommandError):

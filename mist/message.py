@@ -33,6 +33,7 @@ from mist.errors import CommandError, EmptyTag, InvalidTag, InvalidToken, TooMan
 
 __all__ = [
     "ASK",
+    "EVENTS",
     "GRANT",
     "MAX_DATA",
     "MAX_MESSAGE_TAGS",
@@ -68,6 +69,9 @@ MAX_REPEATS = 16  # times as many tags as are allowed distinct ones, above which
 
 _LOOK: Final = 16_384  # bytes that marks are counted in at a time
 _SHOWN: Final = 60  # characters of a tag in an error
+
+EVENTS: Final = "mist:"
+"""With which the tags of a server's own events begin: no token may get or publish what has them."""
 
 TagSet = frozenset[str]
 """A message's or a subscription's tags. Never empty where it came through the parsers here."""

@@ -1,8 +1,8 @@
 """What a peer is answered: one set of values for every protocol.
 
 A session answers every command (`mist.commands`) with exactly one reply; the protocol decides
-whether it has a wire form (the line protocol writes nothing for a `Done`). Two of them are
-notices as well or only, which answer no command: `Behind` and `Revoked`.
+whether it has a wire form (the line protocol writes nothing for a `Done`). Some of them are
+notices as well or only, which answer no command: `Behind`, `Revoked`, and those of presence.
 """
 
 from collections.abc import Sequence
@@ -14,6 +14,7 @@ from mist.errors import MistError
 from mist.message import TagSet
 
 __all__ = [
+    "Attendee",
     "Behind",
     "CaughtUp",
     "Connections",
@@ -21,6 +22,9 @@ __all__ = [
     "Failed",
     "Fetched",
     "Newest",
+    "PresenceChanged",
+    "PresenceEnded",
+    "Present",
     "Reply",
     "Resumed",
     "Revoked",
@@ -178,3 +182,60 @@ class Revoked(Reply):
 
     tags: TagSet
     name: bytes | None = None
+
+
+@attrs.frozen
+class Attendee:
+    """One who is present at a tag set: a user's client, however many sessions it has.
+
+    Attributes:
+        user, client: empty where there is none.
+        since: when the first of its sessions there came, Unix seconds.
+    """
+
+    user: str
+    client: str
+    since: float
+
+
+def _forms() -> dict[str, bytes]:
+    return {}
+
+
+@attrs.frozen
+class Present(Reply):
+    """Who is present at a tag set; also a notice, which replaces all that was told before.
+
+    Attributes:
+        count: of `attendees`; of sessions, where there are too many of these for a list.
+        attendees: the first to come first; None where there are too many for a list.
+        forms: its wire forms, by dialect: one object is told to all who watch.
+    """
+
+    tags: TagSet
+    count: int
+    attendees: Sequence[Attendee] | None
+    forms: dict[str, bytes] = attrs.field(factory=_forms, eq=False, repr=False)
+
+
+@attrs.frozen
+class PresenceChanged(Reply):
+    """A notice: who has joined and who has left.
+
+    Attributes:
+        count: how many there are now.
+        forms: as of `Present`.
+    """
+
+    tags: TagSet
+    joined: Sequence[Attendee]
+    left: Sequence[Attendee]
+    count: int
+    forms: dict[str, bytes] = attrs.field(factory=_forms, eq=False, repr=False)
+
+
+@attrs.frozen
+class PresenceEnded(Reply):
+    """A notice: nothing more is told of the presence there, since the token changed."""
+
+    tags: TagSet

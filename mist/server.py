@@ -50,6 +50,7 @@ from mist.sessions.hub import Hub, HubLimits
 from mist.sessions.node_sequencer import NodeSequencer
 from mist.sessions.node_state import describe
 from mist.sessions.nodes import Nodes, NodeState
+from mist.sessions.presence_opening import open_presence
 from mist.sessions.sequencer import Sequencer
 from mist.systemd import PassedSockets
 from mist.transports.connection_limiter import ConnectionLimiter
@@ -145,6 +146,8 @@ class Server:
                     background.start_soon(sealer.run)
             if self.hub.side_tables is not None:
                 background.start_soon(self.hub.side_tables.run)
+            if self.hub.presence is not None:
+                background.start_soon(self.hub.presence.run)
             async with trio.open_nursery() as connections:
                 with self._accepting:
                     async with trio.open_nursery() as accepting:
@@ -357,6 +360,7 @@ async def open_server(config: Config, passed: PassedSockets | None = None) -> As
                         hub.side_tables = side_tables = open_side_tables(sealer, hub)
                 except HistoryUnavailable as error:
                     raise StartupError(f"history: {error}") from error
+            open_presence(hub, config.presence)
             server = Server(config, hub, listening, node)
             if node is not None and node_sequencer is not None:
                 hub.nodes = Nodes(

@@ -7,10 +7,11 @@
     =/rooms     the channel alone
     .foo.>      every subject, and pattern of subjects, that the pattern covers
     >room:1     publishing with the tag `room:1`; `>room:*`, `>/rooms`, `>.foo.>`, `>*` likewise
+    @room:1     asking who is present at the tag `room:1`; `@room:*`, `@*` likewise
 
 Addresses are checked as requested, before tags are derived from them. The right to subscribe
 and the right to publish are separate: a tag with `>` in front counts only for publishing, one
-without only for subscribing.
+without only for subscribing. One with `@` in front is, besides, the right to ask for presence.
 """
 
 from collections.abc import Iterable
@@ -18,16 +19,17 @@ from collections.abc import Iterable
 import attrs
 
 from mist.addresses import EVERYTHING, covers_subject, is_subject, is_topic
-from mist.message import TagSet
+from mist.message import EVENTS, TagSet
 
 __all__ = ["Grant"]
 
 _ALL = "*"
 _PUBLISH = ">"
+_PRESENCE = "@"
 
 # Never granted, neither as they are nor by a prefix: `*` or `.*` would otherwise grant what
-# the server derives for itself, and a right to publish would be one to subscribe.
-_RESERVED = ("..", _PUBLISH)
+# the server derives for itself, or its events, and a right to publish would be one to subscribe.
+_RESERVED = ("..", _PUBLISH, EVENTS)
 
 
 @attrs.frozen
@@ -123,6 +125,7 @@ class Grant:
         granted `.foo.*`    `.foo.>`: which is more
         granted `*`         `*` asked for: everything is for services
         granted `.*`        `..x`: tags that the server derives are never granted
+        granted `*`         `mist:connected`: nor are those of its events
         """
         return self._subscribe.covers(tag)
 
@@ -143,6 +146,17 @@ class Grant:
             return False
         judge = all if strict else any
         return judge(map(self._subscribe.covers, subscription))
+
+    def may_see(self, tags: TagSet) -> bool:
+        """Whether the token allows asking who is present at a tag set: at each of its tags.
+
+        Asked rarely, so nothing is kept for it. O(tags of the token).
+
+        granted `@room:*`          {room:1}, {room:1, room:2}: yes
+        granted `@room:1`, `*`     {room:1, room:2}: the right to subscribe is none to ask
+        """
+        marked = (tag[len(_PRESENCE) :] for tag in self.tags if tag.startswith(_PRESENCE))
+        return bool(tags) and all(map(_Cover.of(filter(None, marked)).covers, tags))
 
     @property
     def publishes(self) -> bool:

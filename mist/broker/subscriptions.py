@@ -19,6 +19,7 @@ from mist.broker.named_subscriptions import NamedSubscription, QueueGroup
 from mist.broker.observer import DeliveryObserver
 from mist.broker.outbox import Outbox
 from mist.broker.preparation import Preparations
+from mist.broker.presence import Presence
 from mist.broker.queue_shares import QueueKey, QueueShares
 from mist.message import Limits, TagSet
 from mist.wire import WireForm
@@ -38,6 +39,7 @@ class Subscriptions:
         observer: who is told of subscribers and deliveries, or None; `Broker.observe` sets it.
         shares: of queue groups whose members are at several nodes; None on a single server. Set
             before the first subscription.
+        presence: is told of subscribers; None where nobody may ask who they are. Set likewise.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -52,6 +54,7 @@ class Subscriptions:
         )
         self.observer: DeliveryObserver | None = None
         self.shares: QueueShares | None = None
+        self.presence: Presence | None = None
 
     def subscribe(self, subscriber: Subscriber, tags: TagSet) -> Group:
         """Deliver messages that carry all of `tags`, as asked for, to `subscriber`. Idempotent.
@@ -63,6 +66,8 @@ class Subscriptions:
         if self.observer is not None and subscriber not in group:
             self._moving(subscriber)
             self.observer.joined(group, subscriber.owner)
+        if self.presence is not None and not isinstance(subscriber, QueueGroup):
+            self.presence.joined(group, subscriber)
         if self._preparations:
             self._preparations.joined(subscriber, group)
         group.add(subscriber)
@@ -76,6 +81,8 @@ class Subscriptions:
         if self.observer is not None:
             self._moving(subscriber)
             self.observer.left(group, subscriber.owner)
+        if self.presence is not None and not isinstance(subscriber, QueueGroup):
+            self.presence.left(group, subscriber)
         group.discard(subscriber)
         self._resolver.version += 1
         if self._preparations:
@@ -106,6 +113,8 @@ class Subscriptions:
                 shared = self._open_queue(queue, tags)
             shared.add(named)
             named.group = shared.group
+            if self.presence is not None and shared.group is not None:
+                self.presence.joined(shared.group, named)
             self._count(named, 1)
         self._attribute_index.enter(named)
 
@@ -123,6 +132,8 @@ class Subscriptions:
             self.unsubscribe(named, group)
             return
         queue.discard(named)
+        if self.presence is not None:
+            self.presence.left(group, named)
         if queue.members:
             return
         if queue.share is not None and queue.share.counts_here:
@@ -204,6 +215,11 @@ class Subscriptions:
         for group in concerned:
             group.changed()
         self._resolver.version += 1
+        if self.presence is not None:
+            self.presence.renamed(groups)
+            self.presence.renamed(
+                [each.group for each in named_subscriptions if each.group is not None]
+            )
 
     def reshape(self, outbox: Outbox, form: WireForm, groups: Iterable[Group]) -> None:
         """Give an outbox another wire form; `groups` are those it is in."""
@@ -224,6 +240,8 @@ class Subscriptions:
                 self.observer.joined(group, owner)
                 group.changed()
         outbox.owner = owner
+        if self.presence is not None:
+            self.presence.renamed(groups)
 
     # what there is
 

@@ -21,6 +21,7 @@ from mist.config import paths
 from mist.config.addresses import SCHEMES, Listen, parse_host, parse_origin
 from mist.config.places import is_memory, is_network
 from mist.history.retention import Rule
+from mist.message import EVENTS
 
 __all__ = [
     "ADVERTISE",
@@ -246,6 +247,13 @@ def _show_rule(rule: Rule) -> str:
     return f"{rule.pattern}={','.join(limits)}"
 
 
+def _parse_pattern(text: str) -> str:
+    Rule(text, 0)
+    if text.startswith(("..", ">", EVENTS)):
+        raise ValueError("it is reserved")
+    return text
+
+
 def _parse_secret(text: str) -> str:
     """`text`, where `auth {secret}` of the line protocol can carry it.
 
@@ -304,6 +312,7 @@ KEEP: Final = Kind(
     Rule.parse,
     show=_show_rule,
 )
+PRESENCE: Final = Kind("TAG", "a tag, or the beginning of tags and *, as room:*", _parse_pattern)
 SECRET: Final = Kind(
     "TEXT",
     f"1 to {_MAX_SECRET} bytes of UTF-8 without spaces and control characters",

@@ -244,6 +244,15 @@ class Settings:
         ),
     )
 
+    presence: tuple[str, ...] = attrs.field(
+        default=(),
+        metadata=about(
+            kinds.PRESENCE,
+            "Tags whose subscribers may be asked for, by services and by tokens with @TAG",
+            repeatable=True,
+        ),
+    )
+
     trusted_proxies: tuple[Network, ...] = attrs.field(
         default=(),
         metadata=about(

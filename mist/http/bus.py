@@ -34,9 +34,9 @@ from mist.http.openapi import EITHER, Answer, Body, Operation, Operations, param
 from mist.http.problems import Problem
 from mist.http.rates import MAX_POLL_DELAY
 from mist.http.subscribers import PollSession, end_when_disconnected, open_poll, refusal_of
-from mist.replies import Resumed, Revoked
 from mist.sessions.close_reason import DISCONNECTED, HISTORY_LOST, CloseReason
 from mist.sessions.sequencer import Sequencer
+from mist.sessions.session import Notice
 
 __all__ = ["OPERATIONS", "routes"]
 
@@ -128,7 +128,7 @@ class _Poll:
             return
         waits = request.query_params.get("dlp") != "t"
 
-        def notify(notice: Revoked | Resumed) -> bytes:
+        def notify(notice: Notice) -> bytes:
             session.outbox.wake()
             return b""
 

@@ -44,6 +44,7 @@ __all__ = ["OPERATIONS", "routes"]
 _DROPS: Final = ("full", "unframable", "gone", "error")
 _FAILURES: Final = ("append", "callback", "delivery", "flush", "observer", "task")
 _REASONS: Final = ("secret", "token", "ticket", "other")
+_WATCHES: Final = ("not_granted", "presence_off", "too_many_watches")
 _RECOVERIES: Final = ("recovered", "lost", "failed")
 
 
@@ -117,6 +118,7 @@ class _Collector(Collector):
         yield from self._of_history()
         yield from self._of_engine()
         yield from self._of_archive()
+        yield from self._of_presence()
         yield _histogram(
             "mist_event_loop_lag_seconds",
             "Event loop lag: how late a timer fires, measured ten times a second.",
@@ -282,6 +284,24 @@ class _Collector(Collector):
         )
         yield CounterMetricFamily(
             "mist_archive_failures", "Failed attempts to seal.", sealer.failures
+        )
+
+    def _of_presence(self) -> Iterator[Metric]:
+        presence = self._hub.presence
+        if presence is None:
+            return
+        yield GaugeMetricFamily(
+            "mist_presence_watches", "Tag sets whose presence sessions watch.", presence.watches
+        )
+        yield CounterMetricFamily(
+            "mist_presence_notices", "Notices of presence, one for each watcher.", presence.told
+        )
+        refused = dict.fromkeys(_WATCHES, 0) | presence.refused | {"revoked": presence.ended}
+        yield _counter(
+            "mist_presence_refused",
+            "Questions for presence that were refused, and watches that ended with a right.",
+            "reason",
+            refused,
         )
 
 

@@ -44,8 +44,9 @@ from mist.http.subscribers import (
     subscriber_route,
 )
 from mist.message import TagSet
-from mist.replies import Resumed, Revoked
+from mist.replies import Revoked
 from mist.sessions.close_reason import DISCONNECTED, HISTORY_LOST, CloseReason
+from mist.sessions.session import Notice
 
 __all__ = ["OPERATIONS", "routes"]
 
@@ -93,7 +94,7 @@ class _Poll:
         if context.hub.sequencer is None:
             raise HistoryOff
 
-        def notify(notice: Revoked | Resumed) -> bytes:
+        def notify(notice: Notice) -> bytes:
             if isinstance(notice, Revoked):
                 self._revoked.append(notice.tags)
                 session.outbox.wake()

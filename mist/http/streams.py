@@ -32,12 +32,13 @@ from mist.http.subscribers import (
     subscriber_route,
 )
 from mist.protocols.event_forms import end_event, notice_event, ready_event
-from mist.replies import Resumed, Revoked
+from mist.replies import Resumed
 from mist.sessions.close_reason import DISCONNECTED, HISTORY_LOST
+from mist.sessions.session import Notice
 
-__all__ = ["OPERATIONS", "routes"]
+__all__ = ["HEADERS", "OPERATIONS", "routes"]
 
-_HEADERS: Final = [
+HEADERS: Final = [
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-store, no-transform"),
     (b"x-accel-buffering", b"no"),  # nginx would hold events back
@@ -58,7 +59,7 @@ class _EventStream:
         self._request = request
         self._form = context.streams.form_for(request.scope["http_version"])
         self._body: HandedOver | None = None  # until there is an answer
-        self._early: list[Revoked | Resumed] = []  # notices from before there was one
+        self._early: list[Notice] = []  # notices from before there was one
         self._failure: CommandError | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -123,14 +124,14 @@ class _EventStream:
     def _begin(self, session: StreamSession, ready: bytes) -> None:
         """Answer. From now on the outbox, in which nothing is queued yet, writes the body."""
         exchange: HandsOver = self._request.scope["extensions"]["mist.connection"]
-        self._body = exchange.hand_over(session.outbox, _HEADERS, chunked=self._form.is_chunked)
+        self._body = exchange.hand_over(session.outbox, HEADERS, chunked=self._form.is_chunked)
         session.outbox.reply(self._form.frame(ready))
         for notice in self._early:
             session.outbox.reply(self._notify(notice))
         self._context.streams.add(session, self._form)
         session.outbox.flush()
 
-    def _notify(self, notice: Revoked | Resumed) -> bytes:
+    def _notify(self, notice: Notice) -> bytes:
         """See `Session`. The head of the answer comes first."""
         if self._body is None:
             self._early.append(notice)

@@ -15,9 +15,8 @@ from mist.http.context import Context
 from mist.http.problems import Problem
 from mist.http.tickets import bearer
 from mist.protocols.event_forms import EventForm
-from mist.replies import Resumed, Revoked
 from mist.sessions.close_reason import DISCONNECTED, CloseReason
-from mist.sessions.session import Session
+from mist.sessions.session import Notice, Session
 
 __all__ = [
     "REFUSED",
@@ -101,7 +100,7 @@ async def open_stream(
     request: Request,
     caller: Caller,
     form: EventForm,
-    notify: Callable[[Revoked | Resumed], bytes],
+    notify: Callable[[Notice], bytes],
 ) -> AsyncIterator[StreamSession]:
     """The session of an event stream, for as long as the block runs.
 
@@ -124,7 +123,7 @@ async def open_poll(
     context: Context,
     request: Request,
     caller: Caller,
-    notify: Callable[[Revoked | Resumed], bytes],
+    notify: Callable[[Notice], bytes],
     *,
     transport: str,
 ) -> AsyncIterator[PollSession]:

@@ -21,7 +21,8 @@ import msgspec
 
 from mist.message import Envelope
 from mist.protocols.listing import columns_as_json, tags_as_json
-from mist.replies import Reply, Resumed, Revoked
+from mist.protocols.presence_forms import Told, as_fields, formed
+from mist.replies import PresenceChanged, Present, Reply, Resumed, Revoked
 from mist.wire import Entry, TagList, WireForm, ids_of
 
 __all__ = ["COMMENT", "EventForm", "end_event", "json_messages", "notice_event", "ready_event"]
@@ -166,14 +167,20 @@ def ready_event(resumed: Resumed | None, *, is_place: bool = False) -> bytes:
 
 
 def notice_event(notice: Reply) -> bytes:
-    """What a stream says between messages: `revoked`, `gap`."""
+    """What a stream says between messages: `revoked`, `gap`, `presence`."""
     match notice:
         case Revoked(tags):
             return _event("revoked", {"tags": sorted(tags)})
         case Resumed(epoch=epoch, first=first):
             return _event("gap", {"epoch": epoch, "id": first})
+        case Present() | PresenceChanged():
+            return formed(notice, "events", _presence_event)
         case _:
             return b""
+
+
+def _presence_event(told: Told) -> bytes:
+    return _event("presence", as_fields(told))
 
 
 def end_event(code: int, reason: str) -> bytes:

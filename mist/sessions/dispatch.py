@@ -46,6 +46,8 @@ from mist.commands import (
     Unregister,
     Unsubscribe,
     UnsubscribeNamed,
+    UnwatchPresence,
+    WatchPresence,
     Who,
 )
 from mist.engine.contract import EngineUnavailable
@@ -55,6 +57,7 @@ from mist.errors import (
     HistoryOff,
     MistError,
     NotAllowed,
+    PresenceOff,
     RegistryUnavailable,
 )
 from mist.protocols import Protocol
@@ -253,6 +256,14 @@ class CommandSession(AuthenticatingSession):
                 await self._list(
                     list_subscriptions(self.subscriptions, self.outbox, self.protocol, command)
                 )
+            case WatchPresence(tags=tags):
+                if self.hub.presence is None:
+                    raise PresenceOff
+                return await self.hub.presence.watch(self, tags)
+            case UnwatchPresence(tags=tags):
+                if self.hub.presence is not None:
+                    self.hub.presence.unwatch(self, tags)
+                return Done()
             case Invalid(error=error):
                 return Failed(error)
             # Right: not bound to a site, since what they tell is of all sites.

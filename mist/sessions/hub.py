@@ -32,6 +32,7 @@ from mist.sessions.close_reason import CloseReason
 from mist.sessions.flush_scheduler import FlushScheduler
 from mist.sessions.inside import InsidePublisher
 from mist.sessions.nodes import Nodes
+from mist.sessions.presence import PresenceService
 from mist.sessions.sequencer import Sequencer
 from mist.sessions.session_table import SessionTable
 from mist.turns import Turns
@@ -109,6 +110,7 @@ class Hub(InsidePublisher):
         sequencer: the way through the history; None where there is none. Set before the
             first session.
         nodes: those of the engine; None where there is none. Set likewise.
+        presence: tells who is subscribed; None where it is off. Set likewise.
         sealer: what moves the history into the archive; None where there is none.
         side_tables: keeps the archive's other tables; None likewise.
         keys_in_memory: idempotency keys, where there is no history.
@@ -142,6 +144,7 @@ class Hub(InsidePublisher):
         self.ending = False
         self.sequencer: Sequencer | None = None
         self.nodes: Nodes | None = None
+        self.presence: PresenceService | None = None
         self.sealer: Sealer | SharedSealer | None = None
         self.side_tables: SideTables | None = None
         self.keys_in_memory = KeysInMemory()

@@ -32,7 +32,7 @@ from mist.errors import (
     TooManySubscriptions,
 )
 from mist.message import TagSet
-from mist.replies import Fetched, Resumed, Revoked
+from mist.replies import Fetched, PresenceChanged, PresenceEnded, Present, Resumed, Revoked
 from mist.sessions.client_ids import ClientClaim
 from mist.sessions.close_reason import DISCONNECTED, HISTORY_LOST, INTERNAL_ERROR, CloseReason
 from mist.sessions.hub import Hub
@@ -41,7 +41,10 @@ from mist.sessions.subscriptions import NamedSubscriptionSet, SubscriptionSet, n
 from mist.turns import Account
 from mist.wire import WireForm
 
-__all__ = ["Session"]
+__all__ = ["Notice", "Session"]
+
+Notice = Revoked | Resumed | Present | PresenceChanged | PresenceEnded
+"""What a session tells its peer beside deliveries and answers."""
 
 _T = TypeVar("_T")
 
@@ -52,7 +55,7 @@ def _nothing() -> None:
     pass
 
 
-def _silent(notice: Revoked | Resumed) -> bytes:
+def _silent(notice: Notice) -> bytes:
     return b""
 
 
@@ -63,7 +66,7 @@ class Session:
         hub: what all sessions share.
         form: how deliveries to this peer are written.
         notify: the wire form of a notice, empty where the dialect has none: that a
-            subscription was revoked, or that messages are missing from a replay.
+            subscription was revoked, that messages are missing from a replay, or of presence.
         transport: the listener's kind, for logs and counts: `tcp`, `ws`.
         peer: the peer's address, for logs.
         auth_timeout: seconds within which the peer has to authenticate; None where it needs not.
@@ -110,7 +113,7 @@ class Session:
         self,
         hub: Hub,
         form: WireForm,
-        notify: Callable[[Revoked | Resumed], bytes],
+        notify: Callable[[Notice], bytes],
         *,
         transport: str,
         peer: str = "",
@@ -165,6 +168,9 @@ class Session:
 
     def adopt(self, record: Record) -> None:
         """Give the session a token's grant, in place of any other. Without an await."""
+        presence = self.hub.presence
+        if presence is not None:
+            presence.moving(self)
         self.hub.sessions.detach_token(self)
         self.record = record
         self.account = self.hub.turns.account(record.id)
@@ -178,6 +184,8 @@ class Session:
         self.hub.sessions.attach(self)
         if self.subscriptions or self.named_subscriptions:
             self._recheck()
+        if presence is not None:
+            presence.moved(self)
 
     def mark_authenticated(self) -> None:
         """The peer has authenticated: it is pending no more. Idempotent."""
@@ -198,6 +206,8 @@ class Session:
             self.ended = reason
             self.hub.sessions.close_codes[reason.code] += 1
             self.outbox.mute()
+            if self.hub.presence is not None:
+                self.hub.presence.drop(self)
 
     async def aclose(self) -> None:
         """Leave the hub and all groups. Finishes even where it is cancelled.
@@ -244,6 +254,12 @@ class Session:
         self.record = record
         self._describe()
         self._recheck()
+        if self.hub.presence is not None:
+            self.hub.presence.recheck(self)
+
+    def tell_presence(self, told: Present | PresenceChanged | PresenceEnded) -> None:
+        """Queue a notice of presence."""
+        self.outbox.reply(self._notify(told))
 
     def _recheck(self) -> None:
         """End subscriptions that the grant doesn't allow any more, and say so."""

@@ -20,9 +20,12 @@ LISTEN = listeners("tcp", "http", "ws")
 
 NDJSON = "application/x-ndjson"
 
+ENDLESS = ("/v1/stream", "/v1/poll", "/v1/presence/stream")
+
 # Not asked at random, and why.
 NOT_FUZZED = {
     "/v1/stream": "it has no end",
+    "/v1/presence/stream": "nor has it",
     "/v1/poll": "it waits, which is what it is for",
     "/message-bus/{client_id}/poll": "it waits, too",
     "/api/message/{topic}": "its body is anything",
@@ -38,6 +41,7 @@ def server_settings():
         "history": "memory://",
         "secret": "s3cret",
         "failed_auth_delay": 0.0,
+        "presence": ("*",),
     }
 
 
@@ -87,7 +91,7 @@ EXAMPLES = {"{id}": "9f86d081884c7d65", "{client_id}": "x", "{topic}": "x", "{pa
 async def test_a_method_that_is_not_described_is_refused_as_such(server, headers):
     for path, methods in (await page(server))["paths"].items():
         allowed = {method.upper() for method in methods}
-        if "GET" in allowed and path not in ("/v1/stream", "/v1/poll"):
+        if "GET" in allowed and path not in ENDLESS:
             allowed.add("HEAD")
         if path == "/api/message/{topic}":
             allowed.add("HEAD")

@@ -27,13 +27,13 @@ from mist.protocols import Protocol
 from mist.server import Server
 from tests.endpoints import LISTEN, PUBLISHERS, RECEIVERS, SCENARIOS, Scenario, web
 from tests.http import arrow
-from tests.http.client import Response, request
-from tests.http.events import listen
+from tests.http.client import Response, connect, request
+from tests.http.events import Events, listen
 from tests.servers import running
 from tests.transports.lines import Lines, talk
 
 A, B = "token-a", "token-b"
-GRANTS = frozenset({"*", ">*", "/", ">/", ".>", ">.>"})
+GRANTS = frozenset({"*", ">*", "@*", "/", ">/", ".>", ">.>"})
 PATH = "/subscribe/websocket"
 CONNECT = 'CONNECT {"verbose":false,"headers":true,"no_responders":true,"auth_token":"%s"}\r\n'
 
@@ -70,7 +70,7 @@ class World:
 async def world_with(folder: Path, scenario: Scenario, busy: bool) -> AsyncIterator[World]:
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(
-            running(folder, listen=LISTEN, history="memory://", token_rate=100_000)
+            running(folder, listen=LISTEN, history="memory://", token_rate=100_000, presence=("*",))
         )
         for token in (A, B):
             site = Attributes.of_json({"site": token[-1]})
@@ -355,6 +355,29 @@ async def ticket(world: World) -> object:
     return answer.status, sorted(answer.json())
 
 
+async def presence(world: World) -> object:
+    """Who is there: both sites are, where there is another."""
+    found: list[object] = []
+    query = "/v1/presence{}?tags=room.1"
+    async with AsyncExitStack() as stack:
+        for token in (A, B) if world.busy else (B,):
+            socket = await stack.enter_async_context(web(world.server, PATH, token))
+            await socket.send_message('{"command":"subscribe","tags":["room.1"]}')
+            await socket.get_message()
+        answer = (await world.ask("GET", query.format(""))).json()
+        found.append((answer["count"], len(answer["present"])))
+        async with connect(world.server) as client:
+            headers = {"X-Auth-Token": B}
+            path = query.format("/stream")
+            async with client.stream("GET", path, headers) as response:
+                found.append((await Events(response).get("presence"))["count"])
+        for subprotocols in ((), ("mist.json",)):
+            async with web(world.server, PATH, B, subprotocols) as socket:
+                await socket.send_message('{"command":"presence","tags":["room.1"]}')
+                found.append(json.loads(await socket.get_message())["count"])
+    return found
+
+
 REFUSED = {
     "GET /api/subscribers/{topic}": "/api/subscribers/rooms/1",
     "GET /metrics": "/metrics",
@@ -419,6 +442,11 @@ ROWS = {
         public,
         *("GET /", "GET /healthz", "GET /mist.d.ts", "GET /mist.js", "GET /openapi.json"),
         *("GET /readyz", "GET /v1/endpoints"),
+        hears=False,
+    ),
+    "presence": row(
+        presence,
+        *("GET /v1/presence", "GET /v1/presence/stream", "FrameProtocol", "JsonFrameProtocol"),
         hears=False,
     ),
     "ticket": row(ticket, "POST /v1/tickets", hears=False),

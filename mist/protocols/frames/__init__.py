@@ -10,15 +10,28 @@ from typing import Final
 import msgspec
 
 from mist.commands import Bye, Command, Hangup, Invalid, Ping
-from mist.errors import HistoryUnavailable, MistError, NotAllowed, UnknownCommand
+from mist.errors import HistoryUnavailable, MistError, NotAllowed, NotGranted, UnknownCommand
 from mist.message import Limits
 from mist.protocols import Protocol
 from mist.protocols.client_frames import Binary, Broken, Closed, FrameReader, Pinged, Text
 from mist.protocols.frames.commands import NAMES, BinaryFrame, parse_request
 from mist.protocols.frames.forms import JSON_FRAMES
 from mist.protocols.listing import finished, tag_lists_as_json
+from mist.protocols.presence_forms import Told, as_fields, formed
 from mist.protocols.rfc6455 import pong_frame, text_frame
-from mist.replies import CaughtUp, Done, Failed, Reply, Resumed, Revoked, Stored, Subscriptions
+from mist.replies import (
+    CaughtUp,
+    Done,
+    Failed,
+    PresenceChanged,
+    PresenceEnded,
+    Present,
+    Reply,
+    Resumed,
+    Revoked,
+    Stored,
+    Subscriptions,
+)
 from mist.wire import WireForm
 
 __all__ = ["JSON_FRAMES", "FrameProtocol"]
@@ -107,6 +120,8 @@ class FrameProtocol(Protocol):
                 answer["recovered"] = reply.recovered
             case Stored(id_):
                 answer["id"] = id_
+            case Present():
+                answer |= as_fields(reply)
             case Failed(error):
                 answer["error"] = _error_text(error)
             case _:
@@ -122,9 +137,18 @@ class FrameProtocol(Protocol):
                 answer = {"success": False, "command": "revoked", "tags": sorted(tags)}
             case Resumed(epoch=epoch, first=first):
                 answer = {"success": False, "command": "gap", "epoch": epoch, "id": first}
+            case Present() | PresenceChanged():
+                return formed(notice, "frames", _presence_frame)
+            case PresenceEnded(tags):
+                answer = {"success": False, "command": "unpresence", "tags": sorted(tags)}
+                answer["error"] = NotGranted.message
             case _:
                 return b""
         return text_frame(msgspec.json.encode(answer))
+
+
+def _presence_frame(told: Told) -> bytes:
+    return text_frame(msgspec.json.encode({"command": "presence"} | as_fields(told)))
 
 
 def _error_text(error: MistError) -> str:

@@ -15,6 +15,8 @@ from mist.commands import (
     Resume,
     Subscribe,
     Unsubscribe,
+    UnwatchPresence,
+    WatchPresence,
 )
 from mist.errors import CommandError, TooManySubscriptions, UnknownCommand
 from mist.message import ASK, Limits, TagSet, parse_tags
@@ -105,6 +107,8 @@ _COMMANDS: Final[dict[str, Callable[[Limits, Request, object], Command]]] = {
     "list": lambda limits, request, ref: ListSubscriptions(ref=ref),
     "ping": lambda limits, request, ref: Ping(ref=ref),
     "auth": _auth,
+    "presence": lambda limits, request, ref: WatchPresence(_tags(limits, request), ref=ref),
+    "unpresence": lambda limits, request, ref: UnwatchPresence(_tags(limits, request), ref=ref),
     "publish": parse_publish,
 }
 
@@ -116,5 +120,7 @@ NAMES: Final[dict[type[Command], str]] = {
     PublishOnce: "publish",
     Ping: "ping",
     Auth: "auth",
+    WatchPresence: "presence",
+    UnwatchPresence: "unpresence",
 }
 """What the reply to a command calls it."""

@@ -51,10 +51,14 @@ from mist.protocols.json.requests import (
     read_similar,
 )
 from mist.protocols.listing import finished, tag_lists_as_json
+from mist.protocols.presence_forms import Told, as_fields, formed
 from mist.replies import (
     Connections,
     Done,
     Failed,
+    PresenceChanged,
+    PresenceEnded,
+    Present,
     Reply,
     Resumed,
     Revoked,
@@ -161,6 +165,8 @@ class JsonDialect(Protocol):
             case Connections(connected, lifetime):
                 text = f"Lifetime  connections: {lifetime}\nSubscribers connected: {connected}"
                 return self._answer(name, data=text)
+            case Present():
+                return formed(reply, "json", _presence_object)
             case _:
                 raise AssertionError(f"no object for {reply!r}")
 
@@ -189,6 +195,10 @@ class JsonDialect(Protocol):
         match notice:
             case Revoked(tags=tags):
                 return self._answer("revoked", sorted(tags), error=NotGranted.message)
+            case Present() | PresenceChanged():
+                return formed(notice, "json", _presence_object)
+            case PresenceEnded(tags=tags):
+                return self._answer("unpresence", sorted(tags), error=NotGranted.message)
             case Resumed():
                 return b""  # nothing here asks for a replay
             case _:
@@ -262,6 +272,10 @@ class JsonProtocol(JsonDialect):
         if isinstance(command, Auth) and isinstance(reply, Done):
             self._administers = True
         return super().reply(command, reply)
+
+
+def _presence_object(told: Told) -> bytes:
+    return msgspec.json.encode({"command": "presence"} | as_fields(told)) + b"\n"
 
 
 def _end_of_last(data: bytes) -> int:

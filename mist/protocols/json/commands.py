@@ -20,6 +20,8 @@ from mist.commands import (
     Subscribe,
     Unregister,
     Unsubscribe,
+    UnwatchPresence,
+    WatchPresence,
     Who,
 )
 from mist.errors import CommandError, DataTooLong, InvalidTag, TooManyTags, UnknownCommand
@@ -145,6 +147,10 @@ def _unsubscribe(limits: Limits, request: Request) -> Command:
     return Unsubscribe(_tags(request, limits.subscription_tags, ASK))
 
 
+def _on_presence(command: type[WatchPresence | UnwatchPresence]) -> "_Make":
+    return lambda limits, request: command(_tags(request, limits.subscription_tags, ASK))
+
+
 _Make = Callable[[Limits, Request], Command]
 
 
@@ -164,6 +170,8 @@ _COMMANDS: Final[dict[str, _Make]] = {
     "list": lambda limits, request: ListSubscriptions(),
     "listall": lambda limits, request: ListTags(),
     "who": lambda limits, request: Who(),
+    "presence": _on_presence(WatchPresence),
+    "unpresence": _on_presence(UnwatchPresence),
     "auth": lambda limits, request: Auth(request.data or ""),
 }
 _TOKEN_COMMANDS: Final[dict[str, _Make]] = {
@@ -188,5 +196,7 @@ NAMES: Final[dict[type[Command], str]] = {
     AddTags: "set",
     RemoveTags: "unset",
     ShowTags: "tags",
+    WatchPresence: "presence",
+    UnwatchPresence: "unpresence",
 }
 """What the reply to a command calls it."""

@@ -38,12 +38,15 @@ from mist.protocols import Protocol
 from mist.protocols.line.commands import parse_command
 from mist.protocols.line.forms import ESCAPED, NUMBERED, NUMBERED_ESCAPED, PLAIN
 from mist.protocols.line.lists import format_list
+from mist.protocols.presence_forms import as_lines
 from mist.replies import (
     CaughtUp,
     Connections,
     Done,
     Failed,
     Newest,
+    PresenceChanged,
+    Present,
     Reply,
     Resumed,
     SortedTags,
@@ -247,7 +250,7 @@ class LineProtocol(Protocol):
                 return b"stored %d\n" % id_
             case Newest(epoch, id_):
                 return b"last %b %d\n" % (epoch.encode(), id_)
-            case Resumed():
+            case Resumed() | Present():
                 return self.notice(reply)
             case CaughtUp():
                 return b""
@@ -258,6 +261,8 @@ class LineProtocol(Protocol):
         match notice:
             case Resumed(recovered=False, epoch=epoch, first=first):
                 return b"gap %b %d\n" % (epoch.encode(), first)
+            case Present() | PresenceChanged():
+                return as_lines(notice)
             case _:
                 return b""
 

@@ -28,6 +28,8 @@ from mist.commands import (
     Subscribe,
     Unregister,
     Unsubscribe,
+    UnwatchPresence,
+    WatchPresence,
     Who,
 )
 from mist.errors import (
@@ -102,6 +104,13 @@ def _unsubscribe(limits: Limits, fields: _Fields) -> Command:
     return Unsubscribe(parse_tag_list(fields[0], limits.subscription_tags, ASK))
 
 
+def _on_presence(command: type[WatchPresence | UnwatchPresence]) -> _Make:
+    def make(limits: Limits, fields: _Fields) -> Command:
+        return command(parse_tag_list(fields[0], limits.subscription_tags, ASK))
+
+    return make
+
+
 def _with_tags(command: type[Register | AddTags | RemoveTags]) -> _Make:
     def make(limits: Limits, fields: _Fields) -> Command:
         tags = parse_tag_list(fields[0], limits.token_tags, GRANT)
@@ -168,6 +177,8 @@ WORDS: Final[dict[bytes, tuple[tuple[int, ...], _Make]]] = {
     b"unsubscribe": ((1,), _unsubscribe),
     b"list": ((0,), lambda limits, fields: ListSubscriptions()),
     b"listall": ((0,), lambda limits, fields: ListTags()),
+    b"presence": ((1,), _on_presence(WatchPresence)),
+    b"unpresence": ((1,), _on_presence(UnwatchPresence)),
     b"who": ((0,), lambda limits, fields: Who()),
     b"auth": ((1,), lambda limits, fields: Auth(fields[0].decode("utf-8", "replace"))),
     b"echo": ((1,), lambda limits, fields: Echo(_switch(fields[0]))),
