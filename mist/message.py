@@ -35,6 +35,7 @@ __all__ = [
     "ASK",
     "EVENTS",
     "GRANT",
+    "MAX_CREDENTIAL",
     "MAX_DATA",
     "MAX_MESSAGE_TAGS",
     "MAX_REPEATS",
@@ -60,7 +61,8 @@ __all__ = [
 ]
 
 MAX_TAG = 255  # bytes of UTF-8 in one tag
-MAX_TOKEN = 255  # bytes of UTF-8 in one token
+MAX_TOKEN = 255  # bytes of UTF-8 in one token that is registered
+MAX_CREDENTIAL = 8_192  # bytes of one that is issued elsewhere, a JWT
 MAX_DATA = 1_048_576  # bytes of data in one message
 MAX_MESSAGE_TAGS = 64  # distinct tags in one message
 MAX_SUBSCRIPTION_TAGS = 16  # distinct tags in one subscription

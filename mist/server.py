@@ -45,6 +45,7 @@ from mist.sessions.archiving import (
     open_side_tables,
     seal_soon,
 )
+from mist.sessions.authorities import open_credentials
 from mist.sessions.close_reason import HISTORY_FORKED
 from mist.sessions.hub import Hub, HubLimits
 from mist.sessions.node_sequencer import NodeSequencer
@@ -125,6 +126,7 @@ class Server:
             background.start_soon(self.hub.report_drops)
             background.start_soon(self._streams.watch)
             background.start_soon(self.hub.registry.run)
+            background.start_soon(self.hub.credentials.run)
             sequencer = self.hub.sequencer
             if sequencer is not None:
                 background.start_soon(sequencer.run)
@@ -334,6 +336,7 @@ async def open_server(config: Config, passed: PassedSockets | None = None) -> As
                     unauthenticated=config.max_unauthenticated,
                 ),
             )
+            hub.credentials = await open_credentials(config, registry, hub.now)
             if history is not None:
                 try:
                     if node is None:

@@ -24,6 +24,8 @@ class Record:
             tag was removed is still known, and grants nothing.
         created: when it was registered, Unix seconds.
         attributes: who holds it; see `mist.attributes`.
+        expires: Unix seconds from which on it is no good; None for never.
+        name: for those who manage tokens; empty for none. See `mist.terms`.
     """
 
     id: str
@@ -31,6 +33,16 @@ class Record:
     tags: TagSet
     created: float
     attributes: Attributes = NO_ATTRIBUTES
+    expires: float | None = None
+    name: str = ""
+
+    def expired(self, now: float) -> bool:
+        """Whether it has expired.
+
+        Args:
+            now: Unix seconds.
+        """
+        return self.expires is not None and self.expires <= now
 
     @cached_property
     def grant(self) -> Grant:

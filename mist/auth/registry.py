@@ -146,6 +146,15 @@ class Registry(ABC):
         digest = self._digests.get(record_id)
         return None if digest is None else self._records[digest]
 
+    def derive(self, kind: str, value: str) -> bytes:
+        """A digest under the key, which is no token's; the same at all servers that share it."""
+        return self._hmac.of_bytes(f"\0{kind}\0{value}".encode("utf-8", "surrogatepass"))
+
+    def withheld(self, digest: bytes) -> Record | None:
+        """The record under a digest if it grants nothing; see `mist.auth.revocations`."""
+        record = self._records.get(digest)
+        return None if record is None or record.tags else record
+
     def page(self, limit: int, after: str = "") -> list[Record]:
         """The next records in the order of their ids. Ids are random, so the order means nothing.
 

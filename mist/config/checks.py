@@ -6,6 +6,7 @@ all settings together.
 
 from collections.abc import Iterator
 from typing import Final
+from urllib.parse import urlsplit
 
 from mist.config import kinds
 from mist.config.addresses import Listen
@@ -16,6 +17,8 @@ from mist.errors import ConfigError
 __all__ = ["ConflictError", "find_conflicts", "find_warnings", "read_secret"]
 
 _SECRET_FILE_READ: Final = 4096  # bytes; longer than any secret; a bound for /dev/zero
+
+_LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 
 
 class ConflictError(ConfigError):
@@ -78,6 +81,7 @@ def find_conflicts(settings: Settings, *, has_secret: bool) -> Iterator[Conflict
     if settings.engine_replicas and not has_replicas(settings.engine or settings.tokens_url):
         yield ConflictError(("engine_replicas",), _no_replicas(settings.engine))
     yield from _token_conflicts(settings)
+    yield from _jwt_conflicts(settings)
     if settings.max_line <= settings.max_data:
         problem = f"max_line {settings.max_line} must be more than max_data {settings.max_data}"
         yield ConflictError(("max_line", "max_data"), problem)
@@ -133,6 +137,13 @@ def _token_conflicts(settings: Settings) -> Iterator[ConflictError]:
         yield ConflictError(("token_key_file", "tokens"), problem)
 
 
+def _jwt_conflicts(settings: Settings) -> Iterator[ConflictError]:
+    for name in ("jwt_issuer", "jwt_audience"):
+        if getattr(settings, name) and not settings.accepts_jwts:
+            problem = "no JWT is accepted: give --jwt-jwks or --jwt-secret-file"
+            yield ConflictError((name, "jwt_jwks"), problem)
+
+
 def _tls_conflicts(settings: Settings) -> Iterator[ConflictError]:
     secure = [listen for listen in settings.listen if listen.tls]
     has_cert, has_key = settings.tls_cert is not None, settings.tls_key is not None
@@ -153,6 +164,11 @@ def find_warnings(settings: Settings, *, has_secret: bool) -> Iterator[str]:
     """Settings that work and may not be intended, a line each."""
     if settings.exposed and not has_secret:
         yield f"anyone who reaches {settings.exposed[0]} may publish and register tokens (insecure)"
+    if settings.jwt_jwks and not settings.jwt_audience:
+        yield "JWTs that their issuer made for other services are accepted: give --jwt-audience"
+    for url in settings.jwt_jwks:
+        if url.startswith("http://") and urlsplit(url).hostname not in _LOOPBACK:
+            yield "keys of JWTs come over http://: who is on the way may replace them"
     if settings.outbox_bytes < settings.max_data:
         yield (
             f"outbox_bytes {settings.outbox_bytes} is less than max_data {settings.max_data}: "

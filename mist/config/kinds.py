@@ -25,6 +25,8 @@ from mist.message import EVENTS
 
 __all__ = [
     "ADVERTISE",
+    "CLAIM",
+    "CLAIM_VALUE",
     "HISTORY",
     "HOST",
     "KEEP",
@@ -35,6 +37,7 @@ __all__ = [
     "SECRET",
     "SWITCH",
     "URL",
+    "WEB_OR_FILE",
     "Kind",
     "Network",
     "choice",
@@ -60,6 +63,8 @@ _COUNT = re.compile(_DIGITS)
 _SIZE = re.compile(rf"({_DIGITS}) ?(b|kib|mib|gib)?", re.IGNORECASE)
 _SECONDS = re.compile(rf"({_DIGITS}(?:\.[0-9]{{1,9}})?) ?(ms|s|m|h|d)?")
 _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,63}")
+_WEB_URL = re.compile(r"https?://[^\s\0/?#]+[^\s\0#]*")
+_CLAIM = re.compile(r"[^\x00-\x20\x7f]{1,255}")
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://[^\s\0]*")
 
 # Only powers of 1024: whether KB means 1000 or 1024 is disputed.
@@ -196,6 +201,22 @@ def _parse_url(text: str) -> str:
     return text
 
 
+def _parse_web_url(text: str) -> str:
+    if not _WEB_URL.fullmatch(text):
+        raise ValueError
+    return text
+
+
+def _parse_web_or_file(text: str) -> str:
+    return _parse_web_url(text) if "://" in text[:9] else str(paths.parse_path(text))
+
+
+def _parse_claim(text: str) -> str:
+    if not _CLAIM.fullmatch(text):
+        raise ValueError
+    return text
+
+
 def _parse_public_url(text: str) -> str:
     if len(text) > _MAX_PUBLIC_URL or "@" in _parse_url(text):
         raise ValueError
@@ -306,6 +327,11 @@ NODE: Final = Kind("NAME", "1 to 64 letters, digits, '.', '_', ':', '-', as eu-1
 ADVERTISE: Final = Kind(
     "URL", "a URL without a user or password, as https://eu-1.example", _parse_public_url
 )
+WEB_OR_FILE: Final = Kind(
+    "URL|FILE", "http://, https:// or a path, as https://id.example/jwks.json", _parse_web_or_file
+)
+CLAIM: Final = Kind("NAME", "the name of a claim, as https://app.example/mist", _parse_claim)
+CLAIM_VALUE: Final = Kind("TEXT", "1 to 255 characters without spaces", _parse_claim)
 KEEP: Final = Kind(
     "TAG=LIMIT",
     "a tag, or the beginning of tags and *, and a number of messages or an age, as room:*=100",

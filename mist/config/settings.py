@@ -11,6 +11,7 @@ import attrs
 
 from mist.config import kinds
 from mist.config.addresses import Listen
+from mist.config.credential_settings import CredentialSettings
 from mist.config.kinds import Network, without_password
 from mist.config.options import about
 from mist.config.places import shares
@@ -31,7 +32,7 @@ _LINE_SLACK: Final = 64 * _KIB  # bytes of a line beside its data: a command and
 
 
 @attrs.frozen(kw_only=True)
-class Settings:
+class Settings(CredentialSettings):
     """The settings of a server, each valid by itself; `Config` checks them against each other.
 
     The meaning and unit of each field are its help text. Fields have their final types here;

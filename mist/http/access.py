@@ -12,6 +12,7 @@ import trio
 from starlette.requests import Request
 
 from mist.auth import Record
+from mist.auth.credentials import Login
 from mist.config import Listen
 from mist.http.problems import Problem
 from mist.http.rates import Rates, too_often
@@ -22,6 +23,7 @@ __all__ = ["Access", "Caller"]
 
 _BEARER: Final = "bearer "
 _TOKEN: Final = b"x-auth-token"  # a header, not a token
+_ANYWHERE: Final = Login()  # a registered token is good wherever it is presented
 _CREDENTIALS: Final = frozenset({b"authorization", _TOKEN})
 
 
@@ -82,7 +84,10 @@ class Access:
         if found:
             name, value = found[0]
             text = value.decode("latin-1")
-            return await (self._client(text, delay) if name == _TOKEN else self._service(text))
+            token = text if name == _TOKEN else self._bearer_token(text)
+            if token is None:
+                return await self._service(text)
+            return await self._client(token, self._login(request), delay)
         if self._hub.needs_secret:
             raise _unauthorized("give the secret or a token")
         if not _is_local(request):
@@ -118,7 +123,10 @@ class Access:
         """
         if caller.is_service:
             return caller
-        record = self._record(request.headers["x-auth-token"])
+        token = request.headers.get("x-auth-token")
+        if token is None:
+            token = self._bearer_token(request.headers["authorization"])
+        record = None if token is None else self._record(token, self._login(request))
         if record is None:
             raise _unauthorized("the token was revoked")
         return Caller(record)
@@ -143,11 +151,27 @@ class Access:
         await trio.sleep(self._hub.hub_limits.failed_auth_delay)
         return _unauthorized(detail)
 
-    async def _client(self, token: str, delay: float) -> Caller:
-        await self._hub.registry.refresh(_text(token))
-        record = self._record(token)
+    def _bearer_token(self, authorization: str) -> str | None:
+        """The client's credential in a header that else has the secret; None where there is none.
+
+        Services of others present a JWT so (RFC 6750).
+        """
+        if authorization[: len(_BEARER)].lower() != _BEARER:
+            return None
+        text = authorization[len(_BEARER) :]
+        return text if self._hub.credentials.accepts(text) else None
+
+    def _login(self, request: Request) -> Login:
+        if not self._hub.credentials.issued:
+            return _ANYWHERE
+        return Login("http", request.scope["client"][0], request.headers.get("origin"))
+
+    async def _client(self, token: str, login: Login, delay: float) -> Caller:
+        credentials = self._hub.credentials
+        await credentials.prepare(_text(token), login)
+        record = self._record(token, login)
         if record is None:
-            raise await self.refusal("token", "no such token")
+            raise await self.refusal("token", credentials.explain(_text(token), login))
         wait = self._rates.take(record.id, delay)
         if wait > delay:
             raise too_often(wait)
@@ -162,9 +186,9 @@ class Access:
             raise await self.refusal("secret", "that is not the secret")
         return Caller(None)
 
-    def _record(self, token: str) -> Record | None:
+    def _record(self, token: str, login: Login) -> Record | None:
         """The record of the token in a header; None for an unknown one, or one without tags."""
-        record = self._hub.registry.lookup(_text(token))
+        record = self._hub.credentials.find(_text(token), login)
         return record if record is not None and record.tags else None
 
 

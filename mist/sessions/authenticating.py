@@ -4,6 +4,7 @@ from enum import Enum
 
 import trio
 
+from mist.auth.credentials import Login
 from mist.commands import Auth, Command
 from mist.errors import Unauthorized
 from mist.protocols import Protocol
@@ -28,10 +29,14 @@ class AuthenticatingSession(PublishingSession):
 
     Args:
         hub, protocol, transport, peer, auth_timeout: as for a `PublishingSession`.
-        credential: what `Auth` presents.
+        credential: what `Auth` presents. A secret may be a token as well, where credentials are
+            accepted that the registry doesn't have.
+
+    Attributes:
+        origin: of the page that the peer is; None where it is none, or that isn't known.
     """
 
-    __slots__ = ("_credential",)
+    __slots__ = ("_credential", "origin")
 
     def __init__(
         self,
@@ -45,6 +50,7 @@ class AuthenticatingSession(PublishingSession):
     ) -> None:
         super().__init__(hub, protocol, transport=transport, peer=peer, auth_timeout=auth_timeout)
         self._credential = credential
+        self.origin: str | None = None
 
     @property
     def _administers(self) -> bool:
@@ -59,21 +65,27 @@ class AuthenticatingSession(PublishingSession):
         if self._credential is not Credential.TOKEN and self._is_service(command):
             self.mark_authenticated()
             return Done()
-        if self._credential is not Credential.SECRET:
-            await self.hub.registry.refresh(command.credential)
+        credentials = self.hub.credentials
+        if self._credential is not Credential.SECRET or credentials.issued:
+            await credentials.prepare(command.credential, self._login)
             # Lookup and adoption without an await between: a revocation comes before both or
             # finds the session attached.
-            record = self.hub.registry.lookup(command.credential)
+            record = credentials.find(command.credential, self._login)
             if record is not None and record.tags:
                 self.adopt(record)
                 return Done()
         await self._refuse(command)
         return None
 
+    @property
+    def _login(self) -> Login:
+        return Login(self.transport, self.peer, self.origin, self._client.chosen)
+
     def _is_service(self, command: Auth) -> bool:
         """Whether an `auth` presents the secret, or no secret is needed."""
         if not self.hub.needs_secret:
-            return self._credential is Credential.SECRET or not command.credential
+            takes_any = self._credential is Credential.SECRET and not self.hub.credentials.issued
+            return takes_any or not command.credential
         return self.hub.is_secret(command.credential)
 
     async def _refuse(self, command: Command) -> None:

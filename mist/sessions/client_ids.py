@@ -102,6 +102,11 @@ class ClientClaim:
         self._owner = ""
         self._wanted = ""
 
+    @property
+    def chosen(self) -> str | None:
+        """The id that its peer chose, whether it has it yet or not; None for none."""
+        return self._wanted or self.id or None
+
     def want(self, client: str) -> None:
         """Have `reclaim` claim this id, since its owner isn't known yet.
 

@@ -20,6 +20,7 @@ import attrs
 import trio
 
 from mist.auth import Record
+from mist.auth.credentials import Credentials
 from mist.auth.registry import Registry
 from mist.broker.broker import Broker, BrokerStatistics
 from mist.broker.meters import Meters
@@ -104,6 +105,8 @@ class Hub(InsidePublisher):
 
     Attributes:
         sessions: which there are.
+        credentials: which texts are good as tokens; only registered tokens, unless it is set before
+            the first session.
         turns: bounds the time that each peer takes from the others.
         ending: whether the server shuts down: nothing more is read from peers that send
             commands, and sessions that end need no cleanup.
@@ -133,6 +136,7 @@ class Hub(InsidePublisher):
         hub_limits: HubLimits | None = None,
     ) -> None:
         self.registry = registry
+        self.credentials = Credentials(registry)
         self.meters = Meters(time.perf_counter)
         self.broker = Broker(limits, self.meters)
         self.turns = Turns()

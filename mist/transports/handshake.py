@@ -10,7 +10,7 @@ import base64
 import binascii
 import hashlib
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from ipaddress import ip_address
 from typing import Final
 from urllib.parse import parse_qsl, unquote_to_bytes, urlsplit
@@ -43,6 +43,7 @@ _SUBPROTOCOLS: Final = frozenset({FRAMES, JSON})
 _STREAMS: Final = "/stream/user/"
 _USER: Final = re.compile(r"[^,\x00-\x1f\x7f-\x9f]+")
 _MAX_USER: Final = 255  # bytes
+_BEARER: Final = b"bearer "
 _TOKEN_PREFIX: Final = "mist.token."  # a prefix, not a token
 _FORWARDED: Final = frozenset({b"forwarded", b"via", b"x-forwarded-for", b"x-real-ip"})
 _VERSION: Final = b"13"
@@ -128,6 +129,7 @@ def read_offer(
     subprotocols: Sequence[str],
     *,
     query_token: bool,
+    is_credential: Callable[[str], bool] = lambda text: False,
 ) -> Offer:
     """What a handshake asks for.
 
@@ -136,6 +138,8 @@ def read_offer(
         headers: names in lower case.
         subprotocols: as offered.
         query_token: whether `?x-auth-token=` counts; elsewhere it is not even looked at.
+        is_credential: whether what a header `Authorization` has is a client's, rather than the
+            secret, which is for HTTP.
     """
     tokens = []
     origins = []
@@ -144,6 +148,10 @@ def read_offer(
     for name, value in headers:
         if name == b"x-auth-token":
             tokens.append(value.decode("utf-8", "replace"))
+        elif name == b"authorization":
+            bearer = value[len(_BEARER) :].decode("utf-8", "replace")
+            if value[: len(_BEARER)].lower() == _BEARER and is_credential(bearer):
+                tokens.append(bearer)
         elif name == b"origin":
             origins.append(value.decode("latin-1"))
         elif name == b"host":

@@ -19,6 +19,7 @@ import attrs
 import trio
 
 from mist.auth import Record
+from mist.auth.credentials import Login
 from mist.engine.contract import EngineUnavailable
 from mist.errors import ClientTaken, InvalidAudience, RegistryUnavailable
 from mist.protocols.frames import FrameProtocol
@@ -262,13 +263,18 @@ class WebSocketTransport(Transport):
             return _refuse(session, asked if isinstance(asked, Refusal) else handshake.BAD_REQUEST)
         key, subprotocols = asked
         offer = handshake.read_offer(
-            head.target.decode("latin-1"), head.headers, subprotocols, query_token=self._query_token
+            head.target.decode("latin-1"),
+            head.headers,
+            subprotocols,
+            query_token=self._query_token,
+            is_credential=self._hub.credentials.accepts,
         )
         if offer.subprotocol == handshake.JSON:
             session.set_protocol(JsonFrameProtocol(self._hub.limits, unauthenticated=True))
+        session.origin = offer.origin
         if refusal is None and offer.token is not None:
             try:
-                await self._hub.registry.refresh(offer.token)
+                await self._hub.credentials.prepare(offer.token, self._login(session, offer))
             except RegistryUnavailable:
                 refusal = handshake.UNAVAILABLE
         if refusal is None and offer.ticket is not None and self._bring is not None:
@@ -320,7 +326,7 @@ class WebSocketTransport(Transport):
         if offer.ticket is not None:
             record = self._redeem(offer.ticket, offer.origin)
         elif offer.token is not None:
-            record = self._hub.registry.lookup(offer.token)
+            record = self._hub.credentials.find(offer.token, self._login(session, offer))
         elif offer.subprotocol is not None and offer.user is None:
             return None
         elif self._is_service(offer):
@@ -335,6 +341,9 @@ class WebSocketTransport(Transport):
             return handshake.FORBIDDEN_USER
         session.adopt(record)
         return None
+
+    def _login(self, session: CommandSession, offer: Offer) -> Login:
+        return Login(self._name, session.peer, offer.origin, offer.client)
 
     def _is_service(self, offer: Offer) -> bool:
         """Whether a client without a token may do everything, as over TCP and HTTP.

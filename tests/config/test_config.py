@@ -38,6 +38,12 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "history": ("sqlite:///history.db", "sqlite:///history.db"),
     "engine": ("memory://realm", "memory://realm"),
     "engine_replicas": ("1", 1),
+    "jwt_jwks": ("https://id.example/jwks.json", ("https://id.example/jwks.json",)),
+    "jwt_secret_file": ("jwt.txt", Path("jwt.txt")),
+    "jwt_issuer": ("https://id.example/", ("https://id.example/",)),
+    "jwt_audience": ("mist", ("mist",)),
+    "jwt_claim": ("https://app.example/mist", "https://app.example/mist"),
+    "jwt_max_age": ("1d", 86_400.0),
     "node": ("eu-1:1445", "eu-1:1445"),
     "advertise": ("https://eu-1.example/mist", "https://eu-1.example/mist"),
     "checkpoint_bytes": ("1MiB", 1 << 20),
@@ -99,6 +105,8 @@ COMPANIONS: dict[str, dict[str, object]] = {
     "tls_cert": {**TLS, "tls_key": "key.pem"},
     "tls_key": {**TLS, "tls_cert": "cert.pem"},
     "token_key_file": {"tokens": "memory://name"},
+    "jwt_issuer": {"jwt_jwks": ("jwks.json",)},
+    "jwt_audience": {"jwt_jwks": ("jwks.json",)},
     "engine_replicas": {"engine": "redis://h", "token_key_file": "token.key"},
 }
 

@@ -176,7 +176,7 @@ async def test_a_first_frame_that_is_no_auth_or_too_long_ends_it(server: Server)
         await page.socket.send_message('{"command":"subscribe","tags":["a"]}')
         assert await page.closed() == 4401
     async with browse(server, None) as page:
-        await page.socket.send_message(json.dumps({"command": "auth", "token": "x" * 5_000}))
+        await page.socket.send_message(json.dumps({"command": "auth", "token": "x" * 8_500}))
         assert await page.closed() == 1009
 
 

@@ -11,7 +11,7 @@ import msgspec
 
 from mist.commands import Bye, Command, Hangup, Invalid, Ping
 from mist.errors import HistoryUnavailable, MistError, NotAllowed, NotGranted, UnknownCommand
-from mist.message import Limits
+from mist.message import MAX_CREDENTIAL, Limits
 from mist.protocols import Protocol
 from mist.protocols.client_frames import Binary, Broken, Closed, FrameReader, Pinged, Text
 from mist.protocols.frames.commands import NAMES, BinaryFrame, parse_request
@@ -36,7 +36,8 @@ from mist.wire import WireForm
 
 __all__ = ["JSON_FRAMES", "FrameProtocol"]
 
-UNAUTHENTICATED_MESSAGE: Final = 4_096  # bytes of a message of a peer that has not authenticated
+UNAUTHENTICATED_MESSAGE: Final = MAX_CREDENTIAL + 256
+"""Bytes of a message of a peer that has not authenticated."""
 
 _DONE: Final = {
     command: text_frame(b'{"success":true,"command":"%b"}' % name.encode())

@@ -36,7 +36,7 @@ from mist.errors import (
     Unauthorized,
     UnknownCommand,
 )
-from mist.message import Limits
+from mist.message import MAX_CREDENTIAL, Limits
 from mist.protocols import Protocol
 from mist.protocols.json.commands import NAMES, parse_request, read_one
 from mist.protocols.json.forms import JSON_OBJECTS
@@ -70,7 +70,8 @@ from mist.wire import WireForm
 
 __all__ = ["UNAUTHENTICATED_OBJECT", "JsonDialect", "JsonProtocol", "Said"]
 
-UNAUTHENTICATED_OBJECT: Final = 4096  # bytes in an object of a peer that has not authenticated
+UNAUTHENTICATED_OBJECT: Final = MAX_CREDENTIAL + 256
+"""Bytes in an object of a peer that has not authenticated."""
 
 _GUESSES: Final = 8
 _BETWEEN: Final = frozenset((b"", b"{", b" ", b"\t", b"\r", b"\n"))  # what may follow an object

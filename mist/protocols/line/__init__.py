@@ -33,7 +33,7 @@ from mist.errors import (
     UnknownCommand,
     WrongArguments,
 )
-from mist.message import Limits, format_tags
+from mist.message import MAX_CREDENTIAL, Limits, format_tags
 from mist.protocols import Protocol
 from mist.protocols.line.commands import parse_command
 from mist.protocols.line.forms import ESCAPED, NUMBERED, NUMBERED_ESCAPED, PLAIN
@@ -59,7 +59,9 @@ from mist.wire import RECORD_START, Batch, Run, WireForm
 
 __all__ = ["LineProtocol", "error_line"]
 
-UNAUTHENTICATED_LINE: Final = 4096  # bytes in a line of a peer that has not authenticated
+UNAUTHENTICATED_LINE: Final = (
+    MAX_CREDENTIAL + 256
+)  # bytes in a line of a peer that has not authenticated
 
 _BLANK: Final = re.compile(rb"(?:\r?\n)*")
 _HTTP: Final = re.compile(rb"[A-Za-z]+ [^ \n]* HTTP/")

@@ -13,6 +13,7 @@ import attrs
 
 from mist.commands import Invalid
 from mist.errors import LineTooLong, ProtocolViolation
+from mist.message import MAX_CREDENTIAL
 from mist.protocols.subjects.commands import (
     Announced,
     InvalidField,
@@ -21,9 +22,18 @@ from mist.protocols.subjects.commands import (
 )
 from mist.wire import Batch, records
 
-__all__ = ["MAX_CONTROL_LINE", "PUBLISHING", "Cut", "Framing", "FramingLost", "cut_batch"]
+__all__ = [
+    "MAX_CONNECT_LINE",
+    "MAX_CONTROL_LINE",
+    "PUBLISHING",
+    "Cut",
+    "Framing",
+    "FramingLost",
+    "cut_batch",
+]
 
 MAX_CONTROL_LINE: Final = 4096  # bytes, its end not counted
+MAX_CONNECT_LINE: Final = MAX_CONTROL_LINE + MAX_CREDENTIAL  # of a CONNECT
 PUBLISHING: Final = frozenset({b"PUB", b"HPUB"})  # commands with a payload
 
 _PUB: Final = b"PUB "
@@ -31,6 +41,7 @@ _PUB: Final = b"PUB "
 _PLAIN_LINE: Final = 200  # bytes
 _PLAIN_PUBS: Final = re.compile(rb"(?:PUB (?:[\w$:=-]++\.){0,19}+[\w$:=-]++ [0-9]{1,7}+\n)++")
 _BYTES: Final = [bytes((byte,)) for byte in range(256)]
+_CONNECT: Final = re.compile(rb"CONNECT\s", re.IGNORECASE)
 _FEW: Final = 4  # messages, up to which a chunk is as well read one by one
 
 
@@ -113,7 +124,12 @@ class Framing:
         """
         end = data.find(b"\n", start, start + MAX_CONTROL_LINE + 2)
         if end < 0:
-            if len(data) - start > MAX_CONTROL_LINE + 1:
+            most = MAX_CONTROL_LINE
+            if _CONNECT.match(data, start):
+                most = MAX_CONNECT_LINE
+                end = data.find(b"\n", start, start + most + 2)
+        if end < 0:
+            if len(data) - start > most + 1:
                 line = data[start : start + MAX_CONTROL_LINE]
                 raise FramingLost(Invalid(LineTooLong()), line)
             self._held += data[start:]

@@ -102,7 +102,7 @@ def test_the_first_object_of_an_unauthenticated_peer_brings_its_token() -> None:
     assert next(commands) == Auth("t")
     protocol.authenticated()
     assert names(list(commands)) == ["Ping"]
-    [long] = JsonFrameProtocol(Limits(), unauthenticated=True).receive(frame(b"x" * 4_097))
+    [long] = JsonFrameProtocol(Limits(), unauthenticated=True).receive(frame(b"x" * 8_449))
     assert isinstance(long, Hangup)
     assert long.code == 1009
 

@@ -369,8 +369,8 @@ def test_an_unauthenticated_peer_without_a_secret_presents_none() -> None:
         assert next(JsonProtocol(Limits(), unauthenticated=True).receive(sent)) == Auth("")
 
 
-def test_an_object_of_an_unauthenticated_peer_may_have_four_kibibytes() -> None:
-    for size, meant in ((4_096, Auth), (4_097, Invalid)):
+def test_an_object_of_an_unauthenticated_peer_may_be_as_long_as_a_jwt() -> None:
+    for size, meant in ((8_448, Auth), (8_449, Invalid)):
         sent = b'{"command":"auth","data":"%b"}' % (b"x" * (size - 28))
         assert len(sent) == size
         for step in (1, 1_000, size):

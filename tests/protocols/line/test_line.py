@@ -662,7 +662,7 @@ def test_a_credential_and_a_token_are_in_no_repr() -> None:
 
 def test_an_unauthenticated_peer_may_send_short_lines_only() -> None:
     protocol = LineProtocol(Limits(), unauthenticated=True)
-    long = b"publish a " + b"x" * 4_097 + b"\n"
+    long = b"publish a " + b"x" * 8_449 + b"\n"
     assert [show(c) for c in protocol.receive(long)] == ["error Line too long\n"]
     commands = protocol.receive(b"auth s\n" + long)
     assert show(next(commands)) == "Auth s"
@@ -670,8 +670,8 @@ def test_an_unauthenticated_peer_may_send_short_lines_only() -> None:
     assert show(next(commands)) == long.decode()
 
 
-def test_an_unauthenticated_line_of_four_kibibytes_passes_and_one_byte_more_does_not() -> None:
-    for size, meant in ((4_096, "error Unknown command"), (4_097, "error Line too long\n")):
+def test_an_unauthenticated_line_as_long_as_a_jwt_passes_and_one_byte_more_does_not() -> None:
+    for size, meant in ((8_448, "error Unknown command"), (8_449, "error Line too long\n")):
         for pieces in ([b"x" * size, b"\n"], [b"x" * size + b"\n"], [b"x"] * size + [b"\n"]):
             protocol = LineProtocol(Limits(), unauthenticated=True)
             [command] = (c for piece in pieces for c in protocol.receive(piece))

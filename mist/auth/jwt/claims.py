@@ -1,0 +1,175 @@
+"""Claims: what a token says, and whether that holds now and here (RFC 7519, section 4.1).
+
+`exp` is needed, and the others count where they are there or are asked for. Times have 30 s of
+leeway, since clocks differ. Grants and attributes come in one claim, `mist` unless configured:
+
+    "mist": {"tags": ["room:1", ">room:1"], "attributes": {"groups": ["staff"]}}
+
+Both mean what they mean of a registered token. `sub` is the attribute `user`.
+
+The longest life that a token may have bounds how long a revocation has to be kept. It counts from
+`iat`; without one, from now.
+"""
+
+from typing import Any, Final
+
+import attrs
+import msgspec
+
+from mist.attributes import Attributes
+from mist.errors import CommandError
+from mist.message import GRANT, TagSet, parse_tags
+
+__all__ = ["LEEWAY", "Claims", "Expectations", "Rejected", "check_grants", "read_claims"]
+
+LEEWAY: Final = 30.0  # seconds
+_MAX_TEXT: Final = 255  # characters of `sub` and `jti`
+_RESERVED: Final = "mist:"  # tags that the server itself publishes with
+
+
+class Rejected(Exception):
+    """A token that isn't accepted. The text is for the client; it never has any of the token.
+
+    Attributes:
+        reason: one word for a count.
+    """
+
+    def __init__(self, reason: str, text: str) -> None:
+        super().__init__(text)
+        self.reason = reason
+
+
+@attrs.frozen
+class Expectations:
+    """What tokens have to say.
+
+    Attributes:
+        issuers: one of which `iss` has to be; none for any.
+        audiences: one of which `aud` has to name; none for any, or none at all.
+        claim: with grants and attributes.
+        max_age: seconds from `iat` to `exp`, at most.
+        max_tags: in a token.
+    """
+
+    issuers: frozenset[str] = frozenset()
+    audiences: frozenset[str] = frozenset()
+    claim: str = "mist"
+    max_age: float = 30 * 86_400.0
+    max_tags: int = 1_000
+
+
+@attrs.frozen
+class Claims:
+    """The claims of a token, those that count.
+
+    Attributes:
+        issuer, subject, token: `iss`, `sub` and `jti`; empty where it has none.
+        issued: `iat`, Unix seconds; where it has none, the earliest time that it may have.
+        expires: `exp`, Unix seconds.
+        tags, attributes: as of a registered token.
+    """
+
+    issuer: str
+    subject: str
+    token: str
+    issued: float
+    expires: float
+    tags: TagSet
+    attributes: Attributes
+
+
+def read_claims(text: bytes, expected: Expectations, now: float) -> Claims:
+    """The claims of a token whose signature is right.
+
+    Args:
+        now: Unix seconds.
+
+    Raises:
+        Rejected: see there.
+    """
+    try:
+        claims = msgspec.json.decode(text, type=dict[str, Any])
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        raise Rejected("malformed", "the claims of the token are no JSON object") from None
+    issued, expires = _times(claims, expected.max_age, now)
+    issuer = _text(claims, "iss")
+    if expected.issuers and issuer not in expected.issuers:
+        raise Rejected("issuer", "the token has another issuer (iss)")
+    if expected.audiences and expected.audiences.isdisjoint(_audience(claims)):
+        raise Rejected("audience", "the token is for another audience (aud)")
+    subject = _text(claims, "sub")
+    tags, attributes = check_grants(
+        claims.get(expected.claim), f"claim {expected.claim!r}", subject, expected.max_tags
+    )
+    return Claims(issuer, subject, _text(claims, "jti"), issued, expires, tags, attributes)
+
+
+def _times(claims: dict[str, Any], max_age: float, now: float) -> tuple[float, float]:
+    expires = _time(claims, "exp")
+    if expires is None:
+        raise Rejected("claims", "the token has no time at which it expires (exp)")
+    if expires + LEEWAY <= now:
+        raise Rejected("expired", "the token has expired (exp)")
+    not_before = _time(claims, "nbf")
+    if not_before is not None and not_before - LEEWAY > now:
+        raise Rejected("early", "the token is not valid yet (nbf)")
+    issued = _time(claims, "iat")
+    if issued is None:
+        issued = expires - max_age
+    if issued - LEEWAY > now:
+        raise Rejected("early", "the token is from the future (iat), or has no iat and lasts long")
+    if expires - issued > max_age:
+        raise Rejected("age", f"the token lasts longer than {max_age:.0f} s (exp - iat)")
+    return issued, expires
+
+
+def _time(claims: dict[str, Any], name: str) -> float | None:
+    value = claims.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e12:
+        raise Rejected("claims", f"{name} of the token is no time in Unix seconds")
+    return float(value)
+
+
+def _text(claims: dict[str, Any], name: str) -> str:
+    value = claims.get(name, "")
+    if not isinstance(value, str) or len(value) > _MAX_TEXT:
+        raise Rejected("claims", f"{name} of the token is no text of up to {_MAX_TEXT} characters")
+    return value
+
+
+def _audience(claims: dict[str, Any]) -> list[str]:
+    value = claims.get("aud", [])
+    several = value if isinstance(value, list) else [value]
+    return [each for each in several if isinstance(each, str)]
+
+
+def check_grants(
+    given: object, where: str, subject: str, max_tags: int
+) -> tuple[TagSet, Attributes]:
+    """Grants and attributes that come from elsewhere: `{"tags": […], "attributes": {…}}`.
+
+    Args:
+        where: they are, for the text of an error.
+        subject: who it is; empty where the attributes say so.
+        max_tags: at most.
+
+    Raises:
+        Rejected: they can't be those of a token, or grant what none may have.
+    """
+    if not isinstance(given, dict):
+        raise Rejected("grants", f"{where} has no grants: it is no object with tags")
+    tags, attributes = given.get("tags"), given.get("attributes", {})
+    if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
+        raise Rejected("grants", f"{where} has no grants: tags is no list of texts")
+    if not isinstance(attributes, dict):
+        raise Rejected("grants", f"{where}: attributes is no object")
+    if any(tag.lstrip("@>=").startswith(_RESERVED) for tag in tags):
+        raise Rejected("grants", f"{where} grants tags of the server's own (mist:)")
+    try:
+        found = parse_tags(tags, max_tags, GRANT)
+        known = Attributes.of_json({**attributes, **({"user": subject} if subject else {})})
+    except CommandError as error:
+        raise Rejected("grants", f"{where}: {error}") from None
+    return found, known

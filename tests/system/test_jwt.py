@@ -1,0 +1,270 @@
+"""JWTs at every endpoint: good ones up to 8 KiB, expired ones, beside registered tokens."""
+
+import base64
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import trio
+from trio_websocket import ConnectionClosed, ConnectionRejected
+
+from mist.server import Server
+from tests.auth.jwt.issuer import claims, sign, write_jwks
+from tests.endpoints import LISTEN, RECEIVERS, SCENARIOS, Receive, Scenario, publish_http, web
+from tests.http.client import request
+from tests.servers import running
+from tests.transports.lines import talk
+
+ALL = SCENARIOS["all at once"]
+GRANTS = {"tags": ["urgent", "/", ".>", ">urgent", ">/", ">.>"]}
+
+
+def token(key: str = "rsa", *, size: int = 0, **changes: object) -> str:
+    """A token; with a size, of about so many bytes."""
+    said = claims(**{"mist": GRANTS, **changes})
+    short = sign(said, key)
+    return sign(said | {"x": "y" * ((size - len(short)) * 3 // 4 - 12)}, key) if size else short
+
+
+@asynccontextmanager
+async def serving(folder: Path, **settings: object) -> AsyncIterator[Server]:
+    keys = write_jwks(folder / "jwks.json", "rsa", "ed")
+    async with running(
+        folder,
+        failed_auth_delay=0.01,
+        **{
+            "listen": LISTEN,
+            "history": "memory://",
+            "jwt_jwks": (str(keys),),
+            "jwt_issuer": ("https://id.example",),
+            "jwt_audience": ("mist",),
+            **settings,
+        },
+    ) as server:
+        yield server
+
+
+@asynccontextmanager
+async def lines(server: Server, scenario: Scenario, token: str) -> AsyncIterator[Receive]:
+    async with talk(server) as peer:
+        assert await peer.ask(f"auth {token}\nsubscribe {scenario.asked}\n".encode()) == []
+
+        async def receive() -> str:
+            return (await peer.line()).decode().removesuffix("\n").split(" ", 2)[2]
+
+        yield receive
+
+
+@asynccontextmanager
+async def json_lines(server: Server, scenario: Scenario, token: str) -> AsyncIterator[Receive]:
+    async with talk(server) as peer:
+        asked = {"command": "subscribe", "tags": scenario.asked.split(",")}
+        auth = {"command": "auth", "data": token}
+        await peer.send(f'{json.dumps(auth)}{json.dumps(asked)}{{"command":"ping"}}'.encode())
+        assert json.loads(await peer.line())["data"] == "pong"
+
+        async def receive() -> str:
+            return str(json.loads(await peer.line())["data"])
+
+        yield receive
+
+
+async def frame(server: Server, text: str) -> str:
+    """What answers a first frame with a token."""
+    async with web(server, "/subscribe/websocket", "", ["mist.v1"]) as socket:
+        await socket.send_message(json.dumps({"command": "auth", "token": text}))
+        answer = json.loads(await socket.get_message())
+        with pytest.raises(ConnectionClosed) as closed:
+            await socket.get_message()
+        assert closed.value.reason is not None
+        return f"{answer['error']} {closed.value.reason.code} {closed.value.reason.reason}"
+
+
+@asynccontextmanager
+async def first_frame(server: Server, scenario: Scenario, token: str) -> AsyncIterator[Receive]:
+    async with web(server, "/subscribe/websocket", "", ["mist.v1"]) as socket:
+        await socket.send_message(json.dumps({"command": "auth", "token": token}))
+        assert json.loads(await socket.get_message())["success"]
+        asked = {"command": "subscribe", "tags": scenario.asked.split(",")}
+        await socket.send_message(json.dumps(asked))
+        assert json.loads(await socket.get_message())["success"]
+
+        async def receive() -> str:
+            return str(json.loads(await socket.get_message())["data"])
+
+        yield receive
+
+
+@asynccontextmanager
+async def subprotocol(server: Server, scenario: Scenario, token: str) -> AsyncIterator[Receive]:
+    encoded = base64.urlsafe_b64encode(token.encode()).rstrip(b"=").decode()
+    async with web(
+        server, "/subscribe/websocket", "", ["mist.v1", f"mist.token.{encoded}"]
+    ) as socket:
+        asked = {"command": "subscribe", "tags": scenario.asked.split(",")}
+        await socket.send_message(json.dumps(asked))
+        assert json.loads(await socket.get_message())["success"]
+
+        async def receive() -> str:
+            return str(json.loads(await socket.get_message())["data"])
+
+        yield receive
+
+
+WAYS = RECEIVERS | {each.__name__: each for each in (lines, json_lines, first_frame, subprotocol)}
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_jwt_of_eight_kibibytes_subscribes_everywhere(tmp_path: Path, way: str) -> None:
+    long = token(size=8_192)
+    assert 8_100 < len(long) <= 8_192
+    async with serving(tmp_path) as server:
+        with trio.fail_after(10):
+            async with WAYS[way](server, ALL, long) as receive:
+                if way in ("polls", "channels"):  # which begin with what is kept
+                    await publish_http(server, ALL, "one", "")
+                    assert await receive() == "one"
+                else:
+                    await publish_http(server, ALL, "one", "")
+                    await publish_http(server, ALL, "two", "")
+                    assert [await receive(), await receive()] == ["one", "two"]
+        [authority] = server.hub.credentials.authorities
+        assert authority.counts["jwt"]["accepted"] > 0
+
+
+Refused = Callable[[Server, str], Awaitable[str]]
+
+
+async def refused_line(server: Server, text: str) -> str:
+    async with talk(server) as peer:
+        await peer.send(f"auth {text}\n".encode())
+        return (await peer.rest()).decode()
+
+
+async def refused_json(server: Server, text: str) -> str:
+    async with talk(server) as peer:
+        await peer.send(json.dumps({"command": "auth", "data": text}).encode())
+        return (await peer.rest()).decode()
+
+
+async def refused_header(server: Server, text: str) -> str:
+    try:
+        async with web(server, "/subscribe/websocket", text):
+            return "accepted"
+    except ConnectionRejected as rejected:
+        return str(rejected.status_code)
+
+
+async def refused_http(server: Server, text: str) -> str:
+    answer = await request(server, "GET", "/v1/poll?tags=a", {"X-Auth-Token": text})
+    return f"{answer.status} {answer.json()['detail']}"
+
+
+async def refused_bearer(server: Server, text: str) -> str:
+    answer = await request(server, "GET", "/v1/stream?tags=a", {"Authorization": f"Bearer {text}"})
+    return f"{answer.status} {answer.json()['detail']}"
+
+
+async def refused_subject(server: Server, text: str) -> str:
+    async with talk(server, 3) as peer:
+        await peer.line()
+        await peer.send(f'CONNECT {{"verbose":false,"auth_token":"{text}"}}\r\n'.encode())
+        return (await peer.rest()).decode()
+
+
+REFUSALS: dict[str, tuple[Refused, str]] = {
+    "line": (refused_line, "error Unauthorized\n"),
+    "json": (refused_json, ""),
+    "first frame": (frame, "Unauthorized 4401 unauthorized"),
+    "header": (refused_header, "401"),
+    "http": (refused_http, "401 the token has expired (exp)"),
+    "bearer": (refused_bearer, "401 the token has expired (exp)"),
+    "subjects": (refused_subject, "-ERR 'Authorization Violation'\r\n"),
+}
+
+
+@pytest.mark.parametrize("way", REFUSALS)
+async def test_an_expired_jwt_is_refused_in_the_protocols_own_form(
+    tmp_path: Path, way: str
+) -> None:
+    present, expected = REFUSALS[way]
+    async with serving(tmp_path) as server:
+        with trio.fail_after(10):
+            assert await present(server, token(exp=int(time.time()) - 31)) == expected
+        [authority] = server.hub.credentials.authorities
+        assert authority.counts["jwt"]["expired"] == 1
+        assert server.hub.failed_auths.total() == 1
+
+
+async def test_a_jwt_and_a_registered_token_are_used_side_by_side(tmp_path: Path) -> None:
+    async with serving(tmp_path, grants={"registered": ["urgent"]}) as server:
+        async with (
+            WAYS["frames"](server, ALL, "registered") as one,
+            WAYS["frames"](server, ALL, token()) as two,
+        ):
+            await publish_http(server, ALL, "hello", "")
+            assert await one() == await two() == "hello"
+
+
+async def test_a_bearer_jwt_publishes_what_it_grants_and_nothing_else(tmp_path: Path) -> None:
+    headers = {"Authorization": f"Bearer {token()}"}
+    async with serving(tmp_path) as server:
+        for tags, status in ((["urgent"], 200), (["other"], 403)):
+            body = {"tags": tags, "data": "x"}
+            answer = await request(server, "POST", "/v1/messages", headers, json=body)
+            assert answer.status == status
+        answer = await request(server, "GET", "/v1/tokens", headers)
+        assert (answer.status, answer.json()["code"]) == (403, "secret_needed")
+
+
+async def test_a_jwt_on_a_line_takes_the_rights_of_a_service_away(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server, talk(server) as peer:
+        assert await peer.ask(b"register t a\n") == []
+        assert await peer.ask(f"auth {token()}\n".encode()) == []
+        assert await peer.ask(b"register u a\n") == [b"error not allowed\n"]
+        assert await peer.ask(b"subscribe other\n") == [b"error not granted by the token\n"]
+        assert await peer.ask(b"publish other x\n") == [b"error not granted by the token\n"]
+        assert await peer.ask(b"subscribe urgent\n") == []
+
+
+async def test_with_a_secret_a_line_takes_the_secret_a_jwt_or_a_token(tmp_path: Path) -> None:
+    async with serving(tmp_path, secret="sesame", grants={"registered": ["a"]}) as server:
+        for text, answer in (
+            ("sesame", []),
+            (token(), [b"error not allowed\n"]),
+            ("registered", [b"error not allowed\n"]),
+        ):
+            async with talk(server) as peer:
+                assert await peer.ask(f"auth {text}\nregister x{len(text)} a\n".encode()) == answer
+
+
+async def test_without_jwts_nothing_is_a_jwt(tmp_path: Path) -> None:
+    async with serving(
+        tmp_path, jwt_jwks=(), jwt_issuer=(), jwt_audience=(), secret="sesame"
+    ) as server:
+        assert await refused_bearer(server, token()) == "401 that is not the secret"
+        assert await refused_http(server, token()) == "401 no such token"
+        assert await refused_line(server, token()) == "error Unauthorized\n"
+
+
+async def test_no_part_of_a_jwt_is_logged_or_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG")
+    good, bad = token(), token("other")
+    async with serving(tmp_path) as server:
+        assert await refused_http(server, bad) == (
+            "401 the key of the token is not known (kid), or not for its alg"
+        )
+        async with WAYS["frames"](server, ALL, good):
+            metrics = (await request(server, "GET", "/metrics")).body.decode()
+            shown = (await request(server, "GET", "/v1/connections")).body.decode()
+        assert 'mist_auth_total{kind="jwt",outcome="accepted"} 1.0' in metrics
+        assert 'mist_auth_total{kind="jwt",outcome="key"} 1.0' in metrics
+        assert 'mist_auth_total{kind="jwks",outcome="unchanged"}' in metrics
+    for text in (good, bad):
+        for part in text.split("."):
+            assert part not in caplog.text + metrics + shown
