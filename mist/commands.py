@@ -20,6 +20,7 @@ from mist.attributes import Attributes
 from mist.audience import Audience
 from mist.errors import CommandError, MistError
 from mist.message import TagSet
+from mist.terms import UNCHANGED, Terms
 from mist.wire import Batch, WireForm
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "RemoveTags",
     "Resume",
     "SetAttributes",
+    "SetTerms",
     "ShowAttributes",
     "ShowTags",
     "Since",
@@ -301,9 +303,10 @@ class TokenCommand(_Command):
 
 @attrs.define
 class Register(TokenCommand):
-    """Make a token known, with all of `tags` or not at all."""
+    """Make a token known, with all of `tags` and its terms, or not at all."""
 
     tags: TagSet
+    terms: Terms = UNCHANGED
 
 
 @attrs.define
@@ -338,6 +341,13 @@ class SetAttributes(TokenCommand):
 
     attributes: Attributes
     unset: frozenset[str] = frozenset()
+
+
+@attrs.define
+class SetTerms(TokenCommand):
+    """Set when a token expires, or what it is called. Live sessions of the token end by it."""
+
+    terms: Terms
 
 
 @attrs.define
@@ -381,7 +391,7 @@ class Bye(_Command):
     """The peer ends the session."""
 
 
-RegistryChange: TypeAlias = Register | Unregister | AddTags | RemoveTags | SetAttributes
+RegistryChange: TypeAlias = Register | Unregister | AddTags | RemoveTags | SetAttributes | SetTerms
 """What changes the token registry, and so waits for its disk."""
 
 

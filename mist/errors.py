@@ -42,6 +42,8 @@ __all__ = [
     "HistoryOff",
     "HistoryUnavailable",
     "InvalidAudience",
+    "InvalidExpiry",
+    "InvalidName",
     "InvalidPosition",
     "InvalidTag",
     "InvalidToken",
@@ -57,6 +59,7 @@ __all__ = [
     "RemoteError",
     "StartupError",
     "TokenExists",
+    "TokenExpired",
     "TokenNotFound",
     "TooManyMatches",
     "TooManySubscriptions",
@@ -218,6 +221,27 @@ class TokenExists(CommandError):
 
     code = "token_exists"
     message = "already exists"
+
+
+class InvalidExpiry(CommandError):
+    """Not a time at which a token may expire: see `mist.terms`. Also one that has passed."""
+
+    code = "invalid_expiry"
+    message = "Invalid expiry"
+
+
+class InvalidName(CommandError):
+    """Not a name of a token: see `mist.terms`."""
+
+    code = "invalid_name"
+    message = "Invalid name"
+
+
+class TokenExpired(CommandError):
+    """The session's token has expired, so that the session ends."""
+
+    code = "token_expired"
+    message = "Token expired"
 
 
 class RegistryUnavailable(CommandError):

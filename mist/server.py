@@ -47,6 +47,7 @@ from mist.sessions.archiving import (
 )
 from mist.sessions.authorities import open_credentials
 from mist.sessions.close_reason import HISTORY_FORKED
+from mist.sessions.expiry import discard_expired_tokens
 from mist.sessions.hub import Hub, HubLimits
 from mist.sessions.node_sequencer import NodeSequencer
 from mist.sessions.node_state import describe
@@ -127,6 +128,8 @@ class Server:
             background.start_soon(self._streams.watch)
             background.start_soon(self.hub.registry.run)
             background.start_soon(self.hub.credentials.run)
+            background.start_soon(self.hub.expiry.run)
+            background.start_soon(discard_expired_tokens, self.hub.registry)
             sequencer = self.hub.sequencer
             if sequencer is not None:
                 background.start_soon(sequencer.run)

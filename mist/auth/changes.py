@@ -4,16 +4,24 @@ import attrs
 
 from mist.attributes import NO_ATTRIBUTES, Attributes
 from mist.auth.record import Record
-from mist.commands import AddTags, Register, RemoveTags, SetAttributes, Unregister
+from mist.commands import (
+    AddTags,
+    Register,
+    RemoveTags,
+    SetAttributes,
+    SetTerms,
+    Unregister,
+)
 from mist.errors import CommandError
 from mist.message import TagSet
+from mist.terms import UNCHANGED, Terms
 
-__all__ = ["Amend", "ById", "Change", "Enroll", "Outcome", "Remove"]
+__all__ = ["Amend", "ById", "Change", "Discard", "Enroll", "Outcome", "Remove"]
 
 
 @attrs.frozen
 class Enroll:
-    """Register a token with all of `tags` and with `attributes`, or not at all.
+    """Register a token with all of `tags`, with `attributes` and `terms`, or not at all.
 
     Attributes:
         token: never shown by `repr`.
@@ -22,15 +30,17 @@ class Enroll:
     token: str = attrs.field(repr=False)
     tags: TagSet
     attributes: Attributes
+    terms: Terms = UNCHANGED
 
 
 @attrs.frozen
 class Amend:
-    """Change the tags and attributes of the token with this id, all of it or nothing.
+    """Change the tags, attributes and terms of the token with this id, all of it or nothing.
 
     Attributes:
         add, remove: tags; one that is in both is removed.
         attributes, unset: as in `SetAttributes`.
+        terms: as in `SetTerms`.
     """
 
     id: str
@@ -38,6 +48,7 @@ class Amend:
     remove: TagSet = frozenset()
     attributes: Attributes = NO_ATTRIBUTES
     unset: frozenset[str] = frozenset()
+    terms: Terms = UNCHANGED
 
 
 @attrs.frozen
@@ -47,10 +58,29 @@ class Remove:
     id: str
 
 
-Change = Register | Enroll | Unregister | AddTags | RemoveTags | SetAttributes | Amend | Remove
+@attrs.frozen
+class Discard:
+    """Remove the token with this id if it has expired. Where it hasn't, or isn't there, it is no
+    error, and changes nothing: another server may have been first."""
+
+    id: str
+
+
+Change = (
+    Register
+    | Enroll
+    | Unregister
+    | AddTags
+    | RemoveTags
+    | SetAttributes
+    | SetTerms
+    | Amend
+    | Remove
+    | Discard
+)
 """A change of a token, named by its text, as in the commands, or by its id."""
 
-ById = Amend | Remove
+ById = Amend | Remove | Discard
 """Those that name the token by its id."""
 
 Outcome = Record | None | CommandError

@@ -4,6 +4,10 @@ A value is a seal and then a JSON array. The seal is an HMAC under a key that is
 of the tokens, of the digest and the array. So a value that is damaged, was made by another
 program, or was copied from one token to another is told from a record, and grants nothing.
 
+A record without an expiry has the first format, which all versions read; those that know no names
+drop its name when they change it. One with an expiry has the second. Versions that know no expiry
+take it for damaged, and so refuse its token rather than let it live for ever.
+
 A seal doesn't tell the age of a value: anyone who can write to the store can put back an earlier
 value of the same token, and so undo its revocation.
 """
@@ -23,6 +27,7 @@ from mist.message import format_tags
 __all__ = ["Codec"]
 
 _FORMAT: Final = 1
+_EXPIRING: Final = 2  # the format of a record with an expiry
 _SEAL: Final = 16  # bytes of a seal; 128 bits
 _ID: Final = re.compile(r"[0-9a-f]{16}")
 
@@ -33,6 +38,8 @@ class _Value(msgspec.Struct, array_like=True, frozen=True):
     tags: str  # sorted, joined by commas
     created: float  # Unix seconds
     attributes: str  # see `Attributes.text`
+    name: str = ""
+    expires: float | None = None  # Unix seconds; only in the second format
 
 
 _decoder: Final = msgspec.json.Decoder(_Value)
@@ -56,10 +63,13 @@ class Codec:
 
     def encode(self, record: Record) -> bytes:
         """The value of a record."""
-        value = _Value(
-            _FORMAT, record.id, format_tags(record.tags), record.created, record.attributes.text
-        )
-        text = _encode(value)
+        plain = (record.id, format_tags(record.tags), record.created, record.attributes.text)
+        if record.expires is not None:
+            text = _encode((_EXPIRING, *plain, record.name, record.expires))
+        elif record.name:
+            text = _encode((_FORMAT, *plain, record.name))
+        else:
+            text = _encode((_FORMAT, *plain))
         return self._seal(record.digest, text) + text
 
     def decode(self, digest: bytes, value: bytes) -> Record:
@@ -77,10 +87,11 @@ class Codec:
             attributes = Attributes.parse(found.attributes) if found.attributes else NO_ATTRIBUTES
         except (msgspec.MsgspecError, InvalidAudience):
             raise ValueError("not a record of this version of mist") from None
-        if found.format != _FORMAT or not _ID.fullmatch(found.id):
+        expected = _FORMAT if found.expires is None else _EXPIRING
+        if found.format != expected or not _ID.fullmatch(found.id):
             raise ValueError("not a record of this version of mist")
         tags = frozenset(found.tags.split(",") if found.tags else ())
-        return Record(found.id, digest, tags, found.created, attributes)
+        return Record(found.id, digest, tags, found.created, attributes, found.expires, found.name)
 
     def _seal(self, digest: bytes, text: bytes) -> bytes:
         return self._seals.of_bytes(digest + text)[:_SEAL]

@@ -54,7 +54,7 @@ class LocalRegistry(Registry):
         async with self._lock:
             if self._closed:
                 raise RegistryUnavailable
-            outcomes, steps = self._planner.plan(changes, self._records, self._digests)
+            outcomes, steps = self._planner.plan(changes, self._records, self._digests, self.now())
             with trio.CancelScope(shield=True):
                 await self._persist(steps)
             self._apply(steps)

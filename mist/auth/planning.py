@@ -1,5 +1,6 @@
 """Planning: what changes of tokens come to, before anything is stored or changed."""
 
+import math
 import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -8,19 +9,28 @@ from typing import Final, assert_never
 import attrs
 
 from mist.attributes import NO_ATTRIBUTES, Attributes
-from mist.auth.changes import Amend, ById, Change, Enroll, Outcome, Remove
+from mist.auth.changes import Amend, ById, Change, Discard, Enroll, Outcome, Remove
 from mist.auth.digests import Digests
 from mist.auth.record import Record
-from mist.commands import AddTags, Register, RemoveTags, SetAttributes, Unregister
+from mist.commands import (
+    AddTags,
+    Register,
+    RemoveTags,
+    SetAttributes,
+    SetTerms,
+    Unregister,
+)
 from mist.errors import (
     CommandError,
     InvalidAudience,
+    InvalidExpiry,
     InvalidToken,
     TokenExists,
     TokenNotFound,
     TooManyTags,
 )
 from mist.message import TagSet
+from mist.terms import UNCHANGED, Terms
 
 __all__ = ["MAX_TAGS", "Planner", "Step", "net_changes"]
 
@@ -55,12 +65,14 @@ class Planner:
         changes: Sequence[Change],
         records: Mapping[bytes, Record],
         ids: Mapping[str, bytes],
+        now: float,
     ) -> tuple[list[Outcome], list[Step]]:
         """Work out changes, in order, each on top of those before it.
 
         Args:
             records: by digest, as they are now.
             ids: digests by the records' ids.
+            now: the time by which tokens expire, Unix seconds.
 
         Returns:
             an outcome for each change, and the steps of those that change something.
@@ -80,7 +92,12 @@ class Planner:
             old = planned[digest] if digest in planned else records.get(digest)
             if isinstance(change, ById) and old is not None and old.id != change.id:
                 old = None  # unregistered and registered anew before it
-            outcome = self._outcome(change, digest, old)
+            if old is not None and isinstance(change, Register | Enroll) and old.expired(now):
+                # Nobody can use it any more; it only waits to be removed.
+                planned[digest] = None
+                steps.append(Step(digest, old, None))
+                old = None
+            outcome = self._outcome(change, digest, old, now)
             outcomes.append(outcome)
             if not isinstance(outcome, CommandError) and outcome != old:
                 planned[digest] = outcome
@@ -89,34 +106,44 @@ class Planner:
 
     # Errors are returned rather than raised and caught: a raised one keeps its frames, and
     # they hold the token's text.
-    def _outcome(self, change: Change, digest: bytes, old: Record | None) -> Outcome:
+    def _outcome(self, change: Change, digest: bytes, old: Record | None, now: float) -> Outcome:
         match change:
             case Unregister():
                 return None
-            case Register(tags=tags):
-                return TokenExists() if old is not None else self._new(digest, tags)
-            case Enroll(tags=tags, attributes=given):
-                return TokenExists() if old is not None else self._new(digest, tags, given)
+            case Register(tags=tags, terms=terms):
+                given = NO_ATTRIBUTES
+                return self._new(digest, tags, given, terms, now) if old is None else TokenExists()
+            case Enroll(tags=tags, attributes=given, terms=terms):
+                return self._new(digest, tags, given, terms, now) if old is None else TokenExists()
             case AddTags(tags=tags):
                 return TokenNotFound() if old is None else self._retagged(old, old.tags | tags)
             case RemoveTags(tags=tags):
                 return TokenNotFound() if old is None else self._retagged(old, old.tags - tags)
             case SetAttributes(attributes=given, unset=unset):
                 return TokenNotFound() if old is None else _amended(old, given, unset)
-            case Amend(add=add, remove=remove, attributes=given, unset=unset):
+            case SetTerms(terms=terms):
+                return TokenNotFound() if old is None else _with_terms(old, terms, now)
+            case Amend(add=add, remove=remove, attributes=given, unset=unset, terms=terms):
                 if old is None:
                     return TokenNotFound()
                 new = self._retagged(old, (old.tags | add) - remove)
-                return _amended(new, given, unset) if isinstance(new, Record) else new
+                if isinstance(new, Record):
+                    new = _amended(new, given, unset)
+                return _with_terms(new, terms, now) if isinstance(new, Record) else new
             case Remove():
                 return TokenNotFound() if old is None else None
+            case Discard():
+                return None if old is None or old.expired(now) else old
             case _:
                 assert_never(change)
 
-    def _new(self, digest: bytes, tags: TagSet, attributes: Attributes = NO_ATTRIBUTES) -> Outcome:
+    def _new(
+        self, digest: bytes, tags: TagSet, attributes: Attributes, terms: Terms, now: float
+    ) -> Outcome:
         if len(tags) > self.max_tags:
             return TooManyTags(self.max_tags)
-        return Record(secrets.token_hex(8), digest, tags, self.clock(), attributes)
+        new = Record(secrets.token_hex(8), digest, tags, self.clock(), attributes)
+        return new if terms is UNCHANGED else _with_terms(new, terms, now)
 
     def _retagged(self, old: Record, tags: TagSet) -> Outcome:
         # Only growth is refused: where the limit was lowered, a token that is over it can
@@ -131,6 +158,16 @@ def _amended(old: Record, given: Attributes, unset: frozenset[str]) -> Outcome:
         return attrs.evolve(old, attributes=old.attributes.amended(given, unset))
     except InvalidAudience as error:
         return error.with_traceback(None)
+
+
+def _with_terms(old: Record, terms: Terms, now: float) -> Outcome:
+    expires = old.expires if terms.expires is None else terms.expires
+    if expires == math.inf:
+        expires = None
+    elif terms.expires is not None and terms.expires <= now:
+        return InvalidExpiry(f"{InvalidExpiry.message}: it has passed")
+    name = old.name if terms.name is None else terms.name
+    return attrs.evolve(old, expires=expires, name=name)
 
 
 def net_changes(

@@ -25,16 +25,17 @@ import time
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from typing import Self
+from typing import Final, Self
 
 import attrs
 import trio
 
 from mist.attributes import Attributes
-from mist.auth.changes import Change, Outcome
+from mist.auth.changes import Change, Discard, Outcome
 from mist.auth.digests import Digests
 from mist.auth.planning import MAX_TAGS, Planner, Step
 from mist.auth.record import Record
+from mist.deadlines import Deadlines
 from mist.errors import TokenNotFound
 from mist.message import TagSet
 
@@ -45,6 +46,8 @@ Watcher = Callable[[Record, Record | None], None]
 """Called as `watcher(old, new)` when a token has changed; `new` is None where it was removed."""
 
 log = logging.getLogger("mist.auth")
+
+_DISCARDED: Final = 200  # expired tokens removed in one write
 
 
 @attrs.frozen
@@ -70,6 +73,10 @@ class Registry(ABC):
         records: what the store holds.
         max_tags: most tags that one token may get.
         clock: the time for `Record.created`, Unix seconds.
+
+    Attributes:
+        now: the time by which tokens expire, Unix seconds; `clock`, unless its owner sets it.
+        expired: tokens that were removed since they had expired.
     """
 
     def __init__(
@@ -86,6 +93,12 @@ class Registry(ABC):
         self._digests = {record.id: digest for digest, record in self._records.items()}
         self._ids: list[str] | None = None  # sorted; None where they have to be sorted again
         self._watchers: list[Watcher] = []
+        self._expiring = Deadlines[bytes]()  # digests of tokens that expire
+        for record in self._records.values():
+            if record.expires is not None:
+                self._expiring.set(record.digest, record.expires)
+        self.now = clock
+        self.expired = 0
         self._changes = 0
         self._failed_writes = 0
 
@@ -98,7 +111,8 @@ class Registry(ABC):
     # lookups
 
     def lookup(self, token: str) -> Record | None:
-        """The record of the token that a peer presents; None for any text that is not one.
+        """The record of the token that a peer presents; None for any text that is not one, and
+        for one that has expired.
 
         Never awaits: a caller that acts on the answer without an await of its own does so
         entirely before a revocation or entirely after it. A record without tags grants nothing;
@@ -107,6 +121,13 @@ class Registry(ABC):
         Raises:
             RegistryUnavailable: see `check_contact`.
         """
+        record = self._find(token)
+        if record is not None and record.expires is not None and record.expires <= self.now():
+            return None
+        return record
+
+    def _find(self, token: str) -> Record | None:
+        """As `lookup`; also one that has expired and is not removed yet."""
         self.check_contact()
         digest = self._hmac.of(token)
         record = None if digest is None else self._records.get(digest)
@@ -136,7 +157,7 @@ class Registry(ABC):
         return self._known(token).attributes
 
     def _known(self, token: str) -> Record:
-        record = self.lookup(token)
+        record = self._find(token)
         if record is None:
             raise TokenNotFound
         return record
@@ -266,8 +287,36 @@ class Registry(ABC):
         RegistryUnavailable.
         """
 
+    # expiry
+
+    async def discard_expired(self) -> None:
+        """Remove tokens that have expired, some hundreds at a time. Returns once there is none.
+
+        Nobody waits for it: an expired token is refused from its second on. Where servers share
+        their tokens, any of them does it.
+
+        Raises:
+            RegistryUnavailable: the store failed; a later call goes on.
+        """
+        while due := self._expiring.due(self.now(), _DISCARDED):
+            records = [self._records[digest] for digest in due]
+            try:
+                outcomes = await self.execute([Discard(record.id) for record in records])
+                self.expired += outcomes.count(None)
+            finally:
+                for digest in due:  # what is still there is due again
+                    self._note_expiry(digest, self._records.get(digest))
+
+    def _note_expiry(self, digest: bytes, record: Record | None) -> None:
+        if record is not None and record.expires is not None:
+            self._expiring.set(digest, record.expires)
+        else:
+            self._expiring.remove(digest)
+
     def _put(self, step: Step) -> None:
         """Change memory, and count the change."""
+        if self._expiring or (step.new is not None and step.new.expires is not None):
+            self._note_expiry(step.digest, step.new)
         if step.new is None:
             del self._records[step.digest]
         else:

@@ -148,7 +148,7 @@ class SharedRegistry(Registry):
             await self.sync()
         digest = self._hmac.of(token)
         known = None if digest is None else self._records.get(digest)
-        if digest is None or (known is not None and known.tags):
+        if digest is None or (known is not None and known.tags and not known.expired(self.now())):
             return
         # Rate limit: any number of wrong tokens cause two questions in an interval at most, one
         # for the first, and one for all that came meanwhile.
@@ -293,7 +293,7 @@ class SharedRegistry(Registry):
         is_recent = False
         while True:
             after = self._version
-            outcomes, steps = self._planner.plan(changes, self._records, self._digests)
+            outcomes, steps = self._planner.plan(changes, self._records, self._digests, self.now())
             changed = net_changes(steps, self._records)
             if not changed and is_recent:
                 return outcomes

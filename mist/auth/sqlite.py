@@ -24,39 +24,54 @@ from mist.sqlite import DAMAGED, DatabaseKind, FileIdentity, connect, create, tr
 
 __all__ = ["SqliteStore"]
 
-_REGISTRY: Final = DatabaseKind("token registry", application_id=0x6D73746B, version=2)  # "mstk"
+_REGISTRY: Final = DatabaseKind("token registry", application_id=0x6D73746B, version=3)  # "mstk"
 
-_ROWS: Final = 190  # a statement; five parameters each, and some builds take only 999
+_ROWS: Final = 140  # a statement; seven parameters each, and some builds take only 999
 _LOCK_TIMEOUT: Final = 0.5  # seconds; a server that is just stopping still holds the file
 
 # New in version 2.
 _ATTRIBUTES: Final = "attributes TEXT NOT NULL DEFAULT ''"  # see Attributes.text
+# New in version 3; see `mist.terms`.
+_EXPIRES: Final = "expires REAL"  # Unix seconds
+_NAME: Final = "name TEXT NOT NULL DEFAULT ''"
+_UPGRADES: Final = {1: (_ATTRIBUTES, _EXPIRES, _NAME), 2: (_EXPIRES, _NAME)}
 _SCHEMA: Final = f"""
     CREATE TABLE token (
         digest BLOB NOT NULL PRIMARY KEY CHECK (length(digest) = 32),
         id TEXT NOT NULL UNIQUE,
         tags TEXT NOT NULL, -- sorted, joined by commas
         created REAL NOT NULL, -- Unix seconds
-        {_ATTRIBUTES}
+        {_ATTRIBUTES},
+        {_EXPIRES},
+        {_NAME}
     ) STRICT
 """
-_COLUMNS: Final = "digest, id, tags, created, attributes"
+_COLUMNS: Final = "digest, id, tags, created, attributes, expires, name"
 
-_Row = tuple[bytes, str, str, float, str]
+_Row = tuple[bytes, str, str, float, str, float | None, str]
 
 
 def _rows(records: Iterable[Record]) -> Iterator[_Row]:
     return (
-        (each.digest, each.id, format_tags(each.tags), each.created, each.attributes.text)
+        (
+            each.digest,
+            each.id,
+            format_tags(each.tags),
+            each.created,
+            each.attributes.text,
+            each.expires,
+            each.name,
+        )
         for each in records
     )
 
 
 def _record(row: _Row) -> Record:
-    digest, name, tags, created, text = row
+    digest, id_, tags, created, text, expires, name = row
     # Most tokens have none: they share one value.
     attributes = Attributes.parse(text) if text else NO_ATTRIBUTES
-    return Record(name, digest, frozenset(tags.split(",") if tags else ()), created, attributes)
+    granted = frozenset(tags.split(",") if tags else ())
+    return Record(id_, digest, granted, created, attributes, expires, name)
 
 
 class SqliteStore(TokenStore):
@@ -125,12 +140,13 @@ class SqliteStore(TokenStore):
 
     def _put(self, rows: Iterator[_Row]) -> None:
         while some := list(islice(rows, _ROWS)):
-            marks = ",".join(["(?, ?, ?, ?, ?)"] * len(some))
+            marks = ",".join(["(?, ?, ?, ?, ?, ?, ?)"] * len(some))
             # Not OR REPLACE: that would silently remove another token with the same id.
             self._connection.execute(
                 f"INSERT INTO token ({_COLUMNS}) VALUES {marks} "  # noqa: S608
                 "ON CONFLICT (digest) DO UPDATE SET id = excluded.id, tags = excluded.tags, "
-                "created = excluded.created, attributes = excluded.attributes",
+                "created = excluded.created, attributes = excluded.attributes, "
+                "expires = excluded.expires, name = excluded.name",
                 [value for row in some for value in row],
             )
 
@@ -141,25 +157,26 @@ class SqliteStore(TokenStore):
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     """Lock the database, check whose it is and that it is sound, make its tables if new."""
     connection.execute("PRAGMA locking_mode = EXCLUSIVE")
-    needs_upgrade = _is_version_1(connection)
-    is_new = not needs_upgrade and _REGISTRY.is_new(connection, path)
+    missing = _missing_columns(connection)
+    is_new = not missing and _REGISTRY.is_new(connection, path)
     if connection.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
         raise StartupError(f"token registry {path}: {DAMAGED}")
     _REGISTRY.enable_wal(connection, path)
     if is_new:
         with _REGISTRY.initializing(connection):
             connection.execute(_SCHEMA)
-    elif needs_upgrade:
+    elif missing:
         with transaction(connection):
-            connection.execute(f"ALTER TABLE token ADD COLUMN {_ATTRIBUTES}")
+            for column in missing:
+                connection.execute(f"ALTER TABLE token ADD COLUMN {column}")
             connection.execute(f"PRAGMA user_version = {_REGISTRY.version}")
 
 
-def _is_version_1(connection: sqlite3.Connection) -> bool:
-    """Whether it is a registry of version 1, which has to be upgraded."""
+def _missing_columns(connection: sqlite3.Connection) -> Sequence[str]:
+    """The columns that a registry of an earlier version lacks; none of any other database."""
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
-    return (application, version) == (_REGISTRY.application_id, 1)
+    return _UPGRADES.get(version, ()) if application == _REGISTRY.application_id else ()
 
 
 def _key(connection: sqlite3.Connection, path: Path) -> bytes:

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from mist.cli.common import USAGE, Server, client_command, fail
+from mist.cli.expiry import Expiry
 from mist.cli.paths import LocalPath
 from mist.message import format_tags
 
@@ -23,7 +24,7 @@ TOKEN may be - to read it from standard input, which keeps it out of the process
 
 \b
 Examples:
-  mist token new 'order:*,news'
+  mist token new 'order:*,news' --expires 30d --name 'nightly export'
   mist token unset news "$TOKEN"
   mist token set-attr "$TOKEN" user=7 groups=staff,beta --unset plan
   mist token unregister - < token.txt
@@ -40,14 +41,25 @@ def _read(text: str) -> str:
     return sys.stdin.readline().removesuffix("\n") if text == "-" else text
 
 
+_with_expiry = click.option(
+    "--expires",
+    type=Expiry(),
+    metavar="WHEN",
+    help="When it expires, and its clients are disconnected: 30d, 12h, 2027-01-01T00:00Z",
+)
+_with_name = click.option("--name", default="", metavar="TEXT", help="What to call it in lists")
+
+
 @token.command()
 @click.argument("tags")
+@_with_expiry
+@_with_name
 @client_command
-async def new(server: Server, tags: str) -> None:
+async def new(server: Server, tags: str, expires: float | None, name: str) -> None:
     """Create a random token that grants TAGS, and print it once."""
     text = base64.b32encode(secrets.token_bytes(_TOKEN_BYTES)).decode().lower()
     async with server.connect(reconnect=False) as client:
-        await client.register(tags.split(","), text)
+        await client.register(tags.split(","), text, expires=expires, name=name)
     click.echo(text)
     if sys.stderr.isatty():
         click.echo("Save it: the server stores only its hash and can't show it again.", err=True)
@@ -56,11 +68,28 @@ async def new(server: Server, tags: str) -> None:
 @token.command()
 @click.argument("tags")
 @click.argument("text", metavar="TOKEN")
+@_with_expiry
+@_with_name
 @client_command
-async def register(server: Server, tags: str, text: str) -> None:
+async def register(server: Server, tags: str, text: str, expires: float | None, name: str) -> None:
     """Register TOKEN, granting TAGS."""
     async with server.connect(reconnect=False) as client:
-        await client.register(tags.split(","), _read(text))
+        await client.register(tags.split(","), _read(text), expires=expires, name=name)
+
+
+@token.command()
+@click.argument("text", metavar="TOKEN")
+@click.option(
+    "--expires", type=Expiry(never=True), metavar="WHEN", help="As for new; never takes it back"
+)
+@click.option("--name", metavar="TEXT", help="What to call it in lists; '' for nothing")
+@client_command
+async def change(server: Server, text: str, expires: float | None, name: str | None) -> None:
+    """Change when TOKEN expires, or its name."""
+    if expires is None and name is None:
+        raise click.UsageError("nothing to change: give --expires or --name")
+    async with server.connect(reconnect=False) as client:
+        await client.set_terms(_read(text), expires=expires, name=name)
 
 
 @token.command()

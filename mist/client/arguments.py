@@ -1,6 +1,7 @@
 """Argument validation: what a program passes in is checked before anything is sent."""
 
 from collections.abc import Iterable
+from datetime import datetime
 
 from mist.client.address import Address
 from mist.client.errors import BadArgument
@@ -15,7 +16,14 @@ from mist.message import (
     parse_tags,
 )
 
-__all__ = ["check_credentials", "not_one_string", "payload", "tag_set", "token_text"]
+__all__ = [
+    "check_credentials",
+    "not_one_string",
+    "payload",
+    "tag_set",
+    "token_text",
+    "unix_seconds",
+]
 
 
 def check_credentials(secret: str | None, token: str | None, address: Address) -> None:
@@ -88,6 +96,22 @@ def token_text(token: str) -> str:
     except InvalidToken:
         rule = f"1 to {MAX_TOKEN} bytes of UTF-8 without spaces and control characters"
         raise InvalidToken(f"{InvalidToken.message}: a token is {rule}") from None
+
+
+def unix_seconds(time: float | datetime) -> float:
+    """A moment as Unix seconds.
+
+    Raises:
+        BadArgument: a `datetime` without a time zone: it would be another moment elsewhere.
+        TypeError: neither a number nor a `datetime`.
+    """
+    if isinstance(time, datetime):
+        if time.utcoffset() is None:
+            raise BadArgument("expires needs a time zone: datetime(…, tzinfo=UTC)")
+        return time.timestamp()
+    if isinstance(time, bool) or not isinstance(time, int | float):
+        raise TypeError(f"expires must be a datetime or a number, not {type(time).__name__}")
+    return float(time)
 
 
 def payload(data: bytes | str, limit: int) -> bytes:

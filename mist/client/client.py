@@ -3,6 +3,7 @@
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
+from datetime import datetime
 from typing import Final
 
 import anyio
@@ -10,7 +11,7 @@ import anyio.lowlevel
 
 from mist.attributes import Attributes, change_of_json
 from mist.audience import Audience
-from mist.client.arguments import payload, tag_set, token_text
+from mist.client.arguments import payload, tag_set, token_text, unix_seconds
 from mist.client.errors import BadArgument, Unframable, Unsupported
 from mist.client.line_codec import decode_text
 from mist.client.options import State
@@ -28,6 +29,7 @@ from mist.commands import (
     Register,
     RemoveTags,
     SetAttributes,
+    SetTerms,
     ShowAttributes,
     ShowTags,
     Store,
@@ -36,6 +38,7 @@ from mist.commands import (
 )
 from mist.message import ASK, GRANT, Limits, TagSet
 from mist.replies import Connections, Newest, Stored, Subscriptions, Tags, TokenAttributes
+from mist.terms import Terms
 from mist.wire import Batch
 
 __all__ = ["Client"]
@@ -236,15 +239,51 @@ class Client:
 
     # tokens
 
-    async def register(self, tags: Iterable[str], token: str) -> None:
+    async def register(
+        self,
+        tags: Iterable[str],
+        token: str,
+        *,
+        expires: float | datetime | None = None,
+        name: str = "",
+    ) -> None:
         """Register a token with these tags; `room:*` grants every tag with that prefix.
 
+        Args:
+            expires: when the token expires, and its sessions end: a `datetime` with a time zone,
+                or Unix seconds. None for never.
+            name: for those who manage tokens, up to 128 characters.
+
         Raises:
-            EmptyTag, InvalidTag, TooManyTags, InvalidToken: nothing was sent.
-            RemoteError: `already exists`.
+            EmptyTag, InvalidTag, TooManyTags, InvalidToken, InvalidExpiry, InvalidName: nothing
+                was sent.
+            RemoteError: `already exists`, or `Invalid expiry`: it has passed.
             Unsupported: over a WebSocket; likewise for the methods below.
         """
-        await self._state.call(Register(tags=self._grant(tags), token=token_text(token)))
+        terms = Terms(None if expires is None else unix_seconds(expires), name or None)
+        await self._state.call(Register(token_text(token), self._grant(tags), terms))
+
+    async def set_terms(
+        self,
+        token: str,
+        *,
+        expires: float | datetime | None = None,
+        name: str | None = None,
+    ) -> None:
+        """Set when a token expires, or what it is called.
+
+        Args:
+            expires: as for `register`; `math.inf` for never. None leaves it as it is.
+            name: empty for none; None leaves it as it is.
+
+        Raises:
+            BadArgument, InvalidToken, InvalidExpiry, InvalidName: nothing was sent.
+            RemoteError: the token is unknown, or `Invalid expiry`: it has passed.
+        """
+        terms = Terms(None if expires is None else unix_seconds(expires), name)
+        if not terms.text:
+            raise BadArgument("neither expires nor name is given")
+        await self._state.call(SetTerms(token_text(token), terms))
 
     async def unregister(self, token: str) -> None:
         """Revoke a token and end its live sessions. An unknown token is no error."""

@@ -23,6 +23,7 @@ from mist.commands import (
     RemoveTags,
     Resume,
     SetAttributes,
+    SetTerms,
     ShowAttributes,
     ShowTags,
     Since,
@@ -108,13 +109,21 @@ def _position(since: Since) -> str:
     return f"{since.after}" if since.epoch is None else f"{since.epoch}:{since.after}"
 
 
+def _register(command: Register) -> str:
+    tags, terms = format_tags(command.tags), command.terms.text
+    # Without any it is what servers of every version understand.
+    word = f"register-with {terms}" if terms else "register"
+    return f"{word} {tags} {command.token}"
+
+
 _ENCODERS: Final[dict[type[Command], _Encode]] = {
     Auth: lambda it: (None, f"auth {it.credential}"),
     Escape: lambda it: (None, f"escape {_switch(it.on)}"),
     Echo: lambda it: (None, f"echo {_switch(it.on)}"),
     Subscribe: lambda it: (None, f"subscribe {format_tags(it.tags)}"),
     Unsubscribe: lambda it: (None, f"unsubscribe {format_tags(it.tags)}"),
-    Register: lambda it: (None, f"register {format_tags(it.tags)} {it.token}"),
+    Register: lambda it: (None, _register(it)),
+    SetTerms: lambda it: (None, f"set-terms {it.token} {it.terms.text}"),
     Unregister: lambda it: (None, f"unregister {it.token}"),
     AddTags: lambda it: (None, f"set {format_tags(it.tags)} {it.token}"),
     RemoveTags: lambda it: (None, f"unset {format_tags(it.tags)} {it.token}"),

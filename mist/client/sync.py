@@ -14,6 +14,7 @@ After a fork the child has to connect for itself: a client that it inherited rai
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
+from datetime import datetime
 from typing import Any, Self
 
 import anyio
@@ -180,9 +181,26 @@ class Client:
         """Numbers of sessions on all listeners, now and since the start."""
         return self._portal.call(self._client.who)
 
-    def register(self, tags: Iterable[str], token: str) -> None:
+    def register(
+        self,
+        tags: Iterable[str],
+        token: str,
+        *,
+        expires: float | datetime | None = None,
+        name: str = "",
+    ) -> None:
         """Register a token."""
-        self._portal.call(lambda: self._client.register(tags, token))
+        self._portal.call(lambda: self._client.register(tags, token, expires=expires, name=name))
+
+    def set_terms(
+        self,
+        token: str,
+        *,
+        expires: float | datetime | None = None,
+        name: str | None = None,
+    ) -> None:
+        """Set when a token expires, or what it is called."""
+        self._portal.call(lambda: self._client.set_terms(token, expires=expires, name=name))
 
     def unregister(self, token: str) -> None:
         """Revoke a token and end its sessions."""

@@ -160,6 +160,8 @@ class Tickets:
         self._forget(found)
         if found.expires <= self._clock() or found.pages.isdisjoint(pages):
             return None
+        if record.expired(self._registry.now()):
+            return None
         return record
 
     def redeem_from(self, ticket: str, origin: str | None) -> Record | None:

@@ -4,6 +4,7 @@ A token's text is shown once, in the answer that creates it. Afterwards it is na
 which reveals nothing of it. Changes take effect at once on sessions with the token, as over TCP.
 """
 
+import math
 import re
 import secrets
 from collections.abc import Sequence
@@ -24,6 +25,7 @@ from mist.http.openapi import SERVICE, Answer, Body, Operation, Operations, para
 from mist.http.paging import LIMIT, Paging, after_parameter
 from mist.http.problems import Problem
 from mist.message import GRANT, MAX_REPEATS, TagSet, parse_tags
+from mist.terms import LAST_EXPIRY, MAX_NAME, Terms
 
 __all__ = ["OPERATIONS", "routes"]
 
@@ -76,6 +78,11 @@ Known = dict[str, str | list[str]]
 
 Tag = Annotated[str, msgspec.Meta(extra_json_schema={"maxLength": 255, "pattern": _TAG})]
 Text = Annotated[str, msgspec.Meta(extra_json_schema={"maxLength": 255, "pattern": _TEXT})]
+Expires = Annotated[
+    float | None,
+    msgspec.Meta(extra_json_schema={"exclusiveMinimum": 0, "maximum": LAST_EXPIRY}),
+]
+Name = Annotated[str, msgspec.Meta(extra_json_schema={"maxLength": MAX_NAME})]
 
 
 class TokenRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -85,11 +92,15 @@ class TokenRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         tags: what it grants: a tag, `room:*` for all with that prefix, `>a` to publish.
         token: its text; if absent, one is generated from 32 random bytes, which is better.
         attributes: of its holder: `client`, `user`, `groups`, `site`, any others.
+        expires: Unix seconds from which on it is refused, and its sessions end; null for never.
+        name: for those who manage tokens.
     """
 
     tags: Annotated[list[Tag], msgspec.Meta(extra_json_schema={"minItems": 1})]
     token: Text | msgspec.UnsetType = msgspec.UNSET
     attributes: Given = {}
+    expires: Expires = None
+    name: Name = ""
 
 
 class TokenChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -98,11 +109,15 @@ class TokenChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes:
         add, remove: tags; one that is in both is removed.
         attributes: to be set, or removed where null; others are unchanged.
+        expires: Unix seconds in the future; null for never.
+        name: empty for none.
     """
 
     add: list[Tag] = []
     remove: list[Tag] = []
     attributes: Patch = {}
+    expires: Expires | msgspec.UnsetType = msgspec.UNSET
+    name: Name | msgspec.UnsetType = msgspec.UNSET
 
 
 class Token(msgspec.Struct, frozen=True):
@@ -112,6 +127,8 @@ class Token(msgspec.Struct, frozen=True):
     tags: list[str]
     created: float
     attributes: Known
+    expires: float | None = None
+    name: str = ""
 
 
 class NewToken(msgspec.Struct, frozen=True):
@@ -122,6 +139,8 @@ class NewToken(msgspec.Struct, frozen=True):
     tags: list[str]
     created: float
     attributes: Known
+    expires: float | None = None
+    name: str = ""
 
 
 class TokenList(msgspec.Struct, frozen=True):
@@ -163,10 +182,11 @@ def routes(context: Context) -> Sequence[BaseRoute]:
         if text is msgspec.UNSET:
             text = secrets.token_urlsafe(_GENERATED)
         attributes = Attributes.of_json(wanted.attributes)
-        record = await execute(Enroll(text, parse(wanted.tags), attributes))
+        terms = Terms(wanted.expires, wanted.name or None)
+        record = await execute(Enroll(text, parse(wanted.tags), attributes, terms))
         assert record is not None
         it = _describe(record)
-        made = NewToken(it.id, text, it.tags, it.created, it.attributes)
+        made = NewToken(it.id, text, it.tags, it.created, it.attributes, it.expires, it.name)
         return answer(made, 201, [(b"location", f"/v1/tokens/{record.id}".encode())])
 
     async def one(request: Request) -> Response:
@@ -188,7 +208,16 @@ def routes(context: Context) -> Sequence[BaseRoute]:
     async def change(request: Request, name: str) -> Response:
         wanted = await read_body(request, TokenChange, most, TooManyTags(limits.token_tags))
         add, remove = (parse(tags) if tags else frozenset() for tags in (wanted.add, wanted.remove))
-        record = await execute(Amend(name, add, remove, *change_of_json(wanted.attributes)))
+        given, unset = change_of_json(wanted.attributes)
+        terms = Terms(
+            None
+            if wanted.expires is msgspec.UNSET
+            else math.inf
+            if wanted.expires is None
+            else wanted.expires,
+            None if wanted.name is msgspec.UNSET else wanted.name,
+        )
+        record = await execute(Amend(name, add, remove, given, unset, terms))
         assert record is not None
         return answer(_describe(record))
 
@@ -210,7 +239,14 @@ def _result(outcome: Outcome) -> Record | None:
 
 
 def _describe(record: Record) -> Token:
-    return Token(record.id, sorted(record.tags), record.created, record.attributes.as_json())
+    return Token(
+        record.id,
+        sorted(record.tags),
+        record.created,
+        record.attributes.as_json(),
+        record.expires,
+        record.name,
+    )
 
 
 _EXAMPLE: Final = {
@@ -218,6 +254,8 @@ _EXAMPLE: Final = {
     "tags": ["news", "room:*"],
     "created": 1767225600.0,
     "attributes": {"user": "7", "groups": ["staff"], "plan": "pro"},
+    "expires": 1798761600.0,
+    "name": "nightly export",
 }
 _AN_ID: Final = parameter(
     "id",
@@ -257,6 +295,8 @@ OPERATIONS: Final[Operations] = {
                 {
                     "tags": ["news", "room:*"],
                     "attributes": {"user": 7, "groups": ["staff"], "plan": "pro"},
+                    "expires": 1798761600,
+                    "name": "nightly export",
                 },
             ),
             answers={
@@ -279,7 +319,7 @@ OPERATIONS: Final[Operations] = {
             problems={404: _NOT_FOUND},
         ),
         "patch": Operation(
-            summary="Change a token's tags and attributes",
+            summary="Change a token's tags, attributes, expiry or name",
             details="Subscriptions that it no longer grants end at once; when the last tag is "
             "removed, its sessions are disconnected. Attributes take effect at once, too.",
             who=SERVICE,
@@ -290,6 +330,7 @@ OPERATIONS: Final[Operations] = {
                     "add": ["room:1"],
                     "remove": ["room:*"],
                     "attributes": {"plan": "basic", "groups": None},
+                    "expires": None,
                 },
             ),
             answers={200: Answer("The token as it is now.", Token, _EXAMPLE)},

@@ -4,7 +4,15 @@ from typing import Final
 
 import attrs
 
-__all__ = ["DISCONNECTED", "HISTORY_FORKED", "HISTORY_LOST", "INTERNAL_ERROR", "CloseReason"]
+__all__ = [
+    "DISCONNECTED",
+    "HISTORY_FORKED",
+    "HISTORY_LOST",
+    "INTERNAL_ERROR",
+    "TOKEN_EXPIRED",
+    "TOKEN_REVOKED",
+    "CloseReason",
+]
 
 
 @attrs.frozen
@@ -35,3 +43,9 @@ its position, and hears."""
 
 INTERNAL_ERROR: Final = CloseReason(1011, "internal error")
 """What should be sent to the peer can't be told any more; the server's log says why."""
+
+TOKEN_EXPIRED: Final = CloseReason(4401, "token expired")
+"""The time has come at which the session's token expires."""
+
+TOKEN_REVOKED: Final = CloseReason(4401, "token revoked")
+"""The session's token was revoked, or grants nothing any more."""

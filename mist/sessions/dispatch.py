@@ -39,6 +39,7 @@ from mist.commands import (
     RemoveTags,
     Resume,
     SetAttributes,
+    SetTerms,
     ShowAttributes,
     ShowTags,
     Subscribe,
@@ -276,7 +277,9 @@ class CommandSession(AuthenticatingSession):
             # Right: administers the token registry.
             case _ if not self._administers:
                 raise NotAllowed
-            case Register() | Unregister() | AddTags() | RemoveTags() | SetAttributes():
+            case (
+                Register() | Unregister() | AddTags() | RemoveTags() | SetAttributes() | SetTerms()
+            ):
                 self._changes.append(command)
             case ShowTags(token=token):
                 await self.hub.registry.sync()

@@ -30,6 +30,7 @@ from mist.message import Limits
 from mist.sessions.client_filters import ClientFilters
 from mist.sessions.client_ids import Clients
 from mist.sessions.close_reason import CloseReason
+from mist.sessions.expiry import SessionExpiry
 from mist.sessions.flush_scheduler import FlushScheduler
 from mist.sessions.inside import InsidePublisher
 from mist.sessions.nodes import Nodes
@@ -117,6 +118,7 @@ class Hub(InsidePublisher):
         sealer: what moves the history into the archive; None where there is none.
         side_tables: keeps the archive's other tables; None likewise.
         keys_in_memory: idempotency keys, where there is no history.
+        expiry: ends sessions whose token expires.
         clients: which client ids are taken.
         client_filters: which messages of channels clients are given, by `mist.bus`.
         meters: what is measured, by samples.
@@ -152,6 +154,7 @@ class Hub(InsidePublisher):
         self.sealer: Sealer | SharedSealer | None = None
         self.side_tables: SideTables | None = None
         self.keys_in_memory = KeysInMemory()
+        self.expiry = SessionExpiry(self.now, self.flush_scheduler.flush)
         self.clients = Clients()
         self.client_filters = ClientFilters()
         self.failed_auths: Counter[str] = Counter()
@@ -159,6 +162,7 @@ class Hub(InsidePublisher):
         self.recoveries: Counter[str] = Counter()
         self._secret = secret
         self._dropping: list[tuple[str, Outbox, int]] = []
+        registry.now = self.now
         registry.watch(self._token_changed)
 
     # credentials

@@ -34,7 +34,14 @@ from mist.errors import (
 from mist.message import TagSet
 from mist.replies import Fetched, PresenceChanged, PresenceEnded, Present, Resumed, Revoked
 from mist.sessions.client_ids import ClientClaim
-from mist.sessions.close_reason import DISCONNECTED, HISTORY_LOST, INTERNAL_ERROR, CloseReason
+from mist.sessions.close_reason import (
+    DISCONNECTED,
+    HISTORY_LOST,
+    INTERNAL_ERROR,
+    TOKEN_EXPIRED,
+    TOKEN_REVOKED,
+    CloseReason,
+)
 from mist.sessions.hub import Hub
 from mist.sessions.recovery import Recovery
 from mist.sessions.subscriptions import NamedSubscriptionSet, SubscriptionSet, named_tags
@@ -178,6 +185,8 @@ class Session:
         self.subscriptions.charge(quota)
         self.named_subscriptions.charge(quota)
         self.hub.broker.assign(self.outbox, record.id, self.subscriptions)
+        if record.expires is not None or self.hub.expiry:
+            self.hub.expiry.set(self, record.expires)
         self._reclaim_client_id(record)
         self._describe()
         self.mark_authenticated()
@@ -230,6 +239,8 @@ class Session:
             await self._drop_all(self.subscriptions, self.subscriptions.drop)
         self.hub.sessions.remove_pending(self)
         self.hub.sessions.detach(self)
+        if self.hub.expiry:
+            self.hub.expiry.remove(self)
         self.outbox.release()
         self.hub.broker.settle(self.outbox)
         # Both refer back to this session.
@@ -249,9 +260,12 @@ class Session:
         """The registry has changed this session's token; None where it is revoked."""
         if record is None or not record.tags:
             self.outbox.withdraw()
-            self.end(CloseReason(4401, "token revoked"))
+            expired = self.record is not None and self.record.expired(self.hub.now())
+            self.end(TOKEN_EXPIRED if expired else TOKEN_REVOKED)
             return
         self.record = record
+        if self.ended is None and (record.expires is not None or self.hub.expiry):
+            self.hub.expiry.set(self, record.expires)
         self._describe()
         self._recheck()
         if self.hub.presence is not None:

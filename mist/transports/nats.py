@@ -16,7 +16,7 @@ import trio
 from mist.protocols.subjects import SubjectProtocol
 from mist.protocols.subjects.info import ServerInfo
 from mist.sessions.authenticating import Credential
-from mist.sessions.close_reason import DISCONNECTED, CloseReason
+from mist.sessions.close_reason import DISCONNECTED, TOKEN_EXPIRED, CloseReason
 from mist.sessions.dispatch import CommandSession
 from mist.sessions.hub import Hub
 from mist.transports.connection import Connection
@@ -132,7 +132,8 @@ class NatsTransport(Transport):
                 session.end(CloseReason(4408, "no auth in time"))
             session.end(DISCONNECTED)
             assert session.ended is not None
-            session.outbox.reply(protocol.close_error(session.ended.code))
+            expired = session.ended is TOKEN_EXPIRED
+            session.outbox.reply(protocol.close_error(session.ended.code, expired=expired))
             await connection.finish(session.ended.grace, linger=session.ended is not DISCONNECTED)
         finally:
             del self._open[session]

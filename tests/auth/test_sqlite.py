@@ -19,10 +19,12 @@ from mist.auth.local import LocalRegistry
 from mist.auth.opening import open_registry, open_store
 from mist.commands import AddTags, Register, RemoveTags, SetAttributes, Unregister
 from mist.errors import RegistryUnavailable, StartupError, TokenExists
+from mist.terms import Terms
 
 A = frozenset("a")
 B = frozenset("b")
 ODD = Attributes("c;d", "ü&=%\u2028", frozenset(["';", "b c"]), {"site": "x", "a.b": "+"})
+TERMS = Terms(4_000_000_000.5, "nightly 'export'")
 TOKEN = "a-t0ken-that-nobody-may-find"
 
 
@@ -138,18 +140,24 @@ VERSION_1 = [
     "ALTER TABLE old RENAME TO token",
     "PRAGMA user_version = 1",
 ]
+VERSION_2 = [
+    "ALTER TABLE token DROP COLUMN expires",
+    "ALTER TABLE token DROP COLUMN name",
+    "PRAGMA user_version = 2",
+]
 
 
-async def test_registry_of_version_1_opens_and_keeps_its_tokens(url, path):
+@pytest.mark.parametrize("statements", [VERSION_1, VERSION_2])
+async def test_registry_of_an_earlier_version_opens_and_keeps_its_tokens(url, path, statements):
     made = await fill(url, t=A, u=frozenset(), v=A | B)
-    run_sql(path, *VERSION_1)
+    run_sql(path, *statements)
     async with await open_registry(url) as registry:
         assert [registry.lookup(token) for token in "tuv"] == made
-        changed = await registry.execute([SetAttributes("t", ODD), Enroll("w", B, ODD)])
+        changed = await registry.execute([SetAttributes("t", ODD), Enroll("w", B, ODD, TERMS)])
     async with await open_registry(url) as registry:
         assert [registry.lookup(token) for token in "tuvw"] == [changed[0], *made[1:], changed[1]]
     with contextlib.closing(sqlite3.connect(path)) as connection:
-        assert connection.execute("PRAGMA user_version").fetchone() == (2,)
+        assert connection.execute("PRAGMA user_version").fetchone() == (3,)
         assert connection.execute("PRAGMA quick_check").fetchone() == ("ok",)
 
 
@@ -321,11 +329,11 @@ async def test_another_programs_database_is_refused_and_left_alone(url, path, ke
         path.unlink()
 
 
-@pytest.mark.parametrize("version", [0, 3, 77])
+@pytest.mark.parametrize("version", [0, 4, 77])
 async def test_another_schema_version_is_refused(url, path, version):
     await fill(url, t=A)
     run_sql(path, f"PRAGMA user_version = {version}")
-    assert f"schema version {version}, but this mist knows 2" in await refusal(url)
+    assert f"schema version {version}, but this mist knows 3" in await refusal(url)
 
 
 @pytest.mark.parametrize("text", ["user=", "user", "users=1", "plan=a;b", "\x01", "a=%00"])

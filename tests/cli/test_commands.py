@@ -151,6 +151,27 @@ def test_tokens_are_administered(process: Process) -> None:
     assert (done.returncode, done.stderr) == (1, "mist token tags: Token not found\n")
 
 
+def test_a_token_may_expire(process: Process) -> None:
+    made = run(process, "token", "new", "a", "--expires", "30d", "--name", "nightly export")
+    assert (made.returncode, len(made.stdout.strip())) == (0, 32)
+    token = made.stdout.strip()
+    done = run(process, "token", "change", "-", "--expires", "2099-01-01T00:00+02:00", stdin=token)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert run(process, "token", "change", token, "--expires", "never").returncode == 0
+    for arguments, text in [
+        (("change", token), "nothing to change"),
+        (("change", token, "--expires", "2099-01-01"), "a moment with its time zone"),
+        (("new", "a", "--expires", "30 days"), "is 90s, 15m, 12h, 30d or 8w from now on"),
+        (("new", "a", "--expires", "never"), "is 90s, 15m"),
+        (("new", "a", "--name", "a\tb"), "Invalid name"),
+    ]:
+        done = run(process, "token", *arguments)
+        assert done.returncode == 2
+        assert text in done.stderr
+    done = run(process, "token", "new", "a", "--expires", "2020-01-01T00:00Z")
+    assert (done.returncode, done.stderr) == (1, "mist token new: Invalid expiry: it has passed\n")
+
+
 def test_attributes_of_a_token_are_set_and_shown(process: Process) -> None:
     assert run(process, "token", "register", "a", "t2").returncode == 0
     done = run(process, "token", "set-attr", "t2", "user=a&b=c", "groups=x,y", "--unset", "plan")

@@ -109,6 +109,17 @@ async def test_text_that_is_taken_is_refused_without_being_repeated(server):
             {"tags": ["a"], "attributes": {"groups": [f"{n:0200}" for n in range(100)]}},
             "invalid_audience",
         ),
+        ({"tags": ["a"], "expires": "2040-01-01T00:00Z"}, "invalid_body"),
+        ({"tags": ["a"], "expires": True}, "invalid_body"),
+        ({"tags": ["a"], "expires": 0}, "invalid_expiry"),
+        ({"tags": ["a"], "expires": -1e300}, "invalid_expiry"),
+        ({"tags": ["a"], "expires": 1e300}, "invalid_expiry"),
+        ({"tags": ["a"], "expires": 1_700_000_000}, "invalid_expiry"),
+        ({"tags": ["a"], "name": None}, "invalid_body"),
+        ({"tags": ["a"], "name": " a"}, "invalid_name"),
+        ({"tags": ["a"], "name": "a\n"}, "invalid_name"),
+        ({"tags": ["a"], "name": "a\u202eb"}, "invalid_name"),
+        ({"tags": ["a"], "name": "x" * 129}, "invalid_name"),
     ],
     ids=lambda value: str(value)[:40],
 )
@@ -200,6 +211,8 @@ async def test_attributes_that_are_given_are_set_and_those_that_are_null_forgott
             "tags": ["a", "b"],
             "created": made["created"],
             "attributes": {"user": "2", "plan": "pro", "site": "x"},
+            "expires": None,
+            "name": "",
         },
     )
     assert (await request(server, "GET", path)).json() == response.json()
@@ -255,7 +268,7 @@ async def test_no_answer_after_the_first_holds_the_text_or_the_digest(server):
         await request(server, "DELETE", path),
     ]
     assert [each.status for each in answers] == [200, 200, 200, 204]
-    assert set(answers[0].json()) == {"id", "tags", "created", "attributes"}
+    assert set(answers[0].json()) == {*("id", "tags", "created", "attributes", "expires", "name")}
     for each in answers:
         assert b"s3cret" not in each.body
         assert digest.hex().encode() not in each.body
@@ -320,6 +333,8 @@ async def test_tags_are_added_and_removed_in_one_step(server):
         "tags": ["b", "c"],
         "created": made["created"],
         "attributes": {},
+        "expires": None,
+        "name": "",
     }
     assert server.hub.registry.tags(made["token"]) == {"b", "c"}
     assert (await request(server, "GET", path)).json()["tags"] == ["b", "c"]

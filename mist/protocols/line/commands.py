@@ -22,6 +22,7 @@ from mist.commands import (
     RemoveTags,
     Resume,
     SetAttributes,
+    SetTerms,
     ShowAttributes,
     ShowTags,
     Store,
@@ -37,6 +38,7 @@ from mist.errors import (
     DataTooLong,
     ExpectedOnOff,
     InvalidAudience,
+    InvalidName,
     InvalidToken,
     TooManyTags,
     UnknownCommand,
@@ -45,6 +47,7 @@ from mist.errors import (
 from mist.message import ASK, GRANT, Envelope, Limits, check_token, parse_tag_list
 from mist.protocols.line.lists import unwrapped
 from mist.protocols.positions import MAX_ALTERNATIVES, position_from_text
+from mist.terms import Terms
 from mist.wire import Batch, record
 
 __all__ = ["WORDS", "parse_command"]
@@ -127,6 +130,26 @@ def _set_attributes(limits: Limits, fields: _Fields) -> Command:
         raise InvalidAudience from None
 
 
+def _terms(raw: bytes) -> Terms:
+    try:
+        return Terms.parse(raw.decode())
+    except UnicodeDecodeError:
+        raise InvalidName from None
+
+
+def _register_with(limits: Limits, fields: _Fields) -> Command:
+    """`{terms} {tags} {token}`: the last two are one field so far."""
+    tag_list, blank, token = fields[1].partition(b" ")
+    if not blank:
+        raise WrongArguments
+    tags = parse_tag_list(tag_list, limits.token_tags, GRANT)
+    return Register(_token(token), tags, _terms(fields[0]))
+
+
+def _set_terms(limits: Limits, fields: _Fields) -> Command:
+    return SetTerms(_token(fields[0]), _terms(fields[1]))
+
+
 def _store(limits: Limits, fields: _Fields) -> Command:
     # Looked at before the data's size, as in a publish: a bad tag is told of first.
     parse_tag_list(fields[0], limits.message_tags)
@@ -188,6 +211,8 @@ WORDS: Final[dict[bytes, tuple[tuple[int, ...], _Make]]] = {
     b"set": ((2,), _with_tags(AddTags)),
     b"unset": ((2,), _with_tags(RemoveTags)),
     b"set-attr": ((2,), _set_attributes),
+    b"register-with": ((2,), _register_with),
+    b"set-terms": ((2,), _set_terms),
     b"attr": ((1,), lambda limits, fields: ShowAttributes(_token(fields[0]))),
     b"tags": ((1,), lambda limits, fields: ShowTags(_token(fields[0]))),
     b"ids": ((1,), lambda limits, fields: Ids(_switch(fields[0]))),

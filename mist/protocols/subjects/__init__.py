@@ -115,12 +115,15 @@ class SubjectProtocol(Protocol):
         self._beats += 1
         return b"PING\r\n" if self._beats <= _MAX_BEATS else None
 
-    def close_error(self, code: int) -> bytes:
+    def close_error(self, code: int, *, expired: bool = False) -> bytes:
         """The last line to the peer, where NATS clients know one for why the session ended.
 
         Args:
             code: see `mist.sessions.close_reason.CloseReason`.
+            expired: whether the client's token has expired.
         """
+        if expired:
+            return error_line("User Authentication Expired")
         return close_error(code, unauthenticated=self._unauthenticated)
 
     def authenticated(self) -> None:
