@@ -83,10 +83,10 @@ def run(folder: Path, port: int, count: int, stack: ExitStack) -> None:
     first, last = nodes[1][0], nodes[count][0]
     print(
         "\nSubscribe at one node, and publish at another, or through nginx:\n\n"
-        f"    mist subscribe order --host tcp://{HOST}:{first}\n"
-        f"    mist publish order,eu hello --host tcp://{HOST}:{last}\n"
+        f"    mist subscribe order --server tcp://{HOST}:{first}\n"
+        f"    mist publish order,eu hello --server tcp://{HOST}:{last}\n"
         f'    curl {site}/v1/messages --json \'{{"tags": ["order"], "data": "hello"}}\'\n'
-        f"    mist nodes --url {site}\n",
+        f"    mist nodes --server {site}\n",
         flush=True,
     )
     nginx.wait()

@@ -9,7 +9,7 @@ it was handled, then a fence on each subscriber that every delivery queued has l
 figure rests on a pause long enough; but where a dialect has no fence, what has not come a tenth
 of a second after the last delivery counts as lost.
 
-Pacing. With a window, at most that many messages are underway, which are those published and
+Pacing. With a window, at most that many messages are in flight, which are those published and
 not yet read by all subscribers: nothing has to be dropped. At each turn of the loop publishers
 send whatever the window allows, up to 256 messages each, and begin in turns. Without a window
 they send as fast as the server reads.

@@ -6,7 +6,7 @@ streams are one bytes object each: publishing is a slice, and checking what arri
 `bytes.startswith`, which is memcmp.
 
 A script is played in a cycle, so that its memory is bounded whatever the number of messages.
-Numbers are those within the cycle; it is longer than what can be underway.
+Numbers are those within the cycle; it is longer than what can be in flight.
 """
 
 import string

@@ -58,7 +58,7 @@ def measure_throughput(
         target, publishers, subscribers, messages=messages, size=size, lists=tag_lists
     ) as load:
         if not subscribers:
-            window = 0  # nobody reads, so nothing is ever underway
+            window = 0  # nobody reads, so nothing is ever in flight
         if stall_timeout is not None:
             load.stall_timeout = stall_timeout
         run = load.flood(messages, window, seconds)

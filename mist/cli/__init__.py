@@ -6,8 +6,10 @@
     history     history show, tail, stats, trim, verify, new-epoch
     bench       benchmarks
     pipeline    Spark jobs over published messages
+    completion  what a shell completes
     lazy        lazy loading: a command is imported when it is used
-    common      options, errors and exit codes that the commands share
+    options     options that commands share; exits: errors and exit codes
+    common      a connection to the server, and errors; http: requests
 
 Exit codes are for scripts, see `mist --help`.
 """
@@ -42,6 +44,10 @@ def _show_version(ctx: click.Context, _option: click.Parameter, asked: bool) -> 
         "token": ("mist.cli.token:token", "Create, change and revoke tokens."),
         "history": ("mist.cli.history:history", "Inspect and maintain the message history."),
         "bench": ("mist.cli.bench:bench", "Measure mist on this machine."),
+        "completion": (
+            "mist.cli.completion:completion",
+            "Print a script for completion in a shell.",
+        ),
         "pipeline": ("mist.cli.pipeline:pipeline", "Process published messages with Spark."),
     },
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},

@@ -1,19 +1,18 @@
-"""Shared by the client commands: server options, and exit codes for errors."""
+"""Shared by the client commands: a connection to the server, and exit codes for errors."""
 
 import functools
 import os
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
-from pathlib import Path
-from typing import Any, Concatenate, Final, NoReturn, ParamSpec
+from typing import Any, Concatenate, Final, ParamSpec
 
 import attrs
 import click
 import trio
 
-from mist.cli.lazy import INTERRUPTED
-from mist.cli.paths import LocalPath
+from mist.cli.exits import INTERRUPTED, REFUSED, UNREACHABLE, USAGE, fail
+from mist.cli.options import secret_option, server_option
 from mist.client import BadArgument, Client, State, Unsupported, connect
 from mist.errors import (
     CommandError,
@@ -26,19 +25,10 @@ from mist.errors import (
 
 __all__ = ["INTERRUPTED", "REFUSED", "UNREACHABLE", "USAGE", "Server", "client_command", "fail"]
 
-REFUSED: Final = 1
-USAGE: Final = 2
-UNREACHABLE: Final = 3
+SCHEMES: Final = ("tcp", "tcps", "tcp+unix", "ws", "wss", "ws+unix")
+DEFAULT: Final = "tcp://127.0.0.1:1445"
 
 P = ParamSpec("P")
-
-
-def fail(error: str, code: int) -> NoReturn:
-    """End the command with one line on standard error."""
-    context = click.get_current_context(silent=True)
-    name = context.command_path if context is not None else "mist"
-    click.echo(f"{name}: {error}", err=True)
-    sys.exit(code)
 
 
 def exit_code(error: MistError) -> int:
@@ -80,42 +70,22 @@ def client_command(
 ) -> Callable[..., None]:
     """Make an async function a command: options for the server, errors as exit codes."""
 
-    @click.option(
-        "--host",
-        metavar="URL",
-        default="tcp://127.0.0.1:1445",
-        envvar="MIST_HOST",
-        show_default=True,
-        show_envvar=True,
-        help="The server's URL: tcp://, tcps://, tcp+unix://, ws://, wss://",
+    @server_option(
+        SCHEMES,
+        DEFAULT,
+        "The server: tcp://, tcps://, tcp+unix://, ws://, wss://",
+        alias="--host",
+        variable="MIST_HOST",
     )
-    @click.option(
-        "--secret",
-        metavar="TEXT",
-        envvar="MIST_SECRET",
-        show_envvar=True,
-        help="The server's secret; visible to other users here, so prefer the alternatives",
-    )
-    @click.option(
-        "--secret-file",
-        type=LocalPath(exists=True, dir_okay=False),
-        help="File with the secret",
-    )
+    @secret_option
     @click.option("--token", metavar="TEXT", envvar="MIST_TOKEN", help="A token, for ws://")
     @functools.wraps(function)
     def command(
-        host: str,
-        secret: str | None,
-        secret_file: Path | None,
-        token: str | None,
-        *args: P.args,
-        **kwargs: P.kwargs,
+        server: str, secret: str | None, token: str | None, *args: P.args, **kwargs: P.kwargs
     ) -> None:
-        if secret_file is not None:
-            secret = secret_file.read_text().removesuffix("\n")
-        url = host if "://" in host else f"tcp://{host}"
-        server = Server(url, token if _is_websocket(url) else secret)
-        run(functools.partial(function, server, *args, **kwargs))
+        url = server if "://" in server else f"tcp://{server}"
+        chosen = Server(url, token if _is_websocket(url) else secret)
+        run(functools.partial(function, chosen, *args, **kwargs))
 
     return command
 

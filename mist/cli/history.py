@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.text import Text
 
 from mist.cli.common import REFUSED, run
+from mist.cli.options import json_option, print_json
 from mist.cli.paths import LocalPath
 from mist.commands import Since
 from mist.config import kinds
@@ -142,7 +143,7 @@ def _parse_since(text: str) -> int:
     help="After ID; -N: the last N",
 )
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="At most N messages")
-@click.option("--json", "as_json", is_flag=True, help="JSON lines, also on a terminal")
+@json_option("JSON lines, also on a terminal")
 @history_command()
 async def show(
     log: History, tags: tuple[str, ...], since: int, limit: int | None, as_json: bool
@@ -160,7 +161,7 @@ async def show(
 @click.argument("tags", nargs=-1)
 @click.option("-n", "--lines", type=click.IntRange(0), default=10, show_default=True, metavar="N")
 @click.option("-f", "--follow", is_flag=True, help="Wait for new messages and print them")
-@click.option("--json", "as_json", is_flag=True, help="JSON lines, also on a terminal")
+@json_option("JSON lines, also on a terminal")
 @history_command()
 async def tail(
     log: History, tags: tuple[str, ...], lines: int, follow: bool, as_json: bool
@@ -260,7 +261,7 @@ def _pretty(message: StoredMessage) -> Text:
 
 
 @history.command()
-@click.option("--json", "as_json", is_flag=True, help="One JSON object")
+@json_option("One JSON object")
 @history_command()
 async def stats(log: History, as_json: bool) -> None:
     """Print the size, positions and durability of the log."""
@@ -280,7 +281,7 @@ async def stats(log: History, as_json: bool) -> None:
         "newest_time": _when(found.newest),
     }
     if as_json:
-        click.echo(json.dumps(rows))
+        print_json(rows)
         return
     for name, value in rows.items():
         shown = f"{value:,}" if isinstance(value, int) else value
@@ -319,6 +320,7 @@ def _when(seconds: float | None) -> str | None:
     metavar="RULE",
     help="Keep more for each such tag than the other limits do: room:*=100, room:*=7d",
 )
+@json_option("One JSON object")
 @history_command(changes=True)
 async def trim(
     log: History,
@@ -326,6 +328,7 @@ async def trim(
     keep_bytes: int | None,
     keep_count: int | None,
     rules: tuple[Rule, ...],
+    as_json: bool,
 ) -> None:
     """Apply retention limits once.
 
@@ -344,29 +347,43 @@ async def trim(
             break
     while await log.compact():
         pass
-    click.echo(f"{removed:,} messages removed")
+    if as_json:
+        print_json({"removed": removed})
+    else:
+        click.echo(f"{removed:,} messages removed")
 
 
 @history.command()
+@json_option("One JSON object")
 @history_command()
-async def verify(log: History) -> None:
+async def verify(log: History, as_json: bool) -> None:
     """Read the whole log and report what is damaged. Exit code 1 if anything is."""
     problems = await log.verify()
-    for problem in problems:
+    messages = None if problems else (await log.statistics()).messages
+    if as_json:
+        found = [{"first": each.first, "last": each.last, "text": each.text} for each in problems]
+        print_json({"messages": messages, "problems": found})
+    for problem in () if as_json else problems:
         where = f"{problem.first}-{problem.last}: " if problem.last else ""
         click.echo(f"{where}{problem.text}")
     if problems:
         sys.exit(REFUSED)
-    click.echo(f"{(await log.statistics()).messages:,} messages, no damage")
+    if not as_json:
+        click.echo(f"{messages:,} messages, no damage")
 
 
 @history.command("new-epoch")
+@json_option("One JSON object")
 @history_command(changes=True)
-async def new_epoch(log: History) -> None:
+async def new_epoch(log: History, as_json: bool) -> None:
     """Start a new epoch, after the log was restored from a backup.
 
     Clients may hold ids from after the backup. In a new epoch they are told that messages may be
     missing, instead of getting other messages under the same ids. The server must not be
     running.
     """
-    click.echo(await log.new_epoch())
+    epoch = await log.new_epoch()
+    if as_json:
+        print_json({"epoch": epoch})
+    else:
+        click.echo(epoch)

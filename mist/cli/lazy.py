@@ -12,13 +12,14 @@ import threading
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from importlib import import_module
-from typing import Any, Final
+from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
-__all__ = ["INTERRUPTED", "LazyGroup", "exit_on_interrupt"]
+from mist.cli.exits import INTERRUPTED
 
-INTERRUPTED: Final = 130
+__all__ = ["LazyGroup", "exit_on_interrupt"]
 
 
 class LazyGroup(click.Group):
@@ -50,6 +51,15 @@ class LazyGroup(click.Group):
             command = getattr(import_module(module), name)
         assert isinstance(command, click.Command)
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Names that begin so, and options; imports none of the commands."""
+        names = [
+            CompletionItem(name, help=self.lazy_commands[name][1])
+            for name in self.list_commands(ctx)
+            if name.startswith(incomplete)
+        ]
+        return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -4,7 +4,6 @@ import base64
 import json
 import sys
 import time
-from collections.abc import Iterable
 from datetime import datetime
 
 import click
@@ -15,6 +14,7 @@ from rich.text import Text
 
 from mist.audience import Audience
 from mist.cli.common import Server, client_command, say_state
+from mist.cli.options import json_option, print_json
 from mist.client import Client, Gap, State
 from mist.errors import InvalidAudience
 from mist.message import Message
@@ -47,6 +47,7 @@ Examples:
     type=_audience,
     help="Only to subscribers with these attributes: 'users=1;2&groups=3', 'clients=x', 'except=x'",
 )
+@json_option("Print how many were published, and with --store the id")
 @client_command
 async def publish(
     server: Server,
@@ -55,6 +56,7 @@ async def publish(
     stdin: bool,
     store: bool,
     to: Audience | None,
+    as_json: bool,
 ) -> None:
     """Publish DATA with TAGS, to all matching subscribers or to an audience of them.
 
@@ -66,13 +68,18 @@ async def publish(
         raise click.UsageError("--store is for one message")
     if to is not None and store:
         raise click.UsageError("--store and --to can't be combined")
+    done: dict[str, object] = {"published": 1}
     async with server.connect(reconnect=False) as client:
         if data is not None and store:
-            click.echo(await client.store(tags.split(","), data))
+            done["id"] = await client.store(tags.split(","), data)
         elif data is not None:
             await client.publish(tags.split(","), data, to=to)
         else:
-            await _publish_lines(client, tags, to)
+            done["published"] = await _publish_lines(client, tags, to, quiet=as_json)
+    if as_json:
+        print_json(done)
+    elif store:
+        click.echo(done["id"])
 
 
 def _position(value: str) -> int | tuple[str, int]:
@@ -84,7 +91,7 @@ def _position(value: str) -> int | tuple[str, int]:
         raise click.BadParameter(f"{value} is not an ID, EPOCH:ID or -N") from None
 
 
-async def _publish_lines(client: Client, tags: str, to: Audience | None) -> None:
+async def _publish_lines(client: Client, tags: str, to: Audience | None, *, quiet: bool) -> int:
     count = 0
     tag_list = tags.split(",")
     console = Console(stderr=True)
@@ -98,7 +105,9 @@ async def _publish_lines(client: Client, tags: str, to: Audience | None) -> None
             if count % 1000 == 0:
                 p.update(task, completed=count)
         await client.flush()
-    console.print(f"{count:,} messages published", highlight=False)
+    if not quiet:
+        console.print(f"{count:,} messages published", highlight=False)
+    return count
 
 
 @click.command(
@@ -107,7 +116,7 @@ Examples:
   mist subscribe order,eu log       messages with order and eu, and messages with log
   mist subscribe order | jq .data
   mist subscribe order --since -10  the last ten, then live messages
-  mist subscribe --host ws://127.0.0.1:8888 --token TOKEN order:17"""
+  mist subscribe --server ws://127.0.0.1:8888 --token TOKEN order:17"""
 )
 @click.argument("tags", nargs=-1, required=True)
 @click.option("--count", metavar="N", type=click.IntRange(1), help="Stop after N messages")
@@ -118,7 +127,7 @@ Examples:
     help="Replay from the server's history first: messages after an ID or EPOCH:ID, 0 (all that "
     "are kept) or -N (the last N that match)",
 )
-@click.option("--json", "as_json", is_flag=True, help="JSON lines, also on a terminal")
+@json_option("JSON lines, also on a terminal")
 @client_command
 async def subscribe(
     server: Server,
@@ -229,33 +238,43 @@ def _pretty(message: Message) -> Text:
 
 @click.command()
 @click.option("-c", "--count", metavar="N", type=click.IntRange(1), default=1, help="N times")
+@json_option("One JSON object each")
 @client_command
-async def ping(server: Server, count: int) -> None:
+async def ping(server: Server, count: int, as_json: bool) -> None:
     """Check that the server responds, and print the round-trip time."""
     async with server.connect(reconnect=False) as client:
         for _ in range(count):
             start = time.perf_counter()
             await client.ping()
-            click.echo(f"pong from {server.url} in {(time.perf_counter() - start) * 1e3:.2f} ms")
+            seconds = time.perf_counter() - start
+            if as_json:
+                print_json({"server": server.url, "seconds": round(seconds, 6)})
+            else:
+                click.echo(f"pong from {server.url} in {seconds * 1e3:.2f} ms")
 
 
 @click.command("list")
+@json_option("One JSON object")
 @client_command
-async def list_tags(server: Server) -> None:
+async def list_tags(server: Server, as_json: bool) -> None:
     """List all tags with subscriptions, one per line."""
     async with server.connect(reconnect=False) as client:
-        _print_lines(sorted(await client.list_all()))
+        tags = sorted(await client.list_all())
+    if as_json:
+        print_json({"tags": tags})
+        return
+    for tag in tags:
+        click.echo(tag)
 
 
 @click.command()
+@json_option("One JSON object")
 @client_command
-async def who(server: Server) -> None:
+async def who(server: Server, as_json: bool) -> None:
     """Count connections: now, and since the server started."""
     async with server.connect(reconnect=False) as client:
         found = await client.who()
+    if as_json:
+        print_json({"connected": found.connected, "lifetime": found.lifetime})
+    else:
         click.echo(f"{found.connected} connected, {found.lifetime} since the start")
-
-
-def _print_lines(lines: Iterable[str]) -> None:
-    for line in lines:
-        click.echo(line)

@@ -6,13 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import click
-import trio
+from click.shell_completion import CompletionItem
 
-from mist import allocator, collector, logs
-from mist.cli.common import USAGE, fail
+from mist.cli.exits import USAGE, fail
+from mist.cli.lazy import exit_on_interrupt
 from mist.config import OPTIONS, load_config
 from mist.errors import StartupError
-from mist.serving import serve as run_server
 
 __all__ = ["serve"]
 
@@ -27,8 +26,20 @@ def _options(command: Callable[..., None]) -> Callable[..., None]:
             settings |= {"is_flag": True, "default": None}
         else:
             settings |= {"metavar": option.metavar, "multiple": option.repeatable}
+            settings["shell_complete"] = _complete
         command = click.option(option.flag, option.name, **settings)(command)
     return command
+
+
+def _complete(
+    _context: click.Context, option: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """What a shell offers for a value: paths, or the values of a choice."""
+    values = option.metavar or ""
+    if values in ("FILE", "DIR"):
+        return [CompletionItem(incomplete, type=values.lower())]
+    choices = values.split("|") if "|" in values else []
+    return [CompletionItem(each) for each in choices if each.startswith(incomplete)]
 
 
 @click.command(
@@ -50,6 +61,13 @@ def serve(**flags: object) -> None:
     """
     try:
         config = load_config(flags, os.environ)
+        with exit_on_interrupt():
+            # Not for a help text, or to be told of a wrong setting.
+            import trio
+
+            from mist import allocator, collector, logs
+            from mist.serving import serve as run_server
+
         logs.configure(config.log_format, config.log_level)
         allocator.settle()
         collector.settle()

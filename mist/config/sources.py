@@ -22,7 +22,7 @@ from mist.errors import ConfigError
 
 __all__ = ["CLIENT_VARIABLES", "load_config"]
 
-CLIENT_VARIABLES: Final = frozenset({"MIST_HOST", "MIST_TOKEN", "MIST_URL"})
+CLIENT_VARIABLES: Final = frozenset({"MIST_SERVER", "MIST_HOST", "MIST_TOKEN", "MIST_URL"})
 """Variables of the client commands, which a server ignores."""
 
 # Which code runs is settled before there is a configuration; see `mist.index.narrow`.

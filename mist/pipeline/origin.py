@@ -47,7 +47,7 @@ class Origin:
             ArchiveMissing, InvalidSelection, InvalidOption: as their names say.
         """
         if (self.archive is None) == (self.url is None):
-            raise BadInput("give --archive or --url: one of them")
+            raise BadInput("give --archive or --server: one of them")
         parse_alternatives(self.subscribe)
         Range.parse(self.start, self.end)
         if self.archive is not None:

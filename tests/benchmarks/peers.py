@@ -11,7 +11,7 @@ The last column is mist over the better of NATS and Redis. Rates, which move wit
 else the machine does, are in the JSON.
 
 Shapes are named PUBLISHERS-SUBSCRIBERS[-mixed|-new][-unthrottled]. 100 bytes of data; at most 500
-messages underway, so that nothing has to be dropped, or as fast as the server reads. *mixed*:
+messages in flight, so that nothing has to be dropped, or as fast as the server reads. *mixed*:
 messages have 100 tag lists (subjects, channels) in turns, all beginning with one tag to which
 every subscriber subscribes: that tag with mist, `bench.>` with NATS, PSUBSCRIBE `bench,*` with
 Redis. *new*: so do those, but each message has three more tags that no other has.
@@ -51,7 +51,7 @@ from tests.benchmarks.peers_servers import SERVERS, Missing, bare, epoll
 __all__ = ["SHAPES", "Shape", "main"]
 
 SIZE: Final = 100  # bytes of data
-WINDOW: Final = 500  # messages underway
+WINDOW: Final = 500  # messages in flight
 SECONDS: Final = 20.0  # that a run may publish
 DELIVERIES: Final = 1_000_000  # of a run, about
 MAX_MESSAGES: Final = 400_000  # of a run

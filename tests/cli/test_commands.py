@@ -190,6 +190,37 @@ def test_ping_list_and_who_answer(process: Process) -> None:
     assert run(process, "list").returncode == 0
 
 
+def test_the_server_is_named_by_one_variable_and_by_its_older_ones(process: Process) -> None:
+    tcp, elsewhere = process.urls[0], "tcp://127.0.0.1:1"
+    assert mist("ping", MIST_SERVER=tcp).returncode == 0
+    assert mist("ping", MIST_SERVER=tcp, MIST_HOST=elsewhere).returncode == 0
+    assert mist("ping", MIST_HOST=tcp, MIST_SERVER="https://mist.example").returncode == 0
+    assert mist("ping", "--server", tcp, MIST_SERVER=elsewhere).returncode == 0
+    assert mist("ping", "--host", tcp, MIST_SERVER=elsewhere).returncode == 0
+    assert mist("ping", "--server", elsewhere, MIST_SERVER=tcp).returncode == 3
+    both = mist("ping", "--server", tcp, "--host", tcp)
+    assert both.returncode == 2
+    assert "--server and --host are the same: give --server" in both.stderr
+
+
+def test_what_is_printed_is_json_where_asked(process: Process) -> None:
+    found = [
+        json.loads(line) for line in run(process, "ping", "-c2", "--json").stdout.split("\n")[:2]
+    ]
+    assert [each["server"] for each in found] == [process.urls[0]] * 2
+    assert all(0 < each["seconds"] < 10 for each in found)
+    with Subscriber(process, "json,x"):
+        assert {"json", "x"} <= set(json.loads(run(process, "list", "--json").stdout)["tags"])
+        who = json.loads(run(process, "who", "--json").stdout)
+        assert who["connected"] >= 2
+        assert who["lifetime"] >= who["connected"]
+    stored = json.loads(run(process, "publish", "json", "1", "--store", "--json").stdout)
+    assert stored["published"] == 1
+    assert run(process, "publish", "json", "1", "--store").stdout == f"{stored['id'] + 1}\n"
+    done = run(process, "publish", "json", "--stdin", "--json", stdin="1\n2\n")
+    assert (done.stdout, done.stderr) == ('{"published": 2}\n', "")
+
+
 def test_nobody_there_is_code_3() -> None:
     done = mist("ping", "--host", "127.0.0.1:1")
     assert done.returncode == 3

@@ -178,6 +178,22 @@ def test_verify_names_what_is_damaged(filled, tmp_path):
     assert result.output.startswith("5-5: ")
 
 
+def test_what_changes_or_checks_a_log_says_so_in_json(filled, tmp_path):
+    assert lines(call("verify", "--json", "--history", filled)) == [{"messages": 5, "problems": []}]
+    trimmed = call("trim", "--keep-count", "1", "--keep", "b=1", "--json", "--history", filled)
+    assert lines(trimmed) == [{"removed": 3}]
+    (made,) = lines(call("new-epoch", "--json", "--history", filled))
+    (found,) = lines(call("stats", "--json", "--history", filled))
+    assert made == {"epoch": found["epoch"]}
+    path = tmp_path / "history.db"
+    path.write_bytes(path.read_bytes().replace(b"the newest", b"the n3west"))
+    result = call("verify", "--json", "--history", filled)
+    assert result.exit_code == 1
+    found = json.loads(result.output)
+    assert found["messages"] is None
+    assert [each["first"] for each in found["problems"]] == [5]
+
+
 @pytest.mark.parametrize(
     "options", [["--history", "memory://"], ["--history", "x"], ["--data", "/nowhere/at/all"]]
 )

@@ -49,7 +49,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         raise AssertionError("the server was started")
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("mist.cli.serve.run_server", refuse)
+    monkeypatch.setattr("mist.serving.serve", refuse)
     return tmp_path
 
 

@@ -311,7 +311,7 @@ def test_stream_once_writes_what_is_there_and_goes_on_later(
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        ((), 2, "give --url"),
+        ((), 2, "give --server"),
         (("--url", "URL", "--until", "5"), 2, "a stream has no end"),
         (("--url", "URL", "--every", "-1"), 2, "-1.0 is not in the range"),
         (("--url", "URL", "--most", "0"), 2, "0 is not in the range"),

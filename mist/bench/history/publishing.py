@@ -36,7 +36,7 @@ _STALL_TIMEOUT: Final = 30.0  # seconds that a disk may keep everyone waiting
 _REST: Final = 0.3  # seconds; a server looks after its log every quarter of one
 _RESTING: Final = 0.005  # seconds of CPU in that time
 _MAX_REST: Final = 20.0  # seconds
-_WINDOW: Final = 500  # messages underway, of who publishes meanwhile
+_WINDOW: Final = 500  # messages in flight, of who publishes meanwhile
 _PIECE: Final = 0.2  # seconds, after which it may stop
 
 
@@ -48,7 +48,7 @@ class Publishing:
         durability: of `MODES`.
         file_system: that the log is on; None where there is none, or it can't be told.
         tag_lists: how many different ones the messages carry, in turns.
-        window: messages underway at most; 0 for unthrottled.
+        window: messages in flight at most; 0 for unthrottled.
         size: bytes of data in a message.
         runs: one a round.
         housekeeping: CPU seconds of the server after the runs, until it was at rest; None
@@ -102,7 +102,7 @@ def measure_publishing(
 
     Args:
         folder: where logs are made and removed; None for the system's place for such.
-        windows: messages underway at most; 0 for unthrottled.
+        windows: messages in flight at most; 0 for unthrottled.
         tag_lists: different ones, that messages carry in turns; each run begins with the first.
 
     Raises:

@@ -19,7 +19,7 @@ __all__ = ["TRANSPORTS", "Streams", "measure_streams"]
 
 TRANSPORTS: Final = ("tcp", "ws", "sse")
 _WARM: Final = 0.1  # seconds at the pace, before
-_WINDOW: Final = 500  # messages underway where there is no pace
+_WINDOW: Final = 500  # messages in flight where there is no pace
 _SECONDS: Final = 30.0  # that such a run publishes at most
 
 

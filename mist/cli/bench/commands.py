@@ -47,7 +47,7 @@ from mist.cli.bench.options import (
     subscriber_count,
 )
 from mist.cli.bench.settings import Settings
-from mist.cli.common import REFUSED, fail
+from mist.cli.exits import REFUSED, fail
 
 __all__ = ["bench"]
 

@@ -123,7 +123,7 @@ WINDOW = number(
     "--window",
     0,
     1_000_000,
-    "Messages underway at most, so that none need be dropped; 0 for unthrottled",
+    "Messages in flight at most, so that none need be dropped; 0 for unthrottled",
     500,
 )
 MOST_LISTS: Final = 1_000_000  # different tag lists; some 1 KB of memory each

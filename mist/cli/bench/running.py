@@ -16,7 +16,7 @@ from mist.bench.process import raise_file_limit, terminable
 from mist.bench.report import Row
 from mist.bench.tables import print_tables, show_progress
 from mist.cli.bench.settings import Settings
-from mist.cli.common import INTERRUPTED, REFUSED, UNREACHABLE, fail
+from mist.cli.exits import INTERRUPTED, REFUSED, UNREACHABLE, fail
 
 __all__ = ["run"]
 

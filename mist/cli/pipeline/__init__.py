@@ -23,14 +23,14 @@ __all__ = ["pipeline"]
 @click.group(
     epilog="""\b
 Messages come from --archive, which `mist serve --archive DIR` writes, or from a live server by
---url. Needs the extra mist-pubsub[spark], and Java 17 or 21.
+--server. Needs the extra mist-pubsub[spark], and Java 17 or 21.
 
 \b
 Examples:
   mist pipeline report volume --html volume.html --from 2026-11-01
   mist pipeline match --subscriptions wanted.txt --out matches
   mist pipeline export --format jsonl --subscribe order,eu --out orders
-  mist pipeline stream --url http://127.0.0.1:8080 --to lake
+  mist pipeline stream --server http://127.0.0.1:8080 --to lake
   mist pipeline erase --tag user:4711 --receipt gone.json
 
 \b

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from mist.cli.common import REFUSED
+from mist.cli.exits import REFUSED
+from mist.cli.options import json_option, secret_option
 from mist.cli.paths import LocalPath
-from mist.cli.pipeline.options import Spark, archive_option, secret_option, spark_options
+from mist.cli.pipeline.options import Spark, archive_option, live_option, spark_options
 from mist.cli.pipeline.runner import Run, check_file, run_job, write_file
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def compact(
     show_default=True,
     help="Seconds until the files are deleted",
 )
-@click.option("--json", "as_json", is_flag=True, help="A summary in JSON on standard output")
+@json_option("A summary in JSON on standard output")
 def retain(archive: Path, days: int, tables: tuple[str, ...], grace: float, as_json: bool) -> None:
     """Drop old partitions. Does not need Spark."""
 
@@ -91,7 +92,7 @@ def retain(archive: Path, days: int, tables: tuple[str, ...], grace: float, as_j
     help="Messages published with this token, by text or id; - reads it from stdin",
 )
 @click.option("--accounts", is_flag=True, help="Erase its usage accounting too")
-@click.option("--url", metavar="URL", help="The server that has the log open, http://host:8080")
+@live_option("The server that has the log open, http://HOST:8080")
 @click.option(
     "--history", metavar="URL", envvar="MIST_HISTORY", help="The log, if no server has it open"
 )
@@ -111,7 +112,7 @@ def erase(
     publisher: str | None,
     token: str | None,
     accounts: bool,
-    url: str | None,
+    server: str | None,
     history: str | None,
     no_log: bool,
     receipt: Path | None,
@@ -119,7 +120,7 @@ def erase(
 ) -> None:
     """Erase messages everywhere.
 
-    That is in the log, the archive, and the exports recorded in the archive. Give --url if a server
+    That is in the log, the archive, and the exports recorded in the archive. Give --server if one
     runs; otherwise the log's file is changed directly. Files are removed at once, without a grace
     period: a job that reads them fails and must be run again. Exit code 1 if something could not be
     searched; the receipt says what. A failed erasure leaves a receipt too, of what it has erased,
@@ -127,8 +128,8 @@ def erase(
     """
     if sum(each is not None for each in (tag, publisher, token)) != 1:
         raise click.UsageError("give --tag, --publisher or --token: one of them")
-    if sum((url is not None, history is not None, no_log)) > 1:
-        raise click.UsageError("--url, --history and --no-log: give one of them")
+    if sum((server is not None, history is not None, no_log)) > 1:
+        raise click.UsageError("--server, --history and --no-log: give one of them")
 
     def work(run: Run) -> None:
         from mist.archive import Archive
@@ -140,7 +141,7 @@ def erase(
         require_java()  # before the log is changed, so that nothing is half erased
         require_spark()
         erasure = _erasure(tag, publisher, _id_of(token, archive))
-        erase_log = None if no_log else _log_eraser(run, erasure, archive, url, history, secret)
+        erase_log = None if no_log else _log_eraser(run, erasure, archive, server, history, secret)
         result = erasing.Result(erasure, archive, run.began)
         with _receipt(result, receipt, show=settings.as_json or receipt is None):
             if erase_log is not None:
@@ -240,7 +241,7 @@ def _log_eraser(
     file = archive.parent / "history.db"
     address = None if url is None else Address.parse(url, secret, None)
     if url is None and history is None and not file.exists():
-        raise BadInput(f"no log at {file}: give --url, --history, or --no-log to leave it out")
+        raise BadInput(f"no log at {file}: give --server, --history, or --no-log to leave it out")
 
     def erase_log(result: "Result") -> None:
         def report(hot: dict[str, Any]) -> None:

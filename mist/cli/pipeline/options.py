@@ -9,6 +9,7 @@ import attrs
 import click
 from click.core import ParameterSource
 
+from mist.cli.options import HTTP_SCHEMES, json_option, secret_option, server_option
 from mist.cli.paths import LocalPath
 
 if TYPE_CHECKING:
@@ -22,8 +23,8 @@ __all__ = [
     "Source",
     "Spark",
     "archive_option",
+    "live_option",
     "out_options",
-    "secret_option",
     "source_options",
     "spark_options",
 ]
@@ -134,7 +135,7 @@ def spark_options(function: Command) -> Command:
         help="The Spark master: local[N], spark://HOST:7077",
     )
     @click.option("--conf", metavar="KEY=VALUE", multiple=True, help="A Spark setting (repeatable)")
-    @click.option("--json", "as_json", is_flag=True, help="A summary in JSON on standard output")
+    @json_option("A summary in JSON on standard output")
     @click.option("-v", "--verbose", is_flag=True, help="Show Spark's log and tracebacks")
     @functools.wraps(function)
     def command(
@@ -185,28 +186,12 @@ _archive = click.option(
 )
 
 
-def secret_option(function: Command) -> Command:
-    """`--secret` and `--secret-file`, as the argument `secret`."""
+def live_option(text: str) -> Callable[[Command], Command]:
+    """`--server` where a server is one of several sources, as the parameter `server`.
 
-    @click.option(
-        "--secret",
-        metavar="TEXT",
-        envvar="MIST_SECRET",
-        show_envvar=True,
-        help="The server's secret; visible to other users here, so prefer the alternatives",
-    )
-    @click.option(
-        "--secret-file",
-        type=LocalPath(exists=True, dir_okay=False),
-        help="File with the secret",
-    )
-    @functools.wraps(function)
-    def command(*args: Any, secret: str | None, secret_file: Path | None, **kwargs: Any) -> Any:
-        if secret_file is not None:
-            secret = secret_file.read_text().removesuffix("\n")
-        return function(*args, secret=secret, **kwargs)
-
-    return command
+    No variable gives it: one that is set for other commands would change what is read.
+    """
+    return server_option(HTTP_SCHEMES, None, text, alias="--url", environment=False)
 
 
 def credentials(function: Command) -> Command:
@@ -233,7 +218,7 @@ def source_options(function: Command) -> Command:
 
     @_archive
     @_data
-    @click.option("--url", metavar="URL", help="Read from a live server instead, http://host:8080")
+    @live_option("Read from a live server instead, http://HOST:8080")
     @credentials
     @click.option("--subscribe", metavar="TAGS", help="Select by tags: 'a,b; c' is a and b, or c")
     @click.option("--from", "start", metavar="ID|TIME", help="Start: an id, or ISO 8601 (UTC)")
@@ -244,7 +229,7 @@ def source_options(function: Command) -> Command:
         *args: Any,
         archive: Path | None,
         data: Path,
-        url: str | None,
+        server: str | None,
         secret: str | None,
         token: str | None,
         subscribe: str | None,
@@ -254,14 +239,14 @@ def source_options(function: Command) -> Command:
         **kwargs: Any,
     ) -> Any:
         given = click.get_current_context().get_parameter_source("archive")
-        if url is not None and archive is not None and given is ParameterSource.COMMANDLINE:
-            raise click.UsageError("--archive and --url: give one of them")
+        if server is not None and archive is not None and given is ParameterSource.COMMANDLINE:
+            raise click.UsageError("--archive and --server: give one of them")
         place = archive or data / "archive"
         source = Source(
-            archive=None if url else place,
-            url=url,
-            secret=secret if url else None,
-            token=token if url else None,
+            archive=None if server else place,
+            url=server,
+            secret=secret if server else None,
+            token=token if server else None,
             subscribe=subscribe,
             start=start,
             end=end,

@@ -16,8 +16,8 @@ from rich.console import Console
 from rich.status import Status
 
 from mist.archive import ArchiveMissing
-from mist.cli.common import REFUSED, UNREACHABLE, USAGE, fail
-from mist.cli.lazy import INTERRUPTED, exit_on_interrupt
+from mist.cli.exits import INTERRUPTED, REFUSED, UNREACHABLE, USAGE, fail
+from mist.cli.lazy import exit_on_interrupt
 from mist.cli.pipeline.options import Spark
 from mist.errors import CommandError, MistError, StartupError
 

@@ -71,7 +71,7 @@ def export(settings: Spark, source: Source, kind: str, out: Path, overwrite: boo
 @click.option(
     "--to",
     metavar="URL",
-    help="The server to publish to  [default: --url, or localhost]",
+    help="The server to publish to  [default: --server, or localhost]",
 )
 @click.option("--to-secret", metavar="TEXT", envvar="MIST_TO_SECRET", help="Its secret")
 @click.option(
@@ -175,7 +175,7 @@ def stream(
         from mist.pipeline.jobs import stream as streaming
 
         if source.url is None:
-            raise BadInput("give --url: a stream reads from a live server")
+            raise BadInput("give --server: a stream reads from a live server")
         origin = source.origin
         streaming.check_target(lake)
         origin.check_server()

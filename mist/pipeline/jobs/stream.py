@@ -101,7 +101,7 @@ def run(
         ArchiveError: the lake can't be written.
     """
     if origin.url is None:
-        raise BadInput("give --url: a stream follows a live server")
+        raise BadInput("give --server: a stream follows a live server")
     if origin.end is not None:
         raise BadInput("--until: a stream has no end; --once ends with what is there now")
     target = Lake(lake.absolute())

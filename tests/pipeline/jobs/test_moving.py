@@ -251,7 +251,7 @@ def test_a_stream_stops_when_told_and_goes_on_later(spark: Any, place: Place) ->
 
 
 def test_a_stream_needs_a_server_and_has_no_end(spark: Any, tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="--url"):
+    with pytest.raises(BadInput, match="--server"):
         stream.run(spark, Origin(archive=tmp_path), tmp_path / "lake", now=1.0)
     with pytest.raises(BadInput, match="no end"):
         stream.run(spark, Origin(url="http://x", end="5"), tmp_path / "lake", now=1.0)

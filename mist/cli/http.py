@@ -1,0 +1,125 @@
+"""Requests over HTTP, for commands that ask a server what no other protocol tells."""
+
+import http.client
+import json
+import ssl
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import attrs
+
+from mist.cli.exits import REFUSED, UNREACHABLE, USAGE, fail
+
+__all__ = ["HTTP_DEFAULT", "HttpError", "Site", "get_json"]
+
+HTTP_DEFAULT: Final = "http://127.0.0.1:8080"
+
+_TIMEOUT: Final = 10.0  # seconds without a byte
+_MAX_BODY: Final = 16 << 20  # bytes
+
+
+class HttpError(Exception):
+    """A request that was not answered as asked; the text is one line, without any secret.
+
+    Attributes:
+        code: the exit code of a command that ends with it.
+    """
+
+    def __init__(self, text: str, code: int) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+@attrs.frozen
+class Site:
+    """A server's HTTP listener; each request has a connection of its own.
+
+    Attributes:
+        name: host and port, for errors: no error repeats the URL, which may hold a password.
+        prefix: what stands before each path.
+    """
+
+    host: str
+    port: int | None
+    tls: bool
+    prefix: str
+    name: str
+    secret: str | None = attrs.field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, url: str, secret: str | None = None) -> "Site":
+        """The listener that a URL names.
+
+        Raises:
+            HttpError: it names none.
+        """
+        try:
+            parts = urlsplit(url if "://" in url else f"http://{url}")
+            host, port = parts.hostname, parts.port
+        except ValueError:
+            raise _not_one() from None
+        if not host or parts.scheme not in ("http", "https"):
+            raise _not_one()
+        if parts.username is not None or parts.query or parts.fragment:
+            raise HttpError("--server: host, port and path only", USAGE)
+        name = f"[{host}]" if ":" in host else host
+        name = f"{name}:{port}" if port else name
+        prefix = parts.path.rstrip("/")
+        return cls(host, port, parts.scheme == "https", prefix, name, secret)
+
+    def get(self, path: str) -> Any:
+        """The answer to a GET request, parsed.
+
+        Raises:
+            HttpError: there is none, or it is a refusal.
+        """
+        headers: dict[str, str | bytes] = {}
+        if self.secret is not None:
+            headers["Authorization"] = b"Bearer " + self.secret.encode()
+        return self._parse(*self._request(path, headers))
+
+    def _request(self, path: str, headers: Mapping[str, str | bytes]) -> tuple[int, bytes]:
+        connection = self._connection()
+        try:
+            connection.request("GET", self.prefix + path, headers=headers)
+            response = connection.getresponse()
+            return response.status, response.read(_MAX_BODY)
+        except ssl.SSLCertVerificationError as error:
+            text = f"{self.name}: its certificate is not trusted: {error.verify_message}"
+            raise HttpError(text, UNREACHABLE) from None
+        except (OSError, http.client.HTTPException) as error:
+            why = getattr(error, "strerror", None) or type(error).__name__
+            raise HttpError(f"can't reach {self.name}: {why}", UNREACHABLE) from None
+        except ValueError:  # whose text would have the secret
+            raise HttpError("the secret holds what no header can carry", USAGE) from None
+        finally:
+            connection.close()
+
+    def _connection(self) -> http.client.HTTPConnection:
+        if not self.tls:
+            return http.client.HTTPConnection(self.host, self.port, timeout=_TIMEOUT)
+        context = ssl.create_default_context()
+        return http.client.HTTPSConnection(self.host, self.port, timeout=_TIMEOUT, context=context)
+
+    def _parse(self, status: int, body: bytes) -> Any:
+        try:
+            found = json.loads(body)
+            if status == 200:
+                return found
+            text = f"{self.name} answers {status}: {found['detail']}"
+        except (ValueError, KeyError, TypeError):
+            text = f"{self.name} answers {status}, and is no mist server"
+        raise HttpError(text, REFUSED)
+
+
+def _not_one() -> HttpError:
+    return HttpError(f"--server: not an HTTP listener; try {HTTP_DEFAULT}", USAGE)
+
+
+def get_json(url: str, path: str, secret: str | None) -> Any:
+    """The answer to one request. Ends the command where there is none."""
+    try:
+        return Site.of(url, secret).get(path)
+    except HttpError as error:
+        fail(str(error), error.code)

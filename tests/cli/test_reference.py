@@ -1,0 +1,52 @@
+"""The command line as one product: its reference, and what all commands have in common."""
+
+import click
+import pytest
+
+from tests.cli.reference import PAGE, Found, reference, walk
+from tests.processes import mist
+
+SILENT = {
+    "mist serve",  # its output is its log, see --log-format
+    "mist completion",  # a script for a shell
+    "mist token key",  # a file
+}
+COMMANDS = [found for found in walk() if not isinstance(found.command, click.Group)]
+
+
+def flags(found: Found) -> set[str]:
+    return {flag for option in found.command.params for flag in option.opts}
+
+
+def test_the_page_is_what_the_commands_say() -> None:
+    assert PAGE.read_text() == reference(), "run: python -m tests.cli.reference"
+
+
+@pytest.mark.parametrize("found", COMMANDS, ids=lambda found: found.path)
+def test_each_command_that_prints_has_json(found: Found) -> None:
+    if found.path.startswith("mist token"):
+        pytest.skip("on its way")
+    assert ("--json" in flags(found)) != (found.path in SILENT)
+
+
+@pytest.mark.parametrize("found", COMMANDS, ids=lambda found: found.path)
+def test_the_server_has_one_name(found: Found) -> None:
+    for option in found.command.params:
+        assert isinstance(option, click.Argument | click.Option)
+        if isinstance(option, click.Option) and {"--host", "--url"} & set(option.opts):
+            assert option.hidden
+            assert "--server" in flags(found)
+
+
+def test_an_option_mistyped_is_told_what_may_be_meant() -> None:
+    for arguments, meant in (
+        (["ping", "--sever", "x"], "--server"),
+        (["serve", "--outbox-byte", "1"], "--outbox-bytes"),
+        (["history", "stats", "--jsn"], "--json"),
+        (["pipeline", "stream", "--sever", "x"], "--server"),
+    ):
+        done = mist(*arguments)
+        assert done.returncode == 2
+        last = done.stderr.splitlines()[-1]
+        assert last.startswith("Error: No such option")
+        assert meant in last
