@@ -24,10 +24,13 @@ General layout, from the bottom up; a module imports only what stands before it:
     archive/, pipeline/         the log as Parquet; jobs on Spark, and its data source `mist`
     sessions/                   one connected peer: dispatch, recovery, sequencer; the hub
     bus/                        channels of `mist.bus`
-    systemd, listening          the service manager; what is bound to addresses
+    certificate                 what TLS is spoken with
+    systemd, control            the service manager; commands on the same machine
+    listening                   what is bound to addresses
     transports/, http/          streams of bytes; requests, with static/ for browsers
     allocator, collector        the process: its memory allocator; its garbage collection
-    logs, server, serving       logging; one nursery that runs it all; as a process
+    logs, server                logging; one nursery that runs it all
+    reloading, serving          settings taken again; the server as a process
     bench/, cli/                what it costs; the command line
 
 Nothing in `broker` or below does I/O or knows trio, but `change`; nothing below `transports`

@@ -4,7 +4,6 @@ import errno
 import logging
 import os
 import socket
-import ssl
 import stat
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -14,11 +13,12 @@ from typing import Final, NoReturn
 import attrs
 import trio
 
-from mist.config import Config, Listen
+from mist.certificate import Certificate
+from mist.config import Listen
 from mist.errors import StartupError
 from mist.systemd import PassedSockets
 
-__all__ = ["Listening", "bind", "keep_alive", "reason", "tls_context"]
+__all__ = ["Listening", "bind", "keep_alive", "reason"]
 
 log = logging.getLogger("mist.listening")
 
@@ -63,14 +63,14 @@ class Listening:
     Attributes:
         listen: with the real port.
         sock: non-blocking.
-        context: with which each stream is to speak TLS; None for no TLS. It does so from its
+        certificate: with which each stream is to speak TLS; None for no TLS. It does so from its
             beginning, but for `nats`: there the protocol begins without.
         is_passed: whether the service manager keeps it open, too, for the next server.
     """
 
     listen: Listen
     sock: socket.socket
-    context: ssl.SSLContext | None = None
+    certificate: Certificate | None = None
     is_passed: bool = False
 
     async def serve(
@@ -114,12 +114,13 @@ class Listening:
 
     def _stream(self, accepted: socket.socket) -> trio.abc.Stream:
         stream = trio.SocketStream(trio.socket.from_stdlib_socket(accepted))
-        if self.context is None or self.listen.protocol == "nats":
+        if self.certificate is None or self.listen.protocol == "nats":
             return stream
         # HTTP and WebSockets say themselves where they end; a line protocol's end must be told
         # from a cut line.
         compatible = self.listen.protocol != "tcp"
-        return trio.SSLStream(stream, self.context, server_side=True, https_compatible=compatible)
+        context = self.certificate.context
+        return trio.SSLStream(stream, context, server_side=True, https_compatible=compatible)
 
     def close(self) -> None:
         """Stop listening; a unix socket's file goes, too. Not while `serve` runs."""
@@ -145,37 +146,13 @@ def keep_alive(sock: socket.socket | trio.socket.SocketType) -> None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # last: it says that all is set
 
 
-def tls_context(config: Config) -> ssl.SSLContext | None:
-    """What TLS listeners speak with; None where there is no certificate.
-
-    Raises:
-        StartupError: the certificate or key can't be used.
-    """
-    if config.tls_cert is None or config.tls_key is None:
-        return None
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    for path in (config.tls_cert, config.tls_key):
-        try:
-            path.read_bytes()
-        except OSError as error:
-            raise StartupError(f"{path}: {reason(error)}") from error
-    try:
-        # An encrypted key would make OpenSSL ask on the terminal; an empty answer fails.
-        context.load_cert_chain(config.tls_cert, config.tls_key, password="")
-    except (ssl.SSLError, OSError) as error:
-        pair = f"{config.tls_cert} and {config.tls_key}"
-        raise StartupError(f"{pair}: no usable certificate and key") from error
-    return context
-
-
 async def bind(
-    listen: Listen, context: ssl.SSLContext | None, passed: PassedSockets | None = None
+    listen: Listen, certificate: Certificate | None, passed: PassedSockets | None = None
 ) -> Listening:
     """Listen, without accepting yet.
 
     Args:
-        context: as `tls_context` gave it.
+        certificate: of listeners with TLS.
         passed: sockets that are bound already; the one that has the address is taken.
 
     Raises:
@@ -193,8 +170,8 @@ async def bind(
         listen = attrs.evolve(listen, port=sock.getsockname()[1])
     sock.setblocking(False)
     keep_alive(sock)
-    assert context is not None or not listen.tls  # config demands a certificate for TLS
-    return Listening(listen, sock, context if listen.tls else None, is_passed)
+    assert certificate is not None or not listen.tls  # config demands one for TLS
+    return Listening(listen, sock, certificate if listen.tls else None, is_passed)
 
 
 async def _tcp_socket(listen: Listen, passed: PassedSockets) -> tuple[socket.socket, bool]:

@@ -21,11 +21,13 @@ from contextlib import asynccontextmanager, contextmanager
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
+import attrs
 import structlog
 import trio
 
 from mist.auth.registry import Registry
 from mist.broker.outbox import OutboxLimits, SlowConsumer
+from mist.certificate import Certificate
 from mist.config import Config
 from mist.engine.node import Node, open_node
 from mist.engine.tokens import open_tokens
@@ -37,7 +39,7 @@ from mist.http import Context, HttpTransport, Site
 from mist.http.access import Access
 from mist.http.open_streams import Streams
 from mist.http.ticket_store import Tickets
-from mist.listening import Listening, bind, reason, tls_context
+from mist.listening import Listening, bind, reason
 from mist.protocols.subjects.info import ServerInfo
 from mist.sessions.archiving import (
     open_archive,
@@ -78,15 +80,24 @@ class Server:
 
     Attributes:
         hub: to publish and to look at, from inside the process.
+        config: as it was set up, or as `configure` last changed it.
+        certificate: of its TLS listeners; None where there is none.
         urls: where it listens, ports made out.
     """
 
     def __init__(
-        self, config: Config, hub: Hub, listening: list[Listening], node: Node | None = None
+        self,
+        config: Config,
+        hub: Hub,
+        listening: list[Listening],
+        node: Node | None = None,
+        certificate: Certificate | None = None,
     ) -> None:
         self.hub = hub
-        self._config = config
+        self.config = config
+        self.certificate = certificate
         self._listening = listening
+        self._origins: list[Origins] = []
         self._accepting = trio.CancelScope()
         self._started = time.time()
         self._began = time.monotonic()
@@ -104,7 +115,7 @@ class Server:
         return describe(
             self.hub,
             name=self._name,
-            advertise=self._config.advertise,
+            advertise=self.config.advertise,
             uptime=time.monotonic() - self._began,
         )
 
@@ -120,7 +131,7 @@ class Server:
 
         Started (`nursery.start(server.run)`) once every listener accepts.
         """
-        config, limiter = self._config, self._limiter
+        config, limiter = self.config, self._limiter
         async with trio.open_nursery() as background:
             await background.start(self.hub.turns.run)
             background.start_soon(self.hub.flush_scheduler.run)
@@ -193,6 +204,29 @@ class Server:
                     await self.hub.sealer.retire()
             background.cancel_scope.cancel()
 
+    def configure(self, config: Config) -> None:
+        """Take other settings, those that `mist.reloading` names; the others are as they were.
+
+        It is done between two turns of the event loop. Sessions that are there stay.
+        """
+        hub = self.hub
+        self.config = config
+        hub.set_secret(config.secret_bytes)
+        hub.limits = config.limits
+        hub.outbox_limits = _outbox_limits(config)
+        hub.hub_limits = attrs.evolve(
+            _hub_limits(config), failed_auth_delay=hub.hub_limits.failed_auth_delay
+        )
+        hub.sessions.unauthenticated = config.max_unauthenticated
+        hub.registry.limit_tags(config.max_tags_per_token)
+        self._limiter.configure(
+            config.max_connections, config.max_connections_per_address, config.trusted_proxies
+        )
+        for origins in self._origins:
+            origins.configure(config.allow_origin, config.server_names)
+        if self._http:
+            self._site.configure(config)
+
     def drain(self) -> None:
         """Stop being ready, stop accepting, and have every session end: see `graceful_shutdown`."""
         self.hub.ending = True
@@ -201,7 +235,7 @@ class Server:
     @cached_property
     def _site(self) -> Site:
         """What all HTTP listeners serve, where there is one."""
-        config = self._config
+        config = self.config
         context = Context(
             self.hub,
             config,
@@ -218,7 +252,7 @@ class Server:
     def _transport(
         self, listening: Listening
     ) -> TcpTransport | WebSocketTransport | HttpTransport | NatsTransport:
-        config, limiter, listen = self._config, self._limiter, listening.listen
+        config, limiter, listen = self.config, self._limiter, listening.listen
         if listen.protocol == "tcp":
             return TcpTransport(
                 self.hub, limiter, name=listen.scheme, handshake_seconds=config.handshake_seconds
@@ -229,8 +263,6 @@ class Server:
                 __version__,
                 listen.host,
                 listen.port,
-                max_payload=config.max_data,
-                auth_required=self.hub.needs_secret,
                 tls_required=listen.tls,
             )
             return NatsTransport(
@@ -238,7 +270,7 @@ class Server:
                 limiter,
                 info,
                 name=listen.scheme,
-                context=listening.context,
+                certificate=listening.certificate,
                 handshake_seconds=config.handshake_seconds,
             )
         origins = Origins(
@@ -247,6 +279,7 @@ class Server:
             [listen.port] if listen.port else [],
             loopback=listen.is_local,
         )
+        self._origins.append(origins)
         websocket = WebSocketTransport(
             self.hub,
             limiter,
@@ -291,7 +324,9 @@ async def open_server(config: Config, passed: PassedSockets | None = None) -> As
         StartupError: one line that says what stands in the way.
     """
     with _locked_folder(config):
-        context = tls_context(config)
+        certificate = None
+        if config.tls_cert is not None and config.tls_key is not None:
+            certificate = Certificate.load(config.tls_cert, config.tls_key)
         listening: list[Listening] = []
         registry: Registry | None = None
         history: History | None = None
@@ -322,22 +357,15 @@ async def open_server(config: Config, passed: PassedSockets | None = None) -> As
                 replicas=config.engine_replicas,
             )
             for listen in config.listen:
-                listening.append(await bind(listen, context, passed))
+                listening.append(await bind(listen, certificate, passed))
             if passed is not None:
                 passed.check_all_taken()
             hub = Hub(
                 registry,
                 secret=config.secret_bytes,
                 limits=config.limits,
-                outbox_limits=OutboxLimits(
-                    config.outbox_bytes, config.outbox_messages, SlowConsumer(config.slow_consumer)
-                ),
-                hub_limits=HubLimits(
-                    subscriptions=config.max_subscriptions,
-                    token_subscriptions=config.max_token_subscriptions,
-                    strict_grants=config.token_policy == "strict",
-                    unauthenticated=config.max_unauthenticated,
-                ),
+                outbox_limits=_outbox_limits(config),
+                hub_limits=_hub_limits(config),
             )
             hub.credentials = await open_credentials(config, registry, hub.now)
             if history is not None:
@@ -367,7 +395,7 @@ async def open_server(config: Config, passed: PassedSockets | None = None) -> As
                 except HistoryUnavailable as error:
                     raise StartupError(f"history: {error}") from error
             open_presence(hub, config.presence)
-            server = Server(config, hub, listening, node)
+            server = Server(config, hub, listening, node, certificate)
             if node is not None and node_sequencer is not None:
                 hub.nodes = Nodes(
                     node,
@@ -395,6 +423,21 @@ async def open_server(config: Config, passed: PassedSockets | None = None) -> As
                     each.close()
                 if registry is not None:
                     await registry.aclose()
+
+
+def _outbox_limits(config: Config) -> OutboxLimits:
+    return OutboxLimits(
+        config.outbox_bytes, config.outbox_messages, SlowConsumer(config.slow_consumer)
+    )
+
+
+def _hub_limits(config: Config) -> HubLimits:
+    return HubLimits(
+        subscriptions=config.max_subscriptions,
+        token_subscriptions=config.max_token_subscriptions,
+        strict_grants=config.token_policy == "strict",
+        unauthenticated=config.max_unauthenticated,
+    )
 
 
 # What a server holds on to

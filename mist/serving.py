@@ -1,18 +1,25 @@
-"""What the command line runs: a server, signals, and the service manager.
+"""What the command line runs: a server, signals, the service manager, the control socket.
 
-serve       a server until SIGTERM or SIGINT, which start a graceful shutdown
+SIGTERM and SIGINT start a graceful shutdown; a second one ends the process at once. SIGHUP has the
+server take its settings again; see `mist.reloading`.
 """
 
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
+from typing import Final
 
+import attrs
 import structlog
 import trio
 
 from mist import collector
 from mist.broker.projection import COMPILED
 from mist.config import Config
+from mist.control import Commands, serve_control
+from mist.errors import StartupError
+from mist.reloading import Reloader, watch_certificate
 from mist.server import Server, open_server
 from mist.sessions.readiness import not_ready
 from mist.systemd import Notifier, PassedSockets
@@ -20,14 +27,22 @@ from mist.version import __version__
 
 __all__ = ["serve"]
 
+_ENDING: Final = (signal.SIGTERM, signal.SIGINT)
+
 log = structlog.stdlib.get_logger("mist.server")
 
 
-async def serve(config: Config, announce: Callable[[str], None] = lambda url: None) -> None:
+async def serve(
+    config: Config,
+    announce: Callable[[str], None] = lambda url: None,
+    read_config: Callable[[], Config] | None = None,
+) -> None:
     """Run a server until SIGTERM or SIGINT, then drain it. A second signal ends it at once.
 
     Args:
         announce: called with each listener's URL once it accepts.
+        read_config: gives the settings as they are by then, for SIGHUP; None where they can't
+            be read again, and SIGHUP is left as it is.
 
     Raises:
         StartupError: one line that says what stands in the way.
@@ -37,9 +52,13 @@ async def serve(config: Config, announce: Callable[[str], None] = lambda url: No
     notifier, passed = Notifier.of(os.environ), PassedSockets.of(os.environ)
     async with open_server(config, passed) as server, trio.open_nursery() as nursery:
         nursery.start_soon(collector.keep_small)
-        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-            nursery.start_soon(_obey, signals, server, nursery.cancel_scope, notifier)
+        wanted = _ENDING if read_config is None else (*_ENDING, signal.SIGHUP)
+        with trio.open_signal_receiver(*wanted) as signals:
+            process = _Process(server, notifier, read_config, nursery)
+            nursery.start_soon(process.obey, signals)
             await nursery.start(_run_then_cancel, server, nursery.cancel_scope)
+            await nursery.start(serve_control, config.data, process.commands)
+            nursery.start_soon(watch_certificate, server)
             log.info("started", version=__version__, compiled=COMPILED)
             for url in server.urls:
                 announce(url)
@@ -61,17 +80,47 @@ async def _run_then_cancel(
     scope.cancel()
 
 
-async def _obey(
-    signals: AsyncIterator[int], server: Server, scope: trio.CancelScope, notifier: Notifier
-) -> None:
-    draining = False
-    async for number in signals:
-        name = signal.Signals(number).name
-        if draining:
+class _Process:
+    """A server, and what it is told from outside."""
+
+    def __init__(
+        self,
+        server: Server,
+        notifier: Notifier,
+        read_config: Callable[[], Config] | None,
+        nursery: trio.Nursery,
+    ) -> None:
+        self._server = server
+        self._notifier = notifier
+        self._nursery = nursery
+        self._reloader = None if read_config is None else Reloader(server, read_config)
+        self.commands: Commands = {} if self._reloader is None else {"reload": self._reload}
+
+    async def obey(self, signals: AsyncIterator[int]) -> None:
+        """Do what signals say."""
+        async for number in signals:
+            if number == signal.SIGHUP:
+                self._nursery.start_soon(self._reload_quietly)
+            else:
+                self._end(signal.Signals(number).name)
+
+    def _end(self, name: str) -> None:
+        server = self._server
+        if server.hub.ending:
             log.warning("stopping at once", signal=name)
-            scope.cancel()
+            self._nursery.cancel_scope.cancel()
             return
         log.info("draining", signal=name, connections=server.hub.sessions.connected)
-        draining = True
-        notifier.stopping()
+        self._notifier.stopping()
         server.drain()
+
+    async def _reload_quietly(self) -> None:
+        with suppress(StartupError):  # which is logged
+            await self._reload()
+
+    async def _reload(self) -> Mapping[str, object]:
+        assert self._reloader is not None
+        if self._server.hub.ending:
+            raise StartupError("the server is shutting down")
+        with self._notifier.reloading():
+            return attrs.asdict(await self._reloader.reload())

@@ -313,6 +313,10 @@ class Registry(ABC):
         else:
             self._expiring.remove(digest)
 
+    def limit_tags(self, max_tags: int) -> None:
+        """Change how many tags a token may get. Those that have more keep them."""
+        self._planner = attrs.evolve(self._planner, max_tags=max_tags)
+
     def _put(self, step: Step) -> None:
         """Change memory, and count the change."""
         if self._expiring or (step.new is not None and step.new.expires is not None):

@@ -1,6 +1,7 @@
 """Command line: `mist serve` runs a server, the other commands are its clients.
 
     serve       the server
+    reload      its settings, again
     messages    publish, subscribe, ping, list, who
     token       token new, register, unregister, set, unset, tags
     history     history show, tail, stats, trim, verify, new-epoch
@@ -35,6 +36,7 @@ def _show_version(ctx: click.Context, _option: click.Parameter, asked: bool) -> 
     cls=LazyGroup,
     commands={
         "serve": ("mist.cli.serve:serve", "Run a server until it is told to stop."),
+        "reload": ("mist.cli.reload:reload", "Have a running server take its settings again."),
         "publish": ("mist.cli.messages:publish", "Publish DATA with TAGS."),
         "subscribe": ("mist.cli.messages:subscribe", "Print messages that carry all of TAGS."),
         "ping": ("mist.cli.messages:ping", "Check that the server responds."),

@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import click
@@ -57,7 +58,8 @@ def serve(**flags: object) -> None:
     """Run a server until it is told to stop.
 
     Prints `listening on URL` for each listener once it is open. SIGTERM and Ctrl-C start a
-    graceful shutdown; a second signal ends it at once.
+    graceful shutdown; a second signal ends it at once. SIGHUP has it take its settings again, as
+    `mist reload` does.
     """
     try:
         config = load_config(flags, os.environ)
@@ -71,7 +73,7 @@ def serve(**flags: object) -> None:
         logs.configure(config.log_format, config.log_level)
         allocator.settle()
         collector.settle()
-        trio.run(run_server, config, _announce)
+        trio.run(run_server, config, _announce, partial(load_config, flags, os.environ))
     except StartupError as error:
         fail(str(error), USAGE)
     except BaseExceptionGroup as group:

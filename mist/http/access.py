@@ -65,6 +65,10 @@ class Access:
         self._hub = hub
         self._rates = Rates(token_rate, trio.current_time)
 
+    def configure(self, token_rate: float) -> None:
+        """Change the limit."""
+        self._rates.configure(token_rate)
+
     async def caller(self, request: Request, delay: float = 0.0) -> Caller:
         """Authenticate a request.
 

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.routing import BaseRoute, Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from mist.config import Config
 from mist.errors import MistError
 from mist.http import (
     bus,
@@ -54,11 +55,21 @@ class Site:
         self, context: Context, limiter: ConnectionLimiter, names: Collection[str]
     ) -> None:
         config = context.config
+        self._access = context.access
         self._app = _Routes(_routes(context))
         self._limiter = limiter
         self._names = names
         self._limits = GuardLimits(config.max_body, config.body_seconds)
         self._rates = Rates(config.request_rate, trio.current_time)
+        self._guards: list[Guard] = []
+
+    def configure(self, config: Config) -> None:
+        """Change rates, names and limits of requests, for those that come from now on."""
+        self._access.configure(config.token_rate)
+        self._rates.configure(config.request_rate)
+        limits = GuardLimits(config.max_body, config.body_seconds)
+        for guard in self._guards:
+            guard.configure(config.server_names, limits)
 
     def behind(self, origins: Origins) -> Guard:
         """The ASGI application of one listener.
@@ -66,7 +77,7 @@ class Site:
         Args:
             origins: which pages may ask there.
         """
-        return Guard(
+        guard = Guard(
             self._app,
             self._limiter,
             origins,
@@ -75,6 +86,8 @@ class Site:
             self._rates,
             self._app.declares,
         )
+        self._guards.append(guard)
+        return guard
 
 
 class _Routes:

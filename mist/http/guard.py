@@ -116,11 +116,15 @@ class Guard:
         self._declares = declares
         self._limiter = limiter
         self._origins = origins
+        self._rates = rates
+        self._numbers = Random()  # noqa: S311  # of requests: no secrets, and no system call each
+        self.configure(names, limits)
+
+    def configure(self, names: Collection[str], limits: GuardLimits) -> None:
+        """Change what it was made with, for the requests that come from now on."""
         self._names = frozenset(names)
         self._is_our_name = lru_cache(_NAMES_REMEMBERED)(self._names_us)
         self._limits = limits
-        self._rates = rates
-        self._numbers = Random()  # noqa: S311  # of requests: no secrets, and no system call each
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""

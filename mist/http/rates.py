@@ -32,10 +32,14 @@ class Rates:
     """
 
     def __init__(self, per_second: float, clock: Callable[[], float]) -> None:
-        self._per_second = per_second
-        self._burst = max(per_second * _BURST, 1.0)
         self._clock = clock
         self._buckets: dict[str, _Bucket] = {}
+        self.configure(per_second)
+
+    def configure(self, per_second: float) -> None:
+        """Change the limit."""
+        self._per_second = per_second
+        self._burst = max(per_second * _BURST, 1.0)
 
     def take(self, client: str, delay: float = 0.0) -> float:
         """Count one request, unless it is refused.

@@ -167,6 +167,10 @@ class Hub(InsidePublisher):
 
     # credentials
 
+    def set_secret(self, secret: bytes | None) -> None:
+        """Change what services must present from now on. Those that did stay."""
+        self._secret = secret
+
     @property
     def needs_secret(self) -> bool:
         """Whether services must authenticate."""

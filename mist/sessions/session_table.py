@@ -65,6 +65,7 @@ class SessionTable:
         unauthenticated: sessions that may be pending at once.
 
     Attributes:
+        unauthenticated: as given; may be changed.
         accepted, refused: sessions and connections, by transport.
         connections: sessions attached now, by transport.
         close_codes: sessions that ended, by code.
@@ -78,7 +79,7 @@ class SessionTable:
         self.close_codes: Counter[int] = Counter()
         self.gone_messages: Counter[str] = Counter()
         self.gone_bytes: Counter[str] = Counter()
-        self._unauthenticated = unauthenticated
+        self.unauthenticated = unauthenticated
         self._pending: dict[ConnectedSession, None] = {}
         self._attached: dict[ConnectedSession, None] = {}
         self._by_token: dict[str, dict[ConnectedSession, None]] = {}
@@ -109,7 +110,7 @@ class SessionTable:
         within a round trip, so a flood of silent ones can't lock it out.
         """
         self._pending[session] = None
-        if len(self._pending) > self._unauthenticated:
+        if len(self._pending) > self.unauthenticated:
             oldest = next(iter(self._pending))
             self.remove_pending(oldest)
             oldest.end(_CROWDED_OUT)

@@ -49,14 +49,23 @@ class ConnectionLimiter:
         most_per_address: int = 1_000,
         proxies: Iterable[IPv4Network | IPv6Network] = (),
     ) -> None:
-        self._most = most
-        self._most_per_address = most_per_address
-        self._proxies = tuple(proxies)
         self._emptied = Change()
         self.connected = 0
         self._by_address: Counter[str] = Counter()
-        self._counted = lru_cache(_REMEMBERED)(self._count)
         self.refused = 0
+        self.configure(most, most_per_address, proxies)
+
+    def configure(
+        self,
+        most: int,
+        most_per_address: int,
+        proxies: Iterable[IPv4Network | IPv6Network],
+    ) -> None:
+        """Change the limits. Who is connected stays, also beyond them."""
+        self._most = most
+        self._most_per_address = most_per_address
+        self._proxies = tuple(proxies)
+        self._counted = lru_cache(_REMEMBERED)(self._count)
 
     def enter(self, address: str) -> Ticket | None:
         """Let a connection in, or None. `address` is empty for unix sockets."""

@@ -315,13 +315,19 @@ class Origins:
         *,
         loopback: bool = False,
     ) -> None:
-        self._allowed = {parse_origin(origin) for origin in allowed}
+        self._ports = ports
+        self._loopback = loopback
+        self.configure(allowed, names)
+
+    def configure(self, allowed: Collection[str], names: Collection[str]) -> None:
+        """Change which pages may connect. Those that are connected stay."""
+        found = {parse_origin(origin) for origin in allowed}
         for name in names:
             host = f"[{name}]" if ":" in name else name
             for scheme in ("http", "https"):
-                self._allowed.add(parse_origin(f"{scheme}://{host}"))
-                self._allowed |= {parse_origin(f"{scheme}://{host}:{port}") for port in ports}
-        self._loopback = loopback
+                found.add(parse_origin(f"{scheme}://{host}"))
+                found |= {parse_origin(f"{scheme}://{host}:{port}") for port in self._ports}
+        self._allowed = found
 
     def allow(self, origin: str | None) -> bool:
         """Whether a request with this Origin may pass; None is a request without one."""

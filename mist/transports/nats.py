@@ -7,12 +7,12 @@ Every peer has to send its CONNECT in time, whether there is a secret or not. On
 silent for long is asked whether it is there, and after two such questions is taken for gone.
 """
 
-import ssl
 from itertools import count
 
 import attrs
 import trio
 
+from mist.certificate import Certificate
 from mist.protocols.subjects import SubjectProtocol
 from mist.protocols.subjects.info import ServerInfo
 from mist.sessions.authenticating import Credential
@@ -45,8 +45,8 @@ class NatsTransport(Transport):
 
     Args:
         hub, limiter, name: see `Transport`.
-        info: what the greeting says.
-        context: with which TLS begins behind the greeting; None for no TLS.
+        info: what the greeting says, but for what the hub knows: limits, and credentials.
+        certificate: with which TLS begins behind the greeting; None for no TLS.
         handshake_seconds: for TLS, and again for the CONNECT.
     """
 
@@ -57,12 +57,12 @@ class NatsTransport(Transport):
         info: ServerInfo,
         *,
         name: str = "nats",
-        context: ssl.SSLContext | None = None,
+        certificate: Certificate | None = None,
         handshake_seconds: float = 10.0,
     ) -> None:
         super().__init__(hub, limiter, name, handshake_seconds)
         self._info = info
-        self._context = context
+        self._certificate = certificate
         self._numbers = count(1)
         self._open: dict[CommandSession, _Silence] = {}
 
@@ -91,17 +91,19 @@ class NatsTransport(Transport):
 
     async def _serve(self, stream: trio.abc.Stream, address: str, nursery: trio.Nursery) -> None:
         hub = self._hub
-        greeting = self._info.line(next(self._numbers), address)
+        info = attrs.evolve(self._info, max_payload=hub.limits.data, auth_required=hub.needs_secret)
+        greeting = info.line(next(self._numbers), address)
         protocol = SubjectProtocol(
             hub.limits,
             greeting,
             lambda tags: hub.broker.listens(tags, outbox.attributes.site),
         )
-        if self._context is not None:
+        if self._certificate is not None:
             if not await send(stream, protocol.greeting(), self._handshake_seconds):
                 return
             # A stream that ends without a TLS close is harmless here: no command is cut unseen.
-            stream = trio.SSLStream(stream, self._context, server_side=True, https_compatible=True)
+            context = self._certificate.context
+            stream = trio.SSLStream(stream, context, server_side=True, https_compatible=True)
             if not await ready_stream(stream, self._handshake_seconds):
                 return
         session = CommandSession(
@@ -118,7 +120,7 @@ class NatsTransport(Transport):
         hub.sessions.attach(session)
         try:
             with session.scope:
-                if self._context is None:
+                if self._certificate is None:
                     session.outbox.reply(protocol.greeting())
                     connection.flush()
                 rested = False

@@ -1,0 +1,202 @@
+"""Reload: what of other settings holds at once, what needs a restart, and what changes nothing."""
+
+import ssl
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import attrs
+import pytest
+import trio
+import trustme
+
+from mist.config import CONFIG_FILE, OPTIONS, Config, Option
+from mist.errors import ConfigError, StartupError
+from mist.reloading import RELOADED, Reloaded, Reloader, changes, settle, watch_certificate
+from mist.server import Server
+from tests.config.test_config import COMPANIONS, SAMPLES, load
+from tests.http.client import request
+from tests.servers import listeners, port_of, running
+from tests.waiting import until
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[Server]:
+    async with running(
+        tmp_path, listen=listeners("tcp", "http"), secret="s3cret-of-old", failed_auth_delay=0.0
+    ) as server:
+        with trio.fail_after(60):
+            yield server
+
+
+async def reload(server: Server, **changes: object) -> Reloaded:
+    wanted = attrs.evolve(server.config, **changes)
+    return await Reloader(server, lambda: wanted).reload()
+
+
+async def status(server: Server, path: str = "/v1/stats", **headers: str) -> int:
+    return (await request(server, "GET", path, headers=headers)).status
+
+
+async def says(server: Server, line: bytes) -> bytes:
+    """What a new connection over TCP is answered."""
+    async with await trio.open_tcp_stream("127.0.0.1", port_of(server.urls[0])) as stream:
+        await stream.send_all(line)
+        return bytes(await stream.receive_some())
+
+
+def test_every_name_is_a_setting() -> None:
+    assert {option.field for option in OPTIONS} >= RELOADED
+
+
+def test_the_page_names_all_of_them() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "running.md").read_text()
+    names = [option.name for option in OPTIONS if option.field in RELOADED]
+    assert [name for name in names if f"`{name}`" not in page] == []
+
+
+async def test_nothing_is_changed_where_nothing_is_other(server: Server) -> None:
+    assert await reload(server) == Reloaded((), ())
+
+
+REST = [each for each in OPTIONS if each.field not in RELOADED | {CONFIG_FILE.field}]
+
+
+@pytest.mark.parametrize("option", REST, ids=lambda option: option.name)
+def test_what_does_not_hold_at_once_is_named(option: Option) -> None:
+    text, _ = SAMPLES[option.name]
+    others = COMPANIONS.get(option.name, {})
+    before = load(others)
+    value: object = True if option.is_switch else (text,) if option.repeatable else text
+    wanted, effective = settle(lambda: load({**others, option.name: value}), before)
+    assert effective == before
+    assert option.name in changes(effective, wanted)
+
+
+async def test_another_secret_holds_for_those_who_come_then(server: Server) -> None:
+    async with await trio.open_tcp_stream("127.0.0.1", port_of(server.urls[0])) as old:
+        await old.send_all(b"auth s3cret-of-old\nping\n")
+        assert await old.receive_some() == b"pong\n"
+        assert await reload(server, secret="another-s3cret") == Reloaded(("secret",), ())
+        assert await says(server, b"auth s3cret-of-old\n") == b"error Unauthorized\n"
+        assert await says(server, b"auth another-s3cret\nlist\n") == b"list \n"
+        assert await status(server, authorization="Bearer s3cret-of-old") == 401
+        assert await status(server, authorization="Bearer another-s3cret") == 200
+        await old.send_all(b"list\n")
+        assert await old.receive_some() == b"list \n"
+
+
+async def test_another_secret_in_the_same_file_is_one(tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_text("the-first-one\n")
+    async with running(tmp_path / "data", secret_file=file) as server:
+        file.write_text("the-second-one\n")
+        assert await reload(server) == Reloaded(("secret_file",), ())
+        assert server.hub.is_secret("the-second-one")
+
+
+async def test_other_origins_may_connect_then(server: Server) -> None:
+    async def is_allowed() -> bool:
+        found = await request(server, "GET", "/healthz", headers={"Origin": "https://a.example"})
+        return "access-control-allow-origin" in found.headers
+
+    assert not await is_allowed()
+    assert (await reload(server, allow_origin=("https://a.example",))).changed == ("allow_origin",)
+    assert await is_allowed()
+
+
+async def test_other_limits_hold_then(server: Server) -> None:
+    secret = {"Authorization": "Bearer s3cret-of-old"}
+    assert await says(server, b"auth s3cret-of-old\nstore a 123456789\nping\n") != b""
+    reloaded = await reload(server, max_data=8, max_line=200, max_connections=7, max_body=10)
+    assert set(reloaded.changed) == {"max_data", "max_line", "max_connections", "max_body"}
+    answer = await says(server, b"auth s3cret-of-old\n" + b"publish a " + b"x" * 300 + b"\nping\n")
+    assert answer.startswith(b"error Line too long")
+    body = {"tags": ["a"], "data": "x" * 20}
+    response = await request(server, "POST", "/v1/messages", headers=secret, json=body)
+    assert response.status == 413
+
+
+async def test_a_bad_setting_changes_nothing(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = server.config
+
+    def read() -> Config:
+        raise ConfigError("mist.toml: secret: too short")
+
+    with pytest.raises(StartupError, match="too short"):
+        await Reloader(server, read).reload()
+    assert server.config is before
+    assert [each.getMessage() for each in caplog.records] == ["settings are not reloaded"]
+
+
+async def test_the_secret_stays_while_an_exposed_listener_does(tmp_path: Path) -> None:
+    listen = (attrs.evolve(listeners("tcp")[0], host="0.0.0.0"),)
+    async with running(tmp_path, listen=listen, secret="s3cret-of-old") as server:
+        with pytest.raises(ConfigError, match="secret"):
+            await reload(server, secret=None, listen=listeners("tcp"))
+        assert server.hub.needs_secret
+
+
+class Tls:
+    """A certificate's files, and the serial number of what a server shows."""
+
+    def __init__(self, folder: Path) -> None:
+        self.authority = trustme.CA()
+        self.context = ssl.create_default_context()
+        self.authority.configure_trust(self.context)
+        self.chain, self.key = folder / "chain.pem", folder / "key.pem"
+        self.issue()
+
+    def issue(self) -> None:
+        issued = self.authority.issue_cert("127.0.0.1")
+        self.chain.write_bytes(b"".join(each.bytes() for each in issued.cert_chain_pems))
+        self.key.write_bytes(issued.private_key_pem.bytes())
+
+    async def shown(self, server: Server) -> object:
+        port = port_of(server.urls[0])
+        stream = await trio.open_ssl_over_tcp_stream("127.0.0.1", port, ssl_context=self.context)
+        await stream.do_handshake()
+        found = stream.getpeercert()
+        await trio.aclose_forcefully(stream)
+        return found["serialNumber"]
+
+
+@pytest.mark.parametrize("scheme", ["tcps", "https"])
+async def test_a_renewed_certificate_is_shown_to_those_who_come_then(
+    tmp_path: Path, scheme: str
+) -> None:
+    tls = Tls(tmp_path)
+    settings = {"listen": listeners(scheme), "tls_cert": tls.chain, "tls_key": tls.key}
+    async with running(tmp_path / "data", **settings) as server:
+        first = await tls.shown(server)
+        tls.issue()
+        assert await tls.shown(server) == first
+        assert await reload(server) == Reloaded((), ())
+        second = await tls.shown(server)
+        assert second != first
+        tls.key.write_text("no key")
+        with pytest.raises(StartupError, match="no usable certificate"):
+            await reload(server, max_connections=7)
+        assert server.config.max_connections != 7
+        assert await tls.shown(server) == second
+
+
+async def test_a_certificate_is_taken_where_its_files_change(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tls = Tls(tmp_path)
+    settings = {"listen": listeners("tcps"), "tls_cert": tls.chain, "tls_key": tls.key}
+    async with running(tmp_path / "data", **settings) as server, trio.open_nursery() as nursery:
+        nursery.start_soon(watch_certificate, server, 0.01)
+        first = await tls.shown(server)
+        context = server.certificate and server.certificate.context
+        tls.key.write_text("half of two")
+        await until(lambda: "not renewed" in caplog.text)
+        assert await tls.shown(server) == first
+        assert server.certificate is not None
+        assert server.certificate.context is context
+        tls.issue()
+        await until(lambda: server.certificate and server.certificate.context is not context)
+        assert await tls.shown(server) != first
+        nursery.cancel_scope.cancel()
