@@ -1,0 +1,88 @@
+"""Commands that the documentation shows can be typed as they stand there.
+
+Each is run here against a server, or has another test that runs it, or is named with a reason.
+"""
+
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.processes import Process, environment, serving
+
+ROOT = Path(__file__).parent.parent
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+COMMAND = re.compile(r"^    (?:\$ )?((?:\.venv/bin/)?mist .+|curl (?:.*\\\n)*.+)$", re.MULTILINE)
+LISTEN = ("--listen", "tcp://127.0.0.1:0", "--listen", "ws://127.0.0.1:0",
+          "--listen", "http://127.0.0.1:0")  # fmt: skip
+
+# What is run by a test of its own, or not at all: a pattern, and which test, or why.
+ELSEWHERE = {
+    r"mist serve": "each server of these tests",
+    r"mist bench": "tests/cli/test_bench.py",
+    r"mist pipeline": "tests/cli/test_pipeline.py",
+    r"curl .*/message-bus|curl .*/api/message": "tests/test_docs_clients.py",
+    r"mist token key": "tests/cli/test_commands.py",
+}
+
+
+def commands() -> Iterator[tuple[str, str]]:
+    for page in PAGES:
+        for found in COMMAND.findall(page.read_text()):
+            yield page.name, found.removeprefix(".venv/bin/")
+
+
+def is_elsewhere(command: str) -> bool:
+    return any(re.search(pattern, command) for pattern in ELSEWHERE)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Process, Path]]:
+    folder = tmp_path_factory.mktemp("documentation")
+    options = ("--archive", str(folder / "mist-data" / "archive"))
+    with serving(folder / "mist-data", *options, listen=LISTEN) as process:
+        yield process, folder
+
+
+@pytest.mark.parametrize(
+    ("page", "command"), [each for each in commands() if not is_elsewhere(each[1])]
+)
+def test_a_command_does_what_it_should(
+    server: tuple[Process, Path], page: str, command: str
+) -> None:
+    process, folder = server
+    tcp, _, http = process.urls
+    env = environment(MIST_HOST=tcp, MIST_SERVER=tcp)
+
+    def run(arguments: list[str]) -> str:
+        program = [sys.executable, "-m", "mist"] if arguments[0] == "mist" else ["curl", "-sSf"]
+        result = subprocess.run(
+            [*program, *arguments[1:]],
+            cwd=folder, env=env, capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+        assert result.returncode == 0, result.stderr
+        return result.stdout
+
+    if "TOKEN" in command:
+        command = command.replace("TOKEN", run(["mist", "token", "new", "order,news"]).strip())
+    command = command.replace("\\\n", " ").replace("http://127.0.0.1:8080", http)
+    arguments = shlex.split(command, comments=True)
+    if arguments[1] == "subscribe":
+        # It would not end; what it is subscribed to is published to it.
+        run(["mist", "publish", arguments[2].split()[0], "shown", "--store"])
+        arguments += ["--count", "1", *(() if "--since" in arguments else ("--since", "0"))]
+        assert "shown" in run(arguments)
+    else:
+        run(arguments)
+
+
+def test_what_is_run_elsewhere_is_so() -> None:
+    every = [command for _, command in commands()]
+    for pattern, where in ELSEWHERE.items():
+        assert any(re.search(pattern, command) for command in every), pattern
+        if where.startswith("tests/"):
+            assert (ROOT / where).exists()
