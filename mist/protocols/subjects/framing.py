@@ -227,6 +227,8 @@ def _plain(data: bytes, limit: int) -> tuple[Batch, int] | None:
     fields = plain[0].replace(b"\n", b" ").split(b" ")
     subjects, sizes = fields[1::3], list(map(int, fields[2::3]))
     count = len(sizes)
+    if plain.end() != sum(map(len, heads[:count])) + count:
+        return None  # a line feed alone ends one of them
     payloads = lines[1 : 2 * count : 2]
     if list(map(len, payloads)) != sizes or max(sizes) > limit:
         return None

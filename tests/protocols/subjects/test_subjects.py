@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mist.commands import (
@@ -356,6 +356,8 @@ def test_a_payload_like_an_announcement_is_a_payload(odd: bytes, count: int, pla
         max_size=4,
     ),
 )
+@example(b"PUB a", 5, [(63, 0, b"\n")])  # seems to be what follows, one byte further on
+@example(b"PUB a", 5, [(9, 0, b"\nPUB foo 5")])
 def test_a_chunk_is_read_in_bulk_as_byte_by_byte(
     payload: bytes, count: int, changes: list[tuple[int, int, bytes]]
 ) -> None:
