@@ -54,7 +54,7 @@ from mist.sessions.hub import Hub, HubLimits
 from mist.sessions.node_sequencer import NodeSequencer
 from mist.sessions.node_state import describe
 from mist.sessions.nodes import Nodes, NodeState
-from mist.sessions.presence_opening import open_presence
+from mist.sessions.presence_opening import join_presence, open_presence
 from mist.sessions.sequencer import Sequencer
 from mist.systemd import PassedSockets
 from mist.transports.connection_limiter import ConnectionLimiter
@@ -408,6 +408,7 @@ async def open_server(config: Config, passed: PassedSockets | None = None) -> As
                     seal_soon=partial(seal_soon, shared, side_tables),
                     checkpoint_bytes=config.checkpoint_bytes,
                 )
+                join_presence(hub)
             yield server
         finally:
             with trio.CancelScope(shield=True):

@@ -28,12 +28,13 @@ from mist.broker.named_subscriptions import NamedSubscription
 from mist.broker.outbox import Outbox
 from mist.message import EVENTS, TagSet
 
-__all__ = ["MOST_LISTED", "NOBODY", "Identity", "Presence", "PresenceTags", "Seen"]
+__all__ = ["MOST_LISTED", "NOBODY", "Identity", "Presence", "PresenceLog", "PresenceTags", "Seen"]
 
 MOST_LISTED: Final = 1_000
 """Sessions at a tag set above which they are only counted."""
 
 _STEP: Final = 2_000  # groups or sessions looked at in a step, up to 1 ms
+_LOGGED: Final = 10_000  # tag sets whose last change is known
 _RESERVED: Final = ("..", ">", EVENTS)
 
 Identity = tuple[str, str, str]
@@ -148,6 +149,39 @@ class _Attendance:
         return True
 
 
+class PresenceLog:
+    """Which tags changed since when, for those who ask now and then.
+
+    Attributes:
+        version: of the last change.
+    """
+
+    def __init__(self) -> None:
+        self.version = 1
+        self._latest: dict[TagSet, int] = {}  # of each the last change, the oldest first
+        self._known_from = 1  # the version behind which all changes are known
+
+    def note(self, tags: TagSet) -> None:
+        """These have changed. O(1)."""
+        self.version += 1
+        self._latest.pop(tags, None)
+        self._latest[tags] = self.version
+        if len(self._latest) > _LOGGED:
+            oldest = next(iter(self._latest))
+            self._known_from = self._latest.pop(oldest)
+
+    def since(self, version: int) -> list[TagSet] | None:
+        """What has changed since a version; None where that isn't known any more. O(result)."""
+        if not self._known_from <= version <= self.version:
+            return None
+        changed: list[TagSet] = []
+        for tags, latest in reversed(self._latest.items()):
+            if latest <= version:
+                break
+            changed.append(tags)
+        return changed
+
+
 class Presence:
     """See the module. Of one broker, which tells of its subscribers.
 
@@ -159,6 +193,7 @@ class Presence:
         tags: as given.
         watched: whether changes are noted.
         changed: tags under presence of the groups that have changed, while `watched`.
+        log: the same for other nodes; None until one asks.
     """
 
     def __init__(self, tags: PresenceTags, clock: Callable[[], float]) -> None:
@@ -166,6 +201,7 @@ class Presence:
         self._clock = clock
         self.watched = False
         self.changed: dict[TagSet, None] = {}
+        self.log: PresenceLog | None = None
         self._attendances: dict[Group, _Attendance] = {}
         self._by_tag: dict[str, _Attendance | dict[_Attendance, None]] = {}
 
@@ -199,7 +235,7 @@ class Presence:
 
     def renamed(self, groups: Iterable[Group]) -> None:
         """A subscriber of these groups is somebody else now."""
-        if self.watched:
+        if self.watched or self.log is not None:
             for group in groups:
                 attendance = self._attendances.get(group)
                 if attendance is not None:
@@ -208,6 +244,8 @@ class Presence:
     def _note(self, attendance: _Attendance) -> None:
         if self.watched:
             self.changed[attendance.tags] = None
+        if self.log is not None:
+            self.log.note(attendance.tags)
 
     def _enter(self, tag: str, attendance: _Attendance) -> None:
         there = self._by_tag.get(tag)

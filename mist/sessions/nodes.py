@@ -150,6 +150,11 @@ class Nodes:
         self.queue_members = QueueMembers(sequencer.shares, sequencer.say, self._living)
 
     @property
+    def name(self) -> str:
+        """The name under which this node has entered the engine."""
+        return self._beats.node
+
+    @property
     def known(self) -> int:
         """How many nodes there were at the last look, this one among them."""
         return self._beats.size

@@ -45,6 +45,9 @@ _TOLD: Final = 100  # watchers told in a step
 class OtherNodes(Protocol):
     """Who is present at the other nodes; see `mist.sessions.realm_presence`."""
 
+    async def run(self) -> None:
+        """Keep it up to date, until cancelled."""
+
     async def learn(self, keys: Iterable[RoomKey]) -> None:
         """Ask them now, unless it is known already."""
 
@@ -226,6 +229,12 @@ class PresenceService:
 
     async def run(self) -> None:
         """Tell those who watch, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._tell_on)
+            if self.others is not None:
+                nursery.start_soon(self.others.run)
+
+    async def _tell_on(self) -> None:
         while True:
             while not self._rooms:
                 await self._opened.wait()

@@ -2,6 +2,8 @@
 
     tags    every tag that a node's sessions are subscribed to, in order, a page at a time
     list    a page of a list for operators; see `mist.sessions.inspection`
+    presence    who is present at some tag sets, and at which that has changed; see
+            `mist.sessions.realm_presence`
     seal    nothing: what the node has is to be sealed into the archive soon
 
 Nodes of several versions may be asked. One that does not know a question does not answer it, and is
@@ -17,6 +19,7 @@ import trio
 from mist.broker.broker import Broker
 from mist.engine.members import MAX_ANSWER
 from mist.sessions.inspection import Kind, Page, list_page
+from mist.sessions.presence_questions import PresenceAt, PresenceSince, answer_presence
 from mist.sessions.session_table import SessionTable
 
 __all__ = [
@@ -65,7 +68,7 @@ class Seal(msgspec.Struct, frozen=True, array_like=True, tag="seal"):
     """That it is to be sealed soon what there is. The answer is empty."""
 
 
-Question = TagsAfter | ListAfter | Seal
+Question = TagsAfter | ListAfter | PresenceSince | PresenceAt | Seal
 
 _question: msgspec.msgpack.Decoder[Question] = msgspec.msgpack.Decoder(Question)
 _tags = msgspec.msgpack.Decoder(TagPage)
@@ -113,6 +116,8 @@ async def answer_question(
     if isinstance(question, Seal):
         await trio.lowlevel.checkpoint()
         return b""
+    if isinstance(question, PresenceSince | PresenceAt):
+        return await answer_presence(broker.presence, node, question)
     if isinstance(question, TagsAfter):
         return encode_question(await _tags_after(broker, question.after))
     after, inclusive = None, False
