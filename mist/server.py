@@ -367,7 +367,7 @@ async def open_server(config: Config, passed: PassedSockets | None = None) -> As
                 outbox_limits=_outbox_limits(config),
                 hub_limits=_hub_limits(config),
             )
-            hub.credentials = await open_credentials(config, registry, hub.now)
+            hub.credentials = await open_credentials(config, hub)
             if history is not None:
                 try:
                     if node is None:

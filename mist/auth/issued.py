@@ -1,10 +1,17 @@
 """Records of credentials that no registry has: made when one is checked."""
 
+from typing import Final
+
 import attrs
 
+from mist.attributes import Attributes
 from mist.auth.record import Record
+from mist.errors import CommandError
+from mist.message import GRANT, TagSet, parse_tags
 
-__all__ = ["IssuedRecord"]
+__all__ = ["IssuedRecord", "Rejected", "check_grants"]
+
+_RESERVED: Final = "mist:"  # tags that the server itself publishes with
 
 
 @attrs.frozen
@@ -28,3 +35,45 @@ class IssuedRecord(Record):
     def marks(self) -> tuple[bytes, ...]:
         """Those that there are."""
         return tuple(filter(None, (self.token_mark, self.user_mark)))
+
+
+class Rejected(Exception):
+    """A credential that isn't accepted. The text is for the client, and has nothing of it.
+
+    Attributes:
+        reason: one word for a count.
+    """
+
+    def __init__(self, reason: str, text: str) -> None:
+        super().__init__(text)
+        self.reason = reason
+
+
+def check_grants(
+    given: object, where: str, subject: str, max_tags: int
+) -> tuple[TagSet, Attributes]:
+    """Grants and attributes that come from elsewhere: `{"tags": […], "attributes": {…}}`.
+
+    Args:
+        where: they are, for the text of an error.
+        subject: who it is; empty where the attributes say so.
+        max_tags: at most.
+
+    Raises:
+        Rejected: they can't be those of a token, or grant what none may have.
+    """
+    if not isinstance(given, dict):
+        raise Rejected("grants", f"{where} has no grants: it is no object with tags")
+    tags, attributes = given.get("tags"), given.get("attributes", {})
+    if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
+        raise Rejected("grants", f"{where} has no grants: tags is no list of texts")
+    if not isinstance(attributes, dict):
+        raise Rejected("grants", f"{where}: attributes is no object")
+    if any(tag.lstrip("@>=").startswith(_RESERVED) for tag in tags):
+        raise Rejected("grants", f"{where} grants tags of the server's own (mist:)")
+    try:
+        found = parse_tags(tags, max_tags, GRANT)
+        known = Attributes.of_json({**attributes, **({"user": subject} if subject else {})})
+    except CommandError as error:
+        raise Rejected("grants", f"{where}: {error}") from None
+    return found, known

@@ -81,7 +81,7 @@ def find_conflicts(settings: Settings, *, has_secret: bool) -> Iterator[Conflict
     if settings.engine_replicas and not has_replicas(settings.engine or settings.tokens_url):
         yield ConflictError(("engine_replicas",), _no_replicas(settings.engine))
     yield from _token_conflicts(settings)
-    yield from _jwt_conflicts(settings)
+    yield from _credential_conflicts(settings)
     if settings.max_line <= settings.max_data:
         problem = f"max_line {settings.max_line} must be more than max_data {settings.max_data}"
         yield ConflictError(("max_line", "max_data"), problem)
@@ -137,11 +137,14 @@ def _token_conflicts(settings: Settings) -> Iterator[ConflictError]:
         yield ConflictError(("token_key_file", "tokens"), problem)
 
 
-def _jwt_conflicts(settings: Settings) -> Iterator[ConflictError]:
+def _credential_conflicts(settings: Settings) -> Iterator[ConflictError]:
     for name in ("jwt_issuer", "jwt_audience"):
         if getattr(settings, name) and not settings.accepts_jwts:
             problem = "no JWT is accepted: give --jwt-jwks or --jwt-secret-file"
             yield ConflictError((name, "jwt_jwks"), problem)
+    if settings.auth_url_secret_file is not None and settings.auth_url is None:
+        problem = "nothing is asked: give --auth-url"
+        yield ConflictError(("auth_url_secret_file", "auth_url"), problem)
 
 
 def _tls_conflicts(settings: Settings) -> Iterator[ConflictError]:
@@ -160,14 +163,21 @@ def _tls_conflicts(settings: Settings) -> Iterator[ConflictError]:
         yield ConflictError(("tls_cert", "tls_key"), problem)
 
 
+def _is_open(url: str) -> bool:
+    """Whether what goes to and from a URL can be read and changed on the way."""
+    return url.startswith("http://") and urlsplit(url).hostname not in _LOOPBACK
+
+
 def find_warnings(settings: Settings, *, has_secret: bool) -> Iterator[str]:
     """Settings that work and may not be intended, a line each."""
     if settings.exposed and not has_secret:
         yield f"anyone who reaches {settings.exposed[0]} may publish and register tokens (insecure)"
     if settings.jwt_jwks and not settings.jwt_audience:
         yield "JWTs that their issuer made for other services are accepted: give --jwt-audience"
+    if settings.auth_url is not None and _is_open(settings.auth_url):
+        yield "auth_url is http://: credentials can be read on the way"
     for url in settings.jwt_jwks:
-        if url.startswith("http://") and urlsplit(url).hostname not in _LOOPBACK:
+        if _is_open(url):
             yield "keys of JWTs come over http://: who is on the way may replace them"
     if settings.outbox_bytes < settings.max_data:
         yield (

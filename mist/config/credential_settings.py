@@ -1,4 +1,4 @@
-"""Settings of credentials that are issued elsewhere: JWTs."""
+"""Settings of credentials that are issued elsewhere: JWTs, and a callout."""
 
 from pathlib import Path
 
@@ -47,6 +47,22 @@ class CredentialSettings:
         metadata=about(
             kinds.seconds(1.0),
             "Longest life of a JWT; revocations are kept for as long",
+        ),
+    )
+
+    auth_url: str | None = attrs.field(
+        default=None,
+        repr=lambda url: repr(url and kinds.without_password(url)),
+        metadata=about(
+            kinds.WEB_URL,
+            "Where it is asked what a token grants that is not registered; needs the extra jwt",
+        ),
+    )
+    auth_url_secret_file: Path | None = attrs.field(
+        default=None,
+        metadata=about(
+            kinds.path(),
+            "File that holds a secret of 32 bytes or more, with which these questions are signed",
         ),
     )
 

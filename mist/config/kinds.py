@@ -38,6 +38,7 @@ __all__ = [
     "SWITCH",
     "URL",
     "WEB_OR_FILE",
+    "WEB_URL",
     "Kind",
     "Network",
     "choice",
@@ -330,6 +331,7 @@ ADVERTISE: Final = Kind(
 WEB_OR_FILE: Final = Kind(
     "URL|FILE", "http://, https:// or a path, as https://id.example/jwks.json", _parse_web_or_file
 )
+WEB_URL: Final = Kind("URL", "http:// or https://, as https://app.example/auth", _parse_web_url)
 CLAIM: Final = Kind("NAME", "the name of a claim, as https://app.example/mist", _parse_claim)
 CLAIM_VALUE: Final = Kind("TEXT", "1 to 255 characters without spaces", _parse_claim)
 KEEP: Final = Kind(

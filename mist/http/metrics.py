@@ -30,7 +30,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from mist.auth.credentials import Authority
+from mist.auth.credentials import Credentials
 from mist.broker.meters import Histogram
 from mist.broker.projection import COMPILED
 from mist.http.context import Context
@@ -99,15 +99,16 @@ class _Scrapes:
         return text
 
 
-def _counts_of(authority: Authority) -> Metric:
+def _of_credentials(credentials: Credentials) -> Metric:
     made = CounterMetricFamily(
         "mist_auth",
         "Credentials that were issued elsewhere, and what was asked for them, by outcome.",
         labels=["kind", "outcome"],
     )
-    for kind, outcomes in authority.counts.items():
-        for outcome, count in outcomes.items():
-            made.add_metric([kind, outcome], count)
+    for authority in credentials.authorities:
+        for kind, outcomes in authority.counts.items():
+            for outcome, count in outcomes.items():
+                made.add_metric([kind, outcome], count)
     return made
 
 
@@ -169,8 +170,8 @@ class _Collector(Collector):
         reasons = dict.fromkeys(_REASONS, 0) | hub.failed_auth_reasons
         reasons["other"] = max(0, hub.failed_auths.total() - sum(reasons.values()))
         yield _counter("mist_auth_failures", "Invalid credentials, by kind.", "reason", reasons)
-        for each in hub.credentials.authorities:
-            yield _counts_of(each)
+        if hub.credentials.issued:
+            yield _of_credentials(hub.credentials)
         recoveries = dict.fromkeys(_RECOVERIES, 0) | hub.recoveries
         yield _counter(
             "mist_recover",

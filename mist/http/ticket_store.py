@@ -11,6 +11,7 @@ import hmac
 import re
 import secrets
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Final
 
 import attrs
@@ -18,7 +19,10 @@ import msgspec
 import trio
 
 from mist.auth import Record
+from mist.auth.issued import IssuedRecord
+from mist.auth.issued_codec import decode_issued, encode_issued
 from mist.auth.registry import Registry
+from mist.auth.revocations import is_revoked
 from mist.config.addresses import parse_origin
 from mist.engine.contract import Engine
 
@@ -42,12 +46,28 @@ class _Ticket:
         token: the registry's id of its token.
         pages: where it may be used.
         expires: by the clock, seconds.
+        issued: the record, where the token was issued elsewhere: another token of the same user may
+            grant more. None where the registry has it.
     """
 
     digest: bytes = attrs.field(repr=False)
     token: str
     pages: Pages
     expires: float
+    issued: IssuedRecord | None = None
+
+
+class _Shared(msgspec.Struct, array_like=True):
+    """A ticket as the engine has it, until a node redeems it.
+
+    Attributes:
+        token, pages: as of a `_Ticket`.
+        issued: the record, see `mist.auth.issued_codec`; empty where the registry has it.
+    """
+
+    token: str
+    pages: list[str]
+    issued: bytes = b""
 
 
 class Tickets:
@@ -103,7 +123,9 @@ class Tickets:
         return text
 
     def _enter(self, digest: bytes, record: Record, pages: Pages) -> None:
-        self._tickets[digest] = _Ticket(digest, record.id, pages, self._clock() + LIFETIME)
+        issued = record if isinstance(record, IssuedRecord) else None
+        until = self._clock() + LIFETIME
+        self._tickets[digest] = _Ticket(digest, record.id, pages, until, issued)
         self._records[record.id] = record
         self._by_token.setdefault(record.id, {})[digest] = None
 
@@ -119,7 +141,10 @@ class Tickets:
             return
         record = self._records[found.token]
         self._forget(found)
-        value = msgspec.json.encode([record.id, sorted(found.pages)])
+        shared: list[object] = [record.id, sorted(found.pages)]
+        if found.issued is not None:
+            shared.append(encode_issued(self._registry, found.issued, _name(ticket)))
+        value = msgspec.json.encode(shared)
         await self._engine.put_once(_name(ticket), value, LIFETIME)
 
     async def bring(self, ticket: str) -> None:
@@ -133,10 +158,15 @@ class Tickets:
         value = await self._engine.take(_name(ticket))
         if value is None:
             return
-        token, pages = msgspec.json.decode(value, type=tuple[str, list[str]])
-        record = self._registry.find(token)
+        shared = msgspec.json.decode(value, type=_Shared)
+        record: Record | None = None
+        if not shared.issued:
+            record = self._registry.find(shared.token)
+        else:
+            with suppress(ValueError):  # made with another key
+                record = decode_issued(self._registry, shared.issued, _name(ticket))
         if record is not None:  # or else it was revoked
-            self._enter(self._digest(ticket), record, frozenset(pages))
+            self._enter(self._digest(ticket), record, frozenset(shared.pages))
 
     def redeem(self, ticket: str, pages: Pages) -> Record | None:
         """Use up a ticket; also from the wrong page, where it must have been stolen.
@@ -156,8 +186,10 @@ class Tickets:
         # in constant time keeps it so should the lookup change.
         if found is None or not hmac.compare_digest(found.digest, digest):
             return None
-        record = self._records[found.token]
+        record = found.issued or self._records[found.token]
         self._forget(found)
+        if found.issued is not None and is_revoked(self._registry, found.issued):
+            return None
         if found.expires <= self._clock() or found.pages.isdisjoint(pages):
             return None
         if record.expired(self._registry.now()):

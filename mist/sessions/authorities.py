@@ -1,48 +1,51 @@
 """Opening what tells which credentials are good, as a server is configured."""
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import trio
 
 from mist.auth.credentials import Authority, Credentials
-from mist.auth.registry import Registry
+from mist.auth.issued import IssuedRecord
+from mist.auth.secret_file import read_secret_file
 from mist.config import Config
 from mist.errors import StartupError
+from mist.sessions.hub import Hub
 
 __all__ = ["open_credentials"]
 
 
-async def open_credentials(
-    config: Config, registry: Registry, clock: Callable[[], float]
-) -> Credentials:
+async def open_credentials(config: Config, hub: Hub) -> Credentials:
     """The credentials that a server accepts. `Credentials.run` has to be running for logins.
-
-    Args:
-        clock: Unix seconds, by which credentials expire.
 
     Raises:
         StartupError: one line that says why not: a file can't be read, an extra is missing.
     """
-    jwt = await _open_jwt(config, registry, clock) if config.accepts_jwts else None
-    return Credentials(registry, jwt)
+    jwt = await _open_jwt(config, hub) if config.accepts_jwts else None
+    callout = await _open_callout(config.auth_url, config, hub) if config.auth_url else None
+    return Credentials(hub.registry, jwt, callout)
 
 
-async def _open_jwt(config: Config, registry: Registry, clock: Callable[[], float]) -> Authority:
+@contextmanager
+def _extra(what: str) -> Iterator[None]:
     try:
-        from mist.auth.jwt.claims import Expectations
-        from mist.auth.jwt.key_set import KeySet, Source
-        from mist.auth.jwt.keys import read_secret_key
-        from mist.auth.jwt.verifier import Verifier
-        from mist.auth.web import Web
+        yield
     except ImportError as error:  # joserfc, httpx
         raise StartupError(
-            f"JWTs: {error.name} is missing; pip install 'mist-pubsub[jwt]'"
+            f"{what}: {error.name} is missing; pip install 'mist-pubsub[jwt]'"
         ) from error
-    secret_file = config.jwt_secret_file
-    secrets = []
-    if secret_file is not None:
-        secrets.append(await trio.to_thread.run_sync(read_secret_key, secret_file))
+
+
+async def _open_jwt(config: Config, hub: Hub) -> Authority:
+    with _extra("JWTs"):
+        from mist.auth.jwt.claims import Expectations
+        from mist.auth.jwt.key_set import KeySet, Source
+        from mist.auth.jwt.keys import secret_key
+        from mist.auth.jwt.verifier import Verifier
+        from mist.auth.web import Web
+    secret = await _secret(config.jwt_secret_file, "JWTs")
     web = Web(4, proxies=True)
     sources = [Source(place if "://" in place else Path(place), web) for place in config.jwt_jwks]
     for source in sources:
@@ -54,4 +57,43 @@ async def _open_jwt(config: Config, registry: Registry, clock: Callable[[], floa
         config.jwt_max_age,
         config.max_tags_per_token,
     )
-    return Verifier(KeySet(sources, secrets), web, registry, expected, clock)
+    keys = KeySet(sources, [] if secret is None else [secret_key(secret)])
+    return Verifier(keys, web, hub.registry, expected, hub.now)
+
+
+async def _open_callout(url: str, config: Config, hub: Hub) -> Authority:
+    with _extra("--auth-url"):
+        from mist.auth.callout.logins import LoginCallout
+        from mist.auth.callout.questions import Questions
+        from mist.auth.web import Web
+    secret = await _secret(config.auth_url_secret_file, "--auth-url")
+    questions = Questions(url, Web(64, proxies=False), secret, hub.now)
+    return LoginCallout(
+        questions,
+        hub.registry,
+        config.max_tags_per_token,
+        hub.now,
+        in_use=partial(_in_use, hub),
+        replace=partial(_replace, hub),
+    )
+
+
+async def _secret(path: Path | None, what: str) -> bytes | None:
+    if path is None:
+        return None
+    return await trio.to_thread.run_sync(read_secret_file, path, what)
+
+
+def _in_use(hub: Hub, record: IssuedRecord) -> bool:
+    """Whether any session has this very record."""
+    return any(session.record is record for session in hub.sessions.of_token(record.id))
+
+
+def _replace(hub: Hub, old: IssuedRecord, new: IssuedRecord | None) -> None:
+    """Give sessions another record, or end them, where it is None or another user's."""
+    if new is not None and new.id != old.id:
+        new = None
+    for session in hub.sessions.of_token(old.id):
+        if session.record is old:
+            session.token_changed(new)
+    hub.flush_scheduler.flush()

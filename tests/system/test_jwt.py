@@ -15,6 +15,7 @@ from mist.server import Server
 from tests.auth.jwt.issuer import claims, sign, write_jwks
 from tests.endpoints import LISTEN, RECEIVERS, SCENARIOS, Receive, Scenario, publish_http, web
 from tests.http.client import request
+from tests.http.events import listen
 from tests.servers import running
 from tests.transports.lines import talk
 
@@ -268,3 +269,130 @@ async def test_no_part_of_a_jwt_is_logged_or_counted(
     for text in (good, bad):
         for part in text.split("."):
             assert part not in caplog.text + metrics + shown
+
+
+# how a session ends
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[Server]:
+    async with serving(tmp_path) as server:
+        yield server
+
+
+def soon() -> str:
+    """A token that expires in a moment."""
+    return token(exp=time.time() + 0.6, jti="soon")
+
+
+async def ended_frames(server: Server, text: str) -> str:
+    async with web(server, "/subscribe/websocket", text, ["mist.v1"]) as socket:
+        await socket.send_message('{"command":"subscribe","tags":["urgent"]}')
+        assert json.loads(await socket.get_message())["success"]
+        with pytest.raises(ConnectionClosed) as closed:
+            await socket.get_message()
+        assert closed.value.reason is not None
+        return f"{closed.value.reason.code} {closed.value.reason.reason}"
+
+
+async def ended_lines(server: Server, text: str) -> str:
+    async with talk(server) as peer:
+        assert await peer.ask(f"auth {text}\nsubscribe urgent\n".encode()) == []
+        return (await peer.rest()).decode()
+
+
+async def ended_subjects(server: Server, text: str) -> str:
+    async with talk(server, 3) as peer:
+        await peer.line()
+        await peer.send(f'CONNECT {{"verbose":false,"auth_token":"{text}"}}\r\nPING\r\n'.encode())
+        assert await peer.line() == b"PONG\r\n"
+        return (await peer.rest()).decode()
+
+
+async def ended_stream(server: Server, text: str) -> str:
+    async with listen(server, "tags=urgent", {"X-Auth-Token": text}) as stream:
+        await stream.get("ready")
+        return json.dumps(await stream.get("end"))
+
+
+async def ended_poll(server: Server, text: str) -> str:
+    path = "/v1/poll?tags=urgent&timeout=20"
+    answer = await request(server, "GET", path, {"Authorization": f"Bearer {text}"})
+    return f"{answer.status} {answer.json()['detail']}"
+
+
+ENDS = {
+    "frames": (ended_frames, "4401 token {}"),
+    "subjects": (ended_subjects, "-ERR 'User Authentication {}'\r\n"),
+    "stream": (ended_stream, '{{"code": 4401, "reason": "token {}"}}'),
+    "poll": (ended_poll, "401 token {}"),
+}
+
+
+@pytest.mark.parametrize("way", ENDS)
+async def test_a_session_ends_when_its_jwt_expires(server: Server, way: str) -> None:
+    end, said = ENDS[way]
+    with trio.fail_after(10):
+        assert (await end(server, soon())).lower() == said.format("expired").lower()
+
+
+async def test_a_line_ends_when_its_jwt_expires(server: Server) -> None:
+    with trio.fail_after(10):
+        assert await ended_lines(server, soon()) == "error Token expired\n"
+
+
+async def test_another_jwt_in_band_goes_on_where_the_first_one_ends(server: Server) -> None:
+    async with (
+        web(server, "/subscribe/websocket", soon(), ["mist.v1"]) as socket,
+        talk(server) as peer,
+    ):
+        await socket.send_message('{"command":"subscribe","tags":["urgent"]}')
+        assert json.loads(await socket.get_message())["success"]
+        await peer.ask(f"auth {soon()}\nsubscribe urgent\n".encode())
+        await socket.send_message(json.dumps({"command": "auth", "token": token(jti="next")}))
+        assert json.loads(await socket.get_message())["success"]
+        assert await peer.ask(f"auth {token(jti='next')}\n".encode()) == []
+        await trio.sleep(0.8)
+        await publish_http(server, ALL, "hello", "")
+        assert json.loads(await socket.get_message())["data"] == "hello"
+        assert (await peer.line()).endswith(b" hello\n")
+
+
+async def test_another_jwt_in_band_that_is_bad_ends_the_session(server: Server) -> None:
+    async with web(server, "/subscribe/websocket", token(), ["mist.v1"]) as socket:
+        await socket.send_message(json.dumps({"command": "auth", "token": token("other")}))
+        assert json.loads(await socket.get_message())["error"] == "Unauthorized"
+        with pytest.raises(ConnectionClosed):
+            await socket.get_message()
+
+
+async def test_another_jwt_with_less_takes_subscriptions_away(server: Server) -> None:
+    async with web(server, "/subscribe/websocket", token(), ["mist.v1"]) as socket:
+        await socket.send_message('{"command":"subscribe","tags":["urgent"]}')
+        assert json.loads(await socket.get_message())["success"]
+        less = token(mist={"tags": ["other"]})
+        await socket.send_message(json.dumps({"command": "auth", "token": less}))
+        answers = [json.loads(await socket.get_message()) for _ in range(2)]
+        assert {"success": True, "command": "auth"} in answers
+        assert any("urgent" in json.dumps(answer) for answer in answers)
+
+
+async def test_a_ticket_has_what_its_own_jwt_grants(server: Server) -> None:
+    page = {"Origin": "http://localhost:3000"}
+    tickets = []
+    for grants in (["other"], ["urgent"]):  # of the same user
+        headers = {"X-Auth-Token": token(mist={"tags": grants}), **page}
+        answer = await request(server, "POST", "/v1/tickets", headers, json={})
+        tickets.append(answer.json()["ticket"])
+    for ticket, status in zip(tickets, (403, 200), strict=True):
+        path = f"/v1/poll?tags=urgent&timeout=0&ticket={ticket}"
+        assert (await request(server, "GET", path, page)).status == status
+
+
+async def test_a_ticket_dies_with_its_jwt(server: Server) -> None:
+    page = {"Origin": "http://localhost:3000"}
+    headers = {"X-Auth-Token": soon(), **page}
+    ticket = (await request(server, "POST", "/v1/tickets", headers, json={})).json()["ticket"]
+    await trio.sleep(0.7)
+    path = f"/v1/poll?tags=urgent&timeout=0&ticket={ticket}"
+    assert (await request(server, "GET", path, page)).status == 401

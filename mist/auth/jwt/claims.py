@@ -17,26 +17,13 @@ import attrs
 import msgspec
 
 from mist.attributes import Attributes
-from mist.errors import CommandError
-from mist.message import GRANT, TagSet, parse_tags
+from mist.auth.issued import Rejected, check_grants
+from mist.message import TagSet
 
-__all__ = ["LEEWAY", "Claims", "Expectations", "Rejected", "check_grants", "read_claims"]
+__all__ = ["LEEWAY", "Claims", "Expectations", "read_claims"]
 
 LEEWAY: Final = 30.0  # seconds
 _MAX_TEXT: Final = 255  # characters of `sub` and `jti`
-_RESERVED: Final = "mist:"  # tags that the server itself publishes with
-
-
-class Rejected(Exception):
-    """A token that isn't accepted. The text is for the client; it never has any of the token.
-
-    Attributes:
-        reason: one word for a count.
-    """
-
-    def __init__(self, reason: str, text: str) -> None:
-        super().__init__(text)
-        self.reason = reason
 
 
 @attrs.frozen
@@ -143,33 +130,3 @@ def _audience(claims: dict[str, Any]) -> list[str]:
     value = claims.get("aud", [])
     several = value if isinstance(value, list) else [value]
     return [each for each in several if isinstance(each, str)]
-
-
-def check_grants(
-    given: object, where: str, subject: str, max_tags: int
-) -> tuple[TagSet, Attributes]:
-    """Grants and attributes that come from elsewhere: `{"tags": […], "attributes": {…}}`.
-
-    Args:
-        where: they are, for the text of an error.
-        subject: who it is; empty where the attributes say so.
-        max_tags: at most.
-
-    Raises:
-        Rejected: they can't be those of a token, or grant what none may have.
-    """
-    if not isinstance(given, dict):
-        raise Rejected("grants", f"{where} has no grants: it is no object with tags")
-    tags, attributes = given.get("tags"), given.get("attributes", {})
-    if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
-        raise Rejected("grants", f"{where} has no grants: tags is no list of texts")
-    if not isinstance(attributes, dict):
-        raise Rejected("grants", f"{where}: attributes is no object")
-    if any(tag.lstrip("@>=").startswith(_RESERVED) for tag in tags):
-        raise Rejected("grants", f"{where} grants tags of the server's own (mist:)")
-    try:
-        found = parse_tags(tags, max_tags, GRANT)
-        known = Attributes.of_json({**attributes, **({"user": subject} if subject else {})})
-    except CommandError as error:
-        raise Rejected("grants", f"{where}: {error}") from None
-    return found, known

@@ -16,7 +16,6 @@ import base64
 import itertools
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final
 
 import attrs
@@ -25,16 +24,13 @@ from joserfc.errors import JoseError
 from joserfc.jwk import ECKey, OctKey, OKPKey, RSAKey
 from joserfc.jws import JWSRegistry
 
-from mist.errors import StartupError
-
-__all__ = ["ALGORITHMS", "MAX_JWKS", "Key", "parse_jwks", "read_secret_key"]
+__all__ = ["ALGORITHMS", "MAX_JWKS", "Key", "parse_jwks", "secret_key"]
 
 MAX_JWKS: Final = 256 * 1024  # bytes
 MAX_KEYS: Final = 100  # of one set
 MAX_KID: Final = 255  # characters
 _RSA_BITS: Final = range(2_048, 4_097)
 _RSA_EXPONENT_BITS: Final = 32  # 65,537 has 17
-_SECRET_BYTES: Final = range(32, 4_097)  # RFC 7518, 3.2: as many as the hash at least
 
 _BASE64URL: Final = re.compile(r"[\w-]{1,2048}", re.ASCII)
 _RSA: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
@@ -151,21 +147,6 @@ def _bits(number: str | None) -> int:
     return int.from_bytes(raw, "big").bit_length()
 
 
-def read_secret_key(path: Path) -> Key:
-    """The secret in a file, for HS256; one line end is ignored. Blocks.
-
-    Raises:
-        StartupError: one line that says why not.
-    """
-    try:
-        with path.open("rb") as file:
-            secret = file.read(_SECRET_BYTES[-1] + 3)
-    except OSError as error:
-        raise StartupError(f"JWT secret file {path}: {error.strerror}") from error
-    secret = secret.removesuffix(b"\n").removesuffix(b"\r")
-    if len(secret) not in _SECRET_BYTES:
-        raise StartupError(
-            f"JWT secret file {path}: it has {len(secret)} bytes; expected {_SECRET_BYTES[0]} to "
-            f"{_SECRET_BYTES[-1]:,}, of which nobody can guess any"
-        )
+def secret_key(secret: bytes) -> Key:
+    """A key for HS256."""
     return Key("", frozenset({"HS256"}), OctKey.import_key(secret))

@@ -6,7 +6,8 @@ from typing import Any
 import attrs
 import pytest
 
-from mist.auth.jwt.claims import Expectations, Rejected, check_grants, read_claims
+from mist.auth.issued import Rejected, check_grants
+from mist.auth.jwt.claims import Expectations, read_claims
 
 NOW = 1_800_000_000.0
 GOOD: dict[str, Any] = {

@@ -2,13 +2,11 @@
 
 import hmac
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mist.auth.jwt.keys import MAX_JWKS, MAX_KEYS, parse_jwks, read_secret_key
-from mist.errors import StartupError
+from mist.auth.jwt.keys import MAX_JWKS, MAX_KEYS, parse_jwks, secret_key
 from tests.auth.jwt.issuer import KEYS, SECRET, part, public
 
 RSA_ALGORITHMS = {"RS256", "RS384", "RS512", "PS256", "PS384", "PS512"}
@@ -97,22 +95,9 @@ def test_a_private_key_is_not_used() -> None:
         parse(private)
 
 
-@pytest.mark.parametrize("ending", [b"", b"\n", b"\r\n"])
-def test_a_secret_is_read_without_its_line_end(tmp_path: Path, ending: bytes) -> None:
-    path = tmp_path / "secret"
-    path.write_bytes(SECRET + ending)
-    key = read_secret_key(path)
+def test_a_secret_verifies_hs256_alone() -> None:
+    key = secret_key(SECRET)
     assert key.algorithms == {"HS256"}
     assert key.verifies("HS256", b"x", hmac.digest(SECRET, b"x", "sha256"))
     assert not key.verifies("HS512", b"x", hmac.digest(SECRET, b"x", "sha512"))
     assert SECRET.decode() not in repr(key)
-
-
-@pytest.mark.parametrize("size", [0, 31, 5_000])
-def test_a_secret_of_a_wrong_length_is_refused(tmp_path: Path, size: int) -> None:
-    path = tmp_path / "secret"
-    path.write_bytes(b"x" * size)
-    with pytest.raises(StartupError, match="expected 32 to 4,096"):
-        read_secret_key(path)
-    with pytest.raises(StartupError, match="No such file"):
-        read_secret_key(tmp_path / "missing")
