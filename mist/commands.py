@@ -123,12 +123,15 @@ class Since:
         last: the last so many messages that match; None where `after` is given.
         epoch: the log that `after` belongs to; None for this one, unchecked.
         literal: whether an id beyond the newest stands for itself, with nothing behind it yet.
+        latest: of what is replayed, only the newest message of each tag with this pattern, see
+            `mist.history.latest`; empty for all of it.
     """
 
     after: int | None = None
     last: int | None = None
     epoch: str | None = None
     literal: bool = False
+    latest: str = ""
 
     def start(self, epoch: str, newest: int) -> int:
         """The id after which to read, where `last` isn't given.

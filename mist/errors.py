@@ -13,7 +13,7 @@ person who reads it, and never holds a token or a secret.
     │   ├── InvalidAudience, ClientTaken
     │   ├── TooManySubscriptions, NotSubscribed
     │   ├── PresenceOff, TooManyWatches
-    │   ├── HistoryOff, InvalidPosition, KeyConflict
+    │   ├── HistoryOff, LatestOff, InvalidPosition, KeyConflict
     │   ├── HistoryUnavailable
     │   │   └── HistoryDamaged
     │   └── Unauthorized
@@ -48,6 +48,7 @@ __all__ = [
     "InvalidTag",
     "InvalidToken",
     "KeyConflict",
+    "LatestOff",
     "LineTooLong",
     "MistError",
     "NotAllowed",
@@ -301,6 +302,13 @@ class HistoryOff(CommandError):
 
     code = "history_off"
     message = "History is off"
+
+
+class LatestOff(CommandError):
+    """The latest values of these tags are not kept: no `--latest` covers them."""
+
+    code = "latest_off"
+    message = "Latest values are off"
 
 
 class InvalidPosition(CommandError):

@@ -55,6 +55,7 @@ __all__ = [
     "explain_invalid_tag",
     "format_tags",
     "has_more_strings",
+    "is_tag_pattern",
     "occurs_more",
     "parse_tag_list",
     "parse_tags",
@@ -225,6 +226,19 @@ def check_tag(tag: str, use: TagUse = PUBLISH) -> str:
     if _utf8_length(tag, InvalidTag) > MAX_TAG:
         raise InvalidTag
     return tag
+
+
+def is_tag_pattern(text: str) -> bool:
+    """Whether it may be a tag, or the beginning of tags and `*`.
+
+    `order:*` matches order:1 and `order:`; `order` matches only itself; `*` alone is every tag.
+    """
+    if not text or " " in text or "," in text or _has_control(text):
+        return False
+    try:
+        return _utf8_length(text, InvalidTag) <= MAX_TAG
+    except InvalidTag:
+        return False
 
 
 def occurs_more(mark: bytes, text: bytes, most: int) -> bool:

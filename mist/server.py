@@ -348,6 +348,8 @@ async def open_server(config: Config, passed: PassedSockets | None = None) -> As
                 history = await open_history(
                     config.history_url, durability=Durability(config.durability)
                 )
+            if history is not None:
+                await history.keep_latest(config.latest)
             # Behind the node: what a checkpoint has brought is not older than the tokens then are.
             registry = await open_tokens(
                 config.tokens_url,

@@ -69,6 +69,7 @@ from mist.client.errors import (
     BadArgument,
     HistoryOff,
     HistoryUnavailable,
+    LatestOff,
     MessagesLost,
     NoEventLoop,
     RegistryUnavailable,
@@ -79,7 +80,7 @@ from mist.client.errors import (
     Unsupported,
 )
 from mist.client.options import State
-from mist.client.position import Position
+from mist.client.position import Latest, Position
 from mist.client.subscription import Gap, Subscription
 from mist.errors import ClientClosed, ClientError, ConnectError, ConnectionLost, RemoteError
 from mist.message import Message
@@ -96,6 +97,8 @@ __all__ = [
     "Gap",
     "HistoryOff",
     "HistoryUnavailable",
+    "Latest",
+    "LatestOff",
     "Message",
     "MessagesLost",
     "NoEventLoop",

@@ -15,7 +15,7 @@ from mist.client.arguments import payload, tag_set, token_text, unix_seconds
 from mist.client.errors import BadArgument, Unframable, Unsupported
 from mist.client.line_codec import decode_text
 from mist.client.options import State
-from mist.client.position import Position, parse_position
+from mist.client.position import Position, Start, parse_position
 from mist.client.publisher import Publisher
 from mist.client.state import ClientState
 from mist.client.subscription import Gap, Subscription
@@ -158,7 +158,7 @@ class Client:
         queue: int = _QUEUE,
         raise_on_gap: bool = False,
         on_gap: Callable[[Gap], None] | None = None,
-        since: int | tuple[str, int] | Position | None = None,
+        since: Start | None = None,
     ) -> AsyncIterator[Subscription]:
         """Receive messages that carry all of `tags`, for the length of the block.
 
@@ -174,12 +174,13 @@ class Client:
             on_gap: called when reading reaches a gap.
             since: where in the server's history to begin: an id (messages after it; 0 is all
                 that is kept), a `Position` or a pair of epoch and id, or -N for the last N
-                that match. The replay continues with live messages, without a gap or a
+                that match; or `Latest("order:*")`, of each such tag the newest message that
+                matches. The replay continues with live messages, without a gap or a
                 duplicate. None is live messages only. The block begins when the replay does.
 
         Raises:
             EmptyTag, InvalidTag, TooManyTags, InvalidPosition: nothing was sent.
-            HistoryOff, HistoryUnavailable: with `since`.
+            HistoryOff, LatestOff, HistoryUnavailable: with `since`.
             RemoteError: the server refused it: not granted, too many subscriptions.
         """
         found = tag_set(tags, self._limits.subscription_tags, ASK)

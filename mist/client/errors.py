@@ -12,6 +12,7 @@
     │   └── Unconfirmed         messages were written, and never confirmed
     ├── RemoteError             the server answered with an error
     │   ├── HistoryOff          it keeps no messages
+    │   ├── LatestOff           it keeps no latest values of these tags
     │   ├── HistoryUnavailable  it can't write or read its history now
     │   └── RegistryUnavailable  it can't tell now which tokens are valid
     ├── MessagesLost            a subscription missed messages at this point
@@ -37,6 +38,7 @@ __all__ = [
     "BadArgument",
     "HistoryOff",
     "HistoryUnavailable",
+    "LatestOff",
     "MessagesLost",
     "NoEventLoop",
     "RegistryUnavailable",
@@ -139,6 +141,15 @@ class HistoryOff(RemoteError):
         super().__init__(errors.HistoryOff.message)
 
 
+class LatestOff(RemoteError):
+    """The server doesn't keep the latest values of these tags."""
+
+    code = "latest_off"
+
+    def __init__(self) -> None:
+        super().__init__(errors.LatestOff.message)
+
+
 class HistoryUnavailable(RemoteError):
     """The server can't write or read its history, e.g. on a full disk. Nothing was stored."""
 
@@ -162,6 +173,8 @@ def remote_error(text: str) -> RemoteError:
     match text:
         case errors.HistoryOff.message:
             return HistoryOff()
+        case errors.LatestOff.message:
+            return LatestOff()
         case errors.HistoryUnavailable.message:
             return HistoryUnavailable()
         case errors.RegistryUnavailable.message:

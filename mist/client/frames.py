@@ -157,6 +157,8 @@ def _subscribe(command: Resume) -> _Frame:
 
 
 def _position(since: Since) -> object:
+    if since.latest:
+        return {"latest": since.latest}
     if since.last is not None:
         return -since.last
     return since.after if since.epoch is None else {"epoch": since.epoch, "id": since.after}

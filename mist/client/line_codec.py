@@ -104,6 +104,8 @@ def _resume(command: Resume) -> bytes:
 
 
 def _position(since: Since) -> str:
+    if since.latest:
+        return f"latest={since.latest}"
     if since.last is not None:
         return f"-{since.last}"
     return f"{since.after}" if since.epoch is None else f"{since.epoch}:{since.after}"

@@ -4,9 +4,9 @@ import attrs
 
 from mist.commands import Since
 from mist.errors import InvalidPosition
-from mist.protocols.positions import position
+from mist.protocols.positions import latest, position
 
-__all__ = ["Position", "ServerHistory", "parse_position"]
+__all__ = ["Latest", "Position", "ServerHistory", "Start", "parse_position"]
 
 
 @attrs.frozen
@@ -20,6 +20,21 @@ class Position:
 
     epoch: str
     id: int
+
+
+@attrs.frozen
+class Latest:
+    """In the place of a position: of each tag that matches, only the newest message.
+
+    Attributes:
+        pattern: the beginning of tags and `*`, as `order:*`; or a tag.
+    """
+
+    pattern: str
+
+
+Start = int | tuple[str, int] | Position | Latest
+"""Where a subscription begins in the history; see `Client.subscribe`."""
 
 
 @attrs.define
@@ -60,11 +75,11 @@ class ServerHistory:
             self.available = None  # there is a history after all: ask at the next connection
 
 
-def parse_position(since: int | tuple[str, int] | Position) -> Since:
-    """The command's form of an id, -N, a pair of epoch and id, or a `Position`.
+def parse_position(since: Start) -> Since:
+    """The command's form of an id, -N, a pair of epoch and id, a `Position`, or `Latest`.
 
     Raises:
-        InvalidPosition: out of range, or -N with an epoch.
+        InvalidPosition: out of range, -N with an epoch, or no pattern.
     """
     match since:
         case bool():  # which Python takes for an integer
@@ -73,5 +88,7 @@ def parse_position(since: int | tuple[str, int] | Position) -> Since:
             return position(since)
         case Position(epoch, id_) | (str(epoch), int(id_)):
             return position(id_, epoch)
+        case Latest(str(pattern)):
+            return latest(pattern)
         case _:
             raise InvalidPosition

@@ -76,6 +76,8 @@ def find_conflicts(settings: Settings, *, has_secret: bool) -> Iterator[Conflict
     yield from _tls_conflicts(settings)
     if settings.archive is not None and settings.history_url is None:
         yield ConflictError(("archive", "history"), "an archive is made of the history: keep one")
+    if settings.latest and settings.history_url is None:
+        yield ConflictError(("latest", "history"), "latest values are of the history: keep one")
     if settings.engine is not None and settings.history_url is None:
         yield ConflictError(("engine", "history"), "a node needs a history, to mirror the engine's")
     if settings.engine_replicas and not has_replicas(settings.engine or settings.tokens_url):

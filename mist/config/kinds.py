@@ -21,7 +21,7 @@ from mist.config import paths
 from mist.config.addresses import SCHEMES, Listen, parse_host, parse_origin
 from mist.config.places import is_memory, is_network
 from mist.history.retention import Rule
-from mist.message import EVENTS
+from mist.message import EVENTS, is_tag_pattern
 
 __all__ = [
     "ADVERTISE",
@@ -30,6 +30,7 @@ __all__ = [
     "HISTORY",
     "HOST",
     "KEEP",
+    "LATEST",
     "LISTEN",
     "NETWORK",
     "NODE",
@@ -276,6 +277,12 @@ def _parse_pattern(text: str) -> str:
     return text
 
 
+def _parse_latest(text: str) -> str:
+    if not is_tag_pattern(text):
+        raise ValueError("it can't be the beginning of a tag")
+    return text
+
+
 def _parse_secret(text: str) -> str:
     """`text`, where `auth {secret}` of the line protocol can carry it.
 
@@ -341,6 +348,7 @@ KEEP: Final = Kind(
     show=_show_rule,
 )
 PRESENCE: Final = Kind("TAG", "a tag, or the beginning of tags and *, as room:*", _parse_pattern)
+LATEST: Final = Kind("TAG", "a tag, or the beginning of tags and *, as order:*", _parse_latest)
 SECRET: Final = Kind(
     "TEXT",
     f"1 to {_MAX_SECRET} bytes of UTF-8 without spaces and control characters",

@@ -154,6 +154,15 @@ class Settings(CredentialSettings):
             repeatable=True,
         ),
     )
+    latest: tuple[str, ...] = attrs.field(
+        default=(),
+        metadata=about(
+            kinds.LATEST,
+            "Tags of which the newest message is indexed, for subscribers that ask for latest "
+            "values: order:*",
+            repeatable=True,
+        ),
+    )
     secret: str | None = attrs.field(
         default=None,
         repr=False,

@@ -31,6 +31,7 @@ How it is built, from the outside in:
     layout          a block as bytes: `encoding` makes it, `block` and `part` read it, and
                     `block_cache` keeps those read last (`recent`); `postings`, `columns`;
                     `pieces` reads what a search needs of one
+    latest          the newest message of each tag with a prefix: an index beside the log
     compaction      joins small blocks, so that a log that came in slowly is read fast
 
 A message is in the log before anyone receives it. So no client ever holds an id that a crash
@@ -47,6 +48,7 @@ import attrs
 from mist.errors import HistoryDamaged, HistoryUnavailable
 from mist.history.commits import Bulk, Commit, Mark
 from mist.history.erasure import Erased, Erasure
+from mist.history.latest.query import LatestQuery
 from mist.history.leaps import Leap, Reading
 from mist.history.mirroring import Mirror
 from mist.history.numbering import ChannelPosition
@@ -82,6 +84,7 @@ __all__ = [
     "HistoryUnavailable",
     "Key",
     "KeyRecord",
+    "LatestQuery",
     "Mark",
     "Mirror",
     "Page",
@@ -290,6 +293,53 @@ class History(ABC):
         Returns:
             `after` for a `read` of exactly those; or of all that match, where they are fewer.
             An id rather than the messages, since `n` may be a million.
+        """
+
+    @abstractmethod
+    async def keep_latest(self, patterns: Sequence[str]) -> None:
+        """Keep the latest values of tags from now on, for `latest`; also of what there is.
+
+        Call it once, when the log was opened. Not called, nothing is done for it. The index is
+        brought up by `compact`, or when it is asked.
+
+        Args:
+            patterns: see `mist.message.is_tag_pattern`; none to keep none any more.
+
+        Raises:
+            StartupError: there can't be a file for it beside the log.
+        """
+
+    @property
+    @abstractmethod
+    def latest_patterns(self) -> Sequence[str]:
+        """The patterns of the tags whose latest values are kept."""
+
+    @abstractmethod
+    async def latest(
+        self,
+        query: LatestQuery,
+        selection: Selection | None = None,
+        *,
+        after: int = 0,
+        upto: int | None = None,
+        limit: int = 2 * MAX_GROUP,
+        max_bytes: int = 2 << 20,
+        packed: bool = False,
+    ) -> Page:
+        """The next page of latest values: of each tag that matches the query's pattern, the newest
+        of those messages that are selected and that the reader may get. By ascending ids.
+
+        What is appended meanwhile counts: a message that is no longer the newest is left out,
+        also where the newest has an id above `upto`. So read on from there, or follow live.
+
+        Args:
+            query: one for all pages of a replay.
+            selection, after, upto, limit, max_bytes, packed: see `read`. A page may be empty
+                though there is more.
+
+        Raises:
+            LatestOff: these are not kept.
+            HistoryDamaged: only once everything ahead of the block has been read.
         """
 
     @abstractmethod

@@ -16,7 +16,7 @@ from mist.history.part import HEAD_LENGTH, Columns, Part, pick
 from mist.history.pieces import AnyRow, Pieces
 from mist.history.postings import Postings, pack_postings, same_hashes
 from mist.history.recent import Recent
-from mist.history.record import MAX_ID, Packed, Stored
+from mist.history.record import MAX_ID, Packed, Stored, cut
 from mist.history.selection import Selection
 from mist.wire import Entry, TagList
 
@@ -137,6 +137,16 @@ class Block:
             raise self._damaged("it holds ids of the next block")
         return firsts
 
+    @property
+    def firsts(self) -> Sequence[int]:
+        """The first id of each run."""
+        return self._firsts
+
+    def run_of(self, id_: int) -> int | None:
+        """The number of the run that has an id; None where none has."""
+        run = bisect_right(self._firsts, id_) - 1
+        return run if run >= 0 and id_ < self._firsts[run] + self.columns.counts[run] else None
+
     def _damaged(self, reason: str) -> HistoryDamaged:
         return HistoryDamaged(self.head.first, reason, self.head.last)
 
@@ -245,6 +255,41 @@ class Block:
             _length_of_first(skip, self._data(runs[0])) if skip else 0,
             _length_of_last(beyond, self._data(runs[-1])) if beyond else 0,
         )
+
+    def single(self, selection: Selection | None, ids: Sequence[int]) -> list[Stored]:
+        """Those of some messages that are there and selected, each an entry by itself.
+
+        Args:
+            ids: ascending, at least one.
+        """
+        chosen = self._choose(selection, ids[0] - 1, ids[-1])
+        wanted = chosen if isinstance(chosen, range) else set(chosen)
+        # Of a run, at most one is asked for.
+        of_run = {
+            run: id_ for id_ in ids if (run := self.run_of(id_)) is not None and run in wanted
+        }
+        if not of_run:
+            return []
+        runs = list(of_run)
+        if self._pieces is not None and len(runs) > 1:
+            self._read_ahead(self._pieces, runs)
+        count = sum(pick(self.columns.counts, runs))
+        stored = self.stored(Part(self.head, self.columns, runs, count, ids[-1]))
+        if count == len(runs):
+            return stored
+        asked = iter(of_run.values())
+        return [
+            attrs.evolve(
+                each,
+                entries=[
+                    cut(entry, id_ - first, 1)
+                    for first, entry, id_ in zip(each.firsts, each.entries, own, strict=True)
+                ],
+                firsts=own,
+            )
+            for each in stored
+            for own in [list(islice(asked, len(each.entries)))]
+        ]
 
     def packed(self, part: Part) -> Packed:
         """A part of this block to be unpacked later. What has been read in parts is so little

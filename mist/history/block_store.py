@@ -279,6 +279,22 @@ class BlockStore(ABC):
         """Record that, in the place of what was. Durable on return, or not done."""
 
     @abstractmethod
+    def note_removals(self, *, on: bool) -> bool:
+        """Have removals noted from now on, or no longer. Returns whether they were before."""
+
+    @abstractmethod
+    def removals(self, limit: int) -> Sequence[tuple[int, int, int]]:
+        """The first `limit` removals that are noted: number, first and last id of a range.
+
+        In a range, some messages may have been removed by a `change` of the state, which is one
+        of retention or erasure. From 0 on: all that was is gone. Nothing where none are noted.
+        """
+
+    @abstractmethod
+    def forget_removals(self, upto: int) -> None:
+        """Forget removals up to this number."""
+
+    @abstractmethod
     def snapshot(self) -> AbstractContextManager[None]:
         """A context in which all reads see the same version of the store."""
 
@@ -389,6 +405,10 @@ class Executor(ABC):
 
         Its keys, commits and channels may be read, too.
         """
+
+    @abstractmethod
+    def beside(self, name: str) -> str:
+        """The path of a file beside the log's own, `:memory:` where it has none."""
 
     @abstractmethod
     async def supply(self, make: Callable[[], Iterable[Row]]) -> Iterable[Row]:

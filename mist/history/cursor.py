@@ -7,17 +7,34 @@ messages behind it, and what is left is delivered.
 Sessions, polls and pages all read through a cursor, so all of them report gaps alike.
 """
 
+from collections.abc import Callable
 from typing import Final
 
 import attrs
 
+from mist.attributes import Attributes
 from mist.commands import Since
-from mist.errors import HistoryDamaged
-from mist.history import MAX_GROUP, History, Page, Selection
+from mist.errors import HistoryDamaged, LatestOff
+from mist.history import MAX_GROUP, History, LatestQuery, Page, Selection
+from mist.history.latest import covers
 
-__all__ = ["Cursor", "Lost", "Piece"]
+__all__ = ["Cursor", "Lost", "Piece", "check_latest"]
 
 _TRIES: Final = 3  # reads of a page that is being trimmed, before a loss is assumed
+
+
+def check_latest(history: History, since: Since) -> None:
+    """Check that a log keeps the latest values that are asked for, if any are.
+
+    Raises:
+        LatestOff: it doesn't.
+    """
+    if since.latest and not covers(history.latest_patterns, since.latest):
+        raise LatestOff
+
+
+def _none() -> None:
+    return None
 
 
 @attrs.frozen
@@ -59,19 +76,28 @@ class Cursor:
     Attributes:
         place: up to this id everything selected was taken, or reported as missing.
         lost: the damaged ids so far, ascending, neighbours joined.
+        latest: what is read are latest values; None for all messages.
     """
 
     def __init__(self, history: History, place: int = 0) -> None:
         self.place = place
+        self.latest: LatestQuery | None = None
         self.lost: list[Lost] = []
         self._history = history
         self._trimmed = 0  # the id up to which the reader was told of trimmed messages
 
-    async def begin(self, since: Since, selection: Selection | None, upto: int) -> bool:
-        """Determine the place to start from.
+    async def begin(
+        self,
+        since: Since,
+        selection: Selection | None,
+        upto: int,
+        attributes: Callable[[], Attributes | None] = _none,
+    ) -> bool:
+        """Determine the place to start from, and what to read.
 
         Args:
             upto: the newest id that is to be read.
+            attributes: of the reader, see `LatestQuery`; for latest values.
 
         Returns:
             Whether nothing selected is missing between what was requested and the place. What
@@ -79,8 +105,12 @@ class Cursor:
 
         Raises:
             HistoryUnavailable: the log can't be read now.
+            LatestOff: latest values are wanted that are not kept.
         """
         history = self._history
+        check_latest(history, since)
+        if since.latest:
+            self.latest = LatestQuery(since.latest, attributes)
         # Read first, so that what is trimmed before the check below counts as lost.
         position = await history.position()
         self._trimmed = position.trimmed
@@ -96,6 +126,8 @@ class Cursor:
         if since.epoch in position.ancestors and position.has(since.after or 0, since.epoch):
             since = attrs.evolve(since, epoch=position.epoch)
         self.place = since.start(position.epoch, upto)
+        if since.latest:
+            return True  # nothing of what is removed was the newest, or it is no value any more
         if not since.after and since.epoch is None:
             return True  # everything kept was requested
         after = self.place if since.literal else since.after or 0
@@ -121,6 +153,8 @@ class Cursor:
             HistoryDamaged: neither this piece nor anything behind it can be read.
         """
         history = self._history
+        if self.latest is not None:
+            return await self._read_latest(self.latest, selection, upto, limit, max_bytes, packed)
         trimmed = (await history.position()).trimmed
         try:
             for _ in range(_TRIES):
@@ -138,12 +172,39 @@ class Cursor:
                     break
                 # Trimmed before or after the page was read: unknown, so read again.
         except HistoryDamaged as error:
-            if error.last <= self.place:
-                raise
-            lost = Lost(max(error.first, self.place + 1), min(error.last, upto))
-            page = Page([], lost.last, lost.last == upto)
-            return Piece(page, lost.last + 1, lost, self._trimmed)
+            return self._lost(error, upto)
         return Piece(page, await self._missing(selection, trimmed), None, trimmed)
+
+    async def _read_latest(
+        self,
+        latest: LatestQuery,
+        selection: Selection | None,
+        upto: int,
+        limit: int,
+        max_bytes: int,
+        packed: bool,
+    ) -> Piece:
+        try:
+            page = await self._history.latest(
+                latest,
+                selection,
+                after=self.place,
+                upto=upto,
+                limit=limit,
+                max_bytes=max_bytes,
+                packed=packed,
+            )
+        except HistoryDamaged as error:
+            return self._lost(error, upto)
+        return Piece(page, None, None, self._trimmed)
+
+    def _lost(self, error: HistoryDamaged, upto: int) -> Piece:
+        """What can't be read, as the next piece. Raises `error` where that is all."""
+        if error.last <= self.place:
+            raise error
+        lost = Lost(max(error.first, self.place + 1), min(error.last, upto))
+        page = Page([], lost.last, lost.last == upto)
+        return Piece(page, lost.last + 1, lost, self._trimmed)
 
     def take(self, piece: Piece, after: int | None = None) -> None:
         """Move the place behind a piece.

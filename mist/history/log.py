@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 
 import trio
 
+from mist.errors import LatestOff
 from mist.history import MAX_GROUP, Durability, History, HistoryStatistics
 from mist.history.block_cache import Blocks
 from mist.history.block_store import BlockStore, Executor, Totals
@@ -23,6 +24,9 @@ from mist.history.commits import Bulk, Commit, Mark
 from mist.history.encoding import encode_blocks, takes_long
 from mist.history.erasure import Erased, Erasure
 from mist.history.inspection import inspect
+from mist.history.latest.index import LatestIndex
+from mist.history.latest.query import LatestQuery, covers
+from mist.history.latest.tables import LatestTables, remove_tables
 from mist.history.layout import MICROSECONDS
 from mist.history.leaps import Leap, Reading
 from mist.history.log_access import LogAccess
@@ -72,6 +76,7 @@ class Log(History):
         self._access = LogAccess(executor, metadata, read_only=read_only)
         self._maintenance = LogMaintenance(self._access)
         self._durability = durability
+        self._latest: LatestIndex | None = None
 
     # appending
 
@@ -225,6 +230,46 @@ class Log(History):
             return find_out()
         return await self._access.read(lambda store: find_out(), selection)
 
+    # latest values
+
+    async def keep_latest(self, patterns: Sequence[str]) -> None:
+        access = self._access
+        access.check_writable()
+        path = access.executor.beside("latest")
+        async with access.writing():
+            were_noted = await access.write(lambda store: store.note_removals(on=bool(patterns)))
+        if not (patterns and were_noted):
+            await trio.to_thread.run_sync(remove_tables, path)
+        if not patterns:
+            return
+        tables = await trio.to_thread.run_sync(LatestTables, path)
+        self._latest = LatestIndex(access, tables, patterns)
+
+    @property
+    def latest_patterns(self) -> Sequence[str]:
+        return () if self._latest is None else self._latest.patterns
+
+    async def latest(
+        self,
+        query: LatestQuery,
+        selection: Selection | None = None,
+        *,
+        after: int = 0,
+        upto: int | None = None,
+        limit: int = 2 * MAX_GROUP,
+        max_bytes: int = 2 << 20,
+        packed: bool = False,
+    ) -> Page:
+        if limit < 1 or max_bytes < 1:
+            raise ValueError("a page needs room for a message")
+        if self._latest is None or not covers(self._latest.patterns, query.pattern):
+            raise LatestOff
+        newest = self._access.metadata.newest
+        bound = newest if upto is None else min(upto, newest)
+        return await self._latest.page(
+            query, selection, max(after, 0), bound, limit, max_bytes, packed=packed
+        )
+
     # channels
 
     async def channels(self, names: Collection[str]) -> dict[str, ChannelPosition]:
@@ -271,11 +316,19 @@ class Log(History):
         seconds: float | None = None,
     ) -> Erased:
         self._access.check_writable()
-        return await self._maintenance.erase(erasure, after, upto, seconds)
+        erased = await self._maintenance.erase(erasure, after, upto, seconds)
+        if self._latest is not None:
+            await self._latest.wipe()
+        else:  # one that nobody keeps up any more would go on to have what was erased
+            path = self._access.executor.beside("latest")
+            await trio.to_thread.run_sync(remove_tables, path)
+        return erased
 
     async def compact(self) -> bool:
         self._access.check_writable()
-        return await self._maintenance.compact()
+        if await self._maintenance.compact():
+            return True
+        return self._latest is not None and await self._latest.step()
 
     async def new_epoch(self, above: int = 0) -> str:
         self._access.check_writable()
@@ -318,6 +371,8 @@ class Log(History):
         return problems[:_PROBLEMS]
 
     async def close(self) -> None:
+        if self._latest is not None:
+            await self._latest.close()
         await self._access.close()
 
 

@@ -92,15 +92,16 @@ class LogAccess:
         selection: Selection | None = None,
         *,
         scan: bool = False,
+        long: bool = False,
     ) -> T:
         """Run `work` on a block store that is only read.
 
         Args:
             selection: what is read of it; a large one takes the work off the event loop.
-            scan: see `Executor.read`.
+            scan, long: see `Executor.read`.
         """
         self.check_open()
-        is_long = selection is not None and selection.is_large
+        is_long = long or (selection is not None and selection.is_large)
         try:
             return await self._executor.read(work, long=is_long, scan=scan)
         except HistoryDamaged as error:

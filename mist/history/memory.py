@@ -66,6 +66,8 @@ class MemoryBlockStore(BlockStore):
         self._mirrored: tuple[str, int] | None = None
         self._erasures: list[PendingErasure] = []
         self._notes: dict[bytes, bytes] = {}
+        self._removals: list[tuple[int, int, int]] | None = None  # None where none are noted
+        self._removed = 0  # times
 
     def frozen(self) -> "MemoryBlockStore":
         """A copy of everything, to be read by another thread. O(blocks, keys)."""
@@ -84,6 +86,7 @@ class MemoryBlockStore(BlockStore):
         copy._firsts = self._firsts.copy()
         copy._rows = self._rows.copy()
         copy._channels = self._channels.copy()
+        copy._removals = None if self._removals is None else self._removals.copy()
         return copy
 
     def load(self) -> tuple[State, dict[str, int]]:
@@ -117,8 +120,12 @@ class MemoryBlockStore(BlockStore):
 
     def begin_mirror(self, epoch: str, offset: int, newest: int) -> None:
         state = State(epoch, newest, floor=newest, trimmed=newest, untracked=newest)
+        removals, removed = self._removals, self._removed
         MemoryBlockStore.__init__(self, state)
         self._mirrored = epoch, offset
+        if removals is not None:
+            self._removals, self._removed = removals, removed
+            self._note_removed(0, 0)
 
     def rename_mirror(self, epoch: str, offset: int) -> None:
         self._mirrored = epoch, offset
@@ -225,7 +232,27 @@ class MemoryBlockStore(BlockStore):
         self._channels.update(channels)
         self._notes.update(notes)
 
+    def note_removals(self, *, on: bool) -> bool:
+        before = self._removals
+        self._removals = (before or []) if on else None
+        return before is not None
+
+    def removals(self, limit: int) -> Sequence[tuple[int, int, int]]:
+        return (self._removals or [])[:limit]
+
+    def forget_removals(self, upto: int) -> None:
+        if self._removals is not None:
+            self._removals = [each for each in self._removals if each[0] > upto]
+
+    def _note_removed(self, first: int, last: int) -> None:
+        if self._removals is not None:
+            self._removed += 1
+            self._removals.append((self._removed, first, last))
+
     def change(self, change: Change) -> None:
+        if self._removals is not None and change.state is not None:
+            for first in change.remove:
+                self._note_removed(first, self._rows[first].head.last)
         for first in change.remove:
             del self._rows[first]
         for row in change.put:
@@ -318,6 +345,9 @@ class _Inline(Executor):
     async def read_frozen(self, work: Callable[[BlockStore], T]) -> T:
         copy = self._store.frozen()
         return await trio.to_thread.run_sync(work, copy, limiter=self._reading)
+
+    def beside(self, name: str) -> str:
+        return ":memory:"
 
     async def supply(self, make: Callable[[], Iterable[Row]]) -> Iterable[Row]:
         return await trio.to_thread.run_sync(lambda: list(make()), limiter=self._reading)

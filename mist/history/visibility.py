@@ -7,9 +7,9 @@ from mist.audience import Audience
 from mist.broker.attribute_index import is_global, reaches
 from mist.errors import InvalidAudience
 from mist.history.record import Stored
-from mist.message import Envelope
+from mist.message import Envelope, TagSet
 
-__all__ = ["envelope_of", "visible_to"]
+__all__ = ["envelope_of", "may_get", "visible_to"]
 
 
 class _Nobody(Audience):
@@ -40,10 +40,19 @@ def visible_to(stored: Stored, attributes: Attributes) -> Stored | None:
     return stored.keep([(place, 0) for place, each in enumerate(may) if each])
 
 
+def may_get(audience: str | None, tags: TagSet, attributes: Attributes) -> bool:
+    """Whether a session with these attributes may get messages with an audience and tags."""
+    return reaches(_parsed(audience), attributes, is_global(tags))
+
+
 def _audience(stored: Stored) -> Audience | None:
-    if stored.audience is None:
+    return _parsed(stored.audience)
+
+
+def _parsed(audience: str | None) -> Audience | None:
+    if audience is None:
         return None
     try:
-        return Audience.parse(stored.audience)
+        return Audience.parse(audience)
     except InvalidAudience:  # from another version: admit nobody rather than everyone
         return _NOBODY

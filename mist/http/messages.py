@@ -26,11 +26,11 @@ from mist.http.access import Caller
 from mist.http.bodies import NDJSON, answer, media_type, whole_body
 from mist.http.context import Context
 from mist.http.idempotency import KEY, conflict, key_of
-from mist.http.openapi import EITHER, NO_HISTORY, Answer, Operation, Operations
+from mist.http.openapi import EITHER, NO_LATEST, Answer, Operation, Operations
 from mist.http.paging import LIMIT, limit_of
 from mist.http.problems import Problem
 from mist.http.publications import BODY, Reading
-from mist.http.queries import SINCE, TAGS, Query, Wanted
+from mist.http.queries import LATEST, SINCE, TAGS, Query, Wanted
 from mist.message import Envelope, TagSet
 from mist.sessions.batching import Checked
 from mist.sessions.hub import Hub
@@ -272,7 +272,8 @@ async def _read(
 ) -> MessagePage:
     await sequencer.reach(since)
     cursor, newest = Cursor(sequencer.history), sequencer.newest
-    recovered = await cursor.begin(since, selection, newest)
+    attributes = None if caller.record is None else caller.record.attributes
+    recovered = await cursor.begin(since, selection, newest, lambda: attributes)
     messages: list[Message] = []
     size = 0  # of what the caller gets, in bytes
     site = "" if caller.record is None else caller.record.attributes.site
@@ -353,7 +354,7 @@ OPERATIONS: Final[Operations] = {
         "get": Operation(
             summary="Read the history",
             who=EITHER,
-            parameters=[TAGS, SINCE, LIMIT],
+            parameters=[TAGS, SINCE, LATEST, LIMIT],
             answers={
                 200: Answer(
                     "A page.",
@@ -370,7 +371,7 @@ OPERATIONS: Final[Operations] = {
                     },
                 )
             },
-            problems={409: NO_HISTORY, 503: _UNAVAILABLE},
+            problems={409: NO_LATEST, 503: _UNAVAILABLE},
         ),
     },
 }

@@ -16,6 +16,7 @@ __all__ = [
     "CLIENT",
     "EITHER",
     "NO_HISTORY",
+    "NO_LATEST",
     "SERVICE",
     "Answer",
     "Body",
@@ -33,6 +34,7 @@ CLIENT: Final = ("token", "ticket", "secret")
 EITHER: Final = ("token", "secret")
 
 NO_HISTORY: Final = "This server has no history."
+NO_LATEST: Final = "This server has no history, or keeps no latest values of these tags."
 
 _REF: Final = "#/components/schemas/{name}"
 

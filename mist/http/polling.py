@@ -19,12 +19,13 @@ from starlette.types import Receive, Scope, Send
 
 from mist.commands import Since
 from mist.errors import HistoryOff, HistoryUnavailable
+from mist.history.cursor import check_latest
 from mist.http.bodies import answer
 from mist.http.context import Context
 from mist.http.messages import EXAMPLE, Message
 from mist.http.openapi import (
     CLIENT,
-    NO_HISTORY,
+    NO_LATEST,
     Answer,
     Operation,
     Operations,
@@ -32,7 +33,7 @@ from mist.http.openapi import (
     parameter,
 )
 from mist.http.problems import Problem
-from mist.http.queries import CLIENT_ID, LAST, SINCE, TAGS, Query, Wanted
+from mist.http.queries import CLIENT_ID, LAST, LATEST, SINCE, TAGS, Query, Wanted
 from mist.http.search import Search
 from mist.http.subscribers import (
     UNAVAILABLE,
@@ -93,6 +94,8 @@ class _Poll:
         timeout = _timeout(Query(self._request))
         if context.hub.sequencer is None:
             raise HistoryOff
+        if wanted.since is not None:
+            check_latest(context.hub.sequencer.history, wanted.since)
 
         def notify(notice: Notice) -> bytes:
             if isinstance(notice, Revoked):
@@ -207,6 +210,7 @@ OPERATIONS: Final[Operations] = {
             parameters=[
                 TAGS,
                 SINCE,
+                LATEST,
                 LAST,
                 CLIENT_ID,
                 parameter(
@@ -227,7 +231,7 @@ OPERATIONS: Final[Operations] = {
                     },
                 )
             },
-            problems={409: NO_HISTORY, 503: UNAVAILABLE},
+            problems={409: NO_LATEST, 503: UNAVAILABLE},
         )
     },
 }

@@ -51,6 +51,7 @@ _STATUS: Final = {
     "client_taken": 409,
     "history_off": 409,
     "presence_off": 409,
+    "latest_off": 409,
     "data_too_long": 413,
     "too_many_subscriptions": 429,
     "too_many_watches": 429,

@@ -12,15 +12,16 @@ from mist.errors import EmptyTag, TooManySubscriptions
 from mist.http.openapi import Parameter, parameter
 from mist.http.problems import Problem
 from mist.message import ASK, Limits, TagSet, parse_tag_list
-from mist.protocols.positions import MAX_ALTERNATIVES, position_from_text
+from mist.protocols.positions import MAX_ALTERNATIVES, latest, position_from_text
 from mist.sessions.session import Session
 
-__all__ = ["CLIENT_ID", "LAST", "SINCE", "TAGS", "Query", "Wanted"]
+__all__ = ["CLIENT_ID", "LAST", "LATEST", "SINCE", "TAGS", "Query", "Wanted"]
 
 _MAX_FIELDS: Final = 2 * MAX_ALTERNATIVES
 _MAX_QUERY: Final = 16_384  # bytes, also where `--max-header` allows more
 
 _LIST: Final = r"^(?![./>]|=/)[^ ,\u0000-\u001F\u007F-\u009F*]{1,63}$"
+_PATTERN: Final = r"^[^ ,\u0000-\u001F\u007F-\u009F]{1,63}$"
 _PLACE: Final = r"^(0|-?[1-9][0-9]{0,14}|[!-9;-~]{1,64}:(0|[1-9][0-9]{0,14}))$"
 
 TAGS: Final = Parameter(
@@ -41,6 +42,13 @@ SINCE: Final = parameter(
     "After an id (`17`, or better `EPOCH:17`), or the last n that match (`-10`).",
     {"type": "string", "pattern": _PLACE},
     example="-10",
+)
+LATEST: Final = parameter(
+    "latest",
+    "Of each tag that matches, only the newest message: `order:*`. With `since`, of what comes "
+    "after that.",
+    {"type": "string", "pattern": _PATTERN},
+    example="order:*",
 )
 CLIENT_ID: Final = parameter(
     "client",
@@ -134,6 +142,10 @@ class Wanted:
             raise Problem(400, "invalid_query", "give Last-Event-ID once")
         place = last[0] if last and last[0] else since
         position = None if place is None else position_from_text(place.encode())
+        pattern = query.one("latest")
+        # A client that comes back with its last id follows from there.
+        if pattern is not None and not (last and last[0]):
+            position = _of_latest(pattern, position)
         return cls(tag_sets, position, query.one("client"))
 
     def describe(self, session: Session) -> None:
@@ -145,3 +157,11 @@ class Wanted:
         """
         if self.client is not None:
             session.set_client_id(self.client)
+
+
+def _of_latest(pattern: str, after: Since | None) -> Since:
+    """Latest values, of what is behind a place. Raises InvalidPosition."""
+    wanted = latest(pattern)
+    if after is None:
+        return wanted
+    return attrs.evolve(after, latest=wanted.latest)

@@ -65,7 +65,9 @@ class Search:
         if since is None:
             self._cursor.place = start
         else:
-            self.recovered = await self._cursor.begin(since, await self._selection(), start)
+            self.recovered = await self._cursor.begin(
+                since, await self._selection(), start, self._attributes
+            )
         self._begun = True
 
     async def read(self) -> bool:

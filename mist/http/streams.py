@@ -19,8 +19,8 @@ from starlette.types import Receive, Scope, Send
 from mist.errors import CommandError, HistoryUnavailable
 from mist.http.context import Context
 from mist.http.exchange import HandedOver, HandsOver
-from mist.http.openapi import CLIENT, NO_HISTORY, Answer, Operation, Operations
-from mist.http.queries import CLIENT_ID, LAST, SINCE, TAGS, Wanted
+from mist.http.openapi import CLIENT, NO_LATEST, Answer, Operation, Operations
+from mist.http.queries import CLIENT_ID, LAST, LATEST, SINCE, TAGS, Wanted
 from mist.http.subscribers import (
     REFUSED,
     UNAVAILABLE,
@@ -152,9 +152,9 @@ OPERATIONS: Final[Operations] = {
             details="First `ready`; then a message each, with `id: EPOCH:ID` where there is a "
             "history; `gap`, `revoked`, and `end` as the last word. A comment every 15 s.",
             who=CLIENT,
-            parameters=[TAGS, SINCE, LAST, CLIENT_ID],
+            parameters=[TAGS, SINCE, LATEST, LAST, CLIENT_ID],
             answers={200: Answer("Events, without end.", media_type="text/event-stream")},
-            problems={409: NO_HISTORY, 503: UNAVAILABLE},
+            problems={409: NO_LATEST, 503: UNAVAILABLE},
         )
     },
 }

@@ -20,7 +20,7 @@ from mist.change import Change
 from mist.commands import Since
 from mist.errors import HistoryUnavailable
 from mist.history import Selection, Stored
-from mist.history.cursor import Cursor
+from mist.history.cursor import Cursor, check_latest
 from mist.history.tally import Tally
 from mist.message import TagSet
 from mist.replies import Behind, CaughtUp, Resumed
@@ -125,9 +125,11 @@ class Recovery(Replayer):
             counted: whether the answer is to say how many there are.
 
         Raises:
+            LatestOff: nothing was changed; see `check_latest`.
             HistoryUnavailable: it can't be read. Where deliveries are still paused then, the
                 session has missed some and has to end.
         """
+        check_latest(self._sequencer.history, since)
         async with self._turn:
             await self._sequencer.reach(since)
             await self._sequencer.delivery.between()
@@ -152,7 +154,7 @@ class Recovery(Replayer):
                 lambda: frozenset(filter(self._subscriptions.__contains__, wanted)),
                 owed=False,
             )
-            cursor.place = start
+            cursor.place, cursor.latest = start, None  # what came meanwhile comes all
             if self.announce is not None:
                 self.announce(CaughtUp())
             await self._go_live(cursor, caught_up)
@@ -176,7 +178,7 @@ class Recovery(Replayer):
         counted: bool,
     ) -> Resumed:
         """Find the place, and what to say about it."""
-        recovered = await cursor.begin(since, selection, start)
+        recovered = await cursor.begin(since, selection, start, lambda: self._outbox.attributes)
         position = await self._sequencer.history.position()
         count = await self._count(cursor.place, selection, start) if counted else None
         return Resumed(self._sequencer.epoch, start, recovered, position.first, count)

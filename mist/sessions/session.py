@@ -410,8 +410,8 @@ class Session:
             counted: whether the answer says how many messages are replayed.
 
         Raises:
-            NotGranted, TooManySubscriptions, HistoryOff, HistoryUnavailable: nothing has
-                changed; or, where the history was lost on the way, the session has ended.
+            NotGranted, TooManySubscriptions, HistoryOff, LatestOff, HistoryUnavailable: nothing
+                has changed; or, where the history was lost on the way, the session has ended.
         """
         if self.recovery is None:
             raise HistoryOff

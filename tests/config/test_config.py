@@ -53,6 +53,7 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "durability": ("process", "process"),
     "keep_age": ("30d", 2_592_000.0),
     "keep_bytes": ("2GiB", 2 << 30),
+    "latest": ("order:*", ("order:*",)),
     "keep": ("room:*=100", (Rule("room:*", 100),)),
     "secret": (SECRET, SECRET),
     "secret_file": ("secret.txt", Path("secret.txt")),

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from mist.commands import Since
 from mist.errors import InvalidPosition
-from mist.protocols.positions import MAX_ID, position_from_json, position_from_text
+from mist.protocols.positions import MAX_ID, position_from_json, position_from_text, start_from_text
 
 TEXTS: list[tuple[bytes, Since]] = [
     (b"0", Since(after=0)),
@@ -41,6 +41,35 @@ def test_another_text_is_no_place(written: bytes) -> None:
         position_from_text(written)
 
 
+LATEST: list[tuple[bytes, str]] = [
+    (b"latest=order:*", "order:*"),
+    (b"latest=order:5", "order:5"),  # and not an id of an epoch
+    (b"latest=*", "*"),
+    (b"latest=/a/*", "/a/*"),
+    (b"latest=\xc3\xa4*", "ä*"),
+    (b"latest=" + b"x" * 255, "x" * 255),
+]
+NO_LATEST = [b"latest=", b"latest=a b", b"latest=a,b", b"latest=\x7f", b"latest=\xff"]
+
+
+@pytest.mark.parametrize(("written", "pattern"), LATEST, ids=lambda value: repr(value)[:40])
+def test_a_subscription_may_start_with_latest_values(written: bytes, pattern: str) -> None:
+    assert start_from_text(written) == Since(latest=pattern)
+
+
+@pytest.mark.parametrize(
+    "written", [*NO_TEXTS, *NO_LATEST, b"latest=" + b"x" * 256], ids=lambda value: repr(value)[:40]
+)
+def test_another_text_is_no_start(written: bytes) -> None:
+    with pytest.raises(InvalidPosition):
+        start_from_text(written)
+
+
+@pytest.mark.parametrize(("written", "meant"), TEXTS, ids=lambda value: repr(value)[:40])
+def test_a_subscription_may_start_at_each_place(written: bytes, meant: Since) -> None:
+    assert start_from_text(written) == meant
+
+
 JSON: list[tuple[str, Since]] = [
     ("0", Since(after=0)),
     ("-0", Since(after=0)),  # the same number in JSON
@@ -49,6 +78,8 @@ JSON: list[tuple[str, Since]] = [
     ("-3", Since(last=3)),
     ('{"epoch":"ab12","id":5}', Since(after=5, epoch="ab12")),
     ('{"id":0,"epoch":"ab12"}', Since(after=0, epoch="ab12")),
+    ('{"latest":"order:*"}', Since(latest="order:*")),
+    ('{"latest":"*"}', Since(latest="*")),
 ]
 NO_JSON = [
     *("null", "true", "false", '""', '"5"', '"ab12:5"', "5.0", "1e3", "[]", "[5]", "{}"),
@@ -59,6 +90,8 @@ NO_JSON = [
     *('{"epoch":"","id":5}', '{"epoch":"e f","id":5}', '{"epoch":"e:f","id":5}'),
     *('{"epoch":"e","id":5,"x":1}', '{"epoch":"e\\n","id":5}', '{"epoch":"ä","id":5}'),
     '{"epoch":"e","id":9007199254740992}',
+    *('{"latest":""}', '{"latest":1}', '{"latest":"a b"}', '{"latest":"a,b"}', '{"latest":"\\n"}'),
+    *('{"latest":"a","id":1}', '{"latest":"\\ud800"}', '{"latest":"%s"}' % ("x" * 256)),
 ]
 
 

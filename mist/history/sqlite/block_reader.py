@@ -29,6 +29,7 @@ from mist.history.sqlite.database import translated
 from mist.history.sqlite.gaps import find_gap, removed_upto
 from mist.history.sqlite.idempotency import crowding_keys, keys_above, outdated_keys, read_key
 from mist.history.sqlite.mirroring import read_erasures, read_mirrored, read_notes
+from mist.history.sqlite.removals import removals
 from mist.history.sqlite.rows import checked, fetch, open_rows, read_heads, read_rows
 from mist.history.sqlite.search import condition, find, settled
 from mist.sqlite import DAMAGED
@@ -74,6 +75,9 @@ class BlockReader(BlockStore):
 
     def all_channels(self, after: str, limit: int) -> Sequence[tuple[str, ChannelPosition]]:
         return channels_above(self._connection, after, limit)
+
+    def removals(self, limit: int) -> Sequence[tuple[int, int, int]]:
+        return removals(self._connection, limit)
 
     def clock(self) -> ClockRecord | None:
         return read_clock_record(self._connection)

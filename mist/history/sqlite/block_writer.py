@@ -32,6 +32,13 @@ from mist.history.sqlite.mirroring import (
     put_offset,
     rename_mirror,
 )
+from mist.history.sqlite.removals import (
+    are_noted,
+    forget_removals,
+    note_removals,
+    put_removed,
+    put_reset,
+)
 from mist.history.sqlite.rows import insert
 from mist.sqlite import transaction
 
@@ -56,6 +63,7 @@ class BlockWriter(BlockReader):
         super().__init__(connection)
         self._wal_usage = wal_usage
         self._file_check = file_check
+        self._notes_removals: bool | None = None  # None where that wasn't looked at yet
 
     def append(self, rows: Sequence[Row], keys: Sequence[KeyRecord] = ()) -> None:
         self._check_file()
@@ -84,6 +92,8 @@ class BlockWriter(BlockReader):
     def begin_mirror(self, epoch: str, offset: int, newest: int) -> None:
         self._check_file()
         with translated(), transaction(self._connection):
+            if self._are_removals_noted():
+                put_reset(self._connection)
             begin_mirror(self._connection, epoch, offset, newest)
 
     def rename_mirror(self, epoch: str, offset: int) -> None:
@@ -137,6 +147,8 @@ class BlockWriter(BlockReader):
         with translated(), self._wiping(change.wipe), transaction(self._connection):
             # Lists are passed as one parameter: an append is waiting, and statements add up.
             if change.remove:
+                if change.state is not None and self._are_removals_noted():
+                    put_removed(self._connection, change.remove)
                 for table in ("block", "numbering"):
                     execute(
                         f"DELETE FROM {table} WHERE first IN (SELECT value FROM json_each(?))",  # noqa: S608
@@ -217,6 +229,25 @@ class BlockWriter(BlockReader):
             yield
         finally:
             self._connection.execute("PRAGMA secure_delete = OFF").fetchall()
+
+    def note_removals(self, *, on: bool) -> bool:
+        before = self._are_removals_noted()
+        if on != before:
+            self._check_file()
+            with translated():
+                note_removals(self._connection, on=on)
+            self._notes_removals = on
+        return before
+
+    def forget_removals(self, upto: int) -> None:
+        self._check_file()
+        with translated():
+            forget_removals(self._connection, upto)
+
+    def _are_removals_noted(self) -> bool:
+        if self._notes_removals is None:
+            self._notes_removals = are_noted(self._connection)
+        return self._notes_removals
 
     def forget(self, upto: int, owner: bytes = b"") -> None:
         self._check_file()

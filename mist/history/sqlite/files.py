@@ -41,6 +41,7 @@ class Files:
     """
 
     def __init__(self, path: Path, durability: Durability, *, read_only: bool) -> None:
+        self._path = path
         self.writer: SqliteBlockStore | None = None
         self.readers: list[SqliteBlockStore] = []
         self._lock: int | None = None
@@ -92,6 +93,10 @@ class Files:
         )
         if durability is Durability.PROCESS:
             connection.execute("PRAGMA synchronous = NORMAL")
+
+    def beside(self, name: str) -> str:
+        """The path of a file beside the real one, as SQLite's own files are."""
+        return f"{os.path.realpath(self._path)}-{name}"
 
     def close(self) -> None:
         """Close all files; record a clean stop. Idempotent."""

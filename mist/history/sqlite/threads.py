@@ -78,6 +78,9 @@ class Threads(Executor):
 
         return await self.read(frozen)
 
+    def beside(self, name: str) -> str:
+        return self._files.beside(name)
+
     async def supply(self, make: Callable[[], Iterable[Row]]) -> Iterable[Row]:
         await trio.lowlevel.checkpoint()
         return make()  # lazily, in the thread that writes

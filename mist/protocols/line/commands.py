@@ -46,11 +46,13 @@ from mist.errors import (
 )
 from mist.message import ASK, GRANT, Envelope, Limits, check_token, parse_tag_list
 from mist.protocols.line.lists import unwrapped
-from mist.protocols.positions import MAX_ALTERNATIVES, position_from_text
+from mist.protocols.positions import LATEST, MAX_ALTERNATIVES, start_from_text
 from mist.terms import Terms
 from mist.wire import Batch, record
 
 __all__ = ["WORDS", "parse_command"]
+
+_LATEST: Final = b"since latest by "  # as people write it
 
 _Fields = list[bytes]
 _Make = Callable[[Limits, _Fields], Command]
@@ -99,7 +101,10 @@ def _publish(limits: Limits, fields: _Fields) -> Command:
 def _subscribe(limits: Limits, fields: _Fields) -> Command:
     tags = parse_tag_list(fields[0], limits.subscription_tags, ASK)
     if len(fields) == 2:
-        return Resume([tags], position_from_text(fields[1]))
+        place = fields[1]
+        if place.startswith(_LATEST):
+            place = LATEST + place.removeprefix(_LATEST)
+        return Resume([tags], start_from_text(place))
     return Subscribe(tags)
 
 
@@ -186,7 +191,7 @@ def _resume(limits: Limits, fields: _Fields) -> Command:
     alternatives = [parse_tag_list(item, len(item) + 1, ASK) for item in unwrapped(items)]
     if max(map(len, alternatives)) > limits.subscription_tags:
         raise TooManyTags(limits.subscription_tags)
-    return Resume(alternatives, position_from_text(fields[0]))
+    return Resume(alternatives, start_from_text(fields[0]))
 
 
 _DATA_COMMANDS: Final = frozenset({b"publish", b"publish-to", b"store"})
