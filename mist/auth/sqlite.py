@@ -22,9 +22,9 @@ from mist.errors import InvalidAudience, RegistryUnavailable, StartupError
 from mist.message import format_tags
 from mist.sqlite import DAMAGED, DatabaseKind, FileIdentity, connect, create, transaction
 
-__all__ = ["SqliteStore"]
+__all__ = ["REGISTRY", "SqliteStore"]
 
-_REGISTRY: Final = DatabaseKind("token registry", application_id=0x6D73746B, version=3)  # "mstk"
+REGISTRY: Final = DatabaseKind("token registry", application_id=0x6D73746B, version=3)  # "mstk"
 
 _ROWS: Final = 140  # a statement; seven parameters each, and some builds take only 999
 _LOCK_TIMEOUT: Final = 0.5  # seconds; a server that is just stopping still holds the file
@@ -97,8 +97,8 @@ class SqliteStore(TokenStore):
             location: `/` and the path, which is taken as it is: `/tokens.db` is relative,
                 `//var/lib/mist/tokens.db` absolute. Missing directories are made.
         """
-        path = _REGISTRY.locate(location)
-        with _REGISTRY.startup_errors(path):
+        path = REGISTRY.locate(location)
+        with REGISTRY.startup_errors(path):
             create(path)
             connection = connect(path, _LOCK_TIMEOUT)
             try:
@@ -110,7 +110,7 @@ class SqliteStore(TokenStore):
                 raise
 
     def load(self) -> Iterable[Record]:
-        with _REGISTRY.startup_errors(self._path):
+        with REGISTRY.startup_errors(self._path):
             rows = self._connection.execute(f"SELECT {_COLUMNS} FROM token")  # noqa: S608
             try:
                 return list(map(_record, rows))
@@ -158,25 +158,25 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     """Lock the database, check whose it is and that it is sound, make its tables if new."""
     connection.execute("PRAGMA locking_mode = EXCLUSIVE")
     missing = _missing_columns(connection)
-    is_new = not missing and _REGISTRY.is_new(connection, path)
+    is_new = not missing and REGISTRY.is_new(connection, path)
     if connection.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
         raise StartupError(f"token registry {path}: {DAMAGED}")
-    _REGISTRY.enable_wal(connection, path)
+    REGISTRY.enable_wal(connection, path)
     if is_new:
-        with _REGISTRY.initializing(connection):
+        with REGISTRY.initializing(connection):
             connection.execute(_SCHEMA)
     elif missing:
         with transaction(connection):
             for column in missing:
                 connection.execute(f"ALTER TABLE token ADD COLUMN {column}")
-            connection.execute(f"PRAGMA user_version = {_REGISTRY.version}")
+            connection.execute(f"PRAGMA user_version = {REGISTRY.version}")
 
 
 def _missing_columns(connection: sqlite3.Connection) -> Sequence[str]:
     """The columns that a registry of an earlier version lacks; none of any other database."""
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
-    return _UPGRADES.get(version, ()) if application == _REGISTRY.application_id else ()
+    return _UPGRADES.get(version, ()) if application == REGISTRY.application_id else ()
 
 
 def _key(connection: sqlite3.Connection, path: Path) -> bytes:

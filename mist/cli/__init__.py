@@ -7,6 +7,7 @@
     history     history show, tail, stats, trim, verify, new-epoch
     bench       benchmarks
     pipeline    Spark jobs over published messages
+    config      config show, check
     completion  what a shell completes
     lazy        lazy loading: a command is imported when it is used
     options     options that commands share; exits: errors and exit codes
@@ -50,6 +51,7 @@ def _show_version(ctx: click.Context, _option: click.Parameter, asked: bool) -> 
             "mist.cli.completion:completion",
             "Print a script for completion in a shell.",
         ),
+        "config": ("mist.cli.config:config", "Look at a server's settings before it is started."),
         "pipeline": ("mist.cli.pipeline:pipeline", "Process published messages with Spark."),
     },
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},

@@ -2,45 +2,17 @@
 
 import os
 import sys
-from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import click
-from click.shell_completion import CompletionItem
 
 from mist.cli.exits import USAGE, fail
 from mist.cli.lazy import exit_on_interrupt
-from mist.config import OPTIONS, load_config
+from mist.cli.settings import settings_options
+from mist.config import load_config
 from mist.errors import StartupError
 
 __all__ = ["serve"]
-
-
-def _options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add a flag for every configuration option; the configuration parses and validates it."""
-    for option in reversed(OPTIONS):
-        settings: dict[str, Any] = {"help": option.help}
-        if option.default_text:
-            settings["help"] += f"  [default: {option.default_text}]"
-        if option.is_switch:
-            settings |= {"is_flag": True, "default": None}
-        else:
-            settings |= {"metavar": option.metavar, "multiple": option.repeatable}
-            settings["shell_complete"] = _complete
-        command = click.option(option.flag, option.name, **settings)(command)
-    return command
-
-
-def _complete(
-    _context: click.Context, option: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
-    """What a shell offers for a value: paths, or the values of a choice."""
-    values = option.metavar or ""
-    if values in ("FILE", "DIR"):
-        return [CompletionItem(incomplete, type=values.lower())]
-    choices = values.split("|") if "|" in values else []
-    return [CompletionItem(each) for each in choices if each.startswith(incomplete)]
 
 
 @click.command(
@@ -53,7 +25,7 @@ Examples:
   mist serve --secret-file secret.txt --listen tcp://0.0.0.0:1445
   MIST_SECRET=… mist serve --listen wss://0.0.0.0:443 --tls-cert c.pem --tls-key k.pem"""
 )
-@_options
+@settings_options
 def serve(**flags: object) -> None:
     """Run a server until it is told to stop.
 

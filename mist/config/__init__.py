@@ -18,7 +18,7 @@ from mist.config.addresses import SCHEMES, Listen, parse_host, parse_origin
 from mist.config.config import CONFIG_FILE, OPTIONS, Config
 from mist.config.kinds import Kind
 from mist.config.options import Option
-from mist.config.sources import CLIENT_VARIABLES, load_config
+from mist.config.sources import CLIENT_VARIABLES, load_config, load_with_sources
 
 __all__ = [
     "CLIENT_VARIABLES",
@@ -30,6 +30,7 @@ __all__ = [
     "Listen",
     "Option",
     "load_config",
+    "load_with_sources",
     "parse_host",
     "parse_origin",
 ]

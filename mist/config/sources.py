@@ -20,7 +20,7 @@ from mist.config.kinds import without_password
 from mist.config.options import Option
 from mist.errors import ConfigError
 
-__all__ = ["CLIENT_VARIABLES", "load_config"]
+__all__ = ["CLIENT_VARIABLES", "load_config", "load_with_sources"]
 
 CLIENT_VARIABLES: Final = frozenset({"MIST_SERVER", "MIST_HOST", "MIST_TOKEN", "MIST_URL"})
 """Variables of the client commands, which a server ignores."""
@@ -76,6 +76,20 @@ def load_config(
         ConfigError: with one line that names the source, the value (unless it is a secret)
             and what is expected.
     """
+    return load_with_sources(flags, environ, config_file)[0]
+
+
+def load_with_sources(
+    flags: Mapping[str, object],
+    environ: Mapping[str, str],
+    config_file: Path | None = None,
+) -> tuple[Config, Mapping[str, str]]:
+    """As `load_config`, with where each value that is not a default came from.
+
+    Returns:
+        The configuration; and by the names of fields `--listen`, `MIST_LISTEN` or
+        `mist.toml: listen`.
+    """
     from_flags = list(_from_flags(flags))
     from_environ = list(_from_environ(environ))
     file = config_file or _config_file(from_flags) or _config_file(from_environ)
@@ -88,7 +102,7 @@ def load_config(
         if given.option is not CONFIG_FILE:
             values[given.option.field] = value
             sources[given.option.field] = given.source
-    return _build(values, sources)
+    return _build(values, sources), sources
 
 
 def _build(values: dict[str, Any], sources: Mapping[str, str]) -> Config:
