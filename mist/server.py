@@ -58,6 +58,7 @@ from mist.sessions.presence_opening import join_presence, open_presence
 from mist.sessions.sequencer import Sequencer
 from mist.systemd import PassedSockets
 from mist.transports.connection_limiter import ConnectionLimiter
+from mist.transports.forwarding import Proxies
 from mist.transports.graceful_shutdown import end_sessions
 from mist.transports.handshake import Origins
 from mist.transports.nats import NatsTransport
@@ -98,6 +99,7 @@ class Server:
         self.certificate = certificate
         self._listening = listening
         self._origins: list[Origins] = []
+        self._proxies: list[Proxies] = []
         self._accepting = trio.CancelScope()
         self._started = time.time()
         self._began = time.monotonic()
@@ -223,7 +225,9 @@ class Server:
             config.max_connections, config.max_connections_per_address, config.trusted_proxies
         )
         for origins in self._origins:
-            origins.configure(config.allow_origin, config.server_names)
+            origins.configure(config.origins, config.names)
+        for proxies in self._proxies:
+            proxies.configure(config.trusted_proxies)
         if self._http:
             self._site.configure(config)
 
@@ -247,7 +251,7 @@ class Server:
             self._streams,
             self.describe,
         )
-        return Site(context, self._limiter, config.server_names)
+        return Site(context, self._limiter, config.names)
 
     def _transport(
         self, listening: Listening
@@ -274,12 +278,14 @@ class Server:
                 handshake_seconds=config.handshake_seconds,
             )
         origins = Origins(
-            config.allow_origin,
-            config.server_names,
+            config.origins,
+            config.names,
             [listen.port] if listen.port else [],
             loopback=listen.is_local,
         )
         self._origins.append(origins)
+        proxies = Proxies(config.trusted_proxies, unix=listen.is_unix)
+        self._proxies.append(proxies)
         websocket = WebSocketTransport(
             self.hub,
             limiter,
@@ -294,6 +300,7 @@ class Server:
             ping_seconds=config.ping_seconds,
             idle_seconds=config.idle_seconds,
             is_local=listen.is_local,
+            proxies=proxies,
         )
         if listen.protocol == "ws":
             return websocket
@@ -302,6 +309,7 @@ class Server:
             limiter,
             listen,
             turns=self.hub.turns,
+            proxies=proxies,
             websocket=websocket,
             max_header=config.max_header,
             handshake_seconds=config.handshake_seconds,

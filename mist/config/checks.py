@@ -113,6 +113,14 @@ def _listen_conflicts(settings: Settings, *, has_secret: bool) -> Iterator[Confl
             problem = f"{seen[address]} and {listen} are the same address"
             yield ConflictError(("listen",), problem)
         seen[address] = listen
+    public = settings.public_url
+    if public is not None and not (public.is_local or has_secret or settings.insecure):
+        yield ConflictError(
+            ("public_url",),
+            f"{public} can be reached by others and there is no secret: give --secret-file or "
+            "MIST_SECRET, or accept that whom a proxy does not report may publish and register "
+            "tokens with --insecure",
+        )
     if settings.exposed and not has_secret and not settings.insecure:
         yield ConflictError(
             ("listen",),

@@ -20,6 +20,7 @@ import attrs
 from mist.config import paths
 from mist.config.addresses import SCHEMES, Listen, parse_host, parse_origin
 from mist.config.places import is_memory, is_network
+from mist.config.public_url import PublicUrl
 from mist.history.retention import Rule
 from mist.message import EVENTS, is_tag_pattern
 
@@ -35,6 +36,7 @@ __all__ = [
     "NETWORK",
     "NODE",
     "ORIGIN",
+    "PUBLIC_URL",
     "SECRET",
     "SWITCH",
     "URL",
@@ -341,6 +343,9 @@ WEB_OR_FILE: Final = Kind(
 WEB_URL: Final = Kind("URL", "http:// or https://, as https://app.example/auth", _parse_web_url)
 CLAIM: Final = Kind("NAME", "the name of a claim, as https://app.example/mist", _parse_claim)
 CLAIM_VALUE: Final = Kind("TEXT", "1 to 255 characters without spaces", _parse_claim)
+PUBLIC_URL: Final = Kind(
+    "URL", "a URL of http or https, as https://example.com/mist", PublicUrl.parse
+)
 KEEP: Final = Kind(
     "TAG=LIMIT",
     "a tag, or the beginning of tags and *, and a number of messages or an age, as room:*=100",

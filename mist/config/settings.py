@@ -15,6 +15,7 @@ from mist.config.credential_settings import CredentialSettings
 from mist.config.kinds import Network, without_password
 from mist.config.options import about
 from mist.config.places import shares
+from mist.config.public_url import PublicUrl
 from mist.history.retention import Policy, Rule
 from mist.message import (
     MAX_DATA,
@@ -111,6 +112,13 @@ class Settings(CredentialSettings):
         metadata=about(
             kinds.ADVERTISE,
             "URL at which this node is reached, shown to operators",
+        ),
+    )
+    public_url: PublicUrl | None = attrs.field(
+        default=None,
+        metadata=about(
+            kinds.PUBLIC_URL,
+            "URL at which a proxy has this server, as browsers know it; a path is the proxy's",
         ),
     )
     checkpoint_bytes: int = attrs.field(
@@ -267,7 +275,7 @@ class Settings(CredentialSettings):
         default=(),
         metadata=about(
             kinds.NETWORK,
-            "Address or network of a proxy, to which the limit for an address doesn't apply",
+            "Address or network of a proxy, whose X-Forwarded-… headers count",
             name="trusted_proxy",
             repeatable=True,
         ),
@@ -410,6 +418,16 @@ class Settings(CredentialSettings):
             return None
         name = "history.db" if self.engine is None else "mirror.db"
         return self.history or f"sqlite:///{self.data / name}"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The public names of this server: those given, and that of the public URL."""
+        return self.server_names + ((self.public_url.host,) if self.public_url else ())
+
+    @property
+    def origins(self) -> tuple[str, ...]:
+        """The origins given whose pages may connect, and that of the public URL."""
+        return self.allow_origin + ((self.public_url.origin,) if self.public_url else ())
 
     @property
     def policy(self) -> Policy:

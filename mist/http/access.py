@@ -1,8 +1,8 @@
 """Authentication and authorization of requests.
 
 A *service* has the secret and may do everything. Without a secret, any client of a loopback
-listener is a service, as over TCP; the listener decides, not the peer's address, which behind a
-proxy is the proxy's. A *client* has a token, and may do what that grants.
+listener is a service, as over TCP; unless a proxy has passed its request on, which may be
+anybody's. A *client* has a token, and may do what that grants.
 """
 
 from typing import Final
@@ -17,6 +17,7 @@ from mist.config import Listen
 from mist.http.problems import Problem
 from mist.http.rates import Rates, too_often
 from mist.sessions.hub import Hub
+from mist.transports.forwarding import is_forwarded
 from mist.turns import Account
 
 __all__ = ["Access", "Caller"]
@@ -197,8 +198,16 @@ class Access:
 
 
 def _is_local(request: Request) -> bool:
-    listen: Listen = request.scope["state"]["listen"]
-    return listen.is_local
+    """Whether a request is from this machine, as far as can be told.
+
+    What a proxy here passes on, anybody may have asked for; and a page may have a name of its own
+    resolve to this machine (DNS rebinding).
+    """
+    state = request.scope["state"]
+    listen: Listen = state["listen"]
+    return (
+        listen.is_local and "other_name" not in state and not is_forwarded(request.scope["headers"])
+    )
 
 
 def _text(value: str) -> str:

@@ -69,7 +69,7 @@ class Site:
         self._rates.configure(config.request_rate)
         limits = GuardLimits(config.max_body, config.body_seconds)
         for guard in self._guards:
-            guard.configure(config.server_names, limits)
+            guard.configure(config.names, limits)
 
     def behind(self, origins: Origins) -> Guard:
         """The ASGI application of one listener.

@@ -21,7 +21,8 @@ from starlette.requests import ClientDisconnect
 from mist.config import Listen
 from mist.http.exchange import Disconnected, Exchange
 from mist.http.problems import Problem
-from mist.transports.connection_limiter import ConnectionLimiter
+from mist.transports.connection_limiter import ConnectionLimiter, Ticket
+from mist.transports.forwarding import BadForwarding, Proxies
 from mist.transports.handshake import is_upgrade
 from mist.transports.http1 import (
     SAFEGUARDS,
@@ -44,6 +45,7 @@ _READ: Final = 16_384  # bytes read of a head at a time
 _MAX_LATE: Final = 64  # connections at a time that are answered while draining
 _MAX_EXCESS: Final = 64  # connections at a time that are listened to only to be refused
 _BRIEF: Final = 1.0  # seconds for that, and for the answer
+_CLOSE: Final = {"Connection": "close"}
 _CODES: Final = {
     429: ("too_many_connections", "too many connections"),
     431: ("headers_too_large", "a request's line and headers are too long"),
@@ -62,6 +64,7 @@ class HttpTransport:
         limiter: limits connections.
         listen: the listener.
         turns: in which requests begin where many come at once; None where they needn't.
+        proxies: whose word on whom they ask for counts; None where there are none.
         websocket: what answers WebSocket handshakes; where None they are requests like others,
             whose offer to change the protocol is ignored (RFC 9110, section 7.8).
         max_header: bytes of a request's line and headers.
@@ -77,6 +80,7 @@ class HttpTransport:
         listen: Listen,
         *,
         turns: Turns | None = None,
+        proxies: Proxies | None = None,
         websocket: WebSocketTransport | None = None,
         max_header: int = 16_384,
         handshake_seconds: float = 10.0,
@@ -86,13 +90,14 @@ class HttpTransport:
         self.listen = listen
         self.turns = turns or Turns()
         self.websocket = websocket
+        self.proxies = proxies
         self.max_header = max_header
         self.idle_seconds = idle_seconds
         self.draining = False
         self.date = _Date()
         # Connections between two requests, and until when each may wait, the first one first.
         self.waiting: dict[trio.CancelScope, float] = {}
-        self._limiter = limiter
+        self.limiter = limiter
         self._handshake_seconds = handshake_seconds
         self._late = 0  # connections that came while draining
         self._excess = 0  # connections that are being refused
@@ -107,7 +112,7 @@ class HttpTransport:
         address = peer_address(stream)
         late = self.draining
         self._late += late
-        ticket = None if late else self._limiter.enter(address)
+        ticket = None if late else self.limiter.enter(address)
         crowded = self._late > _MAX_LATE if late else ticket is None
         try:
             if crowded:
@@ -127,7 +132,7 @@ class HttpTransport:
         finally:
             self._late -= late
             if ticket is not None:
-                self._limiter.leave(ticket)
+                self.limiter.leave(ticket)
             await close_now(stream)
 
     async def _turn_away(
@@ -203,6 +208,7 @@ class _Connection:
         "_address",
         "_live",
         "_nursery",
+        "_proxies",
         "_scope",
         "_stream",
         "_transport",
@@ -222,6 +228,9 @@ class _Connection:
         self._account = transport.turns.account(f"http {address}")
         self._live = False  # whether a request was answered: newcomers come behind others
         self._nursery = nursery
+        # Where it is a trusted proxy's: then each request is somebody else's.
+        proxies = transport.proxies
+        self._proxies = None if proxies is None or not proxies.trust(address) else proxies
         self.reader = RequestReader(transport.max_header)
         self._scope = trio.CancelScope()  # cancelled where no request comes any more
 
@@ -285,7 +294,14 @@ class _Connection:
             "peer": self._address,
             "account": self._account,
         }
-        scope = exchange.scope(state, tls=transport.listen.tls)
+        tls, claim = transport.listen.tls, None
+        if self._proxies is not None:
+            try:
+                tls, claim = self._forward(self._proxies, head, state)
+            except Problem as problem:
+                await _send(self._stream, problem, bodiless=head.method == "HEAD")
+                return False
+        scope = exchange.scope(state, tls=tls)
         try:
             await transport.turns.begin(late=not self._live)
             await transport.app(scope, exchange.receive, exchange.send)
@@ -295,10 +311,46 @@ class _Connection:
                 log.exception("request failed")
             if not (exchange.broken or exchange.response.begun):
                 await _refuse(self._stream, 500, bodiless=head.method == "HEAD")
+        finally:
+            if claim is not None:
+                transport.limiter.release(claim)
         if exchange.handed_over is not None:
             exchange.handed_over.abandon()
             exchange.handed_over = None  # a reference cycle, which would wait for the collector
         return exchange.reusable and not transport.draining
+
+    def _forward(
+        self, proxies: Proxies, head: RequestHead, state: dict[str, Any]
+    ) -> tuple[bool, Ticket | None]:
+        """Take a request for that of the client for which a trusted proxy asks.
+
+        Args:
+            state: of its scope; is told the client's address, and `prefix`: what the proxy has
+                taken from the path.
+
+        Returns:
+            Whether the client used TLS; and what counts the client, to be given back.
+
+        Raises:
+            Problem: the proxy can't be understood (400), or the client has too many (429).
+        """
+        transport = self._transport
+        try:
+            forwarded = proxies.read(head.headers, self._address)
+        except BadForwarding as error:
+            raise Problem(400, error.code, str(error), _CLOSE) from None
+        if forwarded is None:
+            return transport.listen.tls, None
+        claim = transport.limiter.claim(forwarded.address)
+        if claim is None:
+            raise Problem(429, *_CODES[429], {**_CLOSE, "Retry-After": "5"})
+        state["peer"] = forwarded.address
+        state["prefix"] = forwarded.prefix
+        state["account"] = transport.turns.account(f"http {forwarded.address}")
+        if forwarded.host is not None:
+            head.headers[:] = [each for each in head.headers if each[0] != b"host"]
+            head.headers.append((b"host", forwarded.host))
+        return transport.listen.tls if forwarded.tls is None else forwarded.tls, claim
 
 
 class _Date:
@@ -328,10 +380,15 @@ def _is_disconnect(error: BaseException) -> bool:
 async def _refuse(stream: ByteStream, status: int, *, bodiless: bool = False) -> None:
     """Answer what never became a request, and close."""
     code, detail = _CODES.get(status, ("bad_request", "that is no HTTP request"))
-    headers = {"Connection": "close", **({"Retry-After": "5"} if status == 429 else {})}
-    response = Problem(status, code, detail, headers).response()
+    headers = {**_CLOSE, **({"Retry-After": "5"} if status == 429 else {})}
+    await _send(stream, Problem(status, code, detail, headers), bodiless=bodiless)
+
+
+async def _send(stream: ByteStream, problem: Problem, *, bodiless: bool) -> None:
+    """Answer with a problem, and close."""
+    response = problem.response()
     length = (b"content-length", b"%d" % len(response.body))
-    wire = response_head(status, [*response.raw_headers, length, *SAFEGUARDS])
+    wire = response_head(response.status_code, [*response.raw_headers, length, *SAFEGUARDS])
     with trio.move_on_after(_BRIEF):
         try:
             await stream.send(wire if bodiless else wire + bytes(response.body))

@@ -47,6 +47,8 @@ log = logging.getLogger("mist.http")
 _request_id: ContextVar[str] = ContextVar(f"{STRUCTLOG_KEY_PREFIX}request")
 
 _CHANGING: Final = {"POST", "PUT", "PATCH", "DELETE"}
+# What orchestrators ask, by an address, or by a name that only they know.
+_UNDER_ANY_NAME: Final = frozenset({"/healthz", "/readyz", "/metrics"})
 _TOKENS: Final = "/v1/tokens/"
 _TOKEN_ID: Final = re.compile(r"[0-9a-f]{16}")
 _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}")
@@ -189,7 +191,10 @@ class Guard:
         # A longer one is not ours, and shall not be remembered.
         is_ours = len(host) <= _MAX_HOST and self._is_our_name(host, listen)
         if b"host" in fields.repeated or not is_ours:
-            raise Problem(421, "misdirected_request", "this server has another name")
+            if b"host" in fields.repeated or scope["path"] not in _UNDER_ANY_NAME:
+                raise _misdirected()
+            # So that what a page has resolve to this machine is no service on it.
+            scope["state"]["other_name"] = True
         is_bus = _is_bus(scope)
         if scope["method"] in _CHANGING:
             if not self._is_our_page(fields):
@@ -246,6 +251,11 @@ class Guard:
         if b"origin" not in fields or not self._origins.allow(fields.origin):
             return _ALWAYS
         return (*_SHARED, (_ALLOWED_ORIGIN, fields[b"origin"]))
+
+
+def _misdirected() -> Problem:
+    detail = "this server has another name: give it this one with --server-name, if it is one"
+    return Problem(421, "misdirected_request", detail)
 
 
 def _shown_path(scope: Scope) -> str:

@@ -26,7 +26,8 @@ class Health(msgspec.Struct, frozen=True):
 
 
 class Endpoints(msgspec.Struct, frozen=True):
-    """The endpoints for browsers: the WebSocket's URL, and paths of the others.
+    """The endpoints for browsers: the WebSocket's URL, and paths of the others; behind a proxy
+    their URLs.
 
     Attributes:
         history: whether messages are kept, so that clients can resume.
@@ -55,10 +56,16 @@ def routes(context: Context) -> Sequence[BaseRoute]:
 
     async def endpoints(request: Request) -> Response:
         history = context.hub.sequencer is not None
-        websocket = websocket_url(context, request)
-        return answer(
-            Endpoints(websocket, "/v1/stream", "/v1/poll", "/v1/messages", "/v1/tickets", history)
+        base = public_base(context, request) or ""
+        found = Endpoints(
+            websocket=websocket_url(context, request),
+            stream=f"{base}/v1/stream",
+            poll=f"{base}/v1/poll",
+            publish=f"{base}/v1/messages",
+            tickets=f"{base}/v1/tickets",
+            history=history,
         )
+        return answer(found)
 
     return [
         Route("/healthz", alive),
@@ -67,12 +74,29 @@ def routes(context: Context) -> Sequence[BaseRoute]:
     ]
 
 
+def public_base(context: Context, request: Request) -> str | None:
+    """The URL under which a proxy has this server, `https://example.com/mist`; None for none.
+
+    That of `--public-url`, else what a trusted proxy says.
+    """
+    if context.config.public_url is not None:
+        return str(context.config.public_url)
+    prefix = request.scope["state"].get("prefix")
+    if prefix is None:
+        return None
+    return f"{request.scope['scheme']}://{request.headers['host']}{prefix}"
+
+
 def websocket_url(context: Context, request: Request) -> str:
     """The URL for WebSockets, with the host name of the request.
 
-    That of a `ws` listener, preferably one with TLS if the request used TLS, since pages require
-    that; where there is none, that of the listener of the request.
+    Behind a proxy it is at the same origin. Else it is that of a `ws` listener, preferably one with
+    TLS if the request used TLS, since pages require that; where there is none, that of the listener
+    of the request.
     """
+    base = public_base(context, request)
+    if base is not None:
+        return f"ws{base.removeprefix('http')}{PATH}"
     came_by: Listen = request.state.listen
     found = [each for each in context.listening if each.protocol == "ws" and not each.is_unix]
     if not found:

@@ -80,11 +80,29 @@ class ConnectionLimiter:
             self._by_address[counted] += 1
         return Ticket(counted)
 
+    def claim(self, address: str) -> Ticket | None:
+        """Count what a trusted proxy asks for, or has open, on behalf of an address; or None.
+
+        The proxy's own connection has been counted by `enter`, without its address. Give the
+        ticket back with `release`.
+        """
+        counted = self.counted(address)
+        if counted and self._by_address[counted] >= self._most_per_address:
+            self.refused += 1
+            return None
+        if counted:
+            self._by_address[counted] += 1
+        return Ticket(counted)
+
     def leave(self, ticket: Ticket) -> None:
-        """Take a ticket back, once."""
+        """Take a ticket of `enter` back, once."""
         self.connected -= 1
         if not self.connected:
             self._emptied.notify()
+        self.release(ticket)
+
+    def release(self, ticket: Ticket) -> None:
+        """Take a ticket of `claim` back, once."""
         if ticket.address:
             self._by_address[ticket.address] -= 1
             if not self._by_address[ticket.address]:

@@ -18,6 +18,7 @@ from urllib.parse import parse_qsl, unquote_to_bytes, urlsplit
 import attrs
 
 from mist.config.addresses import parse_origin
+from mist.transports.forwarding import FORWARDING
 from mist.transports.http1 import SAFEGUARDS, RequestHead, response_head
 
 __all__ = [
@@ -45,7 +46,6 @@ _USER: Final = re.compile(r"[^,\x00-\x1f\x7f-\x9f]+")
 _MAX_USER: Final = 255  # bytes
 _BEARER: Final = b"bearer "
 _TOKEN_PREFIX: Final = "mist.token."  # a prefix, not a token
-_FORWARDED: Final = frozenset({b"forwarded", b"via", b"x-forwarded-for", b"x-real-ip"})
 _VERSION: Final = b"13"
 _GUID: Final = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # RFC 6455, section 1.3
 _HOST: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([0-9A-Za-z.-]+))(?::[0-9]{1,5})?")
@@ -156,7 +156,7 @@ def read_offer(
             origins.append(value.decode("latin-1"))
         elif name == b"host":
             hosts.append(value.decode("latin-1"))
-        elif name in _FORWARDED:
+        elif name in FORWARDING:
             forwarded = True
         elif name == b"transfer-encoding" or (name == b"content-length" and value != b"0"):
             has_body = True

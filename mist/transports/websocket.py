@@ -33,7 +33,8 @@ from mist.sessions.dispatch import CommandSession
 from mist.sessions.hub import Hub
 from mist.transports import handshake
 from mist.transports.connection import Connection
-from mist.transports.connection_limiter import ConnectionLimiter
+from mist.transports.connection_limiter import ConnectionLimiter, Ticket
+from mist.transports.forwarding import BadForwarding, Proxies
 from mist.transports.handshake import PATH, Offer, Origins, Refusal
 from mist.transports.http1 import BadRequest, RequestHead, RequestReader
 from mist.transports.streams import ready_stream
@@ -78,6 +79,7 @@ class WebSocketTransport(Transport):
             services need no token, unless the server has a secret.
         protocol: what understands a session's messages, unless its client asks for another
             by a subprotocol.
+        proxies: whose word on whom they ask for counts; None where there are none.
     """
 
     def __init__(
@@ -97,9 +99,11 @@ class WebSocketTransport(Transport):
         idle_seconds: float = 60.0,
         is_local: bool = False,
         protocol: type[FrameProtocol] = FrameProtocol,
+        proxies: Proxies | None = None,
     ) -> None:
         super().__init__(hub, limiter, name, handshake_seconds)
         self._protocol = protocol
+        self._proxies = proxies
         self._origins = origins
         self._max_header = max_header
         self._query_token = query_token
@@ -186,12 +190,15 @@ class WebSocketTransport(Transport):
         )
         connection = Connection(stream, session.outbox, nursery)
         status = 0  # of the answer to the handshake; none yet
+        claim: Ticket | None = None
         try:
             with session.scope:
                 try:
                     if head is None:
                         head, early = await self._read_head(connection)
                     if head is not None:
+                        if self._proxies is not None and self._proxies.trust(address):
+                            claim, refusal = self._forward(session, head, refusal)
                         status = await self._answer(session, head, refusal, early=early)
                         head = None  # its headers would be kept as long as the session, 2 KB
                 except BadRequest as error:
@@ -211,8 +218,32 @@ class WebSocketTransport(Transport):
             await connection.finish(session.ended.grace, linger=bool(linger))
         finally:
             self._open.pop(session, None)
+            if claim is not None:
+                self._limiter.release(claim)
             connection.abandon()
             await session.aclose()
+
+    def _forward(
+        self, session: CommandSession, head: RequestHead, refusal: Refusal | None
+    ) -> tuple[Ticket | None, Refusal | None]:
+        """Take a handshake for that of the client for which a trusted proxy asks.
+
+        Returns:
+            What counts the client, and why it is refused.
+        """
+        assert self._proxies is not None
+        try:
+            forwarded = self._proxies.read(head.headers, session.peer)
+        except BadForwarding:
+            return None, refusal or handshake.BAD_REQUEST
+        if forwarded is None or refusal is not None:
+            return None, refusal
+        session.peer = forwarded.address
+        claim = self._limiter.claim(forwarded.address)
+        if claim is None:
+            self._hub.sessions.refused[self._name] += 1
+            return None, handshake.TOO_MANY
+        return claim, None
 
     async def _read(self, session: CommandSession, connection: Connection) -> None:
         flush_scheduler = self._hub.flush_scheduler

@@ -23,6 +23,7 @@ from mist.config import (
     parse_host,
     parse_origin,
 )
+from mist.config.public_url import PublicUrl
 from mist.errors import ConfigError
 from mist.history.retention import Rule
 from mist.message import Limits
@@ -48,6 +49,7 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "jwt_max_age": ("1d", 86_400.0),
     "node": ("eu-1:1445", "eu-1:1445"),
     "advertise": ("https://eu-1.example/mist", "https://eu-1.example/mist"),
+    "public_url": ("https://Example.com:443/mist/", PublicUrl("https://example.com", "/mist")),
     "checkpoint_bytes": ("1MiB", 1 << 20),
     "archive": ("archive", Path("archive")),
     "durability": ("process", "process"),
@@ -107,6 +109,7 @@ TLS = {"listen": ("tcps://127.0.0.1:7",)}
 COMPANIONS: dict[str, dict[str, object]] = {
     "tls_cert": {**TLS, "tls_key": "key.pem"},
     "tls_key": {**TLS, "tls_cert": "cert.pem"},
+    "public_url": {"insecure": True},
     "token_key_file": {"tokens": "memory://name"},
     "auth_url_secret_file": {"auth_url": "https://app.example/auth"},
     "jwt_issuer": {"jwt_jwks": ("jwks.json",)},

@@ -71,10 +71,10 @@ FAKE = """
   window.fails = null;
   window.fetch = async (path) => {
     const headers = new Headers();
-    if (path === "/v1/nodes" && window.nodes) {
+    if (path === "./v1/nodes" && window.nodes) {
       return {ok: true, status: 200, headers, json: async () => window.nodes};
     }
-    if (path !== "/v1/stats") return {ok: false, status: 404, headers, json: async () => ({})};
+    if (path !== "./v1/stats") return {ok: false, status: 404, headers, json: async () => ({})};
     window.looks += 1;
     if (window.fails) throw new TypeError(window.fails);
     return {ok: true, status: 200, headers, json: async () => window.stats()};
@@ -895,7 +895,7 @@ THRONG = """
   const real = window.fetch;
   window.looks = 0;
   window.fetch = async (path, request) => {
-    if (path !== "/v1/stats") return real(path, request);
+    if (path !== "./v1/stats") return real(path, request);
     window.looks += 1;
     published += any(20_000);
     delivered += any(10_000_000);

@@ -74,7 +74,8 @@ export class Api {
     if (this.#secret !== null) headers.Authorization = `Bearer ${this.#secret}`;
     let response;
     try {
-      response = await fetch(path, {
+      // A proxy may have this page, and so all of the server, below a path of its own.
+      response = await fetch(`.${path}`, {
         ...request, headers, signal, cache: "no-store", credentials: "omit", redirect: "error",
       });
     } catch (cause) {
