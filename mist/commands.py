@@ -37,6 +37,7 @@ __all__ = [
     "Last",
     "ListSubscriptions",
     "ListTags",
+    "ListTokens",
     "Pause",
     "Ping",
     "Publish",
@@ -45,10 +46,12 @@ __all__ = [
     "RegistryChange",
     "RemoveTags",
     "Resume",
+    "Revoke",
     "SetAttributes",
     "SetTerms",
     "ShowAttributes",
     "ShowTags",
+    "ShowToken",
     "Since",
     "Store",
     "Subscribe",
@@ -318,6 +321,14 @@ class Unregister(TokenCommand):
 
 
 @attrs.define
+class Revoke(TokenCommand):
+    """As `Unregister`; an error where there is no such token.
+
+    This command and those below take the id of a token as well, where no token has that text.
+    """
+
+
+@attrs.define
 class AddTags(TokenCommand):
     """Grant a token more tags."""
 
@@ -364,6 +375,22 @@ class ShowTags(TokenCommand):
 
 
 @attrs.define
+class ShowToken(TokenCommand):
+    """All that is known of a token."""
+
+
+@attrs.define
+class ListTokens(_Command):
+    """A page of all tokens.
+
+    Attributes:
+        after: the id after which it begins; empty for the first.
+    """
+
+    after: str = ""
+
+
+@attrs.define
 class Invalid(_Command):
     """Input that is no valid command; its error has its place in the order of replies.
 
@@ -394,7 +421,9 @@ class Bye(_Command):
     """The peer ends the session."""
 
 
-RegistryChange: TypeAlias = Register | Unregister | AddTags | RemoveTags | SetAttributes | SetTerms
+RegistryChange: TypeAlias = (
+    Register | Unregister | Revoke | AddTags | RemoveTags | SetAttributes | SetTerms
+)
 """What changes the token registry, and so waits for its disk."""
 
 
@@ -427,6 +456,8 @@ Command: TypeAlias = (
     | RegistryChange
     | ShowAttributes
     | ShowTags
+    | ShowToken
+    | ListTokens
     | Invalid
     | Hangup
     | Bye

@@ -12,6 +12,7 @@ import attrs
 from mist.attributes import Attributes
 from mist.errors import MistError
 from mist.message import TagSet
+from mist.token_info import TokenInfo, TokenPage
 
 __all__ = [
     "Attendee",
@@ -33,6 +34,8 @@ __all__ = [
     "Subscriptions",
     "Tags",
     "TokenAttributes",
+    "TokenShown",
+    "Tokens",
 ]
 
 
@@ -80,6 +83,20 @@ class TokenAttributes(Reply):
     """The attributes of a token."""
 
     attributes: Attributes
+
+
+@attrs.frozen
+class TokenShown(Reply):
+    """All that is known of a token but its text."""
+
+    token: TokenInfo
+
+
+@attrs.frozen
+class Tokens(Reply):
+    """Some of the tokens."""
+
+    page: TokenPage
 
 
 @attrs.frozen

@@ -8,6 +8,7 @@ from mist.commands import (
     AddTags,
     Register,
     RemoveTags,
+    Revoke,
     SetAttributes,
     SetTerms,
     Unregister,
@@ -70,6 +71,7 @@ Change = (
     Register
     | Enroll
     | Unregister
+    | Revoke
     | AddTags
     | RemoveTags
     | SetAttributes

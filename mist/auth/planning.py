@@ -16,6 +16,7 @@ from mist.commands import (
     AddTags,
     Register,
     RemoveTags,
+    Revoke,
     SetAttributes,
     SetTerms,
     Unregister,
@@ -33,6 +34,9 @@ from mist.message import TagSet
 from mist.terms import UNCHANGED, Terms
 
 __all__ = ["MAX_TAGS", "Planner", "Step", "net_changes"]
+
+TakesId = AddTags | RemoveTags | SetAttributes | SetTerms | Revoke
+"""Commands whose token may be named by its id as well."""
 
 MAX_TAGS: Final = 1_000  # tags that one token may have in all
 
@@ -90,6 +94,11 @@ class Planner:
                 outcomes.append(unknown)
                 continue
             old = planned[digest] if digest in planned else records.get(digest)
+            if old is None and isinstance(change, TakesId) and change.token in ids:
+                digest = ids[change.token]
+                old = planned[digest] if digest in planned else records[digest]
+                if old is not None and old.id != change.token:
+                    old = None
             if isinstance(change, ById) and old is not None and old.id != change.id:
                 old = None  # unregistered and registered anew before it
             if old is not None and isinstance(change, Register | Enroll) and old.expired(now):
@@ -115,6 +124,8 @@ class Planner:
                 return self._new(digest, tags, given, terms, now) if old is None else TokenExists()
             case Enroll(tags=tags, attributes=given, terms=terms):
                 return self._new(digest, tags, given, terms, now) if old is None else TokenExists()
+            case Revoke():
+                return TokenNotFound() if old is None else None
             case AddTags(tags=tags):
                 return TokenNotFound() if old is None else self._retagged(old, old.tags | tags)
             case RemoveTags(tags=tags):

@@ -139,7 +139,7 @@ class Registry(ABC):
         return record if hmac.compare_digest(record.digest, digest) else None
 
     def tags(self, token: str) -> TagSet:
-        """The tags of a token, which may be none.
+        """The tags of a token, which may be none. See `known`.
 
         Raises:
             TokenNotFound: no such token.
@@ -148,7 +148,7 @@ class Registry(ABC):
         return self._known(token).tags
 
     def attributes(self, token: str) -> Attributes:
-        """The attributes of a token.
+        """The attributes of a token. See `known`.
 
         Raises:
             TokenNotFound: no such token.
@@ -156,8 +156,17 @@ class Registry(ABC):
         """
         return self._known(token).attributes
 
+    def known(self, token: str) -> Record | None:
+        """The record of the token with this text; or with this id, where none has that text. Also
+        of one that has expired. For those who manage tokens, and never for a peer's credential.
+
+        Raises:
+            RegistryUnavailable: see `check_contact`.
+        """
+        return self._find(token) or self.find(token)
+
     def _known(self, token: str) -> Record:
-        record = self._find(token)
+        record = self.known(token)
         if record is None:
             raise TokenNotFound
         return record

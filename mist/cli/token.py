@@ -1,15 +1,22 @@
 """`mist token`: manage the tokens that grant subscriptions."""
 
 import base64
+import copy
 import secrets
 import sys
+import time
 from pathlib import Path
 
 import click
+import msgspec
 
+from mist.auth.strength import weakness
 from mist.cli.common import USAGE, Server, client_command, fail
 from mist.cli.expiry import Expiry
+from mist.cli.options import json_option, print_json
 from mist.cli.paths import LocalPath
+from mist.cli.token_output import HEADINGS, row, rows
+from mist.errors import RemoteError, TokenNotFound
 from mist.message import format_tags
 
 __all__ = ["token"]
@@ -20,14 +27,16 @@ _TOKEN_BYTES = 20  # 160 bits
 @click.group(
     epilog="""\b
 TAGS are joined by commas; 'room:*' grants every tag that begins with room:, '*' grants all.
-TOKEN may be - to read it from standard input, which keeps it out of the process list.
+ID is what list shows, TOKEN the text itself, or - to read it from standard input, which keeps it
+out of the process list.
 
 \b
 Examples:
-  mist token new 'order:*,news' --expires 30d --name 'nightly export'
-  mist token unset news "$TOKEN"
-  mist token set-attr "$TOKEN" user=7 groups=staff,beta --unset plan
-  mist token unregister - < token.txt
+  mist token create 'order:*,news' --expires 30d --name 'nightly export'
+  mist token list
+  mist token grant 'room:1' ID
+  mist token set-attr ID user=7 groups=staff,beta --unset plan
+  mist token revoke - < token.txt
   mist token key /etc/mist/token.key"""
 )
 def token() -> None:
@@ -37,110 +46,151 @@ def token() -> None:
     """
 
 
+_WHICH = "ID|TOKEN"
+
+
 def _read(text: str) -> str:
     return sys.stdin.readline().removesuffix("\n") if text == "-" else text
 
 
-_with_expiry = click.option(
+_expires = click.option(
     "--expires",
     type=Expiry(),
     metavar="WHEN",
     help="When it expires, and its clients are disconnected: 30d, 12h, 2027-01-01T00:00Z",
 )
-_with_name = click.option("--name", default="", metavar="TEXT", help="What to call it in lists")
+_name = click.option("--name", default="", metavar="TEXT", help="What to call it in lists")
 
 
 @token.command()
 @click.argument("tags")
-@_with_expiry
-@_with_name
+@click.argument("text", metavar="[TOKEN]", required=False)
+@_expires
+@_name
+@json_option("Print the token with all that is known of it")
 @client_command
-async def new(server: Server, tags: str, expires: float | None, name: str) -> None:
-    """Create a random token that grants TAGS, and print it once."""
-    text = base64.b32encode(secrets.token_bytes(_TOKEN_BYTES)).decode().lower()
+async def create(
+    server: Server, tags: str, text: str | None, expires: float | None, name: str, as_json: bool
+) -> None:
+    """Create a token that grants TAGS.
+
+    Without TOKEN it is a random one, which is printed once.
+    """
+    is_random = text is None
+    if text is None:
+        text = base64.b32encode(secrets.token_bytes(_TOKEN_BYTES)).decode().lower()
+    text = _read(text)
     async with server.connect(reconnect=False) as client:
         await client.register(tags.split(","), text, expires=expires, name=name)
-    click.echo(text)
-    if sys.stderr.isatty():
-        click.echo("Save it: the server stores only its hash and can't show it again.", err=True)
+        about = await client.token(text) if as_json else None
+    if (weak := weakness(text)) is not None:
+        click.echo(f"warning: the token {weak}", err=True)
+    if about is not None:
+        print_json({"token": text, **msgspec.to_builtins(about)})
+    elif is_random:
+        click.echo(text)
+        if sys.stderr.isatty():
+            saved = "Save it: the server stores only its hash and can't show it again."
+            click.echo(saved, err=True)
 
 
-@token.command()
-@click.argument("tags")
-@click.argument("text", metavar="TOKEN")
-@_with_expiry
-@_with_name
+@token.command("list")
+@json_option("Print each token as an object on a line of its own")
 @client_command
-async def register(server: Server, tags: str, text: str, expires: float | None, name: str) -> None:
-    """Register TOKEN, granting TAGS."""
+async def list_tokens(server: Server, as_json: bool) -> None:
+    """List all tokens: what is known of them, never their texts."""
+    after: str | None = ""
+    if not as_json:
+        click.echo(HEADINGS)
     async with server.connect(reconnect=False) as client:
-        await client.register(tags.split(","), _read(text), expires=expires, name=name)
+        while after is not None:
+            page = await client.tokens(after)
+            for each in page.tokens:
+                if as_json:
+                    print_json(msgspec.to_builtins(each))
+                else:
+                    click.echo(row(each, time.time()))
+            after = page.next
 
 
 @token.command()
-@click.argument("text", metavar="TOKEN")
-@click.option(
-    "--expires", type=Expiry(never=True), metavar="WHEN", help="As for new; never takes it back"
-)
-@click.option("--name", metavar="TEXT", help="What to call it in lists; '' for nothing")
+@click.argument("which", metavar=_WHICH)
+@json_option("Print it as one object")
 @client_command
-async def change(server: Server, text: str, expires: float | None, name: str | None) -> None:
-    """Change when TOKEN expires, or its name."""
-    if expires is None and name is None:
-        raise click.UsageError("nothing to change: give --expires or --name")
+async def show(server: Server, which: str, as_json: bool) -> None:
+    """Show what is known of a token."""
     async with server.connect(reconnect=False) as client:
-        await client.set_terms(_read(text), expires=expires, name=name)
+        found = await client.token(_read(which))
+    if as_json:
+        print_json(msgspec.to_builtins(found))
+    else:
+        click.echo("\n".join(rows(found)))
 
 
 @token.command()
-@click.argument("text", metavar="TOKEN")
+@click.argument("which", metavar=_WHICH)
 @click.option("--if-exists", is_flag=True, help="Succeed where there is no such token")
 @client_command
-async def unregister(server: Server, text: str, if_exists: bool) -> None:
-    """Revoke TOKEN, and disconnect its clients.
+async def revoke(server: Server, which: str, if_exists: bool) -> None:
+    """Revoke a token, and disconnect its clients.
 
     Exit code 1 where there is no such token.
     """
-    text = _read(text)
     async with server.connect(reconnect=False) as client:
-        if not if_exists:
-            # The command alone succeeds for an unknown token: in the protocol it is idempotent.
-            await client.tags(text)
-        await client.unregister(text)
-
-
-@token.command("set")
-@click.argument("tags")
-@click.argument("text", metavar="TOKEN")
-@client_command
-async def set_tags(server: Server, tags: str, text: str) -> None:
-    """Add TAGS to TOKEN."""
-    async with server.connect(reconnect=False) as client:
-        await client.set(tags.split(","), _read(text))
+        try:
+            await client.revoke(_read(which))
+        except RemoteError as error:
+            if not if_exists or str(error) != TokenNotFound.message:
+                raise
 
 
 @token.command()
 @click.argument("tags")
-@click.argument("text", metavar="TOKEN")
+@click.argument("which", metavar=_WHICH)
 @client_command
-async def unset(server: Server, tags: str, text: str) -> None:
-    """Remove TAGS from TOKEN.
+async def grant(server: Server, tags: str, which: str) -> None:
+    """Add TAGS to a token."""
+    async with server.connect(reconnect=False) as client:
+        await client.set(tags.split(","), _read(which))
+
+
+@token.command()
+@click.argument("tags")
+@click.argument("which", metavar=_WHICH)
+@client_command
+async def ungrant(server: Server, tags: str, which: str) -> None:
+    """Remove TAGS from a token.
 
     Subscriptions that it no longer allows end at once.
     """
     async with server.connect(reconnect=False) as client:
-        await client.unset(tags.split(","), _read(text))
+        await client.unset(tags.split(","), _read(which))
+
+
+@token.command()
+@click.argument("which", metavar=_WHICH)
+@click.option(
+    "--expires", type=Expiry(never=True), metavar="WHEN", help="As for create; never takes it back"
+)
+@click.option("--name", metavar="TEXT", help="What to call it in lists; '' for nothing")
+@client_command
+async def change(server: Server, which: str, expires: float | None, name: str | None) -> None:
+    """Change when a token expires, or its name."""
+    if expires is None and name is None:
+        raise click.UsageError("nothing to change: give --expires or --name")
+    async with server.connect(reconnect=False) as client:
+        await client.set_terms(_read(which), expires=expires, name=name)
 
 
 @token.command("set-attr")
-@click.argument("text", metavar="TOKEN")
+@click.argument("which", metavar=_WHICH)
 @click.argument("pairs", metavar="[KEY=VALUE]...", nargs=-1)
 @click.option("--unset", metavar="KEY", multiple=True, help="Remove this attribute (repeatable)")
 @client_command
 async def set_attributes(
-    server: Server, text: str, pairs: tuple[str, ...], unset: tuple[str, ...]
+    server: Server, which: str, pairs: tuple[str, ...], unset: tuple[str, ...]
 ) -> None:
-    """Set attributes of TOKEN.
+    """Set attributes of a token.
 
     KEY is client, user, groups (joined by commas), site, or any other name. Attributes that aren't
     named stay as they are. For connected clients, targeted delivery follows the change at once.
@@ -153,7 +203,7 @@ async def set_attributes(
     if not attributes:
         raise click.UsageError("nothing to set: give KEY=VALUE or --unset KEY")
     async with server.connect(reconnect=False) as client:
-        await client.set_attributes(attributes, _read(text))
+        await client.set_attributes(attributes, _read(which))
 
 
 def _pair(text: str) -> tuple[str, object]:
@@ -181,13 +231,30 @@ def key(file: Path) -> None:
 
 
 @token.command("tags")
-@click.argument("text", metavar="TOKEN")
+@click.argument("which", metavar=_WHICH)
 @client_command
-async def show(server: Server, text: str) -> None:
-    """Print the tags of TOKEN, and its attributes if any."""
-    text = _read(text)
+async def show_tags(server: Server, which: str) -> None:
+    """Print the tags of a token, and its attributes if any."""
+    text = _read(which)
     async with server.connect(reconnect=False) as client:
         tags, attributes = await client.tags(text), await client.attributes(text)
     click.echo(format_tags(tags))
     if attributes.text:
         click.echo(attributes.text)
+
+
+def _add_alias(name: str, command: click.Command) -> None:
+    alias = copy.copy(command)
+    alias.name = name
+    alias.help = f"The same as {command.name}."
+    token.add_command(alias)
+
+
+for _alias, _command in {
+    "new": create,
+    "register": create,
+    "unregister": revoke,
+    "set": grant,
+    "unset": ungrant,
+}.items():
+    _add_alias(_alias, _command)

@@ -25,20 +25,33 @@ from mist.commands import (
     Last,
     ListSubscriptions,
     ListTags,
+    ListTokens,
     Ping,
     Register,
     RemoveTags,
+    Revoke,
     SetAttributes,
     SetTerms,
     ShowAttributes,
     ShowTags,
+    ShowToken,
     Store,
     Unregister,
     Who,
 )
 from mist.message import ASK, GRANT, Limits, TagSet
-from mist.replies import Connections, Newest, Stored, Subscriptions, Tags, TokenAttributes
+from mist.replies import (
+    Connections,
+    Newest,
+    Stored,
+    Subscriptions,
+    Tags,
+    TokenAttributes,
+    Tokens,
+    TokenShown,
+)
 from mist.terms import Terms
+from mist.token_info import TokenInfo, TokenPage
 from mist.wire import Batch
 
 __all__ = ["Client"]
@@ -289,6 +302,33 @@ class Client:
     async def unregister(self, token: str) -> None:
         """Revoke a token and end its live sessions. An unknown token is no error."""
         await self._state.call(Unregister(token_text(token)))
+
+    async def revoke(self, token: str) -> None:
+        """Revoke a token and end its live sessions.
+
+        Args:
+            token: its text, or its id; so for all methods below.
+
+        Raises:
+            RemoteError: there is none.
+        """
+        await self._state.call(Revoke(token_text(token)))
+
+    async def token(self, token: str) -> TokenInfo:
+        """All that the server knows of a token. Raises `RemoteError` where there is none."""
+        reply = await self._state.call(ShowToken(token_text(token)))
+        assert isinstance(reply, TokenShown)
+        return reply.token
+
+    async def tokens(self, after: str = "") -> TokenPage:
+        """Some of all tokens, in the order of their ids, which means nothing.
+
+        Args:
+            after: `next` of the page before; empty for the first.
+        """
+        reply = await self._state.call(ListTokens(token_text(after) if after else ""))
+        assert isinstance(reply, Tokens)
+        return reply.page
 
     async def set(self, tags: Iterable[str], token: str) -> None:
         """Add tags to a token. Raises `RemoteError` where it is unknown."""

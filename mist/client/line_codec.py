@@ -4,7 +4,9 @@ The caller has validated the commands' arguments.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, TypeVar
+
+import msgspec
 
 from mist.attributes import Attributes, format_change
 from mist.audience import Audience
@@ -19,13 +21,16 @@ from mist.commands import (
     Last,
     ListSubscriptions,
     ListTags,
+    ListTokens,
     Register,
     RemoveTags,
     Resume,
+    Revoke,
     SetAttributes,
     SetTerms,
     ShowAttributes,
     ShowTags,
+    ShowToken,
     Since,
     Store,
     Subscribe,
@@ -46,7 +51,10 @@ from mist.replies import (
     Subscriptions,
     Tags,
     TokenAttributes,
+    Tokens,
+    TokenShown,
 )
+from mist.token_info import TokenInfo, TokenPage
 from mist.wire import RECORD_START, record_head
 
 __all__ = [
@@ -85,6 +93,7 @@ def encode_command(command: Command) -> tuple[bytes | None, bytes]:
     return word, (line.encode() if isinstance(line, str) else line) + b"\n"
 
 
+_T = TypeVar("_T")
 _Encode = Callable[..., tuple[bytes | None, str | bytes]]
 
 
@@ -127,6 +136,9 @@ _ENCODERS: Final[dict[type[Command], _Encode]] = {
     Register: lambda it: (None, _register(it)),
     SetTerms: lambda it: (None, f"set-terms {it.token} {it.terms.text}"),
     Unregister: lambda it: (None, f"unregister {it.token}"),
+    Revoke: lambda it: (None, f"revoke {it.token}"),
+    ShowToken: lambda it: (b"token", f"token {it.token}"),
+    ListTokens: lambda it: (b"tokens", f"tokens {it.after}".rstrip()),
     AddTags: lambda it: (None, f"set {format_tags(it.tags)} {it.token}"),
     RemoveTags: lambda it: (None, f"unset {format_tags(it.tags)} {it.token}"),
     SetAttributes: lambda it: (
@@ -165,6 +177,10 @@ def decode_reply(command: Command, rest: bytes) -> Reply:
                 return TokenAttributes(Attributes.parse(text))
             except InvalidAudience:
                 raise ProtocolViolation("the server sent invalid attributes") from None
+        case ShowToken():
+            return TokenShown(_decoded(rest, TokenInfo))
+        case ListTokens():
+            return Tokens(_decoded(rest, TokenPage))
         case Who():
             try:
                 connected, lifetime = map(int, rest.split(b" "))
@@ -177,6 +193,13 @@ def decode_reply(command: Command, rest: bytes) -> Reply:
             return Stored(decode_number(rest))
         case _:
             return Done()
+
+
+def _decoded(rest: bytes, kind: type[_T]) -> _T:
+    try:
+        return msgspec.json.decode(rest, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        raise ProtocolViolation("the server sent an invalid token") from None
 
 
 def decode_newest(rest: bytes) -> Newest:

@@ -30,6 +30,7 @@ from mist.client.subscription import Subscription as AsyncSubscription
 from mist.errors import ClientClosed
 from mist.message import Message, TagSet
 from mist.replies import Connections
+from mist.token_info import TokenInfo, TokenPage
 
 __all__ = ["Client", "Subscription", "connect"]
 
@@ -205,6 +206,18 @@ class Client:
     def unregister(self, token: str) -> None:
         """Revoke a token and end its sessions."""
         self._portal.call(lambda: self._client.unregister(token))
+
+    def revoke(self, token: str) -> None:
+        """Revoke a token, by its text or id, and end its sessions."""
+        self._portal.call(lambda: self._client.revoke(token))
+
+    def token(self, token: str) -> TokenInfo:
+        """All that the server knows of a token, by its text or id."""
+        return self._portal.call(lambda: self._client.token(token))
+
+    def tokens(self, after: str = "") -> TokenPage:
+        """Some of all tokens."""
+        return self._portal.call(lambda: self._client.tokens(after))
 
     def set(self, tags: Iterable[str], token: str) -> None:
         """Add tags to a token."""

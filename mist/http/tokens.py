@@ -4,6 +4,7 @@ A token's text is shown once, in the answer that creates it. Afterwards it is na
 which reveals nothing of it. Changes take effect at once on sessions with the token, as over TCP.
 """
 
+import logging
 import math
 import re
 import secrets
@@ -17,6 +18,7 @@ from starlette.routing import BaseRoute, Route
 
 from mist.attributes import Attributes, change_of_json
 from mist.auth import Amend, Change, Enroll, Outcome, Record, Remove
+from mist.auth.strength import weakness
 from mist.errors import MistError, TooManyTags
 from mist.fields import MAX_AUDIENCE, MAX_IDS
 from mist.http.bodies import answer, read_body
@@ -25,9 +27,13 @@ from mist.http.openapi import SERVICE, Answer, Body, Operation, Operations, para
 from mist.http.paging import LIMIT, Paging, after_parameter
 from mist.http.problems import Problem
 from mist.message import GRANT, MAX_REPEATS, TagSet, parse_tags
+from mist.sessions.token_list import describe_token, token_page
 from mist.terms import LAST_EXPIRY, MAX_NAME, Terms
+from mist.token_info import TokenInfo, TokenPage
 
 __all__ = ["OPERATIONS", "routes"]
+
+log = logging.getLogger("mist.http")
 
 _ID: Final = re.compile(r"[0-9a-f]{16}")
 _GENERATED: Final = 32  # bytes of a generated token
@@ -120,19 +126,12 @@ class TokenChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: Name | msgspec.UnsetType = msgspec.UNSET
 
 
-class Token(msgspec.Struct, frozen=True):
-    """A token without its text. Without tags it grants nothing."""
-
-    id: str
-    tags: list[str]
-    created: float
-    attributes: Known
-    expires: float | None = None
-    name: str = ""
-
-
 class NewToken(msgspec.Struct, frozen=True):
-    """A new token with its text, which is never shown again."""
+    """A new token with its text, which is never shown again.
+
+    Attributes:
+        warning: where the text that was given is weak, and may be guessed.
+    """
 
     id: str
     token: str
@@ -141,14 +140,7 @@ class NewToken(msgspec.Struct, frozen=True):
     attributes: Known
     expires: float | None = None
     name: str = ""
-
-
-class TokenList(msgspec.Struct, frozen=True):
-    """A page of tokens by ascending ids; `next` is None on the last, `count` is of all."""
-
-    tokens: list[Token]
-    count: int
-    next: str | None
+    warning: str | msgspec.UnsetType = msgspec.UNSET
 
 
 def routes(context: Context) -> Sequence[BaseRoute]:
@@ -170,11 +162,7 @@ def routes(context: Context) -> Sequence[BaseRoute]:
             return await make(request)
         paging = Paging.of(request, _ID)
         await registry.sync()
-        found = registry.page(paging.limit + 1, paging.after or "")
-        page, more = found[: paging.limit], found[paging.limit :]
-        following = page[-1].id if more else None
-        count = registry.statistics().tokens
-        return answer(TokenList([_describe(each) for each in page], count, following))
+        return answer(token_page(registry, paging.after or "", paging.limit))
 
     async def make(request: Request) -> Response:
         wanted = await read_body(request, TokenRequest, most, TooManyTags(limits.token_tags))
@@ -185,8 +173,14 @@ def routes(context: Context) -> Sequence[BaseRoute]:
         terms = Terms(wanted.expires, wanted.name or None)
         record = await execute(Enroll(text, parse(wanted.tags), attributes, terms))
         assert record is not None
-        it = _describe(record)
-        made = NewToken(it.id, text, it.tags, it.created, it.attributes, it.expires, it.name)
+        weak = weakness(text)
+        if weak is not None:
+            log.warning("a weak token, which may be guessed", extra={"token": record.id})
+        made = NewToken(
+            **msgspec.structs.asdict(describe_token(record)),
+            token=text,
+            warning=msgspec.UNSET if weak is None else f"the token {weak}",
+        )
         return answer(made, 201, [(b"location", f"/v1/tokens/{record.id}".encode())])
 
     async def one(request: Request) -> Response:
@@ -203,7 +197,7 @@ def routes(context: Context) -> Sequence[BaseRoute]:
                 record = registry.find(name)
                 if record is None:
                     raise Problem(404, "token_not_found", "Token not found")
-                return answer(_describe(record))
+                return answer(describe_token(record))
 
     async def change(request: Request, name: str) -> Response:
         wanted = await read_body(request, TokenChange, most, TooManyTags(limits.token_tags))
@@ -219,7 +213,7 @@ def routes(context: Context) -> Sequence[BaseRoute]:
         )
         record = await execute(Amend(name, add, remove, given, unset, terms))
         assert record is not None
-        return answer(_describe(record))
+        return answer(describe_token(record))
 
     return [
         Route("/v1/tokens", many, methods=["GET", "PUT"]),
@@ -236,17 +230,6 @@ def _result(outcome: Outcome) -> Record | None:
     if isinstance(outcome, MistError):
         raise outcome
     return outcome
-
-
-def _describe(record: Record) -> Token:
-    return Token(
-        record.id,
-        sorted(record.tags),
-        record.created,
-        record.attributes.as_json(),
-        record.expires,
-        record.name,
-    )
 
 
 _EXAMPLE: Final = {
@@ -281,7 +264,7 @@ OPERATIONS: Final[Operations] = {
             answers={
                 200: Answer(
                     "A page of tokens.",
-                    TokenList,
+                    TokenPage,
                     {"tokens": [_EXAMPLE], "count": 1, "next": None},
                 )
             },
@@ -315,7 +298,7 @@ OPERATIONS: Final[Operations] = {
             summary="Show a token",
             who=SERVICE,
             parameters=[_AN_ID],
-            answers={200: Answer("The token.", Token, _EXAMPLE)},
+            answers={200: Answer("The token.", TokenInfo, _EXAMPLE)},
             problems={404: _NOT_FOUND},
         ),
         "patch": Operation(
@@ -333,7 +316,7 @@ OPERATIONS: Final[Operations] = {
                     "expires": None,
                 },
             ),
-            answers={200: Answer("The token as it is now.", Token, _EXAMPLE)},
+            answers={200: Answer("The token as it is now.", TokenInfo, _EXAMPLE)},
             problems={404: _NOT_FOUND, 503: _UNAVAILABLE},
         ),
         "delete": Operation(

@@ -9,6 +9,7 @@ of a command for two reasons only: publishes, most of the traffic, skip the disp
 the token registry are collected, so that a run of them waits for the disk once.
 """
 
+import logging
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final, assert_never
@@ -30,6 +31,7 @@ from mist.commands import (
     Last,
     ListSubscriptions,
     ListTags,
+    ListTokens,
     Pause,
     Ping,
     Publish,
@@ -38,10 +40,12 @@ from mist.commands import (
     RegistryChange,
     RemoveTags,
     Resume,
+    Revoke,
     SetAttributes,
     SetTerms,
     ShowAttributes,
     ShowTags,
+    ShowToken,
     Subscribe,
     SubscribeNamed,
     Unregister,
@@ -71,14 +75,19 @@ from mist.replies import (
     Reply,
     Tags,
     TokenAttributes,
+    Tokens,
+    TokenShown,
 )
 from mist.sessions.authenticating import AuthenticatingSession, Credential
 from mist.sessions.close_reason import DISCONNECTED, CloseReason
 from mist.sessions.hub import Hub
 from mist.sessions.listing import Listing, list_subscriptions, list_tags
 from mist.sessions.publishing_once import publish_once
+from mist.sessions.token_list import count_weak, token_of, token_page
 
 __all__ = ["CommandSession"]
+
+log = logging.getLogger("mist.sessions")
 
 _NO_ROOM: Final = CloseReason(4008, "outbox can't take a reply")
 _MEASURED: Final = 16  # flushes; the chunk after as many is measured, at a cost not seen
@@ -278,9 +287,21 @@ class CommandSession(AuthenticatingSession):
             case _ if not self._administers:
                 raise NotAllowed
             case (
-                Register() | Unregister() | AddTags() | RemoveTags() | SetAttributes() | SetTerms()
+                Register()
+                | Unregister()
+                | Revoke()
+                | AddTags()
+                | RemoveTags()
+                | SetAttributes()
+                | SetTerms()
             ):
                 self._changes.append(command)
+            case ShowToken(token=token):
+                await self.hub.registry.sync()
+                return TokenShown(token_of(self.hub.registry, token))
+            case ListTokens(after=after):
+                await self.hub.registry.sync()
+                return Tokens(token_page(self.hub.registry, after))
             case ShowTags(token=token):
                 await self.hub.registry.sync()
                 return Tags(self.hub.registry.tags(token))
@@ -410,6 +431,8 @@ class CommandSession(AuthenticatingSession):
             for command in changes:
                 self._answer(command, Failed(error))
             return
+        if weak := count_weak(changes):
+            log.warning("weak tokens, which may be guessed", extra={"tokens": weak})
         for command, outcome in zip(changes, outcomes, strict=True):
             reply = Failed(outcome) if isinstance(outcome, MistError) else Done()
             self._answer(command, reply)

@@ -14,7 +14,15 @@ from mist.auth import Amend, Enroll, Remove
 from mist.auth.local import LocalRegistry
 from mist.auth.memory import MemoryStore
 from mist.auth.opening import open_registry
-from mist.commands import AddTags, Register, RemoveTags, SetAttributes, Unregister
+from mist.commands import (
+    AddTags,
+    Register,
+    RemoveTags,
+    Revoke,
+    SetAttributes,
+    SetTerms,
+    Unregister,
+)
 from mist.errors import (
     InvalidAudience,
     InvalidToken,
@@ -25,6 +33,7 @@ from mist.errors import (
     TooManyTags,
 )
 from mist.fields import MAX_IDS
+from mist.terms import Terms
 from tests.auth.stores import Around, Failing, Hanging, Recording
 
 AB = frozenset("ab")
@@ -43,6 +52,47 @@ def announced(registry):
     seen = []
     registry.watch(lambda old, new: seen.append((old, new)))
     return seen
+
+
+# by id
+
+
+async def test_a_token_can_be_changed_by_its_id_and_is_no_credential_by_it(registry, seen):
+    record = await one(registry, Register("t", A))
+    assert registry.lookup(record.id) is None
+    assert (await one(registry, AddTags(record.id, B))).tags == AB
+    assert (await one(registry, RemoveTags(record.id, A))).tags == B
+    changed = await one(registry, SetAttributes(record.id, Attributes(user="1")))
+    assert changed.attributes.user == "1" == registry.attributes(record.id).user
+    assert (await one(registry, SetTerms(record.id, Terms(name="n")))).name == "n"
+    assert registry.tags(record.id) == B
+    await one(registry, Unregister(record.id))  # which takes texts alone
+    assert registry.statistics().tokens == 1
+    assert await one(registry, Revoke(record.id)) is None
+    assert registry.statistics().tokens == 0
+    assert seen[-1][1] is None
+    assert isinstance(await one(registry, Revoke(record.id)), TokenNotFound)
+    assert isinstance(await one(registry, AddTags(record.id, A)), TokenNotFound)
+
+
+async def test_an_id_of_a_batch_is_that_of_the_token_as_it_is_by_then(registry):
+    old = await one(registry, Register("t", A))
+    outcomes = await registry.execute(
+        [Unregister("t"), Register("t", A), AddTags(old.id, B), Revoke(old.id), Revoke("t")]
+    )
+    assert isinstance(outcomes[2], TokenNotFound)
+    assert isinstance(outcomes[3], TokenNotFound)
+    assert outcomes[4] is None
+    assert registry.statistics().tokens == 0
+
+
+async def test_a_text_comes_before_an_id(registry):
+    record = await one(registry, Register("t", A))
+    await one(registry, Register(record.id, B))
+    await one(registry, Revoke(record.id))
+    assert registry.lookup("t") == record
+    await one(registry, Revoke(record.id))
+    assert registry.statistics().tokens == 0
 
 
 # lookup

@@ -172,6 +172,49 @@ def test_a_token_may_expire(process: Process) -> None:
     assert (done.returncode, done.stderr) == (1, "mist token new: Invalid expiry: it has passed\n")
 
 
+def test_tokens_are_listed_shown_and_revoked_by_id_or_text(process: Process) -> None:
+    arguments = (
+        "create",
+        "a,b",
+        "--name",
+        "job \u00e4",
+        "--expires",
+        "2099-01-01T00:00Z",
+        "--json",
+    )
+    made = json.loads(run(process, "token", *arguments).stdout)
+    assert (made["tags"], made["name"], made["expires"]) == (["a", "b"], "job ä", 4_070_908_800)
+    text, id_ = made.pop("token"), made["id"]
+    lines = [
+        json.loads(line) for line in run(process, "token", "list", "--json").stdout.splitlines()
+    ]
+    assert made in lines
+    listed = run(process, "token", "list").stdout
+    assert id_ in listed
+    assert "2099-01-01T00:00Z" in listed
+    assert text not in listed
+    for which in (id_, text):
+        assert json.loads(run(process, "token", "show", which, "--json").stdout) == made
+    assert "name        job ä\n" in run(process, "token", "show", "-", stdin=id_).stdout
+    assert run(process, "token", "grant", "c", id_).returncode == 0
+    assert run(process, "token", "ungrant", "a", id_).returncode == 0
+    assert run(process, "token", "tags", id_).stdout == "b,c\n"
+    assert run(process, "token", "revoke", id_).returncode == 0
+    for command in ("revoke", "show"):
+        done = run(process, "token", command, id_)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr == f"mist token {command}: Token not found\n"
+    assert run(process, "token", "revoke", "--if-exists", id_).returncode == 0
+
+
+def test_a_weak_token_is_warned_of_and_registered(process: Process) -> None:
+    done = run(process, "token", "create", "a", "weak")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr.startswith("warning: the token is short")
+    assert run(process, "token", "revoke", "weak").returncode == 0
+    assert run(process, "token", "create", "a", "").returncode == 2
+
+
 def test_attributes_of_a_token_are_set_and_shown(process: Process) -> None:
     assert run(process, "token", "register", "a", "t2").returncode == 0
     done = run(process, "token", "set-attr", "t2", "user=a&b=c", "groups=x,y", "--unset", "plan")

@@ -49,6 +49,15 @@ async def test_a_given_text_is_taken(server):
     assert server.hub.registry.tags("my-t0ken") == {"a"}
 
 
+async def test_a_weak_text_is_warned_of_and_taken(server, caplog):
+    weak = await make(server, "a", token="my-t0ken")
+    assert weak["warning"].startswith("the token is short")
+    assert "my-t0ken" not in weak["warning"] + caplog.text
+    assert "weak token" in caplog.text
+    assert "warning" not in await make(server, "a")
+    assert "warning" not in await make(server, "a", token="Vy7Wq2-random-aP0zL9x")
+
+
 async def test_where_it_can_be_changed_is_told(server):
     response = await request(server, "PUT", "/v1/tokens", json={"tags": ["a"]})
     assert response.headers["location"] == f"/v1/tokens/{response.json()['id']}"

@@ -1,5 +1,6 @@
 """Tokens that expire, at every endpoint, live and on a replay."""
 
+import json
 import math
 import time
 from collections.abc import Callable
@@ -185,6 +186,53 @@ async def test_lines_say_so(server: Server, expire: Callable[[], None]) -> None:
         session.adopt(record)  # type: ignore[attr-defined]
         expire()
         assert await lines.rest() == b"error Token expired\n"
+
+
+async def test_tokens_are_listed_and_shown_on_a_line_and_revoked_by_id(server: Server) -> None:
+    async with talk(server) as lines:
+        assert await lines.ask(b"auth s3cret\n") == []
+        assert await lines.ask(b"tokens\n") == [b'tokens {"tokens":[],"count":0,"next":null}\n']
+        assert (
+            await lines.ask(b"register-with name=n a s3cret-text\nset-attr s3cret-text user=7\n")
+            == []
+        )
+        [line] = await lines.ask(b"tokens\n")
+        page = json.loads(line.removeprefix(b"tokens "))
+        [found] = page["tokens"]
+        assert (found["name"], found["tags"], found["attributes"]) == ("n", ["a"], {"user": "7"})
+        assert b"s3cret-text" not in line
+        [shown] = await lines.ask(b"token %b\n" % found["id"].encode())
+        assert json.loads(shown.removeprefix(b"token ")) == found
+        assert await lines.ask(b"token s3cret-text\n") == [shown]
+        [line] = await lines.ask(b"tokens %b\n" % found["id"].encode())
+        assert json.loads(line.removeprefix(b"tokens "))["tokens"] == []
+        async with browse(server, "s3cret-text") as page:
+            assert await lines.ask(b"revoke %b\n" % found["id"].encode()) == []
+            assert await page.closed() == 4401
+        missing = [b"error Token not found\n"]
+        assert await lines.ask(b"revoke %b\n" % found["id"].encode()) == missing
+        assert await lines.ask(b"token s3cret-text\n") == missing
+        assert await lines.ask(b"tokens a b\n") == [
+            b"error Incorrect number of arguments for '[tokens a b]'\n"
+        ]
+
+
+async def test_who_has_only_a_token_learns_of_no_other(
+    server: Server, expire: Callable[[], None]
+) -> None:
+    for command in ("tokens", "token", "revoke", "register-with", "set-terms"):
+        async with browse(server, TOKEN) as page:
+            answer = await page.ask(command, token=TOKEN)
+            assert (answer["success"], answer["error"]) == (False, "unknown command")
+    async with talk(server) as lines:
+        assert await lines.ask(b"auth s3cret\n") == []
+        [session] = [each for each in server.hub.sessions if each.transport == "tcp"]
+        record = server.hub.registry.lookup(TOKEN)
+        assert record is not None
+        session.adopt(record)  # type: ignore[attr-defined]
+        for line in (b"tokens", b"token " + record.id.encode(), b"revoke " + record.id.encode()):
+            assert await lines.ask(line + b"\n") == [b"error not allowed\n"]
+    assert server.hub.registry.lookup(TOKEN) is not None
 
 
 async def test_terms_are_set_on_a_line_and_over_http(server: Server) -> None:

@@ -24,6 +24,8 @@ from collections.abc import Iterator, Sequence
 from io import BytesIO
 from typing import Final
 
+import msgspec
+
 from mist.commands import Command, Hangup, Invalid, Ping, Publish, TokenCommand
 from mist.errors import (
     DataTooLong,
@@ -54,6 +56,8 @@ from mist.replies import (
     Subscriptions,
     Tags,
     TokenAttributes,
+    Tokens,
+    TokenShown,
 )
 from mist.wire import RECORD_START, Batch, Run, WireForm
 
@@ -246,6 +250,10 @@ class LineProtocol(Protocol):
                 return _list(b"listall", " ".join(tags).encode().split(b" ") if tags else [])
             case TokenAttributes(attributes) if isinstance(command, TokenCommand):
                 return b"attr %b %b\n" % (command.token.encode(), attributes.text.encode())
+            case TokenShown(token):
+                return b"token %b\n" % msgspec.json.encode(token)
+            case Tokens(page):
+                return b"tokens %b\n" % msgspec.json.encode(page)
             case Connections(connected, lifetime):
                 return b"who %d %d\n" % (connected, lifetime)
             case Stored(id_):

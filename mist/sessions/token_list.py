@@ -1,0 +1,64 @@
+"""The list of tokens, a page at a time, and what is shown of one token."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from mist.auth import Record
+from mist.auth.registry import Registry
+from mist.auth.strength import weakness
+from mist.commands import Register, RegistryChange
+from mist.errors import TokenNotFound
+from mist.token_info import TokenInfo, TokenPage
+
+__all__ = ["count_weak", "describe_token", "token_of", "token_page"]
+
+_MOST: Final = 100  # tokens of a page
+_BYTES: Final = 65_536  # of their tags and attributes; a page has one token at least
+
+
+def describe_token(record: Record) -> TokenInfo:
+    """What is shown of a token."""
+    return TokenInfo(
+        record.id,
+        sorted(record.tags),
+        record.created,
+        record.attributes.as_json(),
+        record.expires,
+        record.name,
+    )
+
+
+def token_page(registry: Registry, after: str, most: int = _MOST) -> TokenPage:
+    """A page of tokens, bounded in number and in size.
+
+    Args:
+        after: the id after which it begins; empty for the first page.
+        most: tokens, at most.
+    """
+    found, size = registry.page(most + 1, after), 0
+    page: list[TokenInfo] = []
+    for record in found[:most]:
+        size += sum(map(len, record.tags)) + len(record.attributes.text)
+        if page and size > _BYTES:
+            break
+        page.append(describe_token(record))
+    more = len(page) < len(found)
+    return TokenPage(page, registry.statistics().tokens, page[-1].id if more else None)
+
+
+def token_of(registry: Registry, which: str) -> TokenInfo:
+    """What is shown of the token with this text, or this id.
+
+    Raises:
+        TokenNotFound: there is none.
+        RegistryUnavailable: see `Registry.check_contact`.
+    """
+    record = registry.known(which)
+    if record is None:
+        raise TokenNotFound
+    return describe_token(record)
+
+
+def count_weak(changes: Sequence[RegistryChange]) -> int:
+    """How many tokens of those registered are weak."""
+    return sum(isinstance(each, Register) and weakness(each.token) is not None for each in changes)
