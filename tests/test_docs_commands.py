@@ -23,6 +23,7 @@ LISTEN = ("--listen", "tcp://127.0.0.1:0", "--listen", "ws://127.0.0.1:0",
 # What is run by a test of its own, or not at all: a pattern, and which test, or why.
 ELSEWHERE = {
     r"mist serve": "each server of these tests",
+    r"curl .*/v1/presence": "tests/sessions/test_presence.py",
     r"mist bench": "tests/cli/test_bench.py",
     r"mist pipeline": "tests/cli/test_pipeline.py",
     r"curl .*/message-bus|curl .*/api/message": "tests/test_docs_clients.py",

@@ -81,6 +81,7 @@ from mist.client.errors import (
 )
 from mist.client.options import State
 from mist.client.position import Latest, Position
+from mist.client.presence import PresenceWatch
 from mist.client.subscription import Gap, Subscription
 from mist.errors import ClientClosed, ClientError, ConnectError, ConnectionLost, RemoteError
 from mist.message import Message
@@ -103,6 +104,7 @@ __all__ = [
     "MessagesLost",
     "NoEventLoop",
     "Position",
+    "PresenceWatch",
     "RegistryUnavailable",
     "Rejected",
     "RemoteError",

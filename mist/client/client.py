@@ -16,6 +16,7 @@ from mist.client.errors import BadArgument, Unframable, Unsupported
 from mist.client.line_codec import decode_text
 from mist.client.options import State
 from mist.client.position import Position, Start, parse_position
+from mist.client.presence import PresenceWatch
 from mist.client.publisher import Publisher
 from mist.client.state import ClientState
 from mist.client.subscription import Gap, Subscription
@@ -43,6 +44,7 @@ from mist.message import ASK, GRANT, Limits, TagSet
 from mist.replies import (
     Connections,
     Newest,
+    Present,
     Stored,
     Subscriptions,
     Tags,
@@ -224,6 +226,35 @@ class Client:
         self._state.check()
         self._subscriber.unsubscribe(found)
         await anyio.lowlevel.checkpoint()
+
+    @asynccontextmanager
+    async def presence(self, tags: Iterable[str]) -> AsyncIterator[PresenceWatch]:
+        """Watch who is subscribed to all of `tags`, for the length of the block.
+
+        The block begins once the server has told who is there; see `PresenceWatch`.
+
+        Args:
+            tags: 1 to 16 of them, all under the server's `--presence`.
+
+        Raises:
+            EmptyTag, InvalidTag, TooManyTags: nothing was sent.
+            RemoteError: the server refused it: not granted, presence is off, too many watches.
+        """
+        found = tag_set(tags, self._limits.subscription_tags, ASK)
+        self._state.check()
+        watch = PresenceWatch(found, self._state.home)
+        self._state.presence.add(watch)
+        try:
+            await watch.settled.wait()
+            watch.raise_if_refused()
+            yield watch
+        finally:
+            self._state.presence.remove(watch)
+
+    async def present(self, tags: Iterable[str]) -> Present:
+        """Who is subscribed to all of `tags` now; see `presence`."""
+        async with self.presence(tags) as watch:
+            return watch.present
 
     async def list(self) -> _TagSets:
         """This connection's subscriptions on the server, in the order made."""

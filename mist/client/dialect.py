@@ -12,12 +12,14 @@ import attrs
 
 from mist.commands import Command
 from mist.message import Message, TagSet
-from mist.replies import Reply
+from mist.replies import PresenceChanged, Present, Reply
 
 __all__ = [
     "Dialect",
     "Event",
     "HistoryGap",
+    "PresenceRevoked",
+    "PresenceTold",
     "PublishFailed",
     "ReplayStarted",
     "Request",
@@ -95,7 +97,30 @@ class HistoryGap:
     request: Request | None
 
 
-Event = Message | Response | PublishFailed | SubscriptionRevoked | ReplayStarted | HistoryGap
+@attrs.frozen
+class PresenceTold:
+    """Who is present at a tag set, or who has joined and left. It comes before its `Response`."""
+
+    told: Present | PresenceChanged
+
+
+@attrs.frozen
+class PresenceRevoked:
+    """The server tells no more of a tag set's presence: the token no longer allows it."""
+
+    tags: TagSet
+
+
+Event = (
+    Message
+    | Response
+    | PublishFailed
+    | SubscriptionRevoked
+    | ReplayStarted
+    | HistoryGap
+    | PresenceTold
+    | PresenceRevoked
+)
 
 
 class Dialect(abc.ABC):

@@ -19,12 +19,15 @@ from mist.client.dialect import (
     Dialect,
     Event,
     HistoryGap,
+    PresenceRevoked,
+    PresenceTold,
     ReplayStarted,
     Request,
     Response,
     SubscriptionRevoked,
 )
 from mist.client.errors import remote_error
+from mist.client.presence_codec import read_presence_frame
 from mist.commands import (
     Auth,
     Command,
@@ -34,6 +37,8 @@ from mist.commands import (
     Since,
     Subscribe,
     Unsubscribe,
+    UnwatchPresence,
+    WatchPresence,
 )
 from mist.errors import InvalidPosition, ProtocolViolation
 from mist.message import Message, TagSet, format_tags
@@ -85,6 +90,10 @@ class FrameDialect(Dialect):
                 return [SubscriptionRevoked(self._tag_set(frame["tags"]))]
             if frame.get("command") == "gap" and "ref" not in frame:
                 return [HistoryGap(None)]
+            if "ref" not in frame and frame.get("command") == "presence":
+                return [PresenceTold(read_presence_frame(frame))]
+            if "ref" not in frame and frame.get("command") == "unpresence":
+                return [PresenceRevoked(self._tag_set(frame["tags"]))]
             request = self._in_flight.pop(frame.get("ref"), None)
             if request is None:
                 return []
@@ -92,7 +101,10 @@ class FrameDialect(Dialect):
                 return [] if request.of is None else [Response(request.of, Done())]
             if isinstance(request.command, Resume):
                 return self._replay_started(request, frame)
-            return [Response(request, _reply(request.command, frame))]
+            response = Response(request, _reply(request.command, frame))
+            if isinstance(request.command, WatchPresence) and frame["success"] is True:
+                return [PresenceTold(read_presence_frame(frame)), response]
+            return [response]
         except (msgspec.MsgspecError, binascii.Error, ValueError, RecursionError) as error:
             raise ProtocolViolation("the server sent a malformed frame") from error
         except (AttributeError, KeyError, TypeError, InvalidPosition) as error:
@@ -170,5 +182,7 @@ SUPPORTED: Final[dict[type[Command], Callable[..., _Frame]]] = {
     Resume: _subscribe,
     Unsubscribe: lambda it: {"command": "unsubscribe", "tags": sorted(it.tags)},
     ListSubscriptions: lambda it: {"command": "list"},
+    WatchPresence: lambda it: {"command": "presence", "tags": sorted(it.tags)},
+    UnwatchPresence: lambda it: {"command": "unpresence", "tags": sorted(it.tags)},
     Ping: lambda it: {"command": "ping"},
 }

@@ -40,6 +40,7 @@ from mist.client.dialect import (
     Dialect,
     Event,
     HistoryGap,
+    PresenceTold,
     PublishFailed,
     ReplayStarted,
     Request,
@@ -53,6 +54,7 @@ from mist.client.line_codec import (
     decode_text,
     encode_command,
 )
+from mist.client.presence_codec import PRESENCE_WORDS, read_presence_line
 from mist.commands import Ping, Resume
 from mist.errors import ProtocolViolation
 from mist.message import Message, TagSet
@@ -194,6 +196,8 @@ class LineDialect(Dialect):
             return self._error(decode_text(rest))
         if word == b"gap":
             return self._gap(rest)
+        if word in PRESENCE_WORDS:
+            return [PresenceTold(read_presence_line(word, rest))]
         if not self._expected or self._expected[0].word != word:
             raise ProtocolViolation("the server sent an unexpected reply")
         expected = self._expected.popleft()

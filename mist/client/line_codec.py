@@ -36,6 +36,8 @@ from mist.commands import (
     Subscribe,
     Unregister,
     Unsubscribe,
+    UnwatchPresence,
+    WatchPresence,
     Who,
 )
 from mist.errors import InvalidAudience, InvalidPosition, ProtocolViolation
@@ -150,6 +152,9 @@ _ENCODERS: Final[dict[type[Command], _Encode]] = {
     ListSubscriptions: lambda it: (b"list", "list"),
     ListTags: lambda it: (b"listall", "listall"),
     Who: lambda it: (b"who", "who"),
+    # What is told comes as any other notice, so the fence is the reply.
+    WatchPresence: lambda it: (None, f"presence {format_tags(it.tags)}"),
+    UnwatchPresence: lambda it: (None, f"unpresence {format_tags(it.tags)}"),
     Ids: lambda it: (None, f"ids {_switch(it.on)}"),
     Last: lambda it: (b"last", "last"),
     Store: lambda it: (b"stored", _store(it)),

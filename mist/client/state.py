@@ -17,6 +17,8 @@ from mist.client.address import Address
 from mist.client.dialect import (
     Event,
     HistoryGap,
+    PresenceRevoked,
+    PresenceTold,
     PublishFailed,
     ReplayStarted,
     Request,
@@ -29,6 +31,7 @@ from mist.client.frames import SUPPORTED
 from mist.client.home import Home
 from mist.client.options import Options, State
 from mist.client.position import ServerHistory
+from mist.client.presence import PresenceTable
 from mist.client.publisher import Publisher
 from mist.client.send_buffer import SendBuffer
 from mist.client.subscriber import Subscriber
@@ -45,6 +48,8 @@ from mist.commands import (
     Resume,
     Subscribe,
     Unsubscribe,
+    UnwatchPresence,
+    WatchPresence,
 )
 from mist.errors import ClientClosed, ClientError, ConnectError, ConnectionLost, HistoryOff
 from mist.message import Message
@@ -52,7 +57,7 @@ from mist.replies import Failed, Newest, Reply
 
 __all__ = ["ClientState"]
 
-_SUBSCRIBE_COMMANDS: Final = (Resume, Subscribe, Unsubscribe)
+_SUBSCRIBE_COMMANDS: Final = (Resume, Subscribe, Unsubscribe, WatchPresence, UnwatchPresence)
 
 
 @attrs.define(eq=False)
@@ -69,6 +74,7 @@ class ClientState:
     Attributes:
         home: the event loop that it is at home in.
         subscriber: its subscriptions.
+        presence: what it watches of presence.
         lines: whether it speaks the line protocol; otherwise JSON frames.
         token: the token that a WebSocket handshake presents.
         state: of its connection.
@@ -102,6 +108,7 @@ class ClientState:
         self.subscriber = Subscriber(
             table, self._history, self._send_buffer.add, self._supervisor.reset, counted=self.lines
         )
+        self.presence = PresenceTable(self._send_buffer.add)
         self._failure: ClientError | None = None
 
     # calls of the program
@@ -182,7 +189,7 @@ class ClientState:
             raise ConnectError(f"the server answered: {text}")
 
     def resubscribe(self) -> Sequence[Request]:
-        return self.subscriber.resubscribe()
+        return [*self.subscriber.resubscribe(), *self.presence.resubscribe()]
 
     def state_changed(self, state: State) -> None:
         if state is not self.state:
@@ -198,7 +205,9 @@ class ClientState:
                 request.reply = reply
                 if isinstance(request, _Call):
                     request.done.set()
-                else:
+                elif isinstance(request.command, WatchPresence):
+                    self.presence.settle(request.command.tags, reply)
+                elif not isinstance(request.command, UnwatchPresence):
                     self.subscriber.settle(request, reply)
             case ReplayStarted():
                 self.subscriber.replay_started(event)
@@ -208,6 +217,10 @@ class ClientState:
                 self._publisher.add_refusal(text)
             case SubscriptionRevoked(tags):
                 self.subscriber.revoked(tags)
+            case PresenceTold():
+                self.presence.told(event)
+            case PresenceRevoked(tags):
+                self.presence.ended(tags)
 
     async def apply_backpressure(self) -> None:
         await self._fanout.apply_backpressure()
@@ -217,10 +230,9 @@ class ClientState:
     ) -> None:
         self._publisher.add_unconfirmed(unconfirmed)
         self.subscriber.disconnected()
+        self.presence.disconnected()
         # The next connection begins with the subscriptions that there are by then.
-        self._send_buffer.remove(
-            lambda it: isinstance(it.command, Resume | Subscribe | Unsubscribe)
-        )
+        self._send_buffer.remove(lambda it: isinstance(it.command, _SUBSCRIBE_COMMANDS))
         _abort(unanswered, error)
 
     # lifecycle
@@ -269,6 +281,7 @@ class ClientState:
             return
         self._failure = error
         self.subscriber.fail(error)
+        self.presence.fail(error)
         _abort(self._send_buffer.remove(lambda it: True), error)
         self._send_buffer.wake()
         self.state_changed(State.CLOSED)

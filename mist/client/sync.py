@@ -29,7 +29,7 @@ from mist.client.position import Position
 from mist.client.subscription import Subscription as AsyncSubscription
 from mist.errors import ClientClosed
 from mist.message import Message, TagSet
-from mist.replies import Connections
+from mist.replies import Connections, Present
 from mist.token_info import TokenInfo, TokenPage
 
 __all__ = ["Client", "Subscription", "connect"]
@@ -165,6 +165,10 @@ class Client:
     def unsubscribe(self, tags: Iterable[str]) -> None:
         """End all subscriptions of exactly these tags."""
         self._portal.call(lambda: self._client.unsubscribe(tags))
+
+    def present(self, tags: Iterable[str]) -> Present:
+        """Who is subscribed to all of `tags` now."""
+        return self._portal.call(lambda: self._client.present(tags))
 
     def list(self) -> tuple[TagSet, ...]:
         """This connection's subscriptions on the server."""

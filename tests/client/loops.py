@@ -150,7 +150,7 @@ class _There:
 
         def function(*arguments: Any, **options: Any) -> Any:
             make = lambda: found(*arguments, **options)  # noqa: E731
-            if name == "subscribe":
+            if name in ("subscribe", "presence"):
                 return _Manager(self._loop, make)
             return _call_soon(self._loop, make)
 

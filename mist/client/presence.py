@@ -1,0 +1,188 @@
+"""Presence, as a client watches it: who is subscribed to a tag set, kept up to date.
+
+    async with client.presence(["room:7"]) as room:
+        print(room.count, room.attendees)
+        async for change in room:
+            print(change.joined, change.left, room.attendees)
+
+It outlives connections: after each reconnect the server tells the whole list again, and what has
+changed since is told as any other change.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import anyio
+
+from mist.client.change import Change
+from mist.client.dialect import PresenceTold, Request
+from mist.client.errors import Revoked, remote_error
+from mist.client.home import Home
+from mist.commands import UnwatchPresence, WatchPresence
+from mist.errors import MistError
+from mist.message import TagSet
+from mist.replies import Attendee, Failed, PresenceChanged, Present, Reply
+
+__all__ = ["PresenceTable", "PresenceWatch"]
+
+_QUEUED: Final = 1_000  # changes for a slow reader; then they become one
+
+
+class PresenceWatch:
+    """The presence at one tag set, and an iterator of its changes. Made by `Client.presence`.
+
+    Iterating gives a `PresenceChanged` for who joined and left, and a `Present` where the list
+    was replaced by another, or by a number.
+
+    Attributes:
+        tags: the tag set.
+        count: how many are there.
+    """
+
+    def __init__(self, tags: TagSet, home: Home) -> None:
+        self.tags = tags
+        self.count = 0
+        self.settled = anyio.Event()
+        self._home = home
+        self._there: dict[Attendee, None] | None = None
+        self._known = False
+        self._queue: deque[Present | PresenceChanged] = deque()
+        self._arrived = Change()
+        self._ended = False
+        self._error: MistError | None = None
+
+    @property
+    def attendees(self) -> Sequence[Attendee] | None:
+        """Who is there, as of the last message from the server; None while there are too many for a
+        list. The first to come first, those who joined later behind them."""
+        return None if self._there is None else list(self._there)
+
+    @property
+    def present(self) -> Present:
+        """The same as one value."""
+        return Present(self.tags, self.count, self.attendees)
+
+    def __aiter__(self) -> "PresenceWatch":
+        return self
+
+    async def __anext__(self) -> Present | PresenceChanged:
+        """The next change, waited for. Cancellation loses none."""
+        self._home.check()
+        await self._home.checkpoint_if_cancelled()
+        while not self._queue:
+            if self._ended:
+                if self._error is not None:
+                    raise self._error
+                raise StopAsyncIteration
+            await self._arrived.wait()
+        return self._queue.popleft()
+
+    # for the client
+
+    def take(self, told: Present | PresenceChanged) -> None:
+        """The server has told something."""
+        self.count = told.count
+        if isinstance(told, PresenceChanged):
+            there = self._there or {}
+            for each in told.left:
+                there.pop(each, None)
+            there.update(dict.fromkeys(told.joined))
+            self._there = there
+            self._put(told)
+            return
+        before, known = self._there, self._known
+        self._known = True
+        self._there = None if told.attendees is None else dict.fromkeys(told.attendees)
+        if not known:
+            self.settled.set()  # the first list is no change
+        elif before is None or self._there is None:
+            self._put(told)
+        else:
+            joined = [each for each in self._there if each not in before]
+            left = [each for each in before if each not in self._there]
+            if joined or left:
+                self._put(PresenceChanged(self.tags, joined, left, self.count))
+
+    def _put(self, told: Present | PresenceChanged) -> None:
+        if len(self._queue) >= _QUEUED:
+            self._queue.clear()
+            told = self.present
+        self._queue.append(told)
+        self._arrived.notify()
+
+    def raise_if_refused(self) -> None:
+        """Raise the error that it was ended with, if any."""
+        if self._ended and self._error is not None:
+            raise self._error
+
+    def end(self, error: MistError | None = None) -> None:
+        """No more changes after those queued. The first reason stays."""
+        if not self._ended:
+            self._ended = True
+            self._error = error
+            self.settled.set()
+            self._arrived.notify()
+
+
+class PresenceTable:
+    """What a client watches, each tag set once at the server.
+
+    Args:
+        send: queues a request for the current connection.
+    """
+
+    def __init__(self, send: Callable[[Request], None]) -> None:
+        self._send = send
+        self._watches: dict[TagSet, list[PresenceWatch]] = {}
+        self._online = False
+
+    def add(self, watch: PresenceWatch) -> None:
+        """Watch; see its `settled`. The server tells all of it again, to all who watch the same."""
+        self._watches.setdefault(watch.tags, []).append(watch)
+        if self._online:
+            self._send(Request(WatchPresence(watch.tags)))
+
+    def remove(self, watch: PresenceWatch) -> None:
+        """End a watch, and the server's with the last one of its tag set. Idempotent."""
+        watch.end()
+        watches = self._watches.get(watch.tags, [])
+        if watch not in watches:
+            return
+        watches.remove(watch)
+        if not watches:
+            del self._watches[watch.tags]
+            if self._online:
+                self._send(Request(UnwatchPresence(watch.tags)))
+
+    def resubscribe(self) -> list[Request]:
+        """What a new connection is asked for."""
+        self._online = True
+        return [Request(WatchPresence(tags)) for tags in self._watches]
+
+    def disconnected(self) -> None:
+        """The connection is gone."""
+        self._online = False
+
+    def told(self, event: PresenceTold) -> None:
+        """The server has told something."""
+        for watch in self._watches.get(event.told.tags, ()):
+            watch.take(event.told)
+
+    def settle(self, tags: TagSet, reply: Reply) -> None:
+        """The reply to a `WatchPresence`."""
+        if isinstance(reply, Failed):
+            self._end(tags, remote_error(str(reply.error)))
+
+    def ended(self, tags: TagSet) -> None:
+        """The server tells no more, since the token has lost the right."""
+        self._end(tags, Revoked(tags))
+
+    def fail(self, error: MistError) -> None:
+        """The client has ended."""
+        for tags in list(self._watches):
+            self._end(tags, error)
+
+    def _end(self, tags: TagSet, error: MistError) -> None:
+        for watch in self._watches.pop(tags, []):
+            watch.end(error)
