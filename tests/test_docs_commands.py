@@ -15,7 +15,12 @@ import pytest
 from tests.processes import Process, environment, serving
 
 ROOT = Path(__file__).parent.parent
-PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+GENERATED = {"cli.md"}  # has usages, and examples of `--help`
+PAGES = [
+    page
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+    if page.name not in GENERATED
+]
 COMMAND = re.compile(r"^    (?:\$ )?((?:\.venv/bin/)?mist .+|curl (?:.*\\\n)*.+)$", re.MULTILINE)
 LISTEN = ("--listen", "tcp://127.0.0.1:0", "--listen", "ws://127.0.0.1:0",
           "--listen", "http://127.0.0.1:0")  # fmt: skip
@@ -28,6 +33,7 @@ ELSEWHERE = {
     r"mist pipeline": "tests/cli/test_pipeline.py",
     r"curl .*/message-bus|curl .*/api/message": "tests/test_docs_clients.py",
     r"mist token key": "tests/cli/test_commands.py",
+    r"curl -sN": "a stream, which does not end",
 }
 
 
@@ -44,7 +50,8 @@ def is_elsewhere(command: str) -> bool:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Process, Path]]:
     folder = tmp_path_factory.mktemp("documentation")
-    options = ("--archive", str(folder / "mist-data" / "archive"))
+    options = ("--archive", str(folder / "mist-data" / "archive"),
+               "--presence", "room:*", "--latest", "order:*")  # fmt: skip
     with serving(folder / "mist-data", *options, listen=LISTEN) as process:
         yield process, folder
 
