@@ -3,6 +3,7 @@
     serve       the server
     reload      its settings, again
     messages    publish, subscribe, ping, list, who
+    top         a live view of a server
     token       token new, register, unregister, set, unset, tags
     history     history show, tail, stats, trim, verify, new-epoch
     bench       benchmarks
@@ -44,6 +45,7 @@ def _show_version(ctx: click.Context, _option: click.Parameter, asked: bool) -> 
         "list": ("mist.cli.messages:list_tags", "List all tags with subscriptions."),
         "who": ("mist.cli.messages:who", "Count connections."),
         "nodes": ("mist.cli.nodes:nodes", "List the nodes that act as one server."),
+        "top": ("mist.cli.top:top", "Watch what a server does, live."),
         "token": ("mist.cli.token:token", "Create, change and revoke tokens."),
         "history": ("mist.cli.history:history", "Inspect and maintain the message history."),
         "bench": ("mist.cli.bench:bench", "Measure mist on this machine."),
