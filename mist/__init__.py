@@ -30,7 +30,8 @@ General layout, from the bottom up; a module imports only what stands before it:
     transports/, http/          streams of bytes; requests, with static/ for browsers
     allocator, collector        the process: its memory allocator; its garbage collection
     logs, server                logging; one nursery that runs it all
-    reloading, serving          settings taken again; the server as a process
+    reloading, backup/          settings taken again; copies of a running server
+    serving                     the server as a process
     bench/, cli/                what it costs; the command line
 
 Nothing in `broker` or below does I/O or knows trio, but `change`; nothing below `transports`

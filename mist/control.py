@@ -28,7 +28,7 @@ log = logging.getLogger("mist.control")
 
 NAME: Final = "control.sock"
 
-_MOST: Final = 65_536  # bytes of a request or an answer
+_MOST: Final = 1 << 20  # bytes of a request or an answer
 _REQUEST_SECONDS: Final = 10.0
 _SHORT: Final = 100  # bytes of a path that any system takes
 

@@ -15,6 +15,7 @@ import structlog
 import trio
 
 from mist import collector
+from mist.backup import DESCRIBE, EXPORT_TOKENS
 from mist.broker.projection import COMPILED
 from mist.config import Config
 from mist.control import Commands, serve_control
@@ -94,7 +95,11 @@ class _Process:
         self._notifier = notifier
         self._nursery = nursery
         self._reloader = None if read_config is None else Reloader(server, read_config)
-        self.commands: Commands = {} if self._reloader is None else {"reload": self._reload}
+        self.commands: Commands = {
+            "reload": self._reload,
+            DESCRIBE: self._describe_data,
+            EXPORT_TOKENS: self._export_tokens,
+        }
 
     async def obey(self, signals: AsyncIterator[int]) -> None:
         """Do what signals say."""
@@ -119,8 +124,21 @@ class _Process:
             await self._reload()
 
     async def _reload(self) -> Mapping[str, object]:
-        assert self._reloader is not None
+        if self._reloader is None:
+            raise StartupError("its settings can't be read again")
         if self._server.hub.ending:
             raise StartupError("the server is shutting down")
         with self._notifier.reloading():
             return attrs.asdict(await self._reloader.reload())
+
+    # Imported where they are used: few starts of a server see a backup.
+
+    async def _describe_data(self) -> Mapping[str, object]:
+        from mist.backup.exporting import describe_data
+
+        return await describe_data(self._server.config)
+
+    async def _export_tokens(self) -> Mapping[str, object]:
+        from mist.backup.exporting import export_tokens
+
+        return await export_tokens(self._server.hub, self._server.config)

@@ -59,6 +59,7 @@ LAYERS = [
     "logs",
     "server",
     "reloading",
+    "backup",
     "serving",
     "bench",
     "cli",

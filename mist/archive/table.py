@@ -80,6 +80,10 @@ class Table:
         except OSError as error:
             raise ArchiveError(f"archive {self.folder}: {error.strerror}") from error
 
+    def manifest_path(self, generation: int) -> Path:
+        """Where the manifest of a generation is, while it is kept."""
+        return self._generations.path(generation)
+
     def current(self, known: Manifest | None = None) -> Manifest:
         """The newest manifest; an empty one before the first change.
 

@@ -2,6 +2,7 @@
 
     serve       the server
     reload      its settings, again
+    backup      backup, restore
     messages    publish, subscribe, ping, list, who
     top         a live view of a server
     token       token new, register, unregister, set, unset, tags
@@ -39,6 +40,8 @@ def _show_version(ctx: click.Context, _option: click.Parameter, asked: bool) -> 
     commands={
         "serve": ("mist.cli.serve:serve", "Run a server until it is told to stop."),
         "reload": ("mist.cli.reload:reload", "Have a running server take its settings again."),
+        "backup": ("mist.cli.backup:backup", "Back up a running server."),
+        "restore": ("mist.cli.backup:restore", "Make a data directory of a backup."),
         "publish": ("mist.cli.messages:publish", "Publish DATA with TAGS."),
         "subscribe": ("mist.cli.messages:subscribe", "Print messages that carry all of TAGS."),
         "ping": ("mist.cli.messages:ping", "Check that the server responds."),

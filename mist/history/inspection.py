@@ -11,7 +11,7 @@ from mist.history.channels import numbers_of
 from mist.history.layout import Head
 from mist.history.record import Problem
 
-__all__ = ["inspect"]
+__all__ = ["inspect", "inspect_block"]
 
 _STEP: Final = 16  # blocks
 
@@ -26,14 +26,15 @@ def inspect(store: BlockStore, tag_lists: TagLists, after: int) -> tuple[list[Pr
         heads = store.heads(after, _STEP)
     except HistoryUnavailable as error:
         return [Problem(after, 0, f"the blocks can't be listed from here on: {error}")], None
-    problems = [problem for head in heads for problem in _look(store, tag_lists, head)]
+    problems = [problem for head in heads for problem in inspect_block(store, tag_lists, head)]
     for head, following in pairwise(heads):
         if following.first <= head.last:
             problems.append(Problem(following.first, head.last, "two blocks with the same ids"))
     return problems, heads[-1].first if len(heads) == _STEP else None
 
 
-def _look(store: BlockStore, tag_lists: TagLists, head: Head) -> Iterator[Problem]:
+def inspect_block(store: BlockStore, tag_lists: TagLists, head: Head) -> Iterator[Problem]:
+    """Verify one block: what is wrong with it, if anything."""
     try:
         row = store.row(head.first)
         if row is None:  # compacted or trimmed since it was listed

@@ -11,6 +11,7 @@ How it is built, from the outside in:
     channels    the tables of channels and of blocks' numbers in them
     directory   which blocks hold a tag
     maintenance checkpoints, indexing and vacuuming, in steps
+    copying     a copy of a log that is in use, for backups
     database    its schema, the writer's lock, what its errors mean; over `mist.sqlite`
 """
 

@@ -1,0 +1,117 @@
+"""`mist restore`: a data directory made of a backup.
+
+The restored log begins a new epoch: clients may have ids from after the backup, which other
+messages get from now on. In the new epoch they are told that messages may be missing, instead.
+"""
+
+import os
+import shutil
+from pathlib import Path
+
+import attrs
+import trio
+
+from mist.auth.sqlite import SqliteStore
+from mist.backup.making import read_state
+from mist.backup.manifest import (
+    HISTORY,
+    TOKENS,
+    BackupError,
+    HistoryState,
+    Manifest,
+    read_manifest,
+)
+from mist.errors import HistoryUnavailable, StartupError
+from mist.history import Durability
+from mist.history.opening import open_history
+from mist.sqlite import sync_directory
+
+__all__ = ["Restored", "restore_backup"]
+
+
+@attrs.frozen
+class Restored:
+    """What was restored.
+
+    Attributes:
+        history: as it was in the backup; None where there was none.
+        epoch: of the restored log; empty where there is none.
+        tokens: how many.
+    """
+
+    manifest: Manifest
+    history: HistoryState | None
+    epoch: str
+    tokens: int | None
+
+
+def restore_backup(folder: Path, data: Path) -> Restored:
+    """Make a data directory of a backup. Blocks.
+
+    Args:
+        data: is made; or exists and is empty.
+
+    Raises:
+        BackupError: one line that says why not. `data` is then as it was.
+    """
+    manifest = read_manifest(folder)
+    _check_unused(data)
+    fresh = data.with_name(f".{data.name}.new")
+    try:
+        shutil.rmtree(fresh, ignore_errors=True)
+        fresh.mkdir(mode=0o700, parents=True)
+        history, epoch = None, ""
+        if manifest.history is not None:
+            history = read_state(_copy(folder, fresh, HISTORY))
+            epoch = trio.run(_begin_epoch, fresh / HISTORY)
+        tokens = None
+        if manifest.tokens is not None:
+            _copy(folder, fresh, f"{TOKENS}.key")
+            tokens = _count(_copy(folder, fresh, TOKENS))
+        sync_directory(fresh)
+        fresh.rename(data)  # over an empty directory, too
+        sync_directory(data.parent)
+    except OSError as error:
+        raise BackupError(f"{error.filename or data}: {error.strerror}") from error
+    except (HistoryUnavailable, StartupError) as error:
+        raise BackupError(f"the backup can't be used: {error}") from error
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+    return Restored(manifest, history, epoch, tokens)
+
+
+def _check_unused(data: Path) -> None:
+    try:
+        if data.exists() and any(data.iterdir()):
+            raise BackupError(f"{data}: it is in use or has files; name a new directory")
+    except OSError as error:
+        raise BackupError(f"{data}: {error.strerror}") from error
+
+
+def _copy(folder: Path, fresh: Path, name: str) -> Path:
+    target = fresh / name
+    descriptor = os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with open(folder / name, "rb") as source, os.fdopen(descriptor, "wb") as file:
+        shutil.copyfileobj(source, file, 1 << 20)
+        file.flush()
+        os.fsync(file.fileno())
+    journal = folder / f"{name}-journal"
+    if journal.exists():  # an update was interrupted: with it, SQLite takes that back
+        shutil.copyfile(journal, target.with_name(journal.name))
+    return target
+
+
+async def _begin_epoch(path: Path) -> str:
+    url = f"sqlite:///{path}"
+    async with await open_history(url, read_only=True) as reader:
+        durability = (await reader.statistics()).durability
+    async with await open_history(url, durability=Durability(durability)) as history:
+        return await history.new_epoch()
+
+
+def _count(path: Path) -> int:
+    store = SqliteStore.open(f"/{path.absolute()}")
+    try:
+        return sum(1 for _ in store.load())
+    finally:
+        store.close()

@@ -1,0 +1,176 @@
+"""`mist backup` of running servers, and `mist restore`."""
+
+import contextlib
+import json
+import threading
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mist.client import sync
+from tests.engine.redis_server import RedisServer
+from tests.processes import dial, joined, mist, serving, token_key
+
+
+def backed_up(folder: Path, data: Path, *options: str) -> dict[str, Any]:
+    done = mist("backup", str(folder), "--data", str(data), "--json", *options)
+    assert (done.returncode, done.stderr) == (0, "")
+    found: dict[str, Any] = json.loads(done.stdout)
+    assert found["problems"] == []
+    return found
+
+
+def token_of(url: str) -> str:
+    return mist("token", "new", "a", "--server", url).stdout.strip()
+
+
+def grants(url: str, token: str) -> str:
+    return mist("token", "tags", token, "--server", url).stdout.strip()
+
+
+@contextlib.contextmanager
+def stored(url: str, acknowledged: list[int]) -> Iterator[None]:
+    """Store ascending numbers for the length of the block; those that were acknowledged."""
+    end = threading.Event()
+
+    def store() -> None:
+        with dial(url) as sock, sock.makefile("rb") as answers:
+            while not end.is_set():
+                group = range(len(acknowledged), len(acknowledged) + 20)
+                sock.sendall(b"".join(b"store a %d\n" % number for number in group))
+                assert all(answers.readline().startswith(b"stored ") for _ in group)
+                acknowledged.extend(group)
+
+    with joined(threading.Thread(target=store)):
+        try:
+            yield
+        finally:
+            end.set()
+
+
+def numbers(url: str, count: int) -> list[int]:
+    """The first messages that are kept."""
+    with sync.connect(url) as client, client.subscribe(["a"], since=0) as messages:
+        return [int(next(messages).text) for _ in range(count)]
+
+
+def test_what_was_stored_before_a_backup_is_in_it(tmp_path: Path) -> None:
+    data, folder, restored = tmp_path / "data", tmp_path / "backup", tmp_path / "restored"
+    acknowledged: list[int] = []
+    with serving(data) as server:
+        token = token_of(server.urls[0])
+        with stored(server.urls[0], acknowledged):
+            assert backed_up(folder, data)["blocks"] is None
+            for _ in range(3):
+                before = len(acknowledged)
+                made = backed_up(folder, data)
+                assert made["blocks"] is not None
+                assert made["backup"]["history"]["messages"] >= before
+        assert not list(data.glob("backup-*"))
+        with dial(server.urls[0]) as sock:
+            sock.sendall(b"last\n")
+            _, epoch, newest = sock.recv(100).split()
+    count = made["backup"]["history"]["messages"]
+    assert 0 < before <= count < int(newest)
+
+    done = mist("restore", str(folder), "--data", str(restored))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"{count:,} messages, up to id {count} of epoch {epoch.decode()}" in done.stdout
+    assert mist("history", "verify", "--data", str(restored)).returncode == 0
+    with serving(restored) as server:
+        assert grants(server.urls[0], token) == "a"
+        assert numbers(server.urls[0], count) == list(range(count))
+        with dial(server.urls[0]) as sock:  # whose position is ahead of the backup
+            sock.sendall(b"subscribe a %b:%b\nping\n" % (epoch, newest))
+            assert sock.recv(100).startswith(b"gap ")
+
+
+def test_secrets_stay_where_they_are(tmp_path: Path) -> None:
+    data, folder = tmp_path / "data", tmp_path / "backup"
+    with serving(
+        data, "--keep-age", "2d", "--allow-origin", "https://a.example", MIST_SECRET="hush-hush-1"
+    ):
+        backed_up(folder, data)
+    assert not [each for each in folder.iterdir() if b"hush-hush-1" in each.read_bytes()]
+    settings = (folder / "mist.toml").read_text()
+    assert 'keep_age = "2d"' in settings
+    assert 'allow_origin = ["https://a.example"]' in settings
+    assert "# secret: left out" in settings
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert {each.stat().st_mode & 0o777 for each in folder.iterdir()} == {0o600}
+    with serving(tmp_path / "again", "--config", str(folder / "mist.toml")) as server:
+        assert server.popen.poll() is None
+
+
+def test_nothing_that_is_there_is_overwritten(tmp_path: Path) -> None:
+    data, folder, foreign = tmp_path / "data", tmp_path / "backup", tmp_path / "foreign"
+    foreign.mkdir()
+    (foreign / "thesis.tex").touch()
+
+    def line(*arguments: str, code: int) -> str:
+        done = mist(*arguments)
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (code, "", 1)
+        return done.stderr
+
+    with serving(data):
+        assert "other files" in line("backup", str(foreign), "--data", str(data), code=1)
+        backed_up(folder, data)
+        assert "in use" in line("restore", str(folder), "--data", str(data), code=2)
+    assert "no server runs" in line("backup", str(folder), "--data", str(data), code=3)
+    new = tmp_path / "new"
+    assert "no backup is there" in line("restore", str(foreign), "--data", str(new), code=2)
+    (folder / "history.db").write_bytes(b"garbage" * 2000)
+    assert "not a database" in line("restore", str(folder), "--data", str(new), code=2)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["backup", "data", "foreign"]
+
+
+def test_the_archive_is_named_and_goes_on_behind_a_restored_log(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    data, folder, archive = tmp_path / "data", tmp_path / "backup", tmp_path / "archive"
+    options = (
+        *("--listen", "tcp://127.0.0.1:0", "--listen", "http://127.0.0.1:0"),
+        "--archive",
+        str(archive),
+    )
+
+    def seal(url: str, first: int, count: int) -> None:
+        with dial(url) as sock, sock.makefile("rb") as answers:
+            sock.sendall(b"".join(b"store a %d\n" % n for n in range(first, first + count)))
+            assert all(answers.readline().startswith(b"stored ") for _ in range(count))
+        headers = {"Content-Type": "application/json"}
+        http = server.urls[1].rstrip("/")
+        request = urllib.request.Request(f"{http}/v1/log/seal", b"{}", headers)
+        urllib.request.urlopen(request, timeout=30).close()
+
+    with serving(data, *options) as server:
+        seal(server.urls[0], 0, 10)
+        found = backed_up(folder, data)["backup"]["archive"]
+        assert (found["sealed"], found["segments"]) == (10, 1)
+        assert Path(found["manifest"]).exists()
+        seal(server.urls[0], 10, 10)
+        assert server.stop() == 0
+    restored = tmp_path / "restored"
+    assert mist("restore", str(folder), "--data", str(restored)).returncode == 0
+    with serving(restored, *options) as server, dial(server.urls[0]) as sock:
+        sock.sendall(b"store a 20\n")
+        assert sock.recv(100) == b"stored 21\n"  # the archive has the ids up to 20
+
+
+def test_of_nodes_the_tokens_are_backed_up(tmp_path: Path) -> None:
+    data, folder, key = tmp_path / "data", tmp_path / "backup", token_key(tmp_path)
+    (tmp_path / "redis").mkdir()
+    with RedisServer(tmp_path / "redis", "wheel", "--appendfsync", "always") as redis:
+        options = "--engine", redis.url(), "--token-key-file", str(key)
+        with serving(data, *options) as server:
+            token = token_of(server.urls[0])
+            done = mist("backup", str(folder), "--data", str(data))
+            assert "back that up as you do others" in done.stdout
+            assert "tokens: 1, and their key" in done.stdout
+    restored = tmp_path / "restored"
+    done = mist("restore", str(folder), "--data", str(restored))
+    assert "history: not in the backup" in done.stdout
+    with serving(restored) as server:
+        assert grants(server.urls[0], token) == "a"
