@@ -26,16 +26,21 @@ from mist.commands import (
     Last,
     ListSubscriptions,
     ListTags,
+    ListTokens,
     Pause,
     Ping,
     Publish,
+    PublishOnce,
     Register,
     RegistryChange,
     RemoveTags,
     Resume,
+    Revoke,
     SetAttributes,
+    SetTerms,
     ShowAttributes,
     ShowTags,
+    ShowToken,
     Since,
     Store,
     Subscribe,
@@ -44,6 +49,8 @@ from mist.commands import (
     Unregister,
     Unsubscribe,
     UnsubscribeNamed,
+    UnwatchPresence,
+    WatchPresence,
     Who,
 )
 from mist.errors import (
@@ -51,6 +58,7 @@ from mist.errors import (
     HistoryOff,
     NotAllowed,
     NotSubscribed,
+    PresenceOff,
     TokenNotFound,
     Unauthorized,
 )
@@ -66,10 +74,13 @@ from mist.replies import (
     Subscriptions,
     Tags,
     TokenAttributes,
+    Tokens,
+    TokenShown,
 )
 from mist.sessions.authenticating import Credential
 from mist.sessions.dispatch import CommandSession
 from mist.sessions.hub import Hub, HubLimits
+from mist.terms import Terms
 from mist.turns import Account, Turns
 from mist.wire import Batch
 
@@ -85,11 +96,11 @@ class Right(Enum):
 
 @attrs.frozen
 class Case:
-    """A command, the right that it needs, and its reply without a history."""
+    """A command, the right that it needs, and its reply without a history, or the reply's type."""
 
     command: Command
     right: Right
-    reply: Reply | None = None
+    reply: Reply | type[Reply] | None = None
     ends: bool = False
 
 
@@ -104,6 +115,7 @@ CASES = [
     Case(Bye(), Right.NONE, ends=True),
     Case(Pause(), Right.NONE),
     Case(Publish(Batch.of(A, b"x")), Right.AUTHENTICATED),
+    Case(PublishOnce(A, b"x"), Right.AUTHENTICATED, Done()),
     Case(Store(Batch.of(A, b"x")), Right.AUTHENTICATED, failed(HistoryOff)),
     Case(Subscribe(A), Right.AUTHENTICATED, Done()),
     Case(Unsubscribe(A), Right.AUTHENTICATED, Done()),
@@ -118,12 +130,18 @@ CASES = [
     Case(ListSubscriptions(), Right.AUTHENTICATED, Subscriptions([])),
     Case(ListTags(), Right.AUTHENTICATED, SortedTags([])),
     Case(Who(), Right.AUTHENTICATED, Connections(1, 1)),
+    Case(WatchPresence(A), Right.AUTHENTICATED, failed(PresenceOff)),
+    Case(UnwatchPresence(A), Right.AUTHENTICATED, Done()),
     Case(Invalid(EmptyTag()), Right.AUTHENTICATED, failed(EmptyTag)),
     Case(Register("new", A), Right.ADMINISTERS, Done()),
     Case(Unregister(TOKEN), Right.ADMINISTERS, Done()),
+    Case(Revoke(TOKEN), Right.ADMINISTERS, Done()),
     Case(AddTags(TOKEN, frozenset("b")), Right.ADMINISTERS, Done()),
     Case(RemoveTags(TOKEN, frozenset("b")), Right.ADMINISTERS, Done()),
     Case(SetAttributes(TOKEN, Attributes(user="u")), Right.ADMINISTERS, Done()),
+    Case(SetTerms(TOKEN, Terms(name="door")), Right.ADMINISTERS, Done()),
+    Case(ShowToken(TOKEN), Right.ADMINISTERS, TokenShown),
+    Case(ListTokens(), Right.ADMINISTERS, Tokens),
     Case(ShowTags(TOKEN), Right.ADMINISTERS, Tags(A)),
     Case(ShowAttributes(TOKEN), Right.ADMINISTERS, TokenAttributes(Attributes())),
 ]
@@ -167,7 +185,9 @@ async def handle(session: CommandSession, protocol: Scripted, *given: Command) -
     return replies
 
 
-def same(one: Reply, other: Reply) -> bool:
+def same(one: Reply, other: Reply | type[Reply]) -> bool:
+    if isinstance(other, type):
+        return type(one) is other
     if isinstance(one, Failed) and isinstance(other, Failed):
         return type(one.error) is type(other.error)
     return one == other
@@ -202,7 +222,9 @@ async def test_a_token_may_not_administer(case: Case) -> None:
     session.adopt(record)
     replies = await handle(session, protocol, case.command)
     refused = any(same(each, failed(NotAllowed)) for each in replies)
-    assert refused == (case.right is Right.ADMINISTERS)
+    # Nor publish: it has no right to. A `Publish` is told so in its protocol's own way.
+    expected = case.right is Right.ADMINISTERS or isinstance(case.command, PublishOnce)
+    assert refused == expected
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: type(case.command).__name__)
